@@ -19,7 +19,6 @@ from index_wheels import NOW, Properties, variant, wheel
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.index import verify as command
-from rocm_wheels.hosts.index_pages import make_unreachable_error
 from rocm_wheels.index import (
     FAULTS,
     IndexReader,
@@ -313,10 +312,8 @@ def test_a_server_without_ranges_is_not_called_silent(tmp_path: Path) -> None:
     served.ranges = False
     with serving(served):
         url = f"{served.url}/{torch.name}"
-        with pytest.raises(UnusableAnswerError) as refusal:
+        with pytest.raises(UnusableAnswerError, match=re.escape(torch.name)):
             IndexReader().fetch_metadata_and_variant(url, torch.name, None)
-        error = make_unreachable_error(url, refusal.value)
-    assert torch.name in error.message and "cannot be reached" not in error.message
 
 
 def test_a_busy_server_is_asked_again(root: Path) -> None:

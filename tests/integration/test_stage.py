@@ -6,13 +6,15 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import s3_servers
+from cut_commands import in_a_process
 from faulty_store import FaultyStore
 from our_pip import PIP, UV
 from release_world import NOW, ROCM, World, rocm_wheel
@@ -101,6 +103,53 @@ def test_an_audit_lies_beside_the_index_of_a_set(
     (tmp_path / "store" / folder / "audit.html").write_bytes(b"by another version of this tool")
     assert not stage(store, plan, LATER).new
     assert store.read(f"{folder}/audit.html").content == b"by another version of this tool"
+
+
+@pytest.fixture
+def everybodys_folder() -> Iterator[Path]:
+    """A folder that other users can reach; pytest's own they cannot."""
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-shared-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() != 0, reason="only root can be other users")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_two_users_of_a_group_stage_into_one_store(everybodys_folder: Path, tmp_path: Path) -> None:
+    group, users = 54321, (12345, 12346)
+    store = everybodys_folder / "store"
+    store.mkdir()
+    os.chown(store, 0, group)
+    store.chmod(0o2775)
+    plans = [World(everybodys_folder / version, version).plan() for version in ("2.9.1", "2.9.2")]
+    stage(FolderStore(tmp_path / "first"), plans[0])  # they cannot import what root's Python has
+
+    def stage_as(user: int, plan: StagePlan) -> None:
+        os.setgroups([group])
+        os.setgid(user)
+        os.setuid(user)
+        os.umask(0o022)
+        stage(FolderStore(store), plan)
+
+    for user, plan in zip(users, plans, strict=True):
+        assert in_a_process(lambda user=user, plan=plan: stage_as(user, plan), os.environ) == 0  # type: ignore[misc]
+        require_whole(FolderStore(store), plan)
+    folders = [path for path in (store, *store.rglob("*")) if path.is_dir()]
+    assert {(path.stat().st_gid, path.stat().st_mode & 0o7777) for path in folders} == {(group, 0o2775)}
+    assert {path.stat().st_uid for path in store.rglob("*.whl")} == set(users)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such permissions")
+@pytest.mark.parametrize(("umask", "warned"), [(0o077, True), (0o022, False)])
+def test_a_store_that_no_web_server_can_read_is_said(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str], umask: int, *, warned: bool
+) -> None:
+    before = os.umask(umask)
+    try:
+        assert run_command(cli, world.words(str(tmp_path / "store"))) == 0
+    finally:
+        os.umask(before)
+    assert ("chmod -R go+rX" in capsys.readouterr().err) == warned
 
 
 def alone(folder: Path) -> dict[str, str]:

@@ -16,10 +16,10 @@ from rocm_wheels.core import (
     hash_file,
     hash_pieces,
     link_or_copy,
+    open_atomically,
     open_hidden_file,
     write_atomically,
 )
-from rocm_wheels.core.files import open_atomically
 
 CONTENT = os.urandom((3 << 20) + 7)
 

@@ -115,6 +115,7 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
     require_conditional_writes(opened, unconditional=unconditional)
     staged = stage_set(opened, plan, now=read_source_date(env))
     update_listing(opened, places)
+    _warn_of_private_folder(opened)
     if outputs:
         _set_outputs(env, opened, plan)
     _print_staged(
@@ -126,6 +127,17 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
         had=staged.already_there,
         bytes=staged.sent_bytes,
     )
+
+
+def _warn_of_private_folder(store: Store) -> None:
+    """Warn of a store that no web server can read which is another user."""
+    from rocm_wheels.core import find_private_mode
+
+    if store.folder is not None and (mode := find_private_mode(store.folder)):
+        log_warning(
+            f"{store.folder} is for its owner alone (mode {mode}): a web server of another user cannot read"
+            f" it\ntip: chmod -R go+rX {store.folder}; what is made in it later follows"
+        )
 
 
 def _measure_unsent(store: Store, plan: StagePlan) -> dict[str, Any]:

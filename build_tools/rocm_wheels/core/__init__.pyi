@@ -44,7 +44,9 @@ from .files import hash_file as hash_file
 from .files import hash_pieces as hash_pieces
 from .files import link_or_copy as link_or_copy
 from .files import lock_folder as lock_folder
+from .files import make_folders_like as make_folders_like
 from .files import move_file as move_file
+from .files import open_atomically as open_atomically
 from .files import open_hidden_file as open_hidden_file
 from .files import open_regular_file as open_regular_file
 from .files import read_pieces as read_pieces
@@ -150,6 +152,7 @@ from .store import put_file as put_file
 from .store import require_conditional_writes as require_conditional_writes
 from .store import size_of_content as size_of_content
 from .store_folder import FolderStore as FolderStore
+from .store_folder import find_private_mode as find_private_mode
 from .store_fsspec import FsspecStore as FsspecStore
 from .store_s3 import BucketFolder as BucketFolder
 from .store_s3 import S3Client as S3Client

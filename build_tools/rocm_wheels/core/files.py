@@ -162,6 +162,30 @@ def move_file(source: Path, target: Path) -> Path:
     return target
 
 
+def make_folders_like(folder: Path, model: Path) -> None:
+    """Make a folder below ``model``, and those above it, for the people that ``model`` is for.
+
+    They have its permissions, set-group-ID included, whatever our umask is, and its group where we may give
+    it away: several users may write there. ``model`` is made when it is not there yet.
+    """
+    model.mkdir(parents=True, exist_ok=True)
+    status = model.stat()
+    missing = [path for path in (folder, *folder.parents) if path.is_relative_to(model) and not path.exists()]
+    for path in reversed(missing):
+        try:
+            path.mkdir()
+        except FileExistsError:  # another run has just made it
+            if not path.is_dir():
+                raise
+            continue
+        if sys.platform != "win32":
+            if path.stat().st_gid != status.st_gid:
+                with contextlib.suppress(PermissionError):
+                    os.chown(path, -1, status.st_gid)
+            path.chmod(stat.S_IMODE(status.st_mode))
+    folder.mkdir(exist_ok=True)
+
+
 def link_or_copy(source: Path, target: Path) -> None:
     """Give a file a second name; a copy where the file system has no hard links, or is another one."""
     try:
@@ -350,6 +374,18 @@ def _acquire_lock(path: Path, seconds: float) -> Callable[[], None] | None:
     return release
 
 
+def _open_lock(path: Path) -> int:
+    """Open the file of a lock for all who may write into its folder, whatever our umask is."""
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except PermissionError:  # another user made it, before the folder was shared: reading is enough
+        return os.open(path, os.O_RDONLY)
+    status, mode = os.fstat(file), path.parent.stat().st_mode & 0o666
+    if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) != mode:
+        os.fchmod(file, mode)
+    return file
+
+
 def _take_lock(path: Path) -> Callable[[], None] | None:
     """Take the lock of a file, if nobody has it. The system gives it back when this process ends."""
     if sys.platform == "win32":
@@ -363,7 +399,7 @@ def _take_lock(path: Path) -> Callable[[], None] | None:
         return lock.release
     import fcntl  # so does filelock, which imports asyncio and ssl first: a tenth of a second of every step
 
-    file, taken = os.open(path, os.O_RDWR | os.O_CREAT, 0o644), False
+    file, taken = _open_lock(path), False
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         taken = os.fstat(file).st_nlink > 0  # else it was deleted meanwhile, and others would lock another
@@ -425,6 +461,7 @@ def lock_folder(
                 f"{', '.join(map(str, leftovers))}"
             )
         try:
+            owner.unlink(missing_ok=True)  # of a killed run, perhaps of another user
             owner.write_text(f"process {os.getpid()} ({purpose})\n", encoding="utf-8")
         except OSError as failure:
             name_failed_file(failure, owner)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from rocm_wheels.core.files import (
     hash_file,
     hash_pieces,
     lock_folder,
+    make_folders_like,
     read_pieces,
 )
 from rocm_wheels.core.store import (
@@ -195,7 +197,7 @@ class FolderStore:
         parts, part = self.folder / _STATE_FOLDER / "parts", None
         try:
             with _explain_os_errors(place, "write"):
-                parts.mkdir(parents=True, exist_ok=True)
+                make_folders_like(parts, self.folder)
                 self._remove_stale_parts(parts)
                 handle, name = tempfile.mkstemp(dir=parts)
                 part = Path(name)
@@ -216,20 +218,21 @@ class FolderStore:
         place = self._path_of(path)
         try:
             try:
-                _rename_into_folder(lambda: os.link(part, place), place)
+                _rename_into_folder(lambda: os.link(part, place), place, self.folder)
             except OSError as failure:
                 if failure.errno not in _NO_LINK_ERRNOS:
                     raise
                 with self._lock_state():
                     if place.exists():
                         raise FileExistsError from None
-                    _rename_into_folder(lambda: os.replace(part, place), place)
+                    _rename_into_folder(lambda: os.replace(part, place), place, self.folder)
         except FileExistsError:
             raise AlreadyInStoreError(f"{path} is in {self.url} already") from None
         _sync_folder(place.parent)
         return _tag_of_stat(place.stat())
 
     def _lock_state(self) -> contextlib.AbstractContextManager[None]:
+        make_folders_like(self.folder / _STATE_FOLDER, self.folder)
         return lock_folder(
             self.folder / _STATE_FOLDER, purpose="a write to the store", patience=_LOCK_PATIENCE
         )
@@ -245,6 +248,12 @@ class FolderStore:
                 with contextlib.suppress(OSError):  # gone since, or of somebody else
                     if item.stat().st_mtime < before:
                         os.unlink(item.path)
+
+
+def find_private_mode(folder: Path) -> str:
+    """Return the permissions of a store's folder that nobody but its owner can read; empty for another."""
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    return "" if os.name == "nt" or mode & 0o055 else f"{mode:04o}"
 
 
 def _write_content(content: bytes | Path, file: BinaryIO, sha256: str | None) -> None:
@@ -263,12 +272,12 @@ def _copy_file(source: Path, file: BinaryIO) -> None:
         copy_content(original, file)
 
 
-def _rename_into_folder(rename: Callable[[], None], place: Path) -> None:
+def _rename_into_folder(rename: Callable[[], None], place: Path, root: Path) -> None:
     """Give a part its place, whose folder may go at any moment when another file in it is removed."""
     for attempt in range(_RETRIES):
         try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-        except FileExistsError:
+            make_folders_like(place.parent, root)
+        except (FileExistsError, NotADirectoryError):
             raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(place.parent)) from None
         try:
             rename()

@@ -49,6 +49,7 @@ from rocm_wheels.core import (
     Store,
     lock_folder,
     log_note,
+    make_folders_like,
     put_file,
     run_in_parallel,
     write_atomically,
@@ -363,7 +364,7 @@ def point_link(store: Store, link: str, target: str) -> None:
     link_path = store.folder / link
     part = _state_folder(store) / f"link-{secrets.token_hex(8)}"
     try:
-        link_path.parent.mkdir(parents=True, exist_ok=True)
+        make_folders_like(link_path.parent, store.folder)
         for stale_link in part.parent.glob("link-*"):  # of runs that were killed: who is here is alone
             stale_link.unlink(missing_ok=True)
         part.symlink_to(os.path.relpath(store.folder / target, link_path.parent))
@@ -407,7 +408,7 @@ def remove_link(store: Store, link: str) -> None:
 def _state_folder(store: Store) -> Path:
     assert store.folder is not None
     place = store.folder / ".store" / "channels"
-    place.mkdir(parents=True, exist_ok=True)
+    make_folders_like(place, store.folder)
     return place
 
 
