@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import shutil
 import subprocess
@@ -16,6 +18,22 @@ pytestmark = [pytest.mark.slow, pytest.mark.network]
 OTHERS = ("--no-build-triton", "--no-build-pytorch-vision", "--no-build-apex")
 ONLY_TORCH = (*OTHERS, "--no-build-pytorch-audio")
 ONLY_AUDIO = (*OTHERS, "--no-build-pytorch")
+
+
+def test_the_same_lock_gives_the_same_bytes_in_another_folder(demo: Demo, tmp_path: Path) -> None:
+    """And with another HOME, whatever day it is: what hipcc names by the folder is named by the tree."""
+    door, lock = "build_tools/rocm_wheels/__main__.py", str(demo.folder / "sources.lock.json")
+    place = ("--lock", lock, "--source-dir", str(tmp_path / "elsewhere"))
+    assert demo.run("checkout", "torch", "triton", *place, door=door).code == 0
+    packages = str(demo.folder / "rocm-packages" / "dist")
+    rocm = ("--install-rocm", "--find-links", packages, "--rocm-extras", "device-gfx942,device-gfx1100")
+    left_out = ("--no-build-pytorch-audio", "--no-build-pytorch-vision", "--no-build-apex")
+    words = ("build", *place, *rocm, *left_out, "--output-dir", str(tmp_path / "wheels"))
+    ended = demo.run(*words, HOME=str(tmp_path / "home"))
+    assert ended.code == 0, ended.err
+    first = json.loads((demo.folder.parent / "digests.json").read_text())
+    (torch,) = (tmp_path / "wheels").glob("torch-*.whl")
+    assert hashlib.sha256(torch.read_bytes()).hexdigest() == first["torch"]
 
 
 def test_a_source_tree_is_built_by_one_run_at_a_time(demo: Demo, tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ from build_requests import BARE, FULL, VERSION, request
 from hypothesis import given
 from hypothesis import strategies as st
 
+import rocm_wheels.compile
 from rocm_wheels.compile import (
     CompilerCache,
     compose_environment,
@@ -43,7 +47,14 @@ COMMON = {
     "OpenBLAS_HOME": "/sdk/lib/host-math",
     "OpenBLAS_LIB_NAME": "rocm-openblas",
 }
-ON_LINUX = {"PATH": "/sdk/bin:/bin", "USE_KINETO": "ON", "CXXFLAGS": QUIET, "CPPFLAGS": QUIET}
+LAUNCHER = f"sh {Path(rocm_wheels.compile.__file__).with_name('hip_launcher.sh')}"
+ON_LINUX = {
+    "PATH": "/sdk/bin:/bin",
+    "USE_KINETO": "ON",
+    "CXXFLAGS": QUIET,
+    "CPPFLAGS": QUIET,
+    "HIP_CLANG_LAUNCHER": LAUNCHER,
+}
 ON_WINDOWS = {
     "PATH": "/sdk/bin;/bin",
     "USE_KINETO": "OFF",
@@ -135,7 +146,8 @@ GOLDEN: list[tuple[str, Platform, dict[str, str]]] = [
 def test_the_whole_environment(name: str, platform: Platform, expected: dict[str, str]) -> None:
     base = BASE | ({"LLVM_SYSPATH": "/llvm"} if (name, platform) == ("triton", "windows") else {})
     before = dict(base)
-    assert compose_environment(request(name, platform), base) == expected
+    source = {"ROCM_WHEELS_SOURCE": os.fspath(request(name).source)} if platform == "linux" else {}
+    assert compose_environment(request(name, platform), base) == {**expected, **source}
     assert base == before
 
 
@@ -430,3 +442,25 @@ def test_variables_of_tritons_checkout(tmp_path: Path) -> None:
     file.write_text("{")
     with pytest.raises(DataError, match="cannot read"):
         read_triton_environment(tmp_path)
+
+
+def launch(root: str, *words: str) -> list[str]:
+    command = [*LAUNCHER.split(" "), "printf", "%s\\n", *words]
+    env = {"PATH": os.environ["PATH"], "ROCM_WHEELS_SOURCE": root}
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout.split()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a script of sh")
+def test_device_code_is_named_by_its_place_in_the_tree() -> None:
+    def compile_in(root: str, source: str, target: str) -> str:
+        words = ["-x", "hip", "-c", f"{root}/{source}", "-o", f"{root}/{target}", "-MF", f"{root}/x.c"]
+        *rest, name = launch(root, *words)
+        assert rest == words and name.startswith("-cuid=")
+        return name
+
+    first = compile_in("/a", "x.hip", "build/x.o")
+    assert first == compile_in("/b/other", "x.hip", "build/x.o")
+    others = {compile_in("/a", "y.hip", "build/x.o"), compile_in("/a", "x.hip", "build/twin/x.o")}
+    assert len(others - {first}) == 2
+    for words in (["x.o", "-shared"], ["-c", "x.hip", "-cuid=mine"], ["-E", "x.hip"]):
+        assert launch("/a", *words) == words

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 from rocm_wheels.compile.build_request import BuildRequest
 from rocm_wheels.compile.hooks import find_hooks
@@ -36,7 +37,9 @@ def compose_environment(request: BuildRequest, base: Mapping[str, str]) -> dict[
         add_flags(env, "CPPFLAGS", _GCC_FLAGS)
     else:
         env.update(_list_windows_compilers(request))
-    if request.cache is not None:
+    if request.cache is None:
+        env.update(_list_launcher_variables(request, base))
+    else:
         env.update(request.cache.launcher_variables(request.platform))
     env.update(_list_recipe_variables(request))
     env.update(_list_version_variables(request))
@@ -71,6 +74,18 @@ def _list_general_variables(request: BuildRequest, base: Mapping[str, str]) -> d
     if request.commit_epoch is not None:
         variables["SOURCE_DATE_EPOCH"] = base.get("SOURCE_DATE_EPOCH", str(request.commit_epoch))
     return variables
+
+
+def _list_launcher_variables(request: BuildRequest, base: Mapping[str, str]) -> dict[str, str]:
+    """Return what has hipcc compile the same bytes in every folder (``hip_launcher.sh``).
+
+    ROCm 7.13's hipcc and newer look at HIP_CLANG_LAUNCHER, which a compiler cache or the user may need
+    himself. Shells split it at spaces.
+    """
+    launcher = Path(__file__).with_name("hip_launcher.sh")
+    if request.platform != "linux" or "HIP_CLANG_LAUNCHER" in base or " " in os.fspath(launcher):
+        return {}
+    return {"HIP_CLANG_LAUNCHER": f"sh {launcher}", "ROCM_WHEELS_SOURCE": os.fspath(request.source)}
 
 
 def _list_recipe_variables(request: BuildRequest) -> dict[str, str]:
