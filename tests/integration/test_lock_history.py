@@ -482,7 +482,7 @@ def test_a_manifest_against_a_lock(
         (None, (), "cannot read"),
         ("", (), "is empty"),
         ("[1, 2]", (), ""),
-        ('{"lock_version": "2", "projects": {}}', (), "lock_version"),
+        ('{"lock_version": "3", "projects": {}}', (), "lock_version"),
         ('{"lock_version": "1"}', (), "projects: Field required"),
         ("{", (), "not valid"),
         ("good", ("--source-dir", "no/such/folder"), "--source-dir no/such/folder is not a folder"),

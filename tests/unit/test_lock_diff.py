@@ -62,6 +62,7 @@ def test_the_same_lock_is_the_same() -> None:
         "same": True,
         "fields": [],
         "not_compared": [],
+        "tools": [],
         "unchanged": ["pytorch"],
         "projects": {},
     }

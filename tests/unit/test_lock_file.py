@@ -143,7 +143,7 @@ def test_a_write_that_cannot_be_leaves_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("found", "replacement"),
     [
-        ('"lock_version": "1"', '"lock_version": "2"'),
+        ('"lock_version": "1"', '"lock_version": "3"'),
         ('"pytorch": {', '"pytroch": {'),
         ('"commit": "aaaa', '"commit": "main'),
         ('"ref": "main"', '"ref": "a..b"'),

@@ -90,9 +90,11 @@ from .lint import lint_tables as lint_tables
 from .lint import load_compat_tables as load_compat_tables
 from .lock import GitObjectId as GitObjectId
 from .lock import Lock as Lock
+from .lock import LockedPackage as LockedPackage
 from .lock import LockedPatches as LockedPatches
 from .lock import LockedProject as LockedProject
 from .lock import LockedSubmodule as LockedSubmodule
+from .lock import LockedTools as LockedTools
 from .lock import Sha256Digest as Sha256Digest
 from .package_indexes import INDEX_CHANNELS as INDEX_CHANNELS
 from .package_indexes import PackageIndex as PackageIndex

@@ -1,8 +1,9 @@
 """Define the lock: every repository of a set at one commit, and what it is to be built for.
 
-Made by ``rocm-wheels lock``, read by ``checkout --lock`` and ``build --lock``. It is JSON in a fixed
-order (projects as they are built) and without a date, unless versions are to have one: the same sources
-give the same bytes. No credentials are in it. The package ``sources`` reads and writes it.
+Made by ``rocm-wheels lock``, read by ``checkout --lock`` and ``build --lock``. It may also hold what the
+wheels are built with: ROCm's packages and the tools of each project, with the digests of their files. It is
+JSON in a fixed order (projects as they are built) and without a date, unless versions are to have one: the
+same sources give the same bytes. No credentials are in it. The package ``sources`` reads and writes it.
 """
 
 from __future__ import annotations
@@ -52,15 +53,41 @@ class LockedProject(Record):
     submodules: Mapping[str, LockedSubmodule] | None = None
 
 
+class LockedPackage(Record):
+    """A package to install: its version, and the SHA-256 of each file that it may be installed from, by name.
+
+    They are wheels for the platform and the Python; a source distribution only where there is no such wheel.
+    """
+
+    version: str
+    files: Mapping[str, Sha256Digest]
+
+
+class LockedTools(Record):
+    """All that is installed to build with one Python, each set whole, by name of the package.
+
+    ``rocm_extras``: the extras of ``rocm`` that ``rocm`` is the packages of. ``projects``: the tools of each.
+    ``backends``: what source distributions among all of them are built with.
+    """
+
+    rocm_extras: tuple[str, ...] = ()
+    rocm: Mapping[str, LockedPackage] = {}
+    projects: Mapping[str, Mapping[str, LockedPackage]] = {}
+    backends: Mapping[str, LockedPackage] = {}
+
+
 class Lock(Record):
     """A whole set. ``rocm`` is a version of the ROCm packages; empty targets or Pythons leave them open.
 
     ``local_version`` stands in the versions of all wheels before ``+rocm…``: what tells builds of one version
     apart. ``named_torch`` is the version of torch that the others have there, too, so that wheels for several
     torches, which differ, have names that differ; it is also in a part of a lock that has no torch.
+
+    ``tools`` are by Python, as it is written in ``pythons``. A lock with tools is of version 2, one without
+    of version 1.
     """
 
-    lock_version: Literal["1"] = "1"
+    lock_version: Literal["1", "2"] = "1"
     platform: Platform = "linux"
     line: str | None = None
     rocm: str | None = None
@@ -69,6 +96,11 @@ class Lock(Record):
     local_version: str | None = None
     named_torch: str | None = None
     projects: Mapping[str, LockedProject]
+    tools: Mapping[str, LockedTools] = {}
+
+    def replace_tools(self, tools: Mapping[str, LockedTools]) -> Lock:
+        """Return the lock with other tools, or with none."""
+        return self.model_copy(update={"tools": tools, "lock_version": "2" if tools else "1"})
 
     def get_local_parts(self, name: str) -> tuple[str, ...]:
         """Return what a version has before ``+rocm…``: ``nightly20261122.17`` and ``torch2.13.0``, say."""

@@ -39,7 +39,10 @@ _NOT_CONTENT = tuple(f".dist-info/{name}" for name in (LOCK_MEMBER, SBOM_MEMBER,
 
 
 def extract_lock_part(lock: Lock, name: str) -> bytes:
-    """Return the text of the lock of one project and, of those locked, all that it is built after."""
+    """Return the text of the lock of one project and, of those locked, all that it is built after.
+
+    Tools are left out: the statement beside a wheel has those that it was built with.
+    """
     from rocm_wheels.sources import format_lock
 
     selected: set[str] = set()
@@ -52,7 +55,8 @@ def extract_lock_part(lock: Lock, name: str) -> bytes:
     projects = {
         project_name: project for project_name, project in lock.projects.items() if project_name in selected
     }
-    return format_lock(lock.model_copy(update={"projects": projects})).encode("utf-8")
+    part = lock.replace_tools({}).model_copy(update={"projects": projects})
+    return format_lock(part).encode("utf-8")
 
 
 def digest_lock_part(lock: Lock, name: str) -> str:

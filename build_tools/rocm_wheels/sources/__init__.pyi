@@ -85,8 +85,10 @@ from .pins import parse_pin_version as parse_pin_version
 from .pins import parse_related_commits as parse_related_commits
 from .resolve_lock import LockRequest as LockRequest
 from .resolve_lock import ProjectOptions as ProjectOptions
+from .resolve_lock import UpdatedLock as UpdatedLock
 from .resolve_lock import make_lock as make_lock
 from .resolve_lock import update_lock as update_lock
+from .resolve_lock import write_locked_files as write_locked_files
 from .submodules import Submodule as Submodule
 from .submodules import find_case_clash as find_case_clash
 from .submodules import parse_gitmodules as parse_gitmodules

@@ -19,6 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    is_normalized_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
 from packaging.version import InvalidVersion, Version
 from pydantic import ConfigDict, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -40,6 +47,7 @@ from rocm_wheels.core import (
 from rocm_wheels.models import (
     GitObjectId,
     Lock,
+    LockedPackage,
     LockedProject,
     LockedSubmodule,
     Platform,
@@ -109,6 +117,51 @@ def find_request_faults(lock: Lock) -> Iterator[LockFault]:
     for number, python in enumerate(lock.pythons):
         if not is_python_version(python):
             yield ("pythons", number), "it is not a Python, such as 3.13 or 3.14t", python
+
+
+def find_tools_faults(lock: Lock) -> Iterator[LockFault]:
+    """Yield Pythons that are none, and packages whose names, versions or files are none."""
+    if (lock.lock_version == "2") != bool(lock.tools):
+        message = "a lock with tools is of version 2, one without of version 1"
+        yield ("lock_version",), message, lock.lock_version
+    for python, tools in lock.tools.items():
+        if not is_python_version(python):
+            yield ("tools", python), "it is not a Python, such as 3.13 or 3.14t", python
+        yield from move_faults(find_name_faults(list(tools.projects)), "tools", python, "projects")
+        groups: list[tuple[tuple[str, ...], Mapping[str, LockedPackage]]] = [
+            (("rocm",), tools.rocm),
+            *((("projects", name), packages) for name, packages in tools.projects.items()),
+            (("backends",), tools.backends),
+        ]
+        for keys, packages in groups:
+            for name, package in packages.items():
+                yield from move_faults(_find_package_faults(name, package), "tools", python, *keys, name)
+
+
+def _find_package_faults(name: str, package: LockedPackage) -> Iterator[LockFault]:
+    """Yield what an installer could take for something else: a line with an option of its own, say."""
+    if not is_normalized_name(name):
+        yield ("version",), "its package is not named as PEP 503 normalizes names", name
+    try:
+        version = Version(package.version)
+    except InvalidVersion:
+        yield ("version",), "it is not a version (PEP 440)", package.version
+        return
+    if not package.files:
+        yield ("files",), "there is no file in it", {}
+    for file in package.files:
+        if _read_file_name(file) != (name, version):
+            yield ("files", file), f"it is not the name of a file of {name} {package.version}", file
+
+
+def _read_file_name(file: str) -> tuple[str, Version] | None:
+    """Return the package and the version that a wheel or a source distribution is of, by its name."""
+    try:
+        if file.endswith(".whl"):
+            return parse_wheel_filename(file)[:2]
+        return parse_sdist_filename(file)
+    except (InvalidWheelFilename, InvalidSdistFilename, InvalidVersion):
+        return None
 
 
 def describe_local_fault(text: str) -> str:
@@ -304,9 +357,8 @@ class _CheckedLock(Lock):
 
     @model_validator(mode="after")
     def _can_be_used(self) -> _CheckedLock:
-        faults = list(find_request_faults(self)) + list(
-            move_faults(find_name_faults(list(self.projects)), "projects")
-        )
+        faults = [*find_request_faults(self), *find_tools_faults(self)]
+        faults += move_faults(find_name_faults(list(self.projects)), "projects")
         for name, project in self.projects.items():
             faults += move_faults(find_project_faults(project), "projects", name)
         if not self.projects:
@@ -341,7 +393,7 @@ def parse_lock(text: str, *, name: str) -> Lock:
 def format_lock(lock: Lock) -> str:
     """Return the file's content: JSON, projects in the order of their builds, nothing without a value."""
     data: dict[str, Any] = lock.model_dump(mode="json", exclude_none=True)
-    for empty in ("targets", "pythons"):
+    for empty in ("targets", "pythons", "tools"):
         if not data[empty]:
             del data[empty]
     order = [p.name for p in sort_projects(load_project(name) for name in lock.projects)]
@@ -351,8 +403,37 @@ def format_lock(lock: Lock) -> str:
             del project["pinned"]
         if "submodules" in project:
             project["submodules"] = dict(sorted(project["submodules"].items()))
+    if "tools" in data:
+        data["tools"] = {
+            python: _sort_tools(data["tools"][python], order)
+            for python in sorted(lock.tools, key=_make_python_key)
+        }
     text = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
     return _NO_YAML.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _make_python_key(python: str) -> tuple[int, bool]:
+    return int(python.removesuffix("t").partition(".")[2]), python.endswith("t")
+
+
+def _sort_tools(tools: dict[str, Any], order: Sequence[str]) -> dict[str, Any]:
+    """Return tools as they are written: projects in their order, packages and files by name."""
+    names = [name for name in order if name in tools["projects"]]
+    names += sorted(tools["projects"].keys() - set(order))
+    groups = {
+        "rocm_extras": sorted(tools["rocm_extras"]),
+        "rocm": _sort_packages(tools["rocm"]),
+        "projects": {name: _sort_packages(tools["projects"][name]) for name in names},
+        "backends": _sort_packages(tools["backends"]),
+    }
+    return {name: value for name, value in groups.items() if value}
+
+
+def _sort_packages(packages: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: {"version": package["version"], "files": dict(sorted(package["files"].items()))}
+        for name, package in sorted(packages.items())
+    }
 
 
 def write_lock(path: Path, lock: Lock) -> bool:

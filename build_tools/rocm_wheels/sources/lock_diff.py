@@ -25,7 +25,7 @@ from rocm_wheels.core import (
     prefix_log_lines,
     try_in_parallel,
 )
-from rocm_wheels.models import Lock, LockedProject, LockedSubmodule
+from rocm_wheels.models import Lock, LockedPackage, LockedProject, LockedSubmodule, LockedTools
 from rocm_wheels.sources.git import Git
 from rocm_wheels.sources.mirrors import locate_mirror
 from rocm_wheels.sources.network import Transport, attempt_with_retries, parse_origin
@@ -91,17 +91,32 @@ class ProjectChange:
 
 
 @dataclass(frozen=True)
+class PackageChange:
+    """A package to build with, that both locks may have for a Python: ``group`` is a project, or ``rocm``."""
+
+    python: str
+    group: str
+    name: str
+    old: LockedPackage | None
+    new: LockedPackage | None
+
+
+@dataclass(frozen=True)
 class LockDiff:
-    """Everything that differs. ``projects`` has every project of either lock, by name."""
+    """Everything that differs. ``projects`` has every project of either lock, by name.
+
+    ``tools`` has the packages that differ for Pythons that both locks have tools for.
+    """
 
     fields: tuple[FieldChange, ...]
     projects: tuple[ProjectChange, ...]
     not_compared: tuple[str, ...] = ()
+    tools: tuple[PackageChange, ...] = ()
 
     @property
     def same(self) -> bool:
         """Tell whether nothing that both locks say differs."""
-        return not self.fields and all(project.same for project in self.projects)
+        return not (self.fields or self.tools) and all(project.same for project in self.projects)
 
     @property
     def complete(self) -> bool:
@@ -117,9 +132,27 @@ def compare_locks(a: Lock, b: Lock) -> LockDiff:
     for field_name in ("line", "rocm", "targets", "pythons", "local_version", "named_torch"):
         old, new = getattr(a, field_name), getattr(b, field_name)
         comparison.compare_field(field_name, old, new, unsaid=(brief[0] and not old, brief[1] and not new))
+    unsaid = brief[0] and not a.tools, brief[1] and not b.tools
+    comparison.compare_field("tools", tuple(a.tools), tuple(b.tools), unsaid=unsaid)
     names = sorted(a.projects.keys() | b.projects.keys())
     projects = tuple(_compare_projects(name, a.projects.get(name), b.projects.get(name)) for name in names)
-    return LockDiff(tuple(comparison.fields), projects, tuple(comparison.unsaid))
+    return LockDiff(tuple(comparison.fields), projects, tuple(comparison.unsaid), tuple(_compare_tools(a, b)))
+
+
+def _compare_tools(a: Lock, b: Lock) -> Iterator[PackageChange]:
+    for python in a.tools:
+        if python not in b.tools:
+            continue
+        old_groups, new_groups = _group_packages(a.tools[python]), _group_packages(b.tools[python])
+        for group in dict.fromkeys([*old_groups, *new_groups]):
+            old, new = old_groups.get(group, {}), new_groups.get(group, {})
+            for name in sorted(old.keys() | new.keys()):
+                if old.get(name) != new.get(name):
+                    yield PackageChange(python, group, name, old.get(name), new.get(name))
+
+
+def _group_packages(tools: LockedTools) -> dict[str, Mapping[str, LockedPackage]]:
+    return {"rocm": tools.rocm, **tools.projects, "backends": tools.backends}
 
 
 @dataclass
@@ -443,6 +476,10 @@ def format_diff_report(diff: LockDiff, histories: Histories, *, limit: int) -> l
     lines = align_rows([(change.name, _describe_values(change)) for change in diff.fields])
     changed = [project for project in diff.projects if not project.same]
     rows = [_format_row(project, histories) for project in changed]
+    tool_lines = _format_tools(diff.tools)
+    if lines and tool_lines:
+        lines.append("")
+    lines += tool_lines
     if lines and rows:
         lines.append("")
     for project, line in zip(changed, align_rows(rows), strict=True):
@@ -466,6 +503,16 @@ def format_diff_json(diff: LockDiff, histories: Histories, *, limit: int) -> dic
         "same": diff.same,
         "fields": [_dump_field(change) for change in diff.fields],
         "not_compared": list(diff.not_compared),
+        "tools": [
+            {
+                "python": change.python,
+                "group": change.group,
+                "name": change.name,
+                "old": change.old and change.old.model_dump(),
+                "new": change.new and change.new.model_dump(),
+            }
+            for change in diff.tools
+        ],
         "unchanged": [project.name for project in diff.projects if project.same],
         "projects": {
             project.name: {
@@ -489,6 +536,30 @@ def format_diff_json(diff: LockDiff, histories: Histories, *, limit: int) -> dic
             if not project.same or project.not_compared
         },
     }
+
+
+def _format_tools(changes: Sequence[PackageChange]) -> list[str]:
+    """Return a line for each change of a package, with the Pythons and the projects that it is for."""
+    places: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for change in changes:
+        groups = places.setdefault((change.name, _describe_package_change(change)), {})
+        groups.setdefault(change.group, []).append(change.python)
+    rows = []
+    for (name, words), groups in places.items():
+        by_pythons: dict[str, list[str]] = {}
+        for group, pythons in groups.items():
+            by_pythons.setdefault(", ".join(pythons), []).append(group)
+        where = [f"{', '.join(names)} ({pythons})" for pythons, names in by_pythons.items()]
+        rows.append(("tool", name, words, "; ".join(where)))
+    return align_rows(rows)
+
+
+def _describe_package_change(change: PackageChange) -> str:
+    old, new = change.old, change.new
+    if old is None or new is None:
+        version = (new or old or LockedPackage(version="", files={})).version
+        return f"added, {version}" if old is None else f"removed, was {version}"
+    return f"{old.version} → {new.version}" if old.version != new.version else f"{old.version}, other files"
 
 
 def _format_row(project: ProjectChange, histories: Histories) -> list[str]:

@@ -9,6 +9,7 @@ sends all of it; one that gives out branches only is asked for those.
 
 from __future__ import annotations
 
+import posixpath
 import re
 import tempfile
 import threading
@@ -47,6 +48,7 @@ from rocm_wheels.models import (
     read_stated_version,
 )
 from rocm_wheels.sources.git import Git
+from rocm_wheels.sources.lock import LockFile, read_locked_patches
 from rocm_wheels.sources.mirrors import locate_mirror, mirror_has_commit
 from rocm_wheels.sources.network import (
     Transport,
@@ -59,7 +61,12 @@ from rocm_wheels.sources.network import (
 )
 from rocm_wheels.sources.patches import PatchSet, choose_patch_set
 from rocm_wheels.sources.pins import OptionNames, Pin, TreeFiles, choose_pin, find_pin, list_pin_files
-from rocm_wheels.sources.submodules import GITMODULES_FILE, parse_gitmodules, resolve_submodule_url
+from rocm_wheels.sources.submodules import (
+    GITMODULES_FILE,
+    is_inside_tree,
+    parse_gitmodules,
+    resolve_submodule_url,
+)
 from rocm_wheels.sources.trees import (
     GITLINK,
     TreeEntry,
@@ -304,6 +311,88 @@ def _list_submodules(
             yield SubmoduleCommit(
                 entry.path, resolve_submodule_url(location.origin, module.url), entry.object
             )
+
+
+def write_locked_files(
+    file: LockFile,
+    names: Mapping[str, Collection[str]],
+    folder: Path,
+    *,
+    list_included: Callable[[str], Sequence[str]],
+    checkouts: Path | None,
+    patches: Path,
+    env: Mapping[str, str],
+    transport: Transport,
+) -> None:
+    """Write files of locked projects, patched as their checkouts are, below a folder for each project.
+
+    ``names``: the files of each project; one that its commit has not is left out. ``list_included`` returns
+    those that a text includes, relative to its folder: they are written as well. ``patches``: folder of the
+    patch sets. Raises SourceError, and DataError for a file that is not UTF-8.
+    """
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-lock-") as scratch:
+        reader = CommitReader(Path(scratch), env=env, transport=transport)
+        for name, paths in names.items():
+            locked = file.project(name)
+            location = CommitLocation(
+                locked.origin,
+                locked.commit,
+                locked.ref,
+                None if checkouts is None else checkouts / name,
+                parse_origin(locked.origin, Path("/"))[1],
+            )
+            patch_set = read_locked_patches(file, name, patches) if locked.patches is not None else None
+            with prefix_log_lines(name):
+                pending, written = list(paths), set[str]()
+                while pending:
+                    title = f"{name}@{locked.commit[:12]}"
+                    files = reader.read_commit(location, title=title, files=pending)
+                    included = _write_patched_files(files, pending, folder / name, patch_set, env)
+                    written |= set(pending)
+                    pending = [
+                        path for path in _list_included(included, list_included) if path not in written
+                    ]
+    show_live_line("")
+
+
+def _write_patched_files(
+    files: CommitFiles,
+    paths: Sequence[str],
+    folder: Path,
+    patch_set: PatchSet | None,
+    env: Mapping[str, str],
+) -> dict[str, str]:
+    """Write those files that a commit and the patches have; return their texts by path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in paths:
+        if (text := files.read_text(path)) is not None:
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text, encoding="utf-8")
+    _apply_patches(folder, paths, patch_set, env)
+    return {path: (folder / path).read_text("utf-8") for path in paths if (folder / path).is_file()}
+
+
+def _list_included(texts: Mapping[str, str], list_included: Callable[[str], Sequence[str]]) -> list[str]:
+    """Return the paths of the files that texts include, those that stay in the tree."""
+    paths = [
+        posixpath.normpath(posixpath.join(posixpath.dirname(path), other))
+        for path, text in texts.items()
+        for other in list_included(text)
+    ]
+    return [path for path in dict.fromkeys(paths) if is_inside_tree(path)]
+
+
+def _apply_patches(
+    folder: Path, paths: Collection[str], patch_set: PatchSet | None, env: Mapping[str, str]
+) -> None:
+    """Apply to files in a folder what a patch set changes in them."""
+    if patch_set is None:
+        return
+    includes = [f"--include={path}" for path in paths]
+    for stage in (patch_set.base, patch_set.hipified):
+        for patch in stage.get("", ()):
+            git = Git(folder, {**env, "GIT_CEILING_DIRECTORIES": str(folder.parent)})
+            git.text("apply", *includes, "-", stdin=patch.data, activity=f"applying {patch.name}")
 
 
 _VERSION_FILE = "version.txt"  # by which torch says its line
