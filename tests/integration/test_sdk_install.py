@@ -164,7 +164,7 @@ def test_killed_in_the_middle(spec: EnvironmentSpec, tmp_path: Path, when: str) 
 def test_killed_for_real_while_installing(spec: EnvironmentSpec, tmp_path: Path) -> None:
     made = ensure(spec, tmp_path)
     kill = "import os, signal\nfrom rocm_wheels.sdk import build_environment\n"
-    kill += "build_environment.pip_install = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)\n"
+    kill += "build_environment.install_packages = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)\n"
     words = [sys.executable, "-c", kill + _ENSURE.replace("==7.1.0", ">=7,<8"), str(spec.find_links)]
     one = replace(spec, rocm_spec=">=7,<8", extras=("device-gfx942",))
 
@@ -202,7 +202,7 @@ def test_a_failure_leaves_the_old_environment(spec: EnvironmentSpec, tmp_path: P
         ({"extras": ("device-gfx942]",)}, "'device-gfx942]' is not the name of an extra"),
         ({"find_links": "/no/such/folder"}, "--find-links /no/such/folder is not a folder"),
         ({"python": Path("/no/python")}, "there is no Python at /no/python"),
-        ({"rocm_spec": "==6.0"}, "installing rocm[devel,libraries]==6.0 failed"),
+        ({"rocm_spec": "==6.0"}, "resolving rocm[devel,libraries]==6.0 failed"),
         (
             {"extras": ("device-gfx90a",)},
             "rocm[devel,device-gfx90a,libraries]==7.1.0 has no extra device-gfx90a",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from audit_wheels import torch_draft
 
 from rocm_wheels.package import embed_provenance
 from rocm_wheels.pipeline import BuildMoment, write_build_statement
+from rocm_wheels.sdk import PACKAGES_NOTE, InstalledPackage
 from rocm_wheels.wheels import PackagePart, ProvenanceStatement, SourcePart, WheelParts, read_statement
 
 PARTS = WheelParts(
@@ -29,6 +31,12 @@ PARTS = WheelParts(
     ),
     (PackagePart("rocm-sdk-core", "7.1.0", "b" * 64),),
 )
+ROCM_CORE = {
+    "name": "rocm-sdk-core",
+    "version": "7.1.0",
+    "file": "rocm_sdk_core-7.1.0-py3-none-linux_x86_64.whl",
+    "sha256": "d" * 64,
+}
 VARIABLES = {
     "PYTORCH_ROCM_ARCH": "gfx942",
     "USE_KINETO": "ON",
@@ -52,7 +60,8 @@ GITHUB = {
 def write(folder: Path, env: dict[str, str]) -> ProvenanceStatement:
     """Return the statement of a build in which secrets, a home and a user are planted."""
     request = SimpleNamespace(packaging="per-family", release_type="nightly", verify=True)
-    ready = SimpleNamespace(python_tag="cp312")
+    (folder / PACKAGES_NOTE).write_text(json.dumps({"rocm-sdk-core": ROCM_CORE}))
+    ready = SimpleNamespace(python_tag="cp312", environment=SimpleNamespace(prefix=folder))
     step_run = SimpleNamespace(facts=SimpleNamespace(request=request, env=env), ready=ready)
     build = SimpleNamespace(
         project=SimpleNamespace(name="pytorch"),
@@ -66,7 +75,8 @@ def write(folder: Path, env: dict[str, str]) -> ProvenanceStatement:
     inputs = {name: "" for name in VARIABLES if name != "PATH"}
     inputs |= {"build package ninja": "1.13.2 abcdef012345", "source": "/home/planted/pytorch"}
     environment = {**VARIABLES, "CC": sys.executable, "PATH": os.defpath}
-    planned = SimpleNamespace(request=build, inputs=inputs, environment=environment)
+    tools = {"ninja": InstalledPackage("ninja", "1.13.2", "ninja-1.13.2-py3-none-any.whl", "c" * 64)}
+    planned = SimpleNamespace(request=build, inputs=inputs, environment=environment, tools=tools)
     wheel = embed_provenance(torch_draft().write(folder), folder, b"a lock\n", PARTS)[0]
     moment = BuildMoment("20261121-120000", "2026-11-21T12:00:00Z", "2026-11-21T13:00:00Z")
     write_build_statement(
@@ -98,7 +108,8 @@ def test_what_is_known_is_in_it_by_its_digest(tmp_path: Path) -> None:
     compiler = Path(os.path.realpath(sys.executable)).name
     assert digests["pytorch"] == {"gitCommit": "1" * 40}
     assert digests["private"] == {"gitCommit": "3" * 40}
-    assert digests["rocm-sdk-core"] == {"rocm-wheels-record-sha256": "b" * 64}
+    assert digests["rocm-sdk-core"] == {"rocm-wheels-record-sha256": "b" * 64, "sha256": "d" * 64}
+    assert digests["ninja"] == {"sha256": "c" * 64}
     assert digests["build"] == {"sha256": "9" * 64}
     assert set(digests[compiler] or {}) == {"sha256"}
     uris = [entry.get("uri") for entry in statement.dependencies]

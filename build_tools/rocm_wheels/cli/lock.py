@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +27,7 @@ from rocm_wheels.cli.checkout_options import (
     shared_patch_options,
 )
 from rocm_wheels.cli.command import Command, Option, command, list_project_aliases, option
-from rocm_wheels.cli.options import print_result
+from rocm_wheels.cli.options import GivenPath, print_result
 from rocm_wheels.core import (
     SourceError,
     UsageError,
@@ -186,6 +188,65 @@ def _version_options() -> list[click.Option]:
     ]
 
 
+_TOOLS = "tools"  # named among the projects of an update
+
+
+def _tools_options() -> list[click.Option]:
+    """Return the options that say where the tools of a lock come from."""
+    return [
+        Option(["--rocm-index", "index_url"], metavar="URL", help="Package index of the ROCm packages."),
+        Option(["--find-links"], metavar="DIR|URL", help="Folder or page with ROCm packages."),
+        Option(
+            ["--rocm-extras"],
+            metavar="LIST",
+            help="More extras of rocm, such as device-gfx942 [default: those that the lock has].",
+        ),
+        Option(["--pre/--no-pre"], default=True, show_default=True, help="Allow pre-releases of ROCm."),
+        Option(["--cache-dir", "pip_cache_dir"], type=GivenPath(), help="Cache folder of the installer."),
+    ]
+
+
+def _refuse_tools_options(options: Mapping[str, Any], how: str) -> None:
+    """Raise UsageError for options that say how tools are resolved where none are."""
+    names = {"index_url": "--rocm-index", "find_links": "--find-links", "rocm_extras": "--rocm-extras"}
+    given = [option for name, option in names.items() if options[name] is not None]
+    if given:
+        raise UsageError(f"{', '.join(given)}: no tools are resolved", tip=how)
+
+
+def _resolve_tools(path: Path, lock: Lock, options: Mapping[str, Any], patches: Path) -> Lock:
+    """Return a lock with the tools for its Pythons, or for those of ``--python``."""
+    from rocm_wheels.pipeline import ToolsRequest, resolve_lock_tools
+    from rocm_wheels.sdk import EnvironmentSpec
+    from rocm_wheels.sources import LockFile
+
+    pythons = _parse_pythons(options["pythons"]) or lock.pythons or tuple(lock.tools)
+    if not pythons:
+        raise UsageError("the lock names no Python to have tools for", tip="name them: --python 3.12,3.13")
+    links = options["find_links"]
+    if links and "://" not in links and not Path(links).is_dir():
+        raise UsageError(f"--find-links: there is no folder {links}", tip="name a folder of wheels")
+    extras = options["rocm_extras"]
+    present = [tools.rocm_extras for tools in lock.tools.values()]
+    cache = options["pip_cache_dir"]
+    sdk = EnvironmentSpec(
+        Path(sys.executable),
+        extras=tuple(word.strip() for word in extras.split(",") if word.strip())
+        if extras is not None
+        else next(iter(present), ()),
+        index_url=options["index_url"],
+        find_links=links,
+        cache_dir=cache.absolute() if cache else None,
+        pre=options["pre"],
+    ).with_absolute_paths()
+    return resolve_lock_tools(
+        LockFile(path, lock),
+        ToolsRequest(pythons, sdk, find_checkouts(options), patches),
+        read_environment(),
+        make_transport(options),
+    )
+
+
 def _make_lock_command() -> click.Command:
     return Command(
         "lock make",
@@ -217,6 +278,13 @@ def _make_lock_command() -> click.Command:
                 show_default="this one",
                 help="Platform that is built on.",
             ),
+            Option(
+                ["--tools/--no-tools"],
+                default=False,
+                show_default=True,
+                help="Lock what it is built with, too: build tools and ROCm's packages, with digests.",
+            ),
+            *_tools_options(),
             *shared_patch_options(),
             repo_option(),
             *network_options(fills_mirrors=False),
@@ -231,7 +299,11 @@ def _run_lock(**given: Any) -> None:
     from rocm_wheels.sources import format_lock, make_lock, write_lock
 
     output = check_output_path(given["output"])
+    if not given["tools"]:
+        _refuse_tools_options(given, "add --tools, or leave them out")
     lock = make_lock(_make_lock_request(given), env=read_environment(), transport=make_transport(given))
+    if given["tools"]:
+        lock = _resolve_tools(output or Path("-"), lock, given, find_patch_folder(given))
     if output is None:
         if given["as_json"]:
             raise UsageError("-o - and --json both print on stdout", tip="name a file for the lock")
@@ -257,7 +329,8 @@ def _lock_as_json(path: Path, lock: Lock) -> dict[str, Any]:
         }
         for name, locked in lock.projects.items()
     }
-    return {"file": path, "projects": projects}
+    tools = {python: locked.model_dump(mode="json") for python, locked in lock.tools.items()}
+    return {"file": path, "projects": projects, "tools": tools}
 
 
 def check_output_path(path: Path | None) -> Path | None:
@@ -288,7 +361,12 @@ def describe_lock(lock: Lock) -> str:
         patched = f"patches {locked.patches.name}" if locked.patches is not None else ""
         ref_text = "" if ref == locked.commit else ref
         rows.append([project.name, ref_text, locked.commit[:12], locked.version or "", count, patched])
-    return "\n".join(align_rows(rows))
+    lines = align_rows(rows)
+    for python, tools in lock.tools.items():
+        names = {name for group in tools.projects.values() for name in group}
+        rocm = format_count(len(tools.rocm), "package")
+        lines.append(f"Python {python}: {format_count(len(names), 'tool')}, {rocm} for ROCm")
+    return "\n".join(lines)
 
 
 def choose_patch_folder(options: Mapping[str, Any]) -> Path | None:
@@ -413,11 +491,13 @@ _THEROCK = "https://github.com/ROCm/TheRock"
 _UPDATE_HELP = """Resolve the refs of some projects of a lock again, and say what changed.
 
 A project whose commit torch pins takes the pin of the lock's torch; one that was locked by a branch or
-tag takes what that is now. The others stay as they are.
+tag takes what that is now. The others stay as they are. The word tools stands for what all of them are
+built with: build tools and ROCm's packages, for the Pythons of the lock or those of --python.
 
 \b
 Examples:
   rocm-wheels lock update set.lock torch
+  rocm-wheels lock update set.lock tools --rocm-index URL --rocm-extras device-gfx942
   rocm-wheels lock update set.lock --all
 """
 
@@ -427,8 +507,14 @@ def _make_update_command() -> click.Command:
         "lock update",
         params=[
             click.Argument(["file"], type=_FILE, metavar="FILE"),
-            click.Argument(["projects"], metavar="[PROJECT]…", nargs=-1),
+            click.Argument(["projects"], metavar="[PROJECT|tools]…", nargs=-1),
             Option(["--all", "everything"], is_flag=True, help="All that are in the lock."),
+            Option(
+                ["--python", "pythons"],
+                metavar="LIST",
+                help="Pythons to lock tools for, by commas; other ones keep theirs [default: the lock's].",
+            ),
+            *_tools_options(),
             patch_folder_option(),
             repo_option(),
             *network_options(fills_mirrors=False),
@@ -440,7 +526,7 @@ def _make_update_command() -> click.Command:
 
 
 def _run_update(**given: Any) -> None:
-    from rocm_wheels.sources import read_lock, update_lock, write_lock
+    from rocm_wheels.sources import UpdatedLock, read_lock, update_lock, write_lock
 
     file: Path = given["file"]
     lock = read_lock(file)
@@ -448,16 +534,24 @@ def _run_update(**given: Any) -> None:
         raise UsageError(
             f"{file} is a manifest, not a lock", tip="make a lock with `rocm-wheels lock make -o FILE`"
         )
-    transport = make_transport(given)
-    updated = update_lock(
-        lock,
-        _choose_names(given, lock),
-        torch=TORCH,
-        checkouts=find_checkouts(given),
-        patches=find_patch_folder(given),
-        env=read_environment(),
-        transport=transport,
-    )
+    transport, chosen = make_transport(given), _choose_names(given, lock)
+    updates_tools = _TOOLS in chosen
+    if not updates_tools:
+        _refuse_tools_options(given, f"`lock update {file} {_TOOLS}` resolves them")
+    updated = UpdatedLock(lock, ())
+    if projects := [name for name in chosen if name != _TOOLS]:
+        updated = update_lock(
+            lock,
+            projects,
+            torch=TORCH,
+            checkouts=find_checkouts(given),
+            patches=find_patch_folder(given),
+            env=read_environment(),
+            transport=transport,
+        )
+    if updates_tools:
+        with_tools = _resolve_tools(file, updated.lock, given, find_patch_folder(given))
+        updated = replace(updated, lock=with_tools)
     if write_lock(file, updated.lock) and not given["as_json"]:
         _print_changes(lock, updated.lock, given)
     if given["as_json"]:
@@ -477,13 +571,12 @@ def _choose_names(options: Mapping[str, Any], lock: Lock) -> list[str]:
             "--all and names of projects exclude each other"
             if options["everything"]
             else "name the projects to update, or give --all",
-            tip=f"in the lock: {', '.join(lock.projects)}",
+            tip=f"in the lock: {', '.join([*lock.projects, _TOOLS])}",
         )
-    return (
-        list(lock.projects)
-        if options["everything"]
-        else [*dict.fromkeys(map(find_project_name, options["projects"]))]
-    )
+    if options["everything"]:
+        return [*lock.projects, *([_TOOLS] if lock.tools else [])]
+    words = dict.fromkeys(options["projects"])
+    return [*dict.fromkeys(word if word == _TOOLS else find_project_name(word) for word in words)]
 
 
 def _print_changes(old: Lock, new: Lock, options: Mapping[str, Any]) -> None:

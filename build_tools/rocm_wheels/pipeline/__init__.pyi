@@ -132,3 +132,7 @@ from .step import StepGraph as StepGraph
 from .step import make_step_graph as make_step_graph
 from .step_kinds.install_rocm import install_rocm_now as install_rocm_now
 from .step_kinds.stamp_variant import stamp_wheel as stamp_wheel
+from .tools import ToolsRequest as ToolsRequest
+from .tools import find_unmet_requirements as find_unmet_requirements
+from .tools import make_marker_environment as make_marker_environment
+from .tools import resolve_lock_tools as resolve_lock_tools

@@ -15,7 +15,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from email.parser import HeaderParser
 from functools import cached_property
@@ -53,6 +53,9 @@ PYPROJECT = "pyproject.toml"
 # as pip and uv read them: -r FILE, -rFILE, --requirement=FILE
 _INCLUDE_LINE = re.compile(
     r"(?:(?P<requirements>-r|--requirement)|-c|--constraint)(?:\s*=\s*|\s*)(?P<file>\S.*)"
+)
+_INDEX_LINE = re.compile(
+    r"(?P<option>-i|--index-url|--extra-index-url|-f|--find-links)(?:\s*=\s*|\s+)(?P<place>\S+)"
 )
 
 
@@ -136,6 +139,36 @@ def find_requirement_closure(
     return dict(sorted(required.items()))
 
 
+def read_requirements(files: Iterable[Path], *, constraints: bool = False) -> tuple[Requirement, ...]:
+    """Return the requirements in files and those that they include; ``constraints``: those, too.
+
+    Paths, URLs without a name and options are left out: they are the installer's matter.
+    """
+    requirements = []
+    for file in files:
+        for line in _read_requirement_lines(file, {}, constraints=constraints):
+            with suppress(InvalidRequirement):
+                requirements.append(Requirement(line))
+    return tuple(requirements)
+
+
+def read_index_options(files: Iterable[Path]) -> tuple[str, ...]:
+    """Return the lines of requirements files that say where packages come from; folders as absolute paths."""
+    included: dict[Path, None] = {}
+    for file in files:
+        for _ in _read_requirement_lines(file, included):
+            pass
+    options: dict[str, None] = {}
+    for path in included:
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            if (match := _INDEX_LINE.fullmatch(line.strip())) is not None:
+                place = match["place"]
+                if match["option"] in ("-f", "--find-links") and "://" not in place:
+                    place = str(path.parent.absolute() / place)
+                options[f"{match['option']} {place}"] = None
+    return tuple(options)
+
+
 def read_required_names(tools: Iterable[str], files: Iterable[Path]) -> tuple[str, ...]:
     """Return the names in requirements and requirements files, those that the files include as well."""
     lines = [*tools, *(line for file in files for line in _read_requirement_lines(file, {}))]
@@ -182,6 +215,12 @@ def read_build_requirements(file: Path) -> tuple[str, ...]:
     if not isinstance(requires, list) or not all(isinstance(line, str) for line in requires):
         raise DataError(f"{file}: build-system.requires is not a list of requirements")
     return tuple(requires)
+
+
+def list_included_files(text: str) -> list[str]:
+    """Return the files that a requirements file includes, constraints as well, as they are written there."""
+    lines = (raw.split(" #", 1)[0].strip() for raw in text.splitlines())
+    return [match["file"] for line in lines if (match := _INCLUDE_LINE.fullmatch(line)) is not None]
 
 
 def _read_requirement_lines(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from rocm_wheels import __version__
 from rocm_wheels.compile import hash_compilers, is_configuration_variable
 from rocm_wheels.core import IMAGE_VARIABLE, hide_variable_value
+from rocm_wheels.sdk import PACKAGES_NOTE, InstalledPackage, read_installed
 
 if TYPE_CHECKING:
     from rocm_wheels.pipeline.planner import PlannedBuild
@@ -102,14 +103,18 @@ def _define_build(
         "lock": {"sha256": lock_digest} if lock_digest else None,
     }
     environment, withheld = select_variables(planned)
+    rocm = read_installed(step_run.ready.environment.prefix / PACKAGES_NOTE) or {}
     return {
         "buildType": BUILD_TYPE,
         "externalParameters": {"command": "rocm-wheels build", **drop_unknown(options)},
         "internalParameters": drop_unknown({"environment": environment, "withheld": withheld}),
         "resolvedDependencies": [
             *map(_describe_source, parts.sources),
-            *map(describe_package_dependency, parts.packages),
-            *_describe_build_packages(planned.inputs),
+            *(
+                _add_file_digest(describe_package_dependency(part), rocm.get(part.name))
+                for part in parts.packages
+            ),
+            *_describe_build_packages(planned.inputs, planned.tools),
             *({"name": name, "digest": {"sha256": d}} for name, d in _list_compilers(planned).items()),
             *_describe_image(step_run.facts.env),
         ],
@@ -158,8 +163,20 @@ def _describe_source(part: SourcePart) -> dict[str, Any]:
     )
 
 
-def _describe_build_packages(inputs: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the packages that the build ran with: their inputs are a version, and how a digest begins."""
+def _add_file_digest(dependency: dict[str, Any], package: InstalledPackage | None) -> dict[str, Any]:
+    """Return a package as a dependency, with the digest of the file that it was installed from, if known."""
+    if package is None or not package.sha256:
+        return dependency
+    return {**dependency, "digest": {**dependency.get("digest", {}), "sha256": package.sha256}}
+
+
+def _describe_build_packages(
+    inputs: Mapping[str, str], tools: Mapping[str, InstalledPackage]
+) -> list[dict[str, Any]]:
+    """Return the packages that the build ran with: their inputs are a version, and how a digest begins.
+
+    ``tools`` are all that are installed, and from which files.
+    """
     from rocm_wheels.wheels import PackagePart, describe_package_dependency
 
     dependencies = []
@@ -168,7 +185,13 @@ def _describe_build_packages(inputs: Mapping[str, str]) -> list[dict[str, Any]]:
             version, _, digest = identity.partition(" ")
             part = PackagePart(name.removeprefix(_BUILD_PACKAGE), version)
             notes = drop_unknown({"record-sha256-begins": digest})
-            dependencies.append(drop_unknown({**describe_package_dependency(part), "annotations": notes}))
+            dependency = drop_unknown({**describe_package_dependency(part), "annotations": notes})
+            dependencies.append(_add_file_digest(dependency, tools.get(part.name)))
+    named = {dependency["name"] for dependency in dependencies}
+    for name, tool in tools.items():
+        if name not in named and tool.version:
+            dependency = describe_package_dependency(PackagePart(name, tool.version))
+            dependencies.append(_add_file_digest(dependency, tool))
     return dependencies
 
 

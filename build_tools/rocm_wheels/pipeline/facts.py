@@ -17,6 +17,7 @@ from rocm_wheels.compile import (
 )
 from rocm_wheels.core import (
     MachineResources,
+    SdkError,
     UsageError,
     Workspace,
     log_warning,
@@ -24,6 +25,7 @@ from rocm_wheels.core import (
     run_in_parallel,
 )
 from rocm_wheels.models import (
+    LockedTools,
     Project,
     add_version_parts,
     get_line_tools,
@@ -126,6 +128,14 @@ class Facts:
         """The places of the work directory."""
         return Workspace(self.request.work)
 
+    def get_sdk_request(self, python: PythonFacts) -> SdkRequest:
+        """Return the request of ROCm packages for an interpreter: those of the lock, where it has them."""
+        return get_sdk_request(self.request, python.python, python.version, self.locked)
+
+    def get_locked_tools(self, tag: str) -> LockedTools | None:
+        """Return what the lock has to build with the Python of a tag; ``None`` where it has no tools."""
+        return None if self.locked is None else self.locked.get_tools(self.pythons[tag].version)
+
     def builds_project(self, name: str) -> bool:
         """Tell whether a project is built in this run."""
         return any(project.name == name for project in self.projects)
@@ -146,7 +156,7 @@ class Facts:
         pythons = dict(self.pythons)
         if tag is not None:
             pythons[tag] = inspect_python(
-                self.request, self.projects, pythons[tag].python, self.env, environment_made=True
+                self.request, self.projects, pythons[tag].python, self.env, self.locked, environment_made=True
             )
         return replace(self, done=done, pythons=pythons)
 
@@ -176,7 +186,13 @@ def gather_facts(
     pythons: dict[str, PythonFacts] = {}
     all_python_facts = run_in_parallel(
         lambda python: inspect_python(
-            request, projects, python, env, environment_made=installed and request.sdk.current_env, only=only
+            request,
+            projects,
+            python,
+            env,
+            locked,
+            environment_made=installed and request.sdk.current_env,
+            only=only,
         ),
         request.interpreters,
         jobs=8,
@@ -219,6 +235,7 @@ def inspect_python(
     projects: Sequence[Project],
     python: Path,
     env: Mapping[str, str],
+    locked: LockedBuild | None = None,
     *,
     environment_made: bool = False,
     only: str | None = None,
@@ -229,8 +246,8 @@ def inspect_python(
     With ``only``, environments of other tags are left alone. Raises UsageError when ROCm is not to be
     installed and is not there.
     """
-    sdk, workspace = request.sdk_for(python), Workspace(request.work)
-    version = query_python_version(python, env)
+    version, workspace = query_python_version(python, env), Workspace(request.work)
+    sdk = get_sdk_request(request, python, version, locked)
     if only is not None and _python_tag(version) != only:
         return PythonFacts(python, version, _python_tag(version), {}, "", None, {})
     if sdk.current_env:
@@ -245,6 +262,11 @@ def inspect_python(
         why = lookup.why if request.install_rocm and not environment_made else ""
         if environment is None and not why:
             raise _missing_environment_error(sdk, workspace)
+        if sdk.packages and lookup.why and not request.install_rocm:
+            raise SdkError(
+                f"the build environment of {python} is {lookup.why}",
+                tip="install what it has: --install-rocm",
+            )
     ready = (
         inspect_environment(environment, sdk, workspace, env) if environment is not None and not why else None
     )
@@ -257,6 +279,14 @@ def inspect_python(
         ready=ready,
         provided=find_provided_wheels(request, projects, ready, _python_tag(version), env),
     )
+
+
+def get_sdk_request(
+    request: WheelsRequest, python: Path, version: str, locked: LockedBuild | None
+) -> SdkRequest:
+    """Return the request of ROCm packages for a Python of a ``version``, under a lock where there is one."""
+    sdk = request.sdk_for(python)
+    return sdk if locked is None else locked.lock_sdk(sdk, version)
 
 
 def _python_tag(version: str) -> str:

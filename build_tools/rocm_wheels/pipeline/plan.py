@@ -52,6 +52,7 @@ from rocm_wheels.pipeline.step import (
     make_step_graph,
 )
 from rocm_wheels.pipeline.step_kinds import STEP_KINDS
+from rocm_wheels.pipeline.tools import check_locked_tools
 from rocm_wheels.sources import TreeIdentity, strip_repository_variables
 
 
@@ -240,6 +241,7 @@ def clean_environment(
 def plan_run(checked: CheckedRequest) -> PlannedRun:
     """Look everything up and plan. Raises what the looks raise."""
     facts = gather_facts(checked.request, checked.projects, checked.env, checked.locked)
+    check_locked_tools(facts)
     if checked.locked is not None:
         for python in facts.pythons.values():
             if python.ready is not None:

@@ -6,7 +6,7 @@ rebuild."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from packaging.version import Version
@@ -42,7 +42,7 @@ from rocm_wheels.pipeline.step import (
     StepGraph,
     StepInput,
 )
-from rocm_wheels.sdk import RocmSdk
+from rocm_wheels.sdk import InstalledPackage, RocmSdk
 
 # What the user may have set that reaches a wheel, or the programs that make it, without a configure step
 _USER_VARIABLES = (
@@ -61,7 +61,7 @@ class PlannedBuild:
 
     ``base`` is the environment that a user would repeat it in. ``pins``: what the wheel requires at the very
     version that it is built against (``torch==2.9.0+rocm7.1.0``). ``attention`` says in words whether torch
-    gets flash attention and why; ``None`` for other projects.
+    gets flash attention and why; ``None`` for other projects. ``tools`` are installed in its layer.
     """
 
     request: BuildRequest
@@ -70,6 +70,7 @@ class PlannedBuild:
     inputs: Mapping[str, str]
     attention: str | None = None
     pins: tuple[str, ...] = ()
+    tools: Mapping[str, InstalledPackage] = field(default_factory=dict)
 
 
 def select_configure_inputs(inputs: Mapping[str, str]) -> dict[str, str]:
@@ -91,7 +92,7 @@ class BuildDependencies:
 
     ``triton``: what torch shall require of it; ``without_triton``: why that is nothing, if so. ``wheels``:
     digests of the wheels that it is built against; ``versions`` of those that its recipe pins, by project;
-    ``packages``: identities of build packages.
+    ``packages``: identities of build packages; ``tools``: the files that all of them were installed from.
     """
 
     triton: str | None
@@ -99,6 +100,7 @@ class BuildDependencies:
     wheels: Mapping[str, str]
     versions: Mapping[str, str]
     packages: Mapping[str, str]
+    tools: Mapping[str, InstalledPackage] = field(default_factory=dict)
 
 
 def plan_build(
@@ -129,7 +131,15 @@ def plan_build(
         "sources": identity.tree,
     }
     attention_text = f"{'on' if attention.on else 'off'}, {attention.reason}" if attention else None
-    return PlannedBuild(request, facts.env, environment, dict(sorted(inputs.items())), attention_text, pins)
+    return PlannedBuild(
+        request,
+        facts.env,
+        environment,
+        dict(sorted(inputs.items())),
+        attention_text,
+        pins,
+        dependencies.tools,
+    )
 
 
 def _decide_attention(
@@ -342,6 +352,7 @@ class Planner:
             if not self.is_current(needed):
                 return KnownAfter(needed)
             wheels[f"wheel of {other}"] = str(self.facts.done[needed].stamp.facts["content"])
+        installed = self.facts.done[tools].stamp.facts
         dependencies = BuildDependencies(
             triton=self._triton_requirement(step, project, triton),
             without_triton=why_not,
@@ -349,7 +360,11 @@ class Planner:
             versions={
                 pin.project: self._known_wheel_version(step, pin.project) for pin in project.build.pins
             },
-            packages=self.facts.done[tools].stamp.facts["packages"].get(project.name, {}),
+            packages=installed["packages"].get(project.name, {}),
+            tools={
+                name: InstalledPackage(**entry)
+                for name, entry in installed.get("files", {}).get(project.name, {}).items()
+            },
         )
         return plan_build(project, self.facts, ready, targets, dependencies)
 

@@ -78,6 +78,12 @@ EVENT_FIELDS: Mapping[str, dict[str, Any]] = {
         "jobs": int,
         "estimate": {"seconds": SECONDS, "disk": float, "memory": float, "source": str},
     },
+    "packages": {
+        "step": str,
+        "project": str,  # whose layer; "" for the environment with ROCm
+        "locked": bool,
+        "packages": [{"name": str, "version": str, "file": str, "sha256": str, "source": str}],
+    },
     "command": {
         "step": str,
         "command": str,

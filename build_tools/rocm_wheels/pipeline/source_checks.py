@@ -25,8 +25,8 @@ from rocm_wheels.models import (
     load_project,
     parse_targets,
 )
-from rocm_wheels.pipeline.request import WheelsRequest
-from rocm_wheels.sdk import query_python_version
+from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest
+from rocm_wheels.sdk import query_python_version, shorten_python_version
 from rocm_wheels.sources import (
     BUILD_ENV_FILE,
     Git,
@@ -41,7 +41,7 @@ from rocm_wheels.sources import (
 )
 
 if TYPE_CHECKING:
-    from rocm_wheels.models import Lock
+    from rocm_wheels.models import Lock, LockedTools
     from rocm_wheels.sources import LockFile
 
 
@@ -134,6 +134,23 @@ class LockedBuild:
             )
         return identity
 
+    def get_tools(self, python_version: str) -> LockedTools | None:
+        """Return what the lock has to build with a Python; ``None`` where it has no tools."""
+        return self.lock.tools.get(shorten_python_version(python_version))
+
+    def lock_sdk(self, sdk: SdkRequest, python_version: str) -> SdkRequest:
+        """Return the request of ROCm packages for a Python with the very packages that the lock has."""
+        tools = self.get_tools(python_version)
+        if tools is None or not tools.rocm:
+            return sdk
+        return replace(
+            sdk,
+            extras=tools.rocm_extras,
+            packages=tools.rocm,
+            backends=tools.backends,
+            held_by=str(self.path),
+        )
+
     def check_rocm(self, version: str) -> None:
         """Raise UsageError when the ROCm packages found are of another version."""
         if self.lock.rocm is not None and Version(version) != Version(self.lock.rocm):
@@ -157,6 +174,7 @@ def apply_lock(
     spec, targets = _locked_rocm_specifier(file, request), _locked_targets(file, request)
     identities = _compare_trees(file, request, projects, env)
     digest = digest_lock(file.lock)
+    _check_locked_pythons(file, request, env)
     trees_text = f"{format_count(len(identities), 'source tree')} match{'es' if len(identities) == 1 else ''}"
     log_note(f"lock {path}: {trees_text} the lock (sha256 {digest})")
     locked_request = replace(request, sdk=replace(request.sdk, rocm_spec=spec), targets=targets)
@@ -169,11 +187,35 @@ def _refuse_other_python(file: LockFile, request: WheelsRequest, env: Mapping[st
         return
     for python in request.interpreters:
         whole = query_python_version(python, env)
-        short = ".".join(whole.split(".")[:2]) + ("t" if whole.endswith("t") else "")
-        if short not in pythons:
+        if shorten_python_version(whole) not in pythons:
             raise UsageError(
                 f"{python} is Python {whole}, and {file.path} is for {', '.join(pythons)}",
                 tip="take one of those (--python), or make the lock with this one as well",
+            )
+
+
+def _check_locked_pythons(file: LockFile, request: WheelsRequest, env: Mapping[str, str]) -> None:
+    """Refuse a Python or an extra of ROCm that the lock has no packages for; note one without any."""
+    update = file.update_command("tools")
+    if not file.lock.tools:
+        log_note(
+            f"{file.path} has no tools: ROCm's packages and build tools are taken as an index has them now"
+            f" ({update} locks them)"
+        )
+        return
+    for python in request.interpreters:
+        short = shorten_python_version(query_python_version(python, env))
+        tools = file.lock.tools.get(short)
+        if tools is None:
+            raise UsageError(
+                f"{file.path} has tools for Python {', '.join(file.lock.tools)}, and {python} is {short}",
+                tip=f"{update.removesuffix('`')} --python {short}` locks them for this one as well",
+            )
+        missing = [extra for extra in request.sdk.extras if tools.rocm and extra not in tools.rocm_extras]
+        if missing:
+            raise UsageError(
+                f"--rocm-extras {','.join(missing)}: {file.path} has not the packages of this extra",
+                tip=f"leave it out, or lock them: {update.removesuffix('`')} --rocm-extras …`",
             )
 
 

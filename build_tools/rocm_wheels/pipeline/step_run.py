@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from rocm_wheels.pipeline.outputs import OutputFile, StepStamp, write_stamp
 from rocm_wheels.pipeline.planner import Planner
 from rocm_wheels.pipeline.run_record import RunRecord
 from rocm_wheels.pipeline.step import Step
+from rocm_wheels.sdk import InstalledPackage
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,13 @@ class StepRun:
     def record_event(self, event: str, **fields: object) -> None:
         """Put an event of this step into the record."""
         self.record.write(event, step=self.step.id, **fields)
+
+    def record_packages(
+        self, installed: Mapping[str, InstalledPackage], *, locked: bool, project: str = ""
+    ) -> None:
+        """Put what an environment was installed from into the record; ``project``: of whose layer."""
+        packages = [asdict(package) for package in installed.values()]
+        self.record_event("packages", project=project, locked=locked, packages=packages)
 
     def record_command(
         self, argv: list[str], finished: FinishedProcess, *, cwd: Path, changes: Mapping[str, str | None]

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from rocm_wheels.core import (
     write_atomically,
     write_json_file,
 )
-from rocm_wheels.models import Platform, list_unusable_tools
+from rocm_wheels.models import LockedPackage, Platform, list_unusable_tools
 from rocm_wheels.sdk.interpreters import (
     PackageSource,
     clean_installer_cache,
@@ -38,9 +38,21 @@ from rocm_wheels.sdk.interpreters import (
     pip_install,
     pip_uninstall,
 )
+from rocm_wheels.sdk.resolve_packages import (
+    PACKAGES_NOTE,
+    PackageTarget,
+    Resolution,
+    digest_packages,
+    install_packages,
+    list_misfits,
+    note_installed,
+    read_installed,
+    resolve_packages,
+)
 from rocm_wheels.sdk.rocm_sdk import SHARED_FOLDER, forget_shared_sdk
 
 _FORMAT = 1
+_NO_EXTRA = re.compile(r"`rocm[^`]*` does not have an extra named `(?P<extra>[^`]+)`")  # uv's warning
 _SPECIFIER = re.compile(r"\s*(===?|~=|!=|[<>]=?)")
 _EXTRA = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _VERSIONS: dict[
@@ -55,6 +67,9 @@ class EnvironmentSpec:
     ``rocm_spec`` is a version specifier with its operator (``==7.1.0``, ``>1.0``); ``extras``
     are those of ``rocm`` besides libraries and devel; ``extra_requirements`` are build tools
     (``cmake==3.27.*``) and come from the user's own index, never as pre-releases.
+
+    ``packages``: what the lock ``held_by`` has of ROCm, and ``backends`` what source distributions among them
+    are built with: these and no others are installed, and whatever environment has them is current.
     """
 
     python: Path
@@ -65,6 +80,9 @@ class EnvironmentSpec:
     cache_dir: Path | None = None
     pre: bool = True
     extra_requirements: tuple[str, ...] = ()
+    packages: Mapping[str, LockedPackage] = field(default_factory=dict)
+    backends: Mapping[str, LockedPackage] = field(default_factory=dict)
+    held_by: str = ""
 
     @property
     def all_extras(self) -> tuple[str, ...]:
@@ -120,6 +138,7 @@ class EnvironmentSpec:
 
 def collect_inputs(spec: EnvironmentSpec, env: Mapping[str, str]) -> dict[str, object]:
     """Return all that the content of an environment depends on; credentials are not among it."""
+    locked = {"packages": digest_packages(spec.packages)} if spec.packages else {}
     return {
         "format": _FORMAT,
         "python": str(spec.python),
@@ -131,6 +150,7 @@ def collect_inputs(spec: EnvironmentSpec, env: Mapping[str, str]) -> dict[str, o
         "find_links": _list_offered(spec.find_links),
         "pre": spec.pre,
         "extra_requirements": sorted(spec.extra_requirements),
+        **locked,
     }
 
 
@@ -185,14 +205,18 @@ def query_python_version(python: Path, env: Mapping[str, str]) -> str:
     return _VERSIONS[file]
 
 
+def shorten_python_version(version: str) -> str:
+    """Return what locks call a Python: ``3.12`` for 3.12.1, ``3.13t`` for 3.13.0t."""
+    return ".".join(version.split(".")[:2]) + ("t" if version.endswith("t") else "")
+
+
 def name_environment(spec: EnvironmentSpec, version: str) -> str:
     """Return the folder name of an environment: Python ``version`` and ROCm specifier, readable."""
     text = spec.rocm_spec
     words = {">=": "ge", "<=": "le", "!=": "not", "~=": "about", ">": "gt", "<": "lt", "=": "", "*": "any"}
     for sign, word in words.items():
         text = text.replace(sign, word)
-    short = ".".join(version.split(".")[:2]) + ("t" if version.endswith("t") else "")
-    return f"py{short}-rocm-{re.sub(r'[^A-Za-z0-9.+]+', '-', text).strip('-')}"
+    return f"py{shorten_python_version(version)}-rocm-{re.sub(r'[^A-Za-z0-9.+]+', '-', text).strip('-')}"
 
 
 def compute_fingerprint(inputs: Mapping[str, object]) -> str:
@@ -236,7 +260,7 @@ def ensure_environment(
         workspace.environments / ".locks" / prefix.name, purpose=f"the build environment {prefix.name}"
     ):
         before = _recover_environment(prefix)
-        if before == compute_fingerprint(inputs) and (spec.pinned or not upgrade):
+        if not _explain_remake(prefix, spec, inputs) and (spec.pinned or not upgrade):
             return _describe_environment(prefix, created=False)
         _log_reason(prefix, before, upgrade=upgrade)
         forget_shared_sdk(workspace.root / SHARED_FOLDER, prefix)
@@ -270,11 +294,33 @@ def check_environment(
     if before is None:
         return EnvironmentStatus(input_texts, None, "no earlier result")
     environment = _describe_environment(prefix, created=False)
-    if before["fingerprint"] == compute_fingerprint(inputs):
-        return EnvironmentStatus(input_texts, environment, "")
+    return EnvironmentStatus(input_texts, environment, _explain_remake(prefix, spec, inputs))
+
+
+def _explain_remake(prefix: Path, spec: EnvironmentSpec, inputs: Mapping[str, object]) -> str:
+    """Say why the complete environment at ``prefix`` is not that of ``spec``; "" where it is.
+
+    Under a lock it is one by what is installed in it, wherever that came from.
+    """
+    before = _read_record(prefix)
+    if before is None:
+        return "no earlier result"
     old_inputs = before.get("inputs", {})
-    changed = [name for name in inputs if old_inputs.get(name) != json.loads(json.dumps(inputs[name]))]
-    return EnvironmentStatus(input_texts, environment, f"inputs changed: {', '.join(changed) or 'format'}")
+    if spec.packages:
+        compared: tuple[str, ...] = ("format", "python", "python_version", "platform", "target_family")
+        installed = read_installed(prefix / PACKAGES_NOTE)
+        if names := list_misfits(spec.packages, installed):
+            return f"not what {spec.held_by} has: {', '.join(names)}"
+    else:
+        compared = tuple(inputs)
+        if before["fingerprint"] == compute_fingerprint(inputs):
+            return ""
+        if "packages" in old_inputs:  # it was made under a lock, of the same
+            compared = tuple(name for name in inputs if name != "packages")
+    changed = [name for name in compared if old_inputs.get(name) != json.loads(json.dumps(inputs[name]))]
+    if not changed and (spec.packages or "packages" in old_inputs):
+        return ""
+    return f"inputs changed: {', '.join(changed) or 'format'}"
 
 
 def install_into(
@@ -286,8 +332,9 @@ def install_into(
     names = {"rocm", "rocm-sdk-core", "rocm-sdk-libraries", "rocm-sdk-devel", *spec.local_packages}
     names |= {f"rocm-sdk-{extra}" for extra in spec.extras if extra.startswith("device-gfx")}
     options = [word for name in sorted(names) for word in ("--reinstall-package", name)]
-    _install_rocm(python, [*options, "--upgrade", spec.requirement], spec, env, on_line, cwd=python.parent)
-    return _describe_environment(_query_prefix(python, env), created=False)
+    prefix = _query_prefix(python, env)
+    _install_rocm(python, options, spec, env, on_line, cwd=python.parent, note=prefix / PACKAGES_NOTE)
+    return _describe_environment(prefix, created=False)
 
 
 def ensure_layer(
@@ -297,15 +344,16 @@ def ensure_layer(
     env: Mapping[str, str],
     *,
     python_tag: str,
+    fresh: bool = False,
     on_line: OnLine = None,
 ) -> BuildEnvironment:
-    """Return a virtual environment over another one, making it when it is not there as a whole.
+    """Return a virtual environment over another one, making it when it is not there as a whole, or ``fresh``.
 
     What is installed in it goes before what the packages ``below`` it have. Raises SdkError.
     """
     paths_file = locate_layer_packages(prefix, python_tag) / _LAYER_PATHS  # written last
     text = "".join(f"{folder}\n" for folder in below)
-    if not (
+    if fresh or not (
         locate_python(prefix).exists()
         and paths_file.is_file()
         and paths_file.read_text(encoding="utf-8") == text
@@ -439,7 +487,8 @@ def _make_environment(
         prefix.rename(old)
     try:
         make_venv(spec.python, prefix, env, on_line=on_line)
-        _install_rocm(locate_python(prefix), [spec.requirement], spec, env, on_line, cwd=prefix)
+        note = prefix / PACKAGES_NOTE
+        _install_rocm(locate_python(prefix), [], spec, env, on_line, cwd=prefix, note=note)
         write_json_file(
             prefix / ENVIRONMENT_RECORD, {"fingerprint": compute_fingerprint(inputs), "inputs": inputs}
         )
@@ -458,19 +507,21 @@ def _install_rocm(
     on_line: OnLine,
     *,
     cwd: Path,
+    note: Path,
 ) -> None:
-    # Packages made anew keep their names and versions: uv's cache must look at the files again.
-    refresh = [word for name in spec.local_packages for word in ("--refresh-package", name)]
-    if refresh and env.get("UV_OFFLINE"):  # which uv does not take together
-        refresh = []
-        clean_installer_cache(spec.local_packages, spec.cache_dir, env, cwd=cwd)
-    # ROCm's own rocm is built where it is installed, for a target family. uv keeps that build, and
-    # would give it out for every other family: it keeps one for each set of such settings.
-    family = ["--config-settings-package", f"rocm:target-family={read_target_family(env)}"]
-    activity = f"installing {spec.requirement}"
-    pip_install(
-        python, [*refresh, *family, *words], spec.source, env, activity=activity, cwd=cwd, on_line=on_line
-    )
+    """Resolve ROCm's packages, unless a lock has them, install them, and note from which files."""
+    refresh = _refresh_local_packages(spec, env, cwd=cwd)
+    resolution = Resolution(spec.packages)
+    if not spec.packages:
+        resolution = resolve_rocm(spec, PackageTarget(python), env, cwd=cwd)
+        refresh = []  # they were looked at just now
+    family = _select_family_build(env)
+    install_packages(
+        python, resolution, spec.source, env,
+        activity=f"installing {spec.requirement}", cwd=cwd, on_line=on_line,
+        backends=spec.backends, words=[*refresh, *family, *words], held_by=spec.held_by,
+    )  # fmt: skip
+    note_installed(note, _query_site_packages(python, env), resolution)
     _check_extras(python, spec, env)
     if spec.extra_requirements:
         tools = PackageSource(cache_dir=spec.cache_dir)
@@ -531,6 +582,60 @@ def _log_reason(prefix: Path, before: str | None, *, upgrade: bool) -> None:
     if before is not None:
         why = "to look for a newer ROCm" if upgrade else "inputs changed"
         log_note(f"recreating the build environment {prefix.name} ({why})")
+
+
+def resolve_rocm(
+    spec: EnvironmentSpec, target: PackageTarget, env: Mapping[str, str], *, cwd: Path
+) -> Resolution:
+    """Return the packages of ROCm that a spec comes to. SdkError for an extra that its rocm has not."""
+    missing: list[str] = []
+
+    def listen(line: str) -> None:
+        if (match := _NO_EXTRA.search(line)) is not None:
+            missing.append(match["extra"])
+
+    options = [*_refresh_local_packages(spec, env, cwd=cwd), *_select_family_build(env)]
+    resolution = resolve_packages(
+        [spec.requirement], target, spec.source, env, cwd=cwd, options=options, on_line=listen
+    )
+    if missing:
+        raise SdkError(
+            f"the rocm that fits {spec.requirement} has no extra {', '.join(missing)}",
+            tip="check --rocm-extras and --rocm-index",
+        )
+    return resolution
+
+
+def _refresh_local_packages(spec: EnvironmentSpec, env: Mapping[str, str], *, cwd: Path) -> list[str]:
+    """Return the options by which packages that were made anew are looked at again.
+
+    They keep their names and versions, by which uv's cache knows them.
+    """
+    refresh = [word for name in spec.local_packages for word in ("--refresh-package", name)]
+    if refresh and env.get("UV_OFFLINE"):  # which uv does not take together
+        clean_installer_cache(spec.local_packages, spec.cache_dir, env, cwd=cwd)
+        return []
+    return refresh
+
+
+def _select_family_build(env: Mapping[str, str]) -> list[str]:
+    """Return the options by which uv keeps a build of ROCm's own rocm for each target family.
+
+    That is built where it is installed, and would be given out for every other family.
+    """
+    return ["--config-settings-package", f"rocm:target-family={read_target_family(env)}"]
+
+
+def _query_site_packages(python: Path, env: Mapping[str, str]) -> Path:
+    program = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    return Path(
+        capture_output(
+            [python, "-I", "-c", program],
+            env=env,
+            check=SdkError,
+            description=f"asking {python} for its packages",
+        )
+    )
 
 
 def _query_prefix(python: Path, env: Mapping[str, str]) -> Path:

@@ -107,6 +107,34 @@ def pip_install(
     on_line: Callable[[str], None] | None = None,
 ) -> None:
     """Install into the environment of ``python``. SdkError with the installer's last words."""
+    words = ["install", "--python", str(python)]
+    _run_pip(words, arguments, source, env, activity=activity, cwd=cwd, on_line=on_line)
+
+
+def pip_compile(
+    arguments: Sequence[str],
+    source: PackageSource,
+    env: Mapping[str, str],
+    *,
+    activity: str,
+    cwd: Path,
+    on_line: Callable[[str], None] | None = None,
+) -> None:
+    """Resolve requirements into a file, with digests. SdkError with the installer's last words."""
+    _run_pip(["compile"], arguments, source, env, activity=activity, cwd=cwd, on_line=on_line)
+
+
+def _run_pip(
+    words: Sequence[str],
+    arguments: Sequence[str],
+    source: PackageSource,
+    env: Mapping[str, str],
+    *,
+    activity: str,
+    cwd: Path,
+    on_line: Callable[[str], None] | None,
+) -> None:
+    """Run ``uv pip``; what holds a password goes by its environment."""
     hidden = source.variables
     public_source = replace(
         source,
@@ -114,7 +142,7 @@ def pip_install(
         find_links=None if "UV_FIND_LINKS" in hidden else source.find_links,
     )
     _run_uv(
-        ["pip", "install", "--python", str(python), *public_source.options, *arguments],
+        ["pip", *words, *public_source.options, *arguments],
         {**env, **hidden},
         cwd=cwd,
         activity=activity,

@@ -47,7 +47,7 @@ from rocm_wheels.models import (
     parse_base_version,
     read_stated_version,
 )
-from rocm_wheels.sources.git import Git
+from rocm_wheels.sources.git import Git, is_inside_tree
 from rocm_wheels.sources.lock import LockFile, read_locked_patches
 from rocm_wheels.sources.mirrors import locate_mirror, mirror_has_commit
 from rocm_wheels.sources.network import (
@@ -63,7 +63,6 @@ from rocm_wheels.sources.patches import PatchSet, choose_patch_set
 from rocm_wheels.sources.pins import OptionNames, Pin, TreeFiles, choose_pin, find_pin, list_pin_files
 from rocm_wheels.sources.submodules import (
     GITMODULES_FILE,
-    is_inside_tree,
     parse_gitmodules,
     resolve_submodule_url,
 )

@@ -13,13 +13,19 @@ from rocm_wheels.pipeline.planner import Planner
 from rocm_wheels.pipeline.request import SdkRequest
 from rocm_wheels.pipeline.step import Step
 from rocm_wheels.pipeline.step_run import StepRun
-from rocm_wheels.sdk import ensure_environment, format_install_command, install_into
+from rocm_wheels.sdk import (
+    PACKAGES_NOTE,
+    ensure_environment,
+    format_install_command,
+    install_into,
+    read_installed,
+)
 
 
 def settle_install_rocm(planner: Planner, step: Step) -> Step:
     """Return the step with what the environment is made of; what it lacks is why it runs."""
     python_facts = planner.python_facts(step)
-    request = planner.facts.request.sdk_for(python_facts.python)
+    request = planner.facts.get_sdk_request(python_facts)
     return replace(
         step,
         inputs=python_facts.inputs,
@@ -32,7 +38,7 @@ def settle_install_rocm(planner: Planner, step: Step) -> Step:
 def run_install_rocm(step_run: StepRun) -> None:
     """Make the environment of an interpreter, with ROCm in it, and ask that what it is. Raises SdkError."""
     facts = step_run.facts
-    request = facts.request.sdk_for(step_run.planner.python_facts(step_run.step).python)
+    request = facts.get_sdk_request(step_run.planner.python_facts(step_run.step))
     if request.current_env:
         environment = install_into(request.python, request, facts.env, step_run.echo_line)
     else:
@@ -40,6 +46,8 @@ def run_install_rocm(step_run: StepRun) -> None:
     ready = inspect_environment(environment, request, facts.workspace, facts.env)
     if facts.locked is not None:
         facts.locked.check_rocm(ready.sdk.version)
+    installed = read_installed(environment.prefix / PACKAGES_NOTE) or {}
+    step_run.record_packages(installed, locked=bool(request.packages))
     log_note(f"ROCm {ready.sdk.version} at {ready.sdk.root} ({request.requirement})")
     for text in list_sdk_warnings(ready.sdk_tree):
         log_warning(text)

@@ -6,13 +6,14 @@ is being compiled with it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 
-from rocm_wheels.core import SdkError, log_note
+from rocm_wheels.core import SdkError, log_note, log_warning
 from rocm_wheels.models import get_option_name, load_project
 from rocm_wheels.pipeline.build_environment import (
-    expand_requirements,
     find_half_installed,
     find_project_layer,
     find_requirement_closure,
@@ -20,27 +21,47 @@ from rocm_wheels.pipeline.build_environment import (
     layer_packages_folder,
     list_installed_packages,
     list_packages_below,
+    read_index_options,
     read_required_names,
 )
 from rocm_wheels.pipeline.outputs import OutputFile
 from rocm_wheels.pipeline.planner import Planner, decide_verdict
 from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput
 from rocm_wheels.pipeline.step_run import StepRun
+from rocm_wheels.pipeline.tools import (
+    find_unmet_requirements,
+    make_marker_environment,
+    resolve_line_tools,
+    resolve_project_tools,
+)
 from rocm_wheels.sdk import (
+    PACKAGES_NOTE,
     BuildEnvironment,
+    InstalledPackage,
     PackageSource,
+    PackageTarget,
+    Resolution,
+    digest_packages,
     ensure_layer,
     format_install_command,
+    install_packages,
     install_requirements,
     is_transient_failure,
+    list_misfits,
+    note_installed,
+    read_installed,
 )
 
-TOOLS_VERSION = "2"
+TOOLS_VERSION = "3"
 
 
 def settle_install_tools(planner: Planner, step: Step) -> Step:
-    """Return the step with the requirements of all projects, and the digests of the files that hold them."""
+    """Return the step with the requirements of all projects, and the digests of the files that hold them.
+
+    Under a lock with tools, those are what is installed, whatever met the requirements else.
+    """
     facts, ready = planner.facts, planner.python_facts(step).ready
+    locked = facts.get_locked_tools(step.cell.tag)
     made_by = KnownAfter(f"install-rocm-{step.cell.tag}")
     inputs: dict[str, StepInput] = {
         "ROCm packages": planner.rocm_input(step),
@@ -55,19 +76,22 @@ def settle_install_tools(planner: Planner, step: Step) -> Step:
     lines = [format_install_command(needed)] if needed else []
     for name, tree in facts.trees.items():
         words: list[str] = []
-        inputs[f"tools of {name}"] = " ".join(facts.tools)
         for file, digest in tree.files.items():
             inputs[f"{file} of {name}"] = digest
             words += ["--requirement", str(tree.source / file)]
-        lines += [format_install_command(facts.tools), *([format_install_command(words)] if words else [])]
+        if locked is None:
+            inputs[f"tools of {name}"] = " ".join(facts.tools)
+            lines.append(format_install_command([*facts.tools, *words]))
+        else:
+            packages = locked.projects.get(name, {})
+            inputs[f"locked tools of {name}"] = digest_packages(packages)
+            pins = [f"{package}=={entry.version}" for package, entry in packages.items()]
+            lines.append(format_install_command(["--no-deps", "--require-hashes", *pins]))
     return decide_verdict(planner, step, inputs, command=" && ".join(dict.fromkeys(lines)))
 
 
 def run_install_tools(step_run: StepRun) -> None:
-    """Install what each project needs to be built, and note what that is now. Raises SdkError.
-
-    The tools of torch's line come first, then what the project itself requires: that decides.
-    """
+    """Install what each project needs to be built, and note what that is now. Raises SdkError."""
     facts, ready = step_run.facts, step_run.ready
     given_wheels = [
         wheel
@@ -75,54 +99,143 @@ def run_install_tools(step_run: StepRun) -> None:
         if wheel.wheel is not None
     ]
     packages: dict[str, dict[str, str]] = {}
+    files: dict[str, dict[str, dict[str, str]]] = {}
     outputs: dict[str, OutputFile] = {}
     with hold_environment(ready, facts.workspace, purpose=step_run.step.id) as unfinished:
         needed = [line for wheel in given_wheels for line in wheel.requires]
-        _install_missing(step_run, ready.environment, ready.site_packages, needed, unfinished=unfinished)
+        if needed and facts.get_locked_tools(ready.python_tag) is not None:
+            log_warning(f"required by given wheels, and in no lock: {', '.join(needed)}")
+        _install_missing(step_run, needed, unfinished=unfinished)
+        installer = _ToolsInstaller(step_run, unfinished=unfinished)
         for name, tree in facts.trees.items():
-            project, folder = load_project(name), layer_packages_folder(name, ready, facts.workspace)
-            layer = ensure_layer(
-                ready.environment,
-                find_project_layer(name, ready, facts.workspace).prefix,
-                list_packages_below(project, ready, facts.workspace),
-                facts.env,
-                python_tag=ready.python_tag,
-                on_line=step_run.echo_line,
-            )
             try:
-                _install_missing(step_run, layer, folder, facts.tools, unfinished=unfinished)
-                files = expand_requirements(tree.source / file for file in tree.files)
-                _install_missing(step_run, layer, folder, files)
+                installed = installer.install_project(name)
             except SdkError as error:
-                if not is_transient_failure(error.message):
+                if installer.locked is None and not is_transient_failure(error.message):
                     error.tip = (
                         f"see the requirements of {name}; --no-build-{get_option_name(name)} leaves it out"
                     )
                 raise
+            step_run.record_packages(installed, locked=installer.locked is not None, project=name)
+            files[name] = {package: asdict(entry) for package, entry in installed.items()}
             required = find_requirement_closure(
-                (*read_required_names(facts.tools, ()), *tree.requires), list_installed_packages(folder)
+                (*read_required_names(facts.tools, ()), *tree.requires),
+                list_installed_packages(layer_packages_folder(name, ready, facts.workspace)),
             )
             packages[name] = {package.name: package.identity() for package in required.values()}
             outputs.update(
                 {f"{name} {each.name}": OutputFile.from_path(each.record) for each in required.values()}
             )
-    step_run.record_success(tuple(outputs[name] for name in sorted(outputs)), packages=packages)
+    step_run.record_success(tuple(outputs[name] for name in sorted(outputs)), packages=packages, files=files)
 
 
-def _install_missing(
-    step_run: StepRun,
-    environment: BuildEnvironment,
-    site_packages: Path,
-    requirements: Sequence[str | Path],
-    *,
-    unfinished: bool = False,
-) -> None:
-    """Install requirements, and again what an installer that was killed left there by half."""
-    halves = find_half_installed(site_packages) if unfinished else ()
+class _ToolsInstaller:
+    """Installs the layers of one environment; what the line's tools come to is asked once, if at all."""
+
+    def __init__(self, step_run: StepRun, *, unfinished: bool) -> None:
+        self._step_run, self._unfinished = step_run, unfinished
+        self._facts, self._ready = step_run.facts, step_run.ready
+        self._python = step_run.planner.python_facts(step_run.step)
+        self.locked = self._facts.get_locked_tools(step_run.step.cell.tag)
+        sdk = self._facts.request.sdk
+        # the digests say which files are meant, so that they may lie beside ROCm's
+        links = sdk.find_links if self.locked is not None else None
+        self._source = PackageSource(find_links=links, cache_dir=sdk.cache_dir)
+
+    def install_project(self, name: str) -> Mapping[str, InstalledPackage]:
+        """Bring the layer of a project up to date, and return what it was installed from."""
+        layer = self._ensure_layer(name)
+        installed = self._find_current(name, layer)
+        if installed is not None:
+            return installed
+        resolution = self._resolve(name, layer)
+        layer = self._ensure_layer(name, fresh=True)
+        install_packages(
+            layer.python, resolution, self._source, self._facts.env,
+            activity=f"installing the tools of {name}", cwd=layer.prefix, on_line=self._step_run.echo_line,
+            backends=None if self.locked is None else self.locked.backends,
+            index_options=read_index_options(self._list_files(name)), held_by=self._held_by,
+        )  # fmt: skip
+        return note_installed(layer.prefix / PACKAGES_NOTE, self._locate_packages(name), resolution)
+
+    @property
+    def _held_by(self) -> str:
+        locked = self._facts.locked
+        return str(locked.path) if locked is not None and self.locked is not None else ""
+
+    @cached_property
+    def _line_versions(self) -> Mapping[str, str]:
+        return resolve_line_tools(
+            self._facts.tools,
+            PackageTarget(self._ready.environment.python),
+            self._source,
+            self._facts.env,
+            cwd=self._ready.environment.prefix,
+            platform=self._facts.request.platform,
+        )
+
+    def _ensure_layer(self, name: str, *, fresh: bool = False) -> BuildEnvironment:
+        return ensure_layer(
+            self._ready.environment,
+            find_project_layer(name, self._ready, self._facts.workspace).prefix,
+            list_packages_below(load_project(name), self._ready, self._facts.workspace),
+            self._facts.env,
+            python_tag=self._ready.python_tag,
+            fresh=fresh,
+            on_line=self._step_run.echo_line,
+        )
+
+    def _find_current(self, name: str, layer: BuildEnvironment) -> Mapping[str, InstalledPackage] | None:
+        """Return what a layer was installed from, if that is there whole and still is what is needed."""
+        installed = read_installed(layer.prefix / PACKAGES_NOTE)
+        folder = self._locate_packages(name)
+        if self._unfinished and (halves := find_half_installed(folder)):
+            log_note(f"partly installed, to be installed again: {', '.join(halves)}")
+            return None
+        if installed is None or not installed.keys() <= list_installed_packages(folder).keys():
+            return None
+        if self.locked is not None:
+            misfits = list_misfits(self.locked.projects.get(name, {}), installed)
+            return None if misfits else installed
+        versions = {package: entry.version for package, entry in installed.items()}
+        markers = make_marker_environment(self._python.version, self._facts.request.platform)
+        unmet = find_unmet_requirements(self._facts.tools, self._list_files(name), versions, markers)
+        return None if unmet else installed
+
+    def _resolve(self, name: str, layer: BuildEnvironment) -> Resolution:
+        """Return what is to be installed; versions that are there already are taken where they fit."""
+        if self.locked is not None:
+            return Resolution(self.locked.projects.get(name, {}))
+        installed = read_installed(layer.prefix / PACKAGES_NOTE) or {}
+        present = {package: entry.version for package, entry in installed.items() if entry.version}
+        return resolve_project_tools(
+            self._facts.tools,
+            self._list_files(name),
+            PackageTarget(self._ready.environment.python),
+            self._source,
+            self._facts.env,
+            cwd=layer.prefix,
+            version=self._python.version,
+            platform=self._facts.request.platform,
+            preferred={**self._line_versions, **present},
+        )
+
+    def _list_files(self, name: str) -> list[Path]:
+        tree = self._facts.trees[name]
+        return [tree.source / file for file in tree.files]
+
+    def _locate_packages(self, name: str) -> Path:
+        return layer_packages_folder(name, self._ready, self._facts.workspace)
+
+
+def _install_missing(step_run: StepRun, requirements: Sequence[str], *, unfinished: bool) -> None:
+    """Install what given wheels require, and again what an installer that was killed left there by half."""
+    ready = step_run.ready
+    halves = find_half_installed(ready.site_packages) if unfinished else ()
     if halves:
         log_note(f"partly installed, to be installed again: {', '.join(halves)}")
     install_requirements(
-        environment,
+        ready.environment,
         requirements,
         reinstall=halves,
         env=step_run.facts.env,

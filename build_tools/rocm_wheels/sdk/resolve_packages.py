@@ -1,0 +1,381 @@
+"""Resolve requirements to the files that they are installed from, and install from those and no others.
+
+uv resolves, and says of each file name and SHA-256 (a ``pylock.toml``, PEP 751). What is installed so is
+noted beside it, with the digests. A source distribution is built when it is installed, with packages that
+count as much as it does: those are resolved, and held to their digests, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+from urllib.request import url2pathname
+
+from packaging.tags import Tag
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+
+from rocm_wheels.core import RetryPolicy, SdkError, hide_credentials, write_json_file
+from rocm_wheels.models import LockedPackage, Platform
+from rocm_wheels.sdk.interpreters import PackageSource, pip_compile, pip_install
+
+PACKAGES_NOTE = "rocm-wheels-packages.json"  # in an environment or layer: what it was installed from
+_RESOLUTION_FILE = "pylock.rocm-wheels.toml"  # uv wants such a name
+# the oldest systems that wheels are built on, as uv names them
+_UV_PLATFORMS: Mapping[Platform, str] = {
+    "linux": "x86_64-manylinux_2_28",
+    "windows": "x86_64-pc-windows-msvc",
+}
+_MISMATCH = re.compile(
+    r"Hash mismatch for `(?P<package>[^`]+)`[\s|]*Expected:(?P<expected>[\s\S]*?)"
+    r"Computed:[\s|]*(?:sha256:)?(?P<computed>[0-9a-f]{64})"
+)
+_DEFAULT_BACKEND = ("setuptools>=40.8.0",)  # PEP 518, where a source distribution has no pyproject.toml
+
+
+@dataclass(frozen=True)
+class PackageTarget:
+    """Whom packages are for: ``python`` itself, or another ``version`` (3.12) and ``platform`` than its."""
+
+    python: Path
+    version: str = ""
+    platform: Platform | None = None
+
+    @property
+    def options(self) -> list[str]:
+        """The options of ``uv pip compile``."""
+        words = ["--python", str(self.python)]
+        words += ["--python-version", self.version] if self.version else []
+        return words + (["--python-platform", _UV_PLATFORMS[self.platform]] if self.platform else [])
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """What requirements come to, by name: ``packages``; ``direct``, what has no file and no digest (a commit
+    of a repository, a folder), as requirements; ``sdist_urls``, where source distributions are.
+    """
+
+    packages: Mapping[str, LockedPackage]
+    direct: Mapping[str, str] = field(default_factory=dict)
+    sdist_urls: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class InstalledPackage:
+    """A package, and the file that it was installed from: name and SHA-256 (hex).
+
+    Both are "" for one without a file; ``source`` says then what it is of, and of a source distribution where
+    that was.
+    """
+
+    name: str
+    version: str
+    file: str = ""
+    sha256: str = ""
+    source: str = ""
+
+    def fits(self, package: LockedPackage) -> bool:
+        """Tell whether it was installed from one of the files of a lock."""
+        return self.version == package.version and package.files.get(self.file) == self.sha256
+
+
+def resolve_packages(
+    requirements: Sequence[str | Path],
+    target: PackageTarget,
+    source: PackageSource,
+    env: Mapping[str, str],
+    *,
+    cwd: Path,
+    preferred: Mapping[str, str] | None = None,
+    overrides: Sequence[str] = (),
+    options: Sequence[str] = (),
+    on_line: Callable[[str], None] | None = None,
+) -> Resolution:
+    """Resolve requirements and requirements files.
+
+    ``preferred``: versions by name that are taken where they fit; ``overrides``: requirements that replace
+    those of whoever requires them. Raises SdkError.
+    """
+    names = [
+        requirement.name if isinstance(requirement, Path) else requirement for requirement in requirements
+    ]
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as folder:
+        output = Path(folder, _RESOLUTION_FILE)
+        if preferred:
+            output.write_text(_format_preferences(preferred), encoding="utf-8")
+        lines = [requirement for requirement in requirements if isinstance(requirement, str)]
+        words = [str(item.resolve()) for item in requirements if isinstance(item, Path)]
+        if lines:
+            words.append(_write_lines(Path(folder, "requirements.in"), lines))
+        if overrides:
+            words += ["--overrides", _write_lines(Path(folder, "overrides.txt"), overrides)]
+        pip_compile(
+            [*target.options, *words, "--output-file", str(output), *options], source, env,
+            activity=f"resolving {', '.join(names)}", cwd=cwd, on_line=on_line,
+        )  # fmt: skip
+        return parse_resolution(output.read_text(encoding="utf-8"))
+
+
+def _write_lines(file: Path, lines: Iterable[str]) -> str:
+    file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return str(file)
+
+
+def _format_preferences(versions: Mapping[str, str]) -> str:
+    entries = [
+        f'[[packages]]\nname = "{name}"\nversion = "{version}"\n' for name, version in versions.items()
+    ]
+    return "\n".join(['lock-version = "1.0"\ncreated-by = "rocm-wheels"\n', *entries])
+
+
+def parse_resolution(text: str) -> Resolution:
+    """Read what uv resolved (PEP 751): of each package the wheels, else the source distribution."""
+    packages: dict[str, LockedPackage] = {}
+    direct: dict[str, str] = {}
+    sdist_urls: dict[str, str] = {}
+    for entry in _load_toml(text).get("packages", []):
+        name = canonicalize_name(entry["name"])
+        wheels = {_name_file(wheel): wheel["hashes"]["sha256"] for wheel in entry.get("wheels", [])}
+        sdist = entry.get("sdist")
+        if not wheels and sdist is not None:
+            wheels = {_name_file(sdist): sdist["hashes"]["sha256"]}
+            sdist_urls[name] = _locate_file(sdist)
+        if wheels:
+            packages[name] = LockedPackage(version=entry["version"], files=dict(sorted(wheels.items())))
+        else:
+            direct[name] = _format_direct(entry)
+    return Resolution(dict(sorted(packages.items())), direct, sdist_urls)
+
+
+def _load_toml(text: str) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    return tomllib.loads(text)
+
+
+def _locate_file(entry: Mapping[str, Any]) -> str:
+    return str(entry["url"]) if "url" in entry else str(entry["path"])
+
+
+def _name_file(entry: Mapping[str, Any]) -> str:
+    return str(entry.get("name") or unquote(urlsplit(_locate_file(entry)).path).rpartition("/")[2])
+
+
+def _format_direct(entry: Mapping[str, Any]) -> str:
+    """Return the requirement on something that is no file with a digest."""
+    if (vcs := entry.get("vcs")) is not None:
+        folder = f"#subdirectory={vcs['subdirectory']}" if vcs.get("subdirectory") else ""
+        return f"{entry['name']} @ {vcs['type']}+{vcs['url']}@{vcs['commit-id']}{folder}"
+    other = entry.get("archive") or entry.get("directory") or {}
+    place = other.get("url") or Path(other.get("path", ".")).absolute().as_uri()
+    return f"{entry['name']} @ {place}"
+
+
+def resolve_backends(
+    resolution: Resolution,
+    target: PackageTarget,
+    source: PackageSource,
+    env: Mapping[str, str],
+    *,
+    cwd: Path,
+) -> Mapping[str, LockedPackage]:
+    """Return the packages that the source distributions of a resolution are built with. Raises SdkError."""
+    lines = {
+        line: None
+        for name, url in resolution.sdist_urls.items()
+        for line in _read_sdist_requires(name, _fetch_sdist(name, url))
+    }
+    if not lines:
+        return {}
+    backends = resolve_packages([*lines], target, source, env, cwd=cwd)
+    if missing := [*backends.direct, *backends.sdist_urls]:
+        raise SdkError(
+            f"what builds {', '.join(resolution.sdist_urls)} cannot be locked: {missing[0]} has no wheel",
+            tip="give a wheel of it with --find-links",
+        )
+    return backends.packages
+
+
+def _fetch_sdist(name: str, url: str) -> bytes:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https"):
+        path = Path(url2pathname(parts.path)) if parts.scheme == "file" else Path(url)
+        return path.read_bytes()
+    import requests
+
+    from rocm_wheels.core import RetryingSession
+
+    tip = "the same again later, or from a folder: --find-links"
+    shown = hide_credentials(url)
+    try:
+        answer = RetryingSession(RetryPolicy()).get(url, timeout=60)
+    except requests.RequestException as cause:
+        raise SdkError(f"the source distribution of {name} cannot be fetched: {shown}", tip=tip) from cause
+    if answer.status_code != 200:
+        raise SdkError(f"{shown}: the server answers {answer.status_code}", tip=tip)
+    return answer.content
+
+
+def _read_sdist_requires(name: str, content: bytes) -> tuple[str, ...]:
+    """Return ``build-system.requires`` of a source distribution (PEP 518)."""
+    text = ""
+    try:
+        if content[:2] == b"PK":
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                members = [
+                    n for n in archive.namelist() if n.count("/") == 1 and n.endswith("/pyproject.toml")
+                ]
+                text = archive.read(members[0]).decode("utf-8") if members else ""
+        else:
+            with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+                for member in tar:
+                    if member.isfile() and re.fullmatch(r"(\./)?[^/]+/pyproject\.toml", member.name):
+                        file = tar.extractfile(member)
+                        text = "" if file is None else file.read().decode("utf-8")
+        requires = _load_toml(text).get("build-system", {}).get("requires", _DEFAULT_BACKEND)
+        return tuple(map(str, requires))
+    except (tarfile.TarError, zipfile.BadZipFile, ValueError, AttributeError, TypeError) as cause:
+        raise SdkError(f"the source distribution of {name} cannot be read: {cause}") from cause
+
+
+def install_packages(
+    python: Path,
+    resolution: Resolution,
+    source: PackageSource,
+    env: Mapping[str, str],
+    *,
+    activity: str,
+    cwd: Path,
+    on_line: Callable[[str], None] | None = None,
+    backends: Mapping[str, LockedPackage] | None = None,
+    words: Sequence[str] = (),
+    index_options: Sequence[str] = (),
+    held_by: str = "",
+) -> None:
+    """Install the packages of a resolution from its files alone, and nothing that they require.
+
+    ``backends``: what source distributions are built with; ``index_options``: lines of requirements files
+    that say where packages are; ``held_by``: the file that has the digests. SdkError for other ones.
+    """
+    if not (resolution.packages or resolution.direct):
+        return
+    options = ["--no-deps", *words]
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as folder:
+        lines = [*index_options, *_format_pins(resolution.packages), *resolution.direct.values()]
+        options += ["--requirement", _write_lines(Path(folder, "packages.txt"), lines)]
+        options += [] if resolution.direct else ["--require-hashes"]
+        if backends:
+            pins = _write_lines(Path(folder, "backends.txt"), _format_pins(backends))
+            options += ["--build-constraints", pins]
+        try:
+            pip_install(python, options, source, env, activity=activity, cwd=cwd, on_line=on_line)
+        except SdkError as failure:
+            if (other := _MISMATCH.search(failure.message)) is not None:
+                raise _describe_mismatch(other, held_by) from failure
+            raise
+
+
+def _format_pins(packages: Mapping[str, LockedPackage]) -> list[str]:
+    lines = []
+    for name, package in packages.items():
+        digests = sorted(set(package.files.values()))
+        lines.append(" ".join([f"{name}=={package.version}", *(f"--hash=sha256:{d}" for d in digests)]))
+    return lines
+
+
+def _describe_mismatch(match: re.Match[str], held_by: str) -> SdkError:
+    expected = re.findall(r"[0-9a-f]{64}", match["expected"])
+    whose = f"{held_by} says" if held_by else "it was resolved with"
+    return SdkError(
+        f"{match['package']} has the sha256 {match['computed']}, and {whose} {' or '.join(expected)}",
+        tip=f"somebody exchanged the file: bring it back, or look at it and run `rocm-wheels lock update"
+        f" {held_by} tools`" if held_by else "somebody exchanged the file meanwhile: run the same again",
+    )  # fmt: skip
+
+
+def note_installed(note: Path, site_packages: Path, resolution: Resolution) -> dict[str, InstalledPackage]:
+    """Write down what was installed from a resolution: of several files that whose tags the package has."""
+    installed = {
+        name: InstalledPackage(name, package.version, *_choose_file(site_packages, name, package), url)
+        for name, package in resolution.packages.items()
+        for url in (hide_credentials(resolution.sdist_urls.get(name, "")),)
+    }
+    for name, requirement in resolution.direct.items():
+        installed[name] = InstalledPackage(name, "", source=hide_credentials(requirement))
+    installed = dict(sorted(installed.items()))
+    write_json_file(note, {name: asdict(package) for name, package in installed.items()})
+    return installed
+
+
+def _choose_file(site_packages: Path, name: str, package: LockedPackage) -> tuple[str, str]:
+    """Return the file that a package was installed from, and its digest."""
+    if len(package.files) == 1:
+        return next(iter(package.files.items()))
+    folder = find_dist_info(site_packages, name, package.version)
+    text = (folder / "WHEEL").read_text(encoding="utf-8") if folder is not None else ""
+    tags = {line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("Tag:")}
+    for file, digest in package.files.items():
+        if {str(tag) for tag in _read_tags(file)} == tags:
+            return file, digest
+    raise SdkError(
+        f"{name} {package.version} was installed, and none of {', '.join(package.files)} has its tags",
+        tip="give one of these files with --find-links",
+    )
+
+
+def _read_tags(file: str) -> frozenset[Tag]:
+    try:
+        return parse_wheel_filename(file)[3]
+    except InvalidWheelFilename:
+        return frozenset()
+
+
+def list_misfits(
+    packages: Mapping[str, LockedPackage], installed: Mapping[str, InstalledPackage] | None
+) -> list[str]:
+    """Name the packages that were not installed from the files of a lock, and those that it has not."""
+    if installed is None:
+        return list(packages)
+    right = {
+        name for name, package in packages.items() if name in installed and installed[name].fits(package)
+    }
+    return sorted((packages.keys() | installed.keys()) - right)
+
+
+def digest_packages(packages: Mapping[str, LockedPackage]) -> str:
+    """Return a digest of packages to install, 12 hexadecimal digits: the same for the same files."""
+    text = json.dumps({name: package.model_dump() for name, package in packages.items()}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def find_dist_info(site_packages: Path, name: str, version: str) -> Path | None:
+    """Return the folder with the metadata of an installed package of a version, if it is there."""
+    for folder in site_packages.glob("*.dist-info"):
+        found_name, _, found_version = folder.name.removesuffix(".dist-info").partition("-")
+        if canonicalize_name(found_name) == name and found_version.replace("_", "-") in (
+            version,
+            version.replace("_", "-"),
+        ):
+            return folder
+    return None
+
+
+def read_installed(note: Path) -> dict[str, InstalledPackage] | None:
+    """Read what was noted; ``None`` where that is nothing, or of another version of this program."""
+    try:
+        entries = json.loads(note.read_text(encoding="utf-8"))
+        return {name: InstalledPackage(**entry) for name, entry in entries.items()}
+    except (FileNotFoundError, ValueError, TypeError, AttributeError):
+        return None
