@@ -135,17 +135,17 @@ def find_string_abi(wheel: AuditedWheel) -> str | None:
 
     Where both are, it was built with the older ones: the newer ones bring no name of those.
     """
-    found = None
+    abi = None
     for binary in wheel.binaries.values():
         if binary.symbols is None:
             continue
         for names in (*binary.symbols.exported.values(), *binary.symbols.undefined.values()):
-            for name in names.split(b"\0"):
+            for name in names:
                 if _NEW_STRING in name and _TORCH_SYMBOL.match(name):
-                    found = "new"
+                    abi = "new"
                 elif _OLD_STRING in name and _TORCH_SYMBOL.match(name) and _names_old_string(name):
                     return "old"
-    return found
+    return abi
 
 
 def _names_old_string(name: bytes) -> bool:
