@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -12,9 +13,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, library
 
 from rocm_wheels.models import Lock, LockedProject
+from rocm_wheels.package import embed_provenance
 from rocm_wheels.release import FamilyPaths, StagePlan, load_layout, plan_stage
 from rocm_wheels.sources import format_lock, write_lock
 from rocm_wheels.variants import SCHEMA
+from rocm_wheels.wheels import (
+    BUILD_TYPE,
+    SourcePart,
+    WheelParts,
+    format_statement,
+    make_repository_url,
+    write_statement,
+)
 
 FAMILY, TARGET, ROCM = "gfx94X-dcgpu", "gfx942", "7.1.0"
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -96,6 +106,21 @@ class World:
         """Return the words of the command."""
         options = ["--lock", str(self.lock), "--family", FAMILY, *more]
         return ["stage", store, *map(str, self.wheels), *options]
+
+
+def add_statement(wheel: Path, project: str, commit: str, lock: bytes) -> None:
+    """Give a wheel lock and bill of materials, and the statement of its build."""
+    source = SourcePart(project, f"https://github.com/h/{project}", commit)
+    embed_provenance(wheel, wheel.parent, lock, WheelParts("0.1.0", sources=(source,)))
+    dependency = {"uri": make_repository_url(source), "digest": {"gitCommit": commit}}
+    definition = {
+        "buildType": BUILD_TYPE,
+        "externalParameters": {"lock": {"sha256": hashlib.sha256(lock).hexdigest()}},
+        "resolvedDependencies": [dependency],
+    }
+    predicate = {"buildDefinition": definition, "runDetails": {"builder": {"id": "urn:test"}}}
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    write_statement(wheel, format_statement(wheel.name, digest, predicate))
 
 
 def rocm_wheel(folder: Path) -> Path:

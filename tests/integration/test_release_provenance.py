@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 from faulty_store import FaultyStore
-from release_world import NOW, World, a_lock, drafts
+from release_world import NOW, World, a_lock, add_statement, drafts
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
 from rocm_wheels.core import FolderStore, ReleaseError, Store
-from rocm_wheels.package import embed_provenance, verify_provenance
+from rocm_wheels.package import verify_provenance
 from rocm_wheels.release import (
     FamilyPaths,
     SetDocument,
@@ -34,16 +34,10 @@ from rocm_wheels.release import (
 )
 from rocm_wheels.sources import format_lock
 from rocm_wheels.wheels import (
-    BUILD_TYPE,
-    SourcePart,
-    WheelParts,
-    format_statement,
     locate_statement,
     locate_statement_signature,
-    make_repository_url,
     parse_statement,
     walk_statements,
-    write_statement,
 )
 
 ENV = dict(os.environ)
@@ -58,21 +52,6 @@ signers: {ann: KEY}
 pytestmark = pytest.mark.skipif(
     shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not installed"
 )
-
-
-def add_statement(wheel: Path, project: str, commit: str, lock: bytes) -> None:
-    """Give a wheel lock and bill of materials, and the statement of its build."""
-    source = SourcePart(project, f"https://github.com/h/{project}", commit)
-    embed_provenance(wheel, wheel.parent, lock, WheelParts("0.1.0", sources=(source,)))
-    dependency = {"uri": make_repository_url(source), "digest": {"gitCommit": commit}}
-    definition = {
-        "buildType": BUILD_TYPE,
-        "externalParameters": {"lock": {"sha256": hashlib.sha256(lock).hexdigest()}},
-        "resolvedDependencies": [dependency],
-    }
-    predicate = {"buildDefinition": definition, "runDetails": {"builder": {"id": "urn:test"}}}
-    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    write_statement(wheel, format_statement(wheel.name, digest, predicate))
 
 
 @pytest.fixture

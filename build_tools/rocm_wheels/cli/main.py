@@ -38,6 +38,7 @@ SECTIONS = {
     },
     "Release": {
         "set": ("main:set_group", "Stage sets of wheels, judge them, promote them."),
+        "store": ("main:store_group", "See that released files are as they were; repair them."),
     },
     "This machine": {
         "choose": ("install:choose_command", "Say which wheel of an index a machine gets, and why."),
@@ -181,6 +182,11 @@ set_group = Group(
         "bisect": ("bisect:bisect_command", "Find the first set that a command fails with."),
     },
     help="Stage sets of wheels in a store, judge them by evidence, and promote them to channels.",
+)
+store_group = Group(
+    "store",
+    lazy={"fsck": ("store:fsck_command", "Compare a store with its sets, and repair it.")},
+    help="Look after the store that sets are released in.",
 )
 tests_group = Group(
     "tests",

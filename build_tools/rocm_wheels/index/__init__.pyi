@@ -22,7 +22,9 @@ from .publish import DocumentJournal as DocumentJournal
 from .publish import PageExchange as PageExchange
 from .publish import can_rename_at_once as can_rename_at_once
 from .publish import exchange_pages as exchange_pages
+from .publish import find_build as find_build
 from .publish import point_link as point_link
+from .publish import read_link as read_link
 from .publish import remove_link as remove_link
 from .reader import ACCEPT_PAGES as ACCEPT_PAGES
 from .reader import IndexAnswer as IndexAnswer

@@ -247,7 +247,7 @@ class PageExchange:
     """Pages that an index is to have; none: it is to go. ``adds`` when sets come.
 
     ``folder`` is where they are, ``builds`` a folder for them where all change at once. ``order`` are
-    projects, dependencies first.
+    projects, dependencies first. ``kept`` are paths that stay, though they are no pages of it.
     """
 
     folder: str
@@ -255,6 +255,7 @@ class PageExchange:
     pages: Mapping[str, bytes]
     order: Sequence[str]
     adds: bool
+    kept: frozenset[str] = frozenset()
 
 
 def exchange_pages(store: Store, change: PageExchange, check: Check) -> int:
@@ -283,7 +284,7 @@ def _exchange_by_rename(store: Store, change: PageExchange, check: Check) -> int
     with contextlib.nullcontext() if isinstance(store, DryRunStore) else _lock_pages(store):
         check()
         writes = sum(run_in_parallel(lambda item: put_file(store, *item), pages.items(), jobs=_WRITE_JOBS))
-        before, after = _read_link(store, change.folder), build if change.pages else None
+        before, after = read_link(store, change.folder), build if change.pages else None
         if before == after:
             return writes
         check()
@@ -294,9 +295,14 @@ def _exchange_by_rename(store: Store, change: PageExchange, check: Check) -> int
         # who has followed the link just now still reads what was there
         kept_prefixes = (f"{after}/", f"{before}/") if after else ()
         for listed in list(store.listing(change.builds)):
-            if not listed.path.startswith(kept_prefixes):
+            if not listed.path.startswith(kept_prefixes) and listed.path not in change.kept:
                 store.remove(listed.path)
     return writes + 1
+
+
+def find_build(change: PageExchange) -> str:
+    """Return the folder that an index is a link to when it shows its pages, where all change at once."""
+    return _place_in_build(change)[1]
 
 
 def _place_in_build(change: PageExchange) -> tuple[dict[str, bytes], str]:
@@ -314,7 +320,7 @@ def _list_page_steps(store: Store, change: PageExchange) -> Iterator[PublishStep
 
     In a project come what its pages link to, then its pages; what nothing links to any more goes last.
     """
-    present = {item.path for item in store.listing(change.folder)}
+    present = {item.path for item in store.listing(change.folder)} - change.kept
     order = list(change.order) if change.adds else list(reversed(change.order))
     rank = {project: number for number, project in enumerate(order)}
     projects = {_find_project(path, change) for path in {*present, *change.pages}} - {""}
@@ -346,11 +352,10 @@ def _remove_file(store: Store, path: str, check: Check) -> bool:
     return True
 
 
-def _read_link(store: Store, link: str) -> str | None:
+def read_link(store: Store, link: str) -> str | None:
     """Return the folder of a store that a link in it means, ``None`` where there is no link."""
-    assert store.folder is not None
-    place = store.folder / link
-    if not place.is_symlink():
+    place = store.folder / link if store.folder is not None else None
+    if place is None or store.folder is None or not place.is_symlink():
         return None
     return Path(os.path.relpath(place.parent / place.readlink(), store.folder)).as_posix()
 

@@ -110,6 +110,12 @@ from .stage import find_missing_files as find_missing_files
 from .stage import plan_stage as plan_stage
 from .stage import stage_set as stage_set
 from .staged_wheels import accepts_python as accepts_python
+from .store_check import STORE_CHECKS as STORE_CHECKS
+from .store_check import StoreCheck as StoreCheck
+from .store_check import StoreFinding as StoreFinding
+from .store_check import StoreReport as StoreReport
+from .store_repair import StoreRepair as StoreRepair
+from .store_repair import StoreRepairer as StoreRepairer
 from .views import PublicLocation as PublicLocation
 from .views import SupportDocument as SupportDocument
 from .views import check_public_url as check_public_url

@@ -131,6 +131,34 @@ class Channel(Record):
         demoted_ids = {set_id for event in self.history if event.action == "demote" for set_id in event.sets}
         return frozenset(demoted_ids - set(self.shown))
 
+    def find_history_fault(self) -> str:
+        """Return why what it shows is not what the changes of its history leave, "" where it is.
+
+        Promotions add sets and demotions take them away; what was abandoned or retold moves none.
+        """
+        shown: dict[str, ChannelEvent] = {}
+        revision = 0
+        for event in self.history:
+            if event.revision <= revision:
+                return f"revision {event.revision} comes after {revision}"
+            revision = event.revision
+            if event.action == "promote":
+                shown.update(dict.fromkeys(event.sets, event))
+            left = event.sets if event.action == "demote" else ()
+            if missing := [set_id for set_id in left if shown.pop(set_id, None) is None]:
+                return f"{', '.join(missing)} left at revision {revision}, and had not come"
+        if self.shown != tuple(shown):
+            return (
+                f"it leaves {', '.join(shown) or 'no sets'}, and {', '.join(self.shown) or 'none'} are shown"
+            )
+        for entry in self.sets:
+            event = shown[entry.set]
+            if (entry.when, entry.by) != (event.when, event.by):
+                return f"{entry.set} came {event.when} by {event.by}, and its entry says otherwise"
+        if self.revision < revision or (self.pending is None and self.revision != revision):
+            return f"its last change is revision {revision}, and the document is at {self.revision}"
+        return ""
+
     def with_pending(self, pending: PendingChange) -> Channel:
         """Return it as it is while a change is being made."""
         return self.model_copy(update={"pending": pending, "revision": self.revision + 1})

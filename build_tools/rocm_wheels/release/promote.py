@@ -201,7 +201,7 @@ class Promoter:
                 require_pass(ask_gate(), self.store, channel)
                 return self._complete_pending(record, copied, finished=True)
             if document.id in channel.shown:
-                return self._renew_pages(record)
+                return self.renew_pages(record)
             verdict = require_pass(ask_gate(), self.store)
             if requires is None:
                 requires = read_requirements(self.store, self.staging, document)
@@ -234,7 +234,7 @@ class Promoter:
                 raise ReleaseError(f"{self.channel} of {channel.family} shows no sets")
             sets = channel.shown[-1:] if set_ids is None else tuple(set_ids)
             if all(item in channel.demoted for item in sets):
-                return self._renew_pages(record)
+                return self.renew_pages(record)
             for item in sets:
                 require_shown(channel, item)
             goal = tuple(item for item in channel.sets if item.set not in sets)
@@ -335,7 +335,7 @@ class Promoter:
             if latest.tag == record.tag:
                 raise  # the change is ours; somebody has laid hands on a page
             if latest.channel.pending is None:
-                self._renew_pages(latest)  # our last write may have come after the other's look at that page
+                self.renew_pages(latest)  # our last write may have come after the other's look at that page
             if settled.history[-1] not in latest.channel.history:
                 raise make_overtaken_error(latest.channel) from None
             settled = latest.channel  # another run did the same, and was faster
@@ -350,20 +350,30 @@ class Promoter:
             wait_or_stop(pause)
         return self.read_channel_record()
 
-    def _renew_pages(self, record: ChannelRecord) -> ChannelChange:
-        """See to it that the pages are what the document says: as a rule nothing is written."""
+    def renew_pages(self, record: ChannelRecord, kept: frozenset[str] = frozenset()) -> ChannelChange:
+        """See to it that the pages are what the document says: as a rule nothing is written.
+
+        ``kept`` are paths that stay beside them.
+        """
         channel, journal = record.channel, self._open_journal(record)
-        pages = self._exchange_pages(journal, channel.sets, channel.shown[-1:], adds=True)
+        pages = self._exchange_pages(journal, channel.sets, channel.shown[-1:], adds=True, kept=kept)
         return ChannelChange(None, (), channel, 0, pages)
 
     def _exchange_pages(
-        self, journal: DocumentJournal, goal: Sequence[ChannelSet], sets: Sequence[str], *, adds: bool
+        self,
+        journal: DocumentJournal,
+        goal: Sequence[ChannelSet],
+        sets: Sequence[str],
+        *,
+        adds: bool,
+        kept: frozenset[str] = frozenset(),
     ) -> int:
         documents = self.released.read_documents([channel_set.set for channel_set in goal])
-        pages = make_channel_pages(self.release, self.channel, goal, documents)
         folder, builds = self.release.channel_pages(self.channel), self.release.build_folder(self.channel)
+        pages = make_channel_pages(self.release, self.channel, goal, documents)
         order = [] if can_rename_at_once(self.store, folder) else self.released.sort_projects(sets)
-        return exchange_pages(self.store, PageExchange(folder, builds, pages, order, adds), journal.check)
+        change = PageExchange(folder, builds, pages, order, adds, kept)
+        return exchange_pages(self.store, change, journal.check)
 
     def _require_compatible(
         self, document: SetDocument, requires: RequirementsByFile, channel: Channel

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -96,11 +96,25 @@ def update_listing(store: Store, paths: FamilyPaths) -> None:
     overview, tag, listed_rows = _read_overview(store, paths)
     if overview.rows == listed_rows:
         return
-    listing = _SetListing(sets=overview.rows).model_dump(mode="json", by_alias=True)
     try:
-        store.replace(paths.set_listing, (json.dumps(listing) + "\n").encode(), tag)
+        store.replace(paths.set_listing, _format_listing(overview.rows), tag)
     except ChangedInStoreError:
         log_note(f"the listing of {paths.family} was written by another process in the meantime")
+
+
+def make_listing(documents: Iterable[SetDocument]) -> bytes:
+    """Return the listing of sets, as it is when it is up to date."""
+    rows = (make_set_row(document) for document in documents)
+    return _format_listing(sorted(rows, key=_row_sort_key, reverse=True))
+
+
+def _format_listing(rows: Sequence[SetRow]) -> bytes:
+    listing = _SetListing(sets=tuple(rows)).model_dump(mode="json", by_alias=True)
+    return (json.dumps(listing) + "\n").encode()
+
+
+def _row_sort_key(row: SetRow) -> tuple[str, str]:
+    return row.created, row.id
 
 
 def make_set_row(document: SetDocument) -> SetRow:
@@ -135,7 +149,7 @@ def _read_overview(store: Store, paths: FamilyPaths) -> tuple[FamilyOverview, st
     rows = [rows_by_id[set_id] for set_id in finished if set_id in rows_by_id] + [
         row for row in read if isinstance(row, SetRow)
     ]
-    rows.sort(key=lambda row: (row.created, row.id), reverse=True)
+    rows.sort(key=_row_sort_key, reverse=True)
     unfinished = tuple(sorted(set(ids) - set(finished)))
     damaged = tuple(row for row in read if isinstance(row, str))
     return FamilyOverview(paths.family, tuple(rows), unfinished, damaged), tag, listed_rows

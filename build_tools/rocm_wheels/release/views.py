@@ -213,23 +213,32 @@ def list_view_targets(store: Store, paths: FamilyPaths, channel: str) -> list[st
     return [gfx for gfx in names if store.head(f"{paths.view_pages(gfx, channel)}/{HTML_PAGE}") is not None]
 
 
-def publish_view(released: ReleasedSets, channel: str, view: ChannelView, check: Callable[[], None]) -> int:
+def make_view_pages(paths: FamilyPaths, folder: str, documents: Sequence[SetDocument]) -> dict[str, bytes]:
+    """Return the pages of a view in ``folder`` that shows these sets."""
+    files = [(file, document.created) for document in documents for file in document.files]
+    return make_set_pages(folder, paths, files)
+
+
+def publish_view(
+    released: ReleasedSets,
+    channel: str,
+    view: ChannelView,
+    check: Callable[[], None],
+    kept: frozenset[str] = frozenset(),
+) -> int:
     """Have the pages of a view be what it says, and return how many were written or removed.
 
-    ``check`` raises when somebody else is about to change it.
+    ``check`` raises when somebody else is about to change it. ``kept`` are paths that stay beside the pages.
     """
     store, paths = released.store, released.paths
     folder, builds = paths.view_pages(view.gfx, channel), paths.build_folder(f"{channel}.{view.gfx}")
 
     def pages(*ids: str) -> dict[str, bytes]:
-        documents = released.read_documents(ids)
-        return make_set_pages(
-            folder, paths, ((file, document.created) for document in documents for file in document.files)
-        )
+        return make_view_pages(paths, folder, released.read_documents(ids))
 
     view_pages = pages(*view.shown) if view.shown else {}
     if can_rename_at_once(store, folder):
-        exchange = PageExchange(folder, builds, view_pages, (), adds=bool(view.shown))
+        exchange = PageExchange(folder, builds, view_pages, (), adds=bool(view.shown), kept=kept)
         return exchange_pages(store, exchange, check)
     present = (
         store.head(f"{folder}/{HTML_PAGE}") is not None or store.head(f"{folder}/{JSON_PAGE}") is not None
@@ -237,10 +246,11 @@ def publish_view(released: ReleasedSets, channel: str, view: ChannelView, check:
     ids = tuple(dict.fromkeys([*view.was, *view.shown]))
     order, writes = released.sort_projects(ids), 0
     if view.shown and view.was and present:
-        both = PageExchange(folder, builds, pages(*ids), order, adds=True)
+        both = PageExchange(folder, builds, pages(*ids), order, adds=True, kept=kept)
         writes += exchange_pages(store, both, check)
     adds = bool(view.shown) and not view.was
-    return writes + exchange_pages(store, PageExchange(folder, builds, view_pages, order, adds), check)
+    exchange = PageExchange(folder, builds, view_pages, order, adds, kept)
+    return writes + exchange_pages(store, exchange, check)
 
 
 class PublicLocation(Record):
@@ -392,29 +402,32 @@ class SupportDocument(Record):
 
 def write_support(store: Store, paths: FamilyPaths) -> bool:
     """Bring the document of a family to what is known; tell whether it was not there."""
+    return _write_document(store, paths.support_document, lambda: derive_support(store, paths))
 
-    def make() -> bytes | None:
-        public = read_public(store, paths.layout)
-        stored = [read_channel_status(store, paths, channel) for channel in CHANNEL_NAMES]
-        statuses = [item.document for item in stored if item.tag is not None]
-        return make_support(paths, statuses, public).to_json() if statuses else None
 
-    return _write_document(store, paths.support_document, make)
+def derive_support(store: Store, paths: FamilyPaths) -> bytes | None:
+    """Return what the document of a family is to be, None where nothing is known of it."""
+    public = read_public(store, paths.layout)
+    stored = [read_channel_status(store, paths, channel) for channel in CHANNEL_NAMES]
+    statuses = [item.document for item in stored if item.tag is not None]
+    return make_support(paths, statuses, public).to_json() if statuses else None
 
 
 def write_whole_support(store: Store, layout: StoreLayout) -> bool:
     """Bring the document of all families to what theirs say; tell whether it was not there."""
+    path = f"{layout.release}/{layout.support}"
+    return _write_document(store, path, lambda: derive_whole_support(store, layout))
 
-    def make() -> bytes | None:
-        public = read_public(store, layout)
-        listed = store.folders(layout.release)
-        documents = [
-            (family_name, _read_support(store, FamilyPaths(layout, family_name, "release")))
-            for family_name in listed
-        ]
-        return merge_support([pair for pair in documents if pair[1] is not None], public).to_json()
 
-    return _write_document(store, f"{layout.release}/{layout.support}", make)
+def derive_whole_support(store: Store, layout: StoreLayout) -> bytes:
+    """Return what the document of all families is to be. ReleaseError where one of theirs is damaged."""
+    public = read_public(store, layout)
+    listed = store.folders(layout.release)
+    documents = [
+        (family_name, _read_support(store, FamilyPaths(layout, family_name, "release")))
+        for family_name in listed
+    ]
+    return merge_support([pair for pair in documents if pair[1] is not None], public).to_json()
 
 
 def make_support(

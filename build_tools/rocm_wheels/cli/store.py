@@ -1,0 +1,215 @@
+"""``store``: whether all that a store of releases holds is still what it was, and what puts it right."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.command import command, option
+from rocm_wheels.cli.evidence import current_time, describe_origin
+from rocm_wheels.cli.options import (
+    GivenPath,
+    json_option,
+    layout_option,
+    print_result,
+    unconditional_option,
+)
+from rocm_wheels.cli.promote import name_user_and_host
+from rocm_wheels.core import (
+    ReleaseError,
+    UsageError,
+    align_rows,
+    format_count,
+    format_size,
+    format_table,
+    get_output_width,
+    is_log_on_github,
+    log_error,
+    show_live_line,
+)
+
+if TYPE_CHECKING:
+    from rocm_wheels.release import StoreFinding, StoreRepair, StoreReport
+
+_MOST_ROWS = 40  # of the table; --json has all
+_DIGEST_FOLDER = re.compile(r"/[0-9a-f]{2}/[0-9a-f]{64}/")
+_MOST_ANNOTATIONS = 10  # GitHub shows so many of a step
+
+
+@command("store fsck")
+@click.argument("store", metavar="STORE", required=False)
+@option("--hash", "hash_wheels", is_flag=True, help="Read every wheel and compare its SHA-256.")
+@option("--repair", "is_repair", is_flag=True, help="Put right what can be; name what cannot.")
+@option(
+    "--from",
+    "copies",
+    type=GivenPath(file_okay=False),
+    multiple=True,
+    metavar="DIR",
+    help="Folder with good wheels, for --repair. May be given several times.",
+)
+@option("--family", metavar="F", help="Only this family [default: all].")
+@option("--jobs", type=click.IntRange(1), default=4, show_default=True, help="Wheels read at a time.")
+@option(
+    "--policy",
+    type=GivenPath(),
+    help="What channels need, for --repair of what is known of sets [default: data/release_policy.yaml].",
+)
+@option("--list-checks", is_flag=True, help="List what can be found, and leave.")
+@layout_option
+@unconditional_option
+@json_option
+def fsck_command(  # noqa: PLR0917 - click passes them by name
+    store: str | None,
+    hash_wheels: bool,
+    is_repair: bool,
+    copies: tuple[Path, ...],
+    family: str | None,
+    jobs: int,
+    policy: Path | None,
+    list_checks: bool,
+    store_layout: Path | None,
+    unconditional: bool,
+    as_json: bool,
+) -> None:
+    """Compare all that STORE holds with its sets, and with what follows from them (exit code 15: damage).
+
+    Files, pages, links, file names, documents of channels, evidence, support.json. Without --hash no wheel
+    is read: one that is gone or cut short is found, not one with other bytes of the same size. --repair takes
+    bytes from staging, the release area, another family or --from, only where their SHA-256 is right,
+    and makes everything else anew. It never replaces a good file and removes nothing that it does not know.
+    What is being staged or promoted meanwhile is a note, no damage.
+
+    \b
+    Examples:
+      rocm-wheels store fsck s3://wheels
+      rocm-wheels store fsck s3://wheels --hash --repair --from dist
+    """
+    from rocm_wheels.core import open_existing_store, require_conditional_writes
+    from rocm_wheels.release import (
+        STORE_CHECKS,
+        StoreCheck,
+        StoreRepair,
+        StoreRepairer,
+        load_layout,
+        load_policy,
+    )
+
+    if list_checks:
+        print_result(STORE_CHECKS, align_rows(list(STORE_CHECKS.items())), as_json=as_json)
+        return
+    if store is None:
+        raise UsageError("no store was named", tip="for example: rocm-wheels store fsck s3://wheels")
+    if copies and not is_repair:
+        raise UsageError("--from is for a repair", tip="add --repair")
+    if missing := [str(folder) for folder in copies if not folder.is_dir()]:
+        raise UsageError(f"--from {missing[0]} is not a folder")
+    env = read_environment()
+    opened, layout = open_existing_store(store, env), load_layout(store_layout)
+    check = StoreCheck(
+        opened,
+        layout,
+        current_time(),
+        hash_wheels=hash_wheels,
+        jobs=jobs,
+        families=None if family is None else (family,),
+        on_hash=_show_progress,
+    )
+    begun = describe_origin("store fsck")
+    try:
+        if is_repair:
+            require_conditional_writes(opened, unconditional=unconditional)
+            repairer = StoreRepairer(check, load_policy(policy), name_user_and_host(), env, copies)
+            repair = repairer.repair()
+        else:
+            repair = StoreRepair(check.run(), ())
+    finally:
+        show_live_line("")
+    if not repair.report.families:
+        where = f"{opened.url} has no sets{f' of {family}' if family else ''}"
+        raise UsageError(where, tip="correct the address, --family or --store-layout")
+    document = {**begun, "store": opened.url, **_convert_report(repair, hash_wheels=hash_wheels)}
+    print_result(document, _format_report(repair, hash_wheels=hash_wheels), as_json=as_json)
+    raise_damage(repair.report, store, is_repair=is_repair)
+
+
+def raise_damage(report: StoreReport, store: str, *, is_repair: bool = False) -> None:
+    """Raise ReleaseError where a store is damaged, and have GitHub show each damage beside the job."""
+    if not report.errors:
+        return
+    if is_log_on_github():
+        for finding in report.errors[:_MOST_ANNOTATIONS]:
+            log_error(f"{finding.check}: {finding.subject}: {finding.message}")
+    tips = [finding.tip for finding in report.errors if finding.tip]
+    count = format_count(len(report.errors), "damage stays", "damages stay")
+    if is_repair:
+        raise ReleaseError(f"{count} in {store}", tip=tips[0] if tips else None)
+    raise ReleaseError(
+        f"{store} is damaged in {format_count(len(report.errors), 'place')}",
+        tip=f"`rocm-wheels store fsck {store} --repair` puts right what can be",
+    )
+
+
+def _show_progress(done: int, total: int) -> None:
+    show_live_line(f"hashing wheels: {format_size(done)} of {format_size(total)} …")
+
+
+def _format_report(repair: StoreRepair, *, hash_wheels: bool) -> Iterator[str]:
+    report = repair.report
+    rows = [(finding.check, "repaired", _describe(finding)) for finding in repair.repaired]
+    rows += [
+        (finding.check, "note" if finding.severity == "info" else "damage", _describe(finding))
+        for finding in report.findings
+    ]
+    if rows:
+        yield format_table(("check", "is", "what"), rows[:_MOST_ROWS], width=get_output_width())
+    if len(rows) > _MOST_ROWS:
+        yield f"… and {len(rows) - _MOST_ROWS} more: --json lists all"
+    counts = (
+        format_count(report.sets, "set"),
+        format_count(report.files, "file"),
+        format_size(report.size),
+    )
+    read = f"{format_size(report.hashed)} of wheels read" if hash_wheels else "no wheel read (--hash)"
+    result = format_count(len(report.errors), "damage", "damages") if report.errors else "no damage"
+    yield f"{result}; {', '.join(counts)}; {read}"
+
+
+def _describe(finding: StoreFinding) -> str:
+    """Return where and what, for people: the folder that is called by a digest is left out."""
+    return f"{_DIGEST_FOLDER.sub('/', finding.subject)}: {finding.message}"
+
+
+def _convert_report(repair: StoreRepair, *, hash_wheels: bool) -> dict[str, object]:
+    """Return what ``--json`` prints. Keys are added in later versions, never renamed."""
+    report = repair.report
+    return {
+        "families": list(report.families),
+        "sets": report.sets,
+        "files": report.files,
+        "bytes": report.size,
+        "hashed": report.hashed if hash_wheels else None,
+        "damaged": bool(report.errors),
+        "findings": _convert_findings(report.findings),
+        "repaired": _convert_findings(repair.repaired),
+    }
+
+
+def _convert_findings(findings: Sequence[StoreFinding]) -> list[dict[str, object]]:
+    return [
+        {
+            "check": finding.check,
+            "severity": finding.severity,
+            "path": finding.subject,
+            "what": finding.message,
+            "set": finding.set_id or None,
+            "sha256": finding.sha256 or None,
+            "tip": finding.tip or None,
+        }
+        for finding in findings
+    ]
