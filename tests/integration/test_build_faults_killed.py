@@ -84,9 +84,9 @@ STEPS = (
     *(f"{kind}-{project}-{TAG}" for project in ("triton", "pytorch") for kind in ("build", "repair")),
 )
 EVENTS = {
-    "install": ("step-begun", "step-ended"),
-    "build": ("step-begun", "command", "built", "step-ended"),
-    "repair": ("step-begun", "output", "step-ended"),
+    "install": ("step-begun", "packages", "packages", "step-ended"),
+    "build": ("step-begun", "command", "audit", "built", "step-ended"),
+    "repair": ("step-begun", "audit", "output", "step-ended"),
 }
 LATE = ("built", "output", "step-ended", "run-ended")  # by then the step is stamped
 

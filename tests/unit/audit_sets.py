@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from audit_wheels import Draft, library, torch_draft
-from binary_writer import code_object, elf, kpack, kpack_reference
+from binary_writer import code_object, kpack, kpack_reference
 
 from rocm_wheels.audit import AuditedSet, SetFiles, SetReport, WheelExpectation, check_set, read_wheels
 
@@ -45,11 +45,11 @@ def _draft_projects(python: str) -> Iterable[Draft]:
 def split_audio(tag: str) -> list[Draft]:
     """Return a torchaudio whose device code is in device wheels, as ROCm's splitter writes them."""
     version = f"2.9.0+rocm{ROCM}"
-    reference = kpack_reference("../.kpack/torchaudio_@GFXARCH@.kpack")
+    reference = kpack_reference("../.kpack/torchaudio_@GFXARCH@.kpack", kernel_name="lib/_audio.so")
     host = Draft("torchaudio", version, tag, requires=[f"torch=={TORCH}"])
     host.members = {
         "torchaudio/__init__.py": b"# import says: install torchaudio[device-gfx942]\n",
-        "torchaudio/lib/_audio.so": elf({".rocm_kpack_ref": reference}),
+        "torchaudio/lib/_audio.so": library(marker=reference),
     }
     parts = []
     for target in TARGETS:

@@ -407,6 +407,7 @@ def test_documents_of_programs_are_told_in_a_line() -> None:
 # --- the tables and recipes of the project ---------------------------------------------------------------
 
 TABLES = {
+    "audit_limits": "audit.drift_limits:_LimitTable",
     "ci": "models.ci:CiTable",
     "container_images": "models.torch_builds:ImageTable",
     "containers": "models.ci:ContainerTable",
