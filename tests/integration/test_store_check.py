@@ -25,7 +25,7 @@ from judged_sets import policy, said
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.core import FolderStore, ListedFile, Store, run_in_parallel
+from rocm_wheels.core import FolderStore, ListedFile, S3Store, Store, run_in_parallel
 from rocm_wheels.release import (
     STORE_CHECKS,
     ChannelActor,
@@ -134,6 +134,12 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Released:
         shutil.copy(wheel, wheels)
     assert check(store, hash_wheels=True).findings == []
     return Released(store.folder, wheels, documents)
+
+
+@pytest.fixture(scope="module")
+def bucket(released: Released) -> Store:
+    """The same in a bucket, which each test leaves as it was: to fill one takes long."""
+    return released.fill(s3_servers.a_store())
 
 
 @pytest.fixture(autouse=True)
@@ -248,20 +254,18 @@ def test_a_damaged_file_is_named_and_repaired(case: Case, released: Released, tm
     require_repaired(released, released.copy(tmp_path / "store"), case)
 
 
-@pytest.mark.parametrize("case", PRODUCT[1::16], ids=str)
-def test_a_damaged_file_in_s3_is_named_and_repaired(case: Case, released: Released) -> None:
-    require_repaired(released, released.fill(s3_servers.a_store()), case)
+@pytest.mark.parametrize("case", PRODUCT[1::40], ids=str)
+def test_a_damaged_file_in_s3_is_named_and_repaired(case: Case, released: Released, bucket: Store) -> None:
+    require_repaired(released, bucket, case)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("where", ["folder", "s3"])
 @pytest.mark.parametrize("case", PRODUCT, ids=str)
 def test_every_damage_of_every_kind_of_file_anywhere(
-    case: Case, where: str, released: Released, tmp_path: Path
+    case: Case, where: str, released: Released, bucket: Store, tmp_path: Path
 ) -> None:
-    in_bucket = where == "s3"
-    store = released.fill(s3_servers.a_store()) if in_bucket else released.copy(tmp_path / "store")
-    require_repaired(released, store, case)
+    require_repaired(released, bucket if where == "s3" else released.copy(tmp_path / "store"), case)
 
 
 @pytest.mark.parametrize("kind", ["signature", "offered signature"])
@@ -277,7 +281,7 @@ WRONG_DIGEST = b"0" * 64
 PAGE_EDITS: dict[str, Callable[[bytes], bytes]] = {
     "page-digest": lambda page: re.sub(rb"sha256=[0-9a-f]{64}", b"sha256=" + WRONG_DIGEST, page, count=1),
     "page-link": lambda page: page.replace(b"</body>", b'<a href="../x.whl">x.whl</a></body>'),
-    "forms-differ": lambda page: re.sub(rb' data-[a-z-]+-metadata="[^"]*"', b"", page),
+    "forms-differ": lambda page: re.sub(rb' data-(?:core|dist-info)-metadata="[^"]*"', b"", page),
     "edited-page": lambda page: page.replace(b"</body>", b"<!-- by hand --></body>"),
 }
 
@@ -365,10 +369,9 @@ def test_evidence_is_of_sets_that_are_there_and_as_it_was_written(released: Rele
     assert everything(store) == before
 
 
-def test_unknown_files_are_noted_and_stay(released: Released, tmp_path: Path) -> None:
+def test_unknown_files_are_noted_and_stay(released: Released, bucket: Store, tmp_path: Path) -> None:
     """Also while the pages around them are published again, in a folder and page by page."""
-    folder = released.copy(tmp_path / "store")
-    for store in (folder, released.fill(s3_servers.a_store())):
+    for store in (released.copy(tmp_path / "store"), bucket):
         added = [
             f"{CHANNEL}/evil/index.html",
             f"{VIEW}/note.txt",
@@ -387,6 +390,8 @@ def test_unknown_files_are_noted_and_stay(released: Released, tmp_path: Path) ->
         assert repair(store).report.errors == ()
         for path in added:
             assert store.read(path).content == b"somebody's", path
+            store.remove(path)
+        store.remove("probe/12")
 
 
 def test_what_has_no_good_copy_is_named_and_comes_from_a_folder(released: Released, tmp_path: Path) -> None:
@@ -443,7 +448,7 @@ def test_a_repair_that_is_killed_at_any_write_is_carried_on(
 
     clean = FaultyStore(damaged("clean"))
     assert repair(clean).report.errors == ()
-    goal = dict(everything_but_links(clean.inner))
+    goal = everything_but_links(clean.inner)
     writes = list(dict.fromkeys(clean.writes))
     assert len(writes) >= 8
     for number, write in list(enumerate(writes))[:: 1 if exhaustive else 4]:
@@ -461,13 +466,16 @@ def everything_but_links(store: Store) -> dict[str, str]:
     }
 
 
-def test_a_change_in_progress_is_no_damage(released: Released, tmp_path: Path) -> None:
+def test_a_change_in_progress_is_no_damage(released: Released, tmp_path: Path, exhaustive: bool) -> None:
     """Looked at after each write of a promotion that is killed there, and while others hold a channel."""
     source = FolderStore(released.folder)
     for mode in ("rename", "pages"):
         writes = begun_again(released, source, tmp_path / f"{mode} clean", mode, "")
         claims = 0
-        for number, write in enumerate(writes):
+        begin = next(number for number, write in enumerate(writes) if "channels/nightly.json" in write)
+        chosen = range(len(writes)) if exhaustive else [2, begin, begin + 4, len(writes) - 2, len(writes) - 1]
+        for number in chosen:
+            write = writes[number]
             store = FolderStore(tmp_path / f"{mode} {number}")
             begun_again(released, source, store.folder, mode, write)
             now = datetime(2026, 11, 21, 13, 5, tzinfo=timezone.utc)
@@ -475,7 +483,7 @@ def test_a_change_in_progress_is_no_damage(released: Released, tmp_path: Path) -
             kinds = {finding.check for finding in report.errors}
             assert kinds <= {"stale-support"}, (mode, write, report.errors)
             claims += "pending-change" in {finding.check for finding in report.findings}
-        assert claims > 3
+        assert claims >= 2
 
 
 def begun_again(released: Released, source: Store, place: Path, mode: str, write: str) -> list[str]:
@@ -516,9 +524,10 @@ def test_what_seems_damaged_is_looked_at_again(released: Released, tmp_path: Pat
     assert StoreCheck(Slow(store), LAYOUT, LATER, pauses=(0,)).run().errors == ()
 
 
-def test_few_requests_to_a_bucket(released: Released) -> None:
+def test_few_requests_to_a_bucket(bucket: Store) -> None:
     """Pages and names are told by their ETags; what is read are documents, and never a wheel."""
-    store = released.fill(s3_servers.a_store())
+    store = bucket
+    assert isinstance(store, S3Store)
     asked: list[tuple[str, str]] = []
     call, read = store._client.call, store._client.call_with_body
 
@@ -569,3 +578,28 @@ def test_the_command(
     assert run("--repair", "--from", str(tmp_path / "none")) == 2
     assert run("--list-checks", "--json") == 0
     assert json.loads(capsys.readouterr().out) == STORE_CHECKS
+
+
+def test_a_refresh_looks_at_what_is_released(
+    released: Released, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It reads no wheel, repairs nothing, and does all of its own work before it fails."""
+    store = released.copy(tmp_path / "store")
+    rules = tmp_path / "policy.yaml"
+    rules.write_text("channels: {nightly: {rules: {verify: {fresh: 14d}}}}")
+
+    def refresh() -> tuple[int, Any]:
+        words = ["set", "refresh", str(store.folder), "--policy", str(rules), "--json"]
+        code = run_command(cli, words)
+        return code, json.loads(capsys.readouterr().out)
+
+    code, printed = refresh()
+    assert (code, printed["damage"]) == (0, [])
+    edit(store, released.path_of("wheel"), swap)
+    assert refresh()[0] == 0
+    store.remove(released.path_of("wheel"))
+    store.remove(released.path_of("wheel", STAGING))
+    store.remove(released.path_of("support"))
+    code, printed = refresh()
+    assert code == 15 and printed["documents"] == [released.path_of("support")]
+    assert [one["path"] for one in printed["damage"]] == [released.path_of("wheel")]

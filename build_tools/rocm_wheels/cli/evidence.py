@@ -96,6 +96,11 @@ def current_time() -> datetime:
     return datetime.now(timezone.utc).replace(microsecond=0)
 
 
+def name_user_and_host() -> str:
+    """Return who changes a channel, as it will say: the user, and the machine."""
+    return f"{getpass.getuser()}@{platform.node() or 'unknown'}"
+
+
 def describe_origin(command: str) -> dict[str, str]:
     """Return what results say of themselves: by which command and version, and when (now, UTC)."""
     from rocm_wheels import __version__

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import json
-import platform
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -16,8 +14,9 @@ import click
 
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.command import command, option
-from rocm_wheels.cli.evidence import ChosenSet, current_time, set_options
+from rocm_wheels.cli.evidence import ChosenSet, current_time, name_user_and_host, set_options
 from rocm_wheels.cli.options import GivenPath, combine_options, layout_option, unconditional_option
+from rocm_wheels.cli.store import convert_store_findings, list_damage_lines, raise_damage
 from rocm_wheels.core import (
     ReleaseError,
     RocmWheelsError,
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
         RefreshResult,
         SetDocument,
         StoreLayout,
+        StoreReport,
         Verdict,
     )
 
@@ -237,7 +237,8 @@ def refresh_command(  # noqa: PLR0917 - click passes them by name
     (FAMILY/by-gfx/GFX/CHANNEL/) is an index of the newest set that passed on that GPU, of each platform: that
     of the newest torch, whichever came last. promote and demote do the same in the end. A run that was killed
     is finished by the same command; what is as it should be is not written. A channel that another process is
-    changing is left as it is (exit code 15).
+    changing is left as it is (exit code 15). In the end all that is released is looked at as `store fsck`
+    does, without reading a wheel; damage is exit code 15.
 
     \b
     Examples:
@@ -265,10 +266,19 @@ def refresh_command(  # noqa: PLR0917 - click passes them by name
         log_note(f"there is no channel in {opened.url} yet: `rocm-wheels set promote` makes them")
     done, failures = _refresh_channels(refresher, channels)
     changed = refresher.refresh_support(families)
+    report = refresher.check_released(family) if rehearsal is None else None  # links of a rehearsal are none
     _print_refreshed(
-        store, done, changed, rehearsal.writes if rehearsal else None, store_layout, as_json=as_json
+        store,
+        done,
+        changed,
+        rehearsal.writes if rehearsal else None,
+        store_layout,
+        report=report,
+        as_json=as_json,
     )
     _raise_first_failure(done, failures)
+    if report is not None:
+        raise_damage(report, store)
 
 
 def _refresh_channels(
@@ -308,11 +318,6 @@ def make_refresher(store: Store, layout: StoreLayout, policy: Policy, *, again: 
     from rocm_wheels.release import Refresher
 
     return Refresher(store, layout, policy, name_user_and_host(), current_time(), read_environment(), again)
-
-
-def name_user_and_host() -> str:
-    """Return who changes a channel, as it will say: the user, and the machine."""
-    return f"{getpass.getuser()}@{platform.node() or 'unknown'}"
 
 
 def find_released_families(store: Store, layout: StoreLayout, family: str | None) -> list[str]:
@@ -358,12 +363,15 @@ def _print_refreshed(
     writes: list[str] | None,
     layout: Path | None,
     *,
+    report: StoreReport | None,
     as_json: bool,
 ) -> None:
     _warn_of_policies(done)
     if as_json:
         documents = [refreshed_as_json(refreshed, store, layout) for refreshed in done]
-        click.echo(format_document({"channels": documents, "documents": changed}, writes))
+        damage = convert_store_findings(report.errors) if report is not None else None
+        document = {"channels": documents, "documents": changed, "damage": damage}
+        click.echo(format_document(document, writes))
         return
     for line in planned_write_lines(writes):
         click.echo(line)
@@ -376,6 +384,8 @@ def _print_refreshed(
             click.echo(f"  {line}")
     for path in changed:
         click.echo(f"{head}{path} written")
+    for line in list_damage_lines(report) if report is not None else ():
+        click.echo(line)
 
 
 def _warn_of_policies(done: list[RefreshResult]) -> None:

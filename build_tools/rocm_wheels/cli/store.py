@@ -11,7 +11,7 @@ import click
 
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.command import command, option
-from rocm_wheels.cli.evidence import current_time, describe_origin
+from rocm_wheels.cli.evidence import current_time, describe_origin, name_user_and_host
 from rocm_wheels.cli.options import (
     GivenPath,
     json_option,
@@ -19,7 +19,6 @@ from rocm_wheels.cli.options import (
     print_result,
     unconditional_option,
 )
-from rocm_wheels.cli.promote import name_user_and_host
 from rocm_wheels.core import (
     ReleaseError,
     UsageError,
@@ -155,6 +154,14 @@ def raise_damage(report: StoreReport, store: str, *, is_repair: bool = False) ->
     )
 
 
+def list_damage_lines(report: StoreReport) -> Iterator[str]:
+    """Yield a line for each damage, as far as they are not too many."""
+    for finding in report.errors[:_MOST_ROWS]:
+        yield f"damage: {finding.check}: {_describe(finding)}"
+    if len(report.errors) > _MOST_ROWS:
+        yield f"… and {len(report.errors) - _MOST_ROWS} more: --json lists all"
+
+
 def _show_progress(done: int, total: int) -> None:
     show_live_line(f"hashing wheels: {format_size(done)} of {format_size(total)} …")
 
@@ -195,12 +202,13 @@ def _convert_report(repair: StoreRepair, *, hash_wheels: bool) -> dict[str, obje
         "bytes": report.size,
         "hashed": report.hashed if hash_wheels else None,
         "damaged": bool(report.errors),
-        "findings": _convert_findings(report.findings),
-        "repaired": _convert_findings(repair.repaired),
+        "findings": convert_store_findings(report.findings),
+        "repaired": convert_store_findings(repair.repaired),
     }
 
 
-def _convert_findings(findings: Sequence[StoreFinding]) -> list[dict[str, object]]:
+def convert_store_findings(findings: Sequence[StoreFinding]) -> list[dict[str, object]]:
+    """Return findings as ``--json`` prints them."""
     return [
         {
             "check": finding.check,

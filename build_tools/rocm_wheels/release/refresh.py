@@ -7,6 +7,7 @@ In this order; each step begins by reading what it may replace, and evidence aft
 3. the status of the sets, and which views are to change, is written down; their pages are exchanged; that
    is cleared
 4. support.json of the family, then that of all
+5. what was released is looked at: files by their sizes, pages as they follow from sets, and no wheel is read
 
 Whoever comes after a run that was killed does the rest. What is as it should be is not written, and a set
 is only looked at again when there is more evidence of it, or another policy.
@@ -47,6 +48,7 @@ from rocm_wheels.release.layout import FamilyPaths, StoreLayout
 from rocm_wheels.release.policy import Policy
 from rocm_wheels.release.promote import ChannelActor, Promoter
 from rocm_wheels.release.set_list import ReleasedSets
+from rocm_wheels.release.store_check import StoreCheck, StoreReport
 from rocm_wheels.release.views import (
     PlatformConflicts,
     find_view_sets,
@@ -122,6 +124,14 @@ class Refresher:
         if write_whole_support(self.store, self.layout):
             changed.append(f"{self.layout.release}/{self.layout.support}")
         return changed
+
+    def check_released(self, family: str | None) -> StoreReport:
+        """Look at what is released of a family, or of all, and return what is damaged; nothing is repaired.
+
+        Raises ReleaseError where the store cannot be read.
+        """
+        families = None if family is None else (family,)
+        return StoreCheck(self.store, self.layout, self.now, areas=("release",), families=families).run()
 
     def _refresh_once(self, family: str, channel: str) -> RefreshResult | None:
         promoter = self._make_promoter(family, channel)
