@@ -321,6 +321,15 @@ def test_our_own_tests(night: Night) -> None:
     assert [one.result for one in runner.jobs.values()].count("failure") == len(runner.jobs) - 1
 
 
+def test_the_store_of_the_night_is_looked_at_and_whole(night: Night) -> None:
+    """Also of a set that its gate has blocked; every week all bytes are read."""
+    job = night.runner.jobs["nightly.yml/store"]
+    assert job.result == "success" and "no damage; 2 sets" in job.said("look at the store again")
+    runner = night.run("store.yml", {"store": str(night.store)})
+    assert runner.result == "success"
+    assert "of wheels read" in runner.jobs["store.yml/hash"].said("read every wheel again")
+
+
 # what cannot succeed without a GPU, and what no run here gets to because of that
 _OF_SET = "release-set.yml"
 NOT_HERE = {
