@@ -84,7 +84,7 @@ def test_a_disk_without_room_for_a_record_begins_no_run(world: World, mount: Mou
     """Neither for the plan; nor, a few pages later, for what the first step says of itself."""
     runs = world.work / "runs"
     mount(runs)
-    for free in (0, 3):
+    for free in (0, 4):
         (runs / "filler").write_bytes(bytes(((80 << 10) - 4 * free) << 10))
         ended = world.build(*TWO)
         assert (ended.code, world.calls()) == (2, []), ended.err
