@@ -411,7 +411,7 @@ def make_store_page() -> str:
 
 STAGED = {"sets_folder", "set_folder", "set_document", "set_lock", "set_statement", "set_statement_signature",
           "set_index", "wheel_file", "name_claims",
-          "name_claim", "evidence_folder", "set_listing"}  # fmt: skip
+          "name_claim", "evidence_folder", "log_folder", "log_entry", "set_listing"}  # fmt: skip
 EXAMPLES = {
     "set_id": "SET",
     "sha256": "SHA256",
@@ -419,6 +419,7 @@ EXAMPLES = {
     "file_name": "FILE",
     "channel": "CHANNEL",
     "gfx": "GFX",
+    "number": 1,
 }
 
 

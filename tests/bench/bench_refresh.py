@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
 from faulty_store import FaultyStore
-from judged_sets import FAMILY, a_set, policy, said, sha, wheel
+from judged_sets import FAMILY, a_set, policy, put_set, said, sha, wheel
 
 from rocm_wheels.core import FolderStore, StoredFile
 from rocm_wheels.index import METADATA_SUFFIX
@@ -62,6 +62,7 @@ def fill(store: FolderStore, sets: int, wheels: int) -> list[SetDocument]:
         files = [one.model_copy(update={"sha256": sha(one.name)}) for one in files]
         when = f"2026-{1 + number // 28:02}-{1 + number % 28:02}T00:00:00Z"
         document = a_set(*files, created=when, planned=())
+        put_set(store, document)
         store.create(RELEASE.set_document(document.id), document.to_json())
         for kind, gfx in (("verify", None), ("resolver", None), ("smoke", "gfx1030"), ("smoke", "gfx1031")):
             add(store, document, kind, gfx, 9)

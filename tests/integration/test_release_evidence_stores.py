@@ -11,7 +11,7 @@ import s3_servers
 from faulty_store import FaultyStore, Killed
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
-from judged_sets import NOW, a_set, said, wheel
+from judged_sets import NOW, a_log, a_set, put_set, said, wheel
 
 from rocm_wheels.core import DataError, FolderStore, Store
 from rocm_wheels.release import (
@@ -31,7 +31,9 @@ POLICY = Policy.model_validate({"channels": {"nightly": {"rules": {"verify": {"f
 
 @pytest.fixture(params=["folder", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return FolderStore(tmp_path) if request.param == "folder" else s3_servers.a_store()
+    opened = FolderStore(tmp_path) if request.param == "folder" else s3_servers.a_store()
+    put_set(opened, SET)
+    return opened
 
 
 def evidence(outcome: str = "pass") -> Evidence:
@@ -53,7 +55,7 @@ def test_of_many_who_hand_in_one_result_one_is_first(store: Store):
 def test_what_happens_on_the_way_leaves_it_whole_or_not_there(store: Store, fault: str):
     watched = FaultyStore(store)
     add_evidence(watched, LAYOUT, SET, evidence("fail"))
-    (write,) = watched.writes
+    write, _ = watched.writes  # then the entry of the log
     again = FaultyStore(store, at=write.replace(evidence("fail").id, evidence().id), fault=fault)
     if fault == "raced":
         assert not add_evidence(again, LAYOUT, SET, evidence())
@@ -69,11 +71,14 @@ def test_what_happens_on_the_way_leaves_it_whole_or_not_there(store: Store, faul
         assert add_evidence(store, LAYOUT, SET, evidence()) == (fault == "before")
     assert {one.outcome for one in known(store)} == {"pass", "fail"}
     found = read_evidence(store, LAYOUT, SET, signers={}, env={})
-    assert not judge_set(POLICY, "nightly", SET, found, NOW).passed  # at the same moment the failure holds
+    assert not judge_set(
+        POLICY, "nightly", SET, found, NOW, log=a_log(SET, found)
+    ).passed  # at the same moment the failure holds
 
 
 def test_an_answer_that_was_lost_writes_no_second_evidence():
-    bucket, lost = s3_servers.a_bucket(), iter(["lost"])
+    bucket, lost = s3_servers.a_bucket(), iter(["lost", "", "lost"])
+    put_set(s3_servers.a_store(bucket=bucket), SET)
     with s3_servers.bad_line(lambda method, _: next(lost, "") if method == "PUT" else "") as line:
         assert add_evidence(s3_servers.a_store(line.url, bucket=bucket), LAYOUT, SET, evidence())
     assert known(s3_servers.a_store(bucket=bucket)) == [evidence()]

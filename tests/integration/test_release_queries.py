@@ -16,7 +16,7 @@ import pytest
 from messages import take_down, transcript
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
-from judged_sets import FAMILY, NOW, a_set, said, wheel
+from judged_sets import FAMILY, NOW, a_set, put_set, said, wheel
 
 from rocm_wheels.cli import promote, releases
 from rocm_wheels.cli.boundary import run_command
@@ -79,7 +79,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderStore:
     (tmp_path / "policy.yaml").write_text(POLICY)
     found = FolderStore(tmp_path / "store")
     for one in SETS:
-        found.create(STAGED.set_document(one.id), one.to_json())
+        put_set(found, one)
     return found
 
 
@@ -336,7 +336,7 @@ def test_a_hundred_sets_are_asked_in_a_second(tmp_path: Path, monkeypatch: pytes
     store = FolderStore(tmp_path)
     documents = [numbered(number, wheels=200) for number in range(100)]
     for one in documents:
-        store.create(STAGED.set_document(one.id), one.to_json())
+        put_set(store, one)
     update_listing(store, STAGED)
     for number, outcome in ((97, "fail"), (95, "pass"), *((n, "fail") for n in range(50))):
         one = said("smoke", outcome, document=documents[number])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 import shutil
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
-from judged_sets import a_set, said, wheel
+from judged_sets import a_set, put_set, said, wheel
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
@@ -180,6 +181,7 @@ def test_a_public_key_is_whole_and_of_the_kind_that_it_says(key: Path):
 
 def test_reading_tells_known_signers_from_others_and_from_nobody(key: Path, tmp_path: Path):
     store = FolderStore(tmp_path / "store")
+    put_set(store, SET)
     bob = make_key(tmp_path / "bob")
     good, strange, plain = (
         sign_evidence(evidence(), key, ENV),
@@ -198,14 +200,16 @@ def test_reading_tells_known_signers_from_others_and_from_nobody(key: Path, tmp_
     path = f"{FamilyPaths(LAYOUT, SET.family).evidence_folder(SET.id)}/{forged.id}.json"
     store.create(path, forged.to_json())
     found = read_evidence(store, LAYOUT, SET, signers=signers, env=ENV)
-    assert StoredEvidence(forged.id, forged, trouble="its signature is not of what it says") in found
+    digest = hashlib.sha256(forged.to_json()).hexdigest()
+    trouble = "its signature is not of what it says"
+    assert StoredEvidence(forged.id, forged, trouble=trouble, digest=digest) in found
 
 
 def test_a_channel_that_needs_signatures_is_opened_by_one(
     key: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     store = FolderStore(tmp_path / "store")
-    store.create(FamilyPaths(LAYOUT, SET.family).set_document(SET.id), SET.to_json())
+    put_set(store, SET)
     policy, results = tmp_path / "policy.yaml", tmp_path / "verify.json"
     policy.write_text(POLICY.replace("KEY", key.with_name("ann.pub").read_text().strip()))
     results.write_text(

@@ -272,7 +272,7 @@ def test_every_write_may_fail(plan: StagePlan, tmp_path: Path) -> None:
     clean = FaultyStore(FolderStore(tmp_path / "clean"))
     stage(clean, plan)
     last = f"create {plan.paths.set_document(plan.document.id)}"
-    assert len(clean.writes) == len(set(clean.writes)) == 23
+    assert len(clean.writes) == len(set(clean.writes)) == 24
     expected = {one.path: one.size for one in clean.listing("")}
     for number, write in enumerate(clean.writes):
         store = FolderStore(tmp_path / str(number))
@@ -405,7 +405,7 @@ def test_every_write_may_be_killed_by_the_system(world: World, small: StagePlan,
     program = KILLED.format(path=sys.path, world=str(world.folder), place=str(tmp_path))
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
     places = [path for path in tmp_path.iterdir() if path.name != "clean"]
-    assert len(places) == 2 * 13
+    assert len(places) == 2 * 14
     for place in places:
         store = FolderStore(place)
         if visible(store):

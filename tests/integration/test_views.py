@@ -303,7 +303,7 @@ def test_refresh_in_s3_over_a_bad_line_and_killed(sets: Sets) -> None:
     store = s3_servers.a_store(bucket=bucket)
     there = FolderStore(sets.home / "pages")
     needed = [one.path for one in there.listing("") if not one.path.endswith(".whl")]  # and no wheel
-    needed = [path for path in needed if path.startswith("v2/") or "/evidence/" in path]
+    needed = [path for path in needed if path.startswith("v2/") or "/evidence/" in path or "/log/" in path]
     run_in_parallel(lambda path: store.create(path, there.read(path).content), needed, jobs=8)
     assert view_of(store) == "new"
 
@@ -329,7 +329,9 @@ def test_refresh_in_s3_over_a_bad_line_and_killed(sets: Sets) -> None:
     count = len(watched.writes)
     refresh(watched)
     assert len(watched.writes) == count
-    for number, write in enumerate([one for one in watched.writes if "evidence/" not in one][5::14]):
+    for number, write in enumerate(
+        [one for one in watched.writes if not {"evidence", "log"} & set(one.split("/"))][5::14]
+    ):
         know(store, sets.new, "fail" if number % 2 == 0 else "pass", hours=2.5 - number / 10)
         with pytest.raises(Killed):
             refresh(Watched(store, at=write, fault="after"))

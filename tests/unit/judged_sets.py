@@ -7,20 +7,25 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from rocm_wheels.core import parse_record
+from rocm_wheels.core import Store, create_or_read, parse_record
 from rocm_wheels.release import (
     Evidence,
     EvidenceHost,
+    FamilyPaths,
+    LogEntry,
     OutcomeCounts,
     Policy,
     SetCell,
     SetDocument,
     SetFile,
     SetLock,
+    SetLog,
     StoredEvidence,
     Verdict,
     judge_set,
+    load_layout,
     make_set_id,
+    start_set_log,
 )
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
@@ -98,7 +103,28 @@ def said(
     }
     signer, trouble = more.pop("signer", ""), more.pop("trouble", "")
     evidence = Evidence.model_validate({**found, **more})
-    return StoredEvidence(evidence.id, evidence, signer, trouble)
+    digest = hashlib.sha256(evidence.to_json()).hexdigest()
+    return StoredEvidence(evidence.id, evidence, signer, trouble, digest)
+
+
+def a_log(document: SetDocument, known: Iterable[StoredEvidence] = ()) -> SetLog:
+    """The log of a set in which all of this was written down."""
+    entries, digests = [LogEntry(set=document.id, number=1, document=document.digest)], list[str]()
+    for one in known:
+        digests.append(hashlib.sha256(entries[-1].to_json()).hexdigest())
+        on = f" on {one.evidence.gfx}" if one.evidence.gfx else ""
+        about = f"{one.evidence.kind}{on}: {one.evidence.outcome}"
+        entry = {"number": len(entries) + 1, "evidence": one.id, "digest": one.digest}
+        entries.append(LogEntry(set=document.id, previous=digests[-1], about=about, **entry))
+    digests.append(hashlib.sha256(entries[-1].to_json()).hexdigest())
+    return SetLog(tuple(entries), tuple(digests))
+
+
+def put_set(store: Store, document: SetDocument) -> None:
+    """Write the log and the document of a set into a store, as the end of staging does."""
+    paths = FamilyPaths(load_layout(), document.family)
+    start_set_log(store, paths, document.id, document.digest)
+    create_or_read(store, paths.set_document(document.id), document.to_json())
 
 
 def policy(text: str) -> Policy:
@@ -110,7 +136,8 @@ def judged(
 ) -> Verdict:
     """What a policy (of one channel, unless it is named) says to evidence."""
     rules = policy(text)
-    return judge_set(rules, channel or next(iter(rules.channels)), document, known, now)
+    name = channel or next(iter(rules.channels))
+    return judge_set(rules, name, document, known, now, log=a_log(document, known))
 
 
 def outcomes(verdict: Verdict) -> dict[str, str]:

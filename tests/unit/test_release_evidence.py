@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judged_sets import NOW, SET, a_set, said, sha, wheel
+from judged_sets import NOW, SET, a_set, put_set, said, sha, wheel
 from junit_files import BAD, CASE, ERROR, SKIP, WHOLE, junit
 from pydantic import ValidationError
 
@@ -31,6 +31,13 @@ from rocm_wheels.release import (
 LAYOUT = load_layout()
 
 
+def a_store(place: Path) -> FolderStore:
+    """A store with the set, and nothing known of it."""
+    store = FolderStore(place)
+    put_set(store, SET)
+    return store
+
+
 def known_in(store: FolderStore) -> list[StoredEvidence]:
     return read_evidence(store, LAYOUT, SET, signers={}, env={})
 
@@ -40,7 +47,7 @@ def files_of(store: FolderStore) -> list[str]:
 
 
 def test_evidence_is_added_once_and_stays(tmp_path: Path):
-    store, one = FolderStore(tmp_path), said().evidence
+    store, one = a_store(tmp_path), said().evidence
     assert add_evidence(store, LAYOUT, SET, one)
     later = one.model_copy(update={"added": one.added + timedelta(minutes=3)})
     assert (later.id, add_evidence(store, LAYOUT, SET, later)) == (one.id, False)
@@ -67,14 +74,14 @@ def test_who_hands_it_in_makes_another_evidence_of_the_same_claim():
 def test_evidence_that_cannot_be_of_the_set_is_refused(
     tmp_path: Path, evidence: StoredEvidence, error: type[Exception], says: str
 ):
-    store = FolderStore(tmp_path)
+    store = a_store(tmp_path)
     with pytest.raises(error, match=says):
         add_evidence(store, LAYOUT, SET, evidence.evidence)
     assert files_of(store) == []
 
 
 def test_clocks_may_differ_a_little(tmp_path: Path):
-    assert add_evidence(FolderStore(tmp_path), LAYOUT, SET, said(hours=-0.05, added=NOW).evidence)
+    assert add_evidence(a_store(tmp_path), LAYOUT, SET, said(hours=-0.05, added=NOW).evidence)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +95,7 @@ def test_clocks_may_differ_a_little(tmp_path: Path):
     ],
 )
 def test_evidence_that_was_changed_is_never_passed_over(tmp_path: Path, change: Any, says: str):
-    store, one = FolderStore(tmp_path), said(outcome="fail").evidence
+    store, one = a_store(tmp_path), said(outcome="fail").evidence
     add_evidence(store, LAYOUT, SET, one)
     place = tmp_path / files_of(store)[0]
     place.chmod(0o644)

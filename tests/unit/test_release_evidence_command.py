@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judged_sets import a_set, wheel
+from judged_sets import a_set, put_set, wheel
 from junit_files import CASE, WHOLE, junit
 from messages import take_down, transcript
 
@@ -21,7 +21,7 @@ from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
 from rocm_wheels.core import Finding, FolderStore, hash_file
 from rocm_wheels.index import ResolveCheck
-from rocm_wheels.release import FamilyPaths, SetDocument, SetFile, load_layout
+from rocm_wheels.release import SetDocument, SetFile
 from rocm_wheels.testing import Results, TestResult, count_outcomes
 
 _ = transcript  # a fixture for every test here
@@ -115,8 +115,7 @@ def world(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
         (folder / planned.name).write_bytes(planned.name.encode())
         files.append(planned.model_copy(update={"sha256": hash_file(folder / planned.name)}))
     document = a_set(*files)
-    path = FamilyPaths(load_layout(), document.family).set_document(document.id)
-    FolderStore(tmp_path / "store").create(path, document.to_json())
+    put_set(FolderStore(tmp_path / "store"), document)
     for module in (gate, evidence):
         monkeypatch.setattr(module, "current_time", clock)
     monkeypatch.setenv("GITHUB_ACTOR", "ann")
@@ -337,9 +336,8 @@ def test_a_failure_that_is_removed_is_missed(world: World):
     file.unlink()
     code, out, _err = world.gate()
     assert code == 15
-    assert out.splitlines()[1].startswith(
-        f"  FAIL  evidence          a result is gone: {file.stem}, which did not"
-    )
+    assert out.splitlines()[1].startswith(f"  FAIL  log               {file.stem} is gone (smoke on gfx1030")
+    assert out.splitlines()[2].startswith(f"  FAIL  evidence          a result is gone: {file.stem}")
 
 
 def test_a_failure_that_was_released_with_the_set_counts_wherever_it_is_removed(world: World):
@@ -366,7 +364,7 @@ def test_json_has_all_that_is_told_and_what_holds_it_is_told_first(world: World)
     )
     assert set(said) == {
         *("schema", "set", "family", "channel", "when", "passed", "state", "rules", "targets", "ignored"),
-        *("notes", "next", "policy", "evidence"),
+        *("notes", "next", "policy", "evidence", "log"),
     }  # fmt: skip
     assert (
         said["next"].startswith("rocm-wheels index resolve-check INDEX")
@@ -382,7 +380,7 @@ def test_json_has_all_that_is_told_and_what_holds_it_is_told_first(world: World)
     assert json.loads(world.run("evidence", "show", *of, "--json", first["id"])[1]) == first
     lines = world.gate("--explain")[1].splitlines()
     words = [line.split()[0] for line in lines[1:] if line[2] != " "]
-    assert words == ["FAIL"] * 4 + ["pass"] * 3 + ["users"] * 2
+    assert words == ["FAIL"] * 4 + ["pass"] * 4 + ["users"] * 2
     failed = [line for line in lines if "failed: t.py" in line]
     assert len(failed) == 4
 

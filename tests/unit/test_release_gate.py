@@ -29,8 +29,13 @@ def held_by(text: str, *known: StoredEvidence, **more: Any) -> str:
 def test_what_has_all_its_evidence_may_go():
     verdict = judged(ONE, *GREEN)
     assert verdict.passed
-    assert outcomes(verdict) == {"hashes": "pass", "verify": "pass", "smoke on gfx1030": "pass"}
-    assert verdict.rules[1].evidence == (VERIFIED.id,)
+    assert outcomes(verdict) == {
+        "hashes": "pass",
+        "log": "pass",
+        "verify": "pass",
+        "smoke on gfx1030": "pass",
+    }
+    assert verdict.rules[2].evidence == (VERIFIED.id,)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from judged_sets import NOW, SET, a_set, policy, said, wheel
+from judged_sets import NOW, SET, a_log, a_set, policy, said, wheel
 
 from rocm_wheels.release import Policy, StoredEvidence, Verdict, judge_set, make_shown_state
 
@@ -72,7 +72,7 @@ SOME = st.lists(st.integers(0, len(POOL) - 1), max_size=8, unique=True)
 
 
 def verdict(rules: Policy, known: list[StoredEvidence], now: datetime = NOW) -> Verdict:
-    return judge_set(rules, "nightly", SET, known, now)
+    return judge_set(rules, "nightly", SET, known, now, log=a_log(SET, known))
 
 
 def evidence(some: list[int], *, green: bool) -> list[StoredEvidence]:

@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
 from audit_wheels import Draft
 from judged_sets import NOW as MOMENT
-from judged_sets import judged, said
+from judged_sets import a_log, judged, said
 from release_world import NEWER, OLDER, PYTHON, several_drafts
 
 from rocm_wheels.core import DataError, RocmWheelsError
@@ -75,7 +75,10 @@ def test_each_wheel_is_of_the_lock_inside_it_and_of_each_lock_all_is_there(tmp_p
         (document, "all 5 planned cells (project × Python × target) are there"),
         (lacking, "gfx942 with ROCm 7.0.2"),
     ):
-        rules = {rule.rule: rule for rule in judge_set(load_policy(), "nightly", one, (), MOMENT).rules}
+        rules = {
+            rule.rule: rule
+            for rule in judge_set(load_policy(), "nightly", one, (), MOMENT, log=a_log(one)).rules
+        }
         assert told in rules["complete"].why
     assert rules["hashes"].outcome == "fail"
 

@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judged_sets import EVERY, NOW, ONE, a_set, policy, said, wheel
+from judged_sets import EVERY, NOW, ONE, a_log, a_set, policy, said, wheel
 
 from rocm_wheels.release import (
     SetCandidate,
@@ -114,7 +114,7 @@ def test_for_a_channel_it_is_what_its_gate_says(text: str) -> None:
     (channel,) = rules.channels
     for outcome, gfx in product(("pass", "fail", "crash"), ("gfx1030", "gfx1031", None)):
         known = [of_first("smoke", outcome, gfx=gfx, hours=5), of_first("smoke")]
-        verdict = judge_set(rules, channel, SETS[0], known, NOW)
+        verdict = judge_set(rules, channel, SETS[0], known, NOW, log=a_log(SETS[0], known))
         assert list_target_states(SETS[0], known, rules, NOW, channel=channel) == verdict.targets
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urljoin
 
 import pytest
-from judged_sets import FAMILY, NOW, TARGETS, a_set, policy, said, sha, wheel
+from judged_sets import FAMILY, NOW, TARGETS, a_log, a_set, policy, said, sha, wheel
 from pydantic import ValidationError
 
 from rocm_wheels.core import DataError, FolderStore, UsageError
@@ -60,7 +60,14 @@ def told(document: SetDocument, *results: Result, text: str = RULES, **more: Any
     rules = policy(text)
     shown = ChannelSet(set=document.id, when="2026-11-20T00:00:00Z", by="ann", state="untested", **more)
     known = make_set_status(
-        document, results, shown, policy=drop_age_limits(rules), channel="stable", now=NOW, digest="d"
+        document,
+        results,
+        shown,
+        policy=drop_age_limits(rules),
+        channel="stable",
+        now=NOW,
+        digest="d",
+        log=a_log(document, results),
     )
     assert SetStatus.model_validate_json(known.model_dump_json()) == known
     return known

@@ -254,11 +254,14 @@ def _warn_of_other_targets(document: SetDocument, entries: Sequence[Evidence]) -
 
 
 def _read_evidence(chosen: ChosenSet, policy: Path | None) -> tuple[SetDocument, list[StoredEvidence]]:
-    from rocm_wheels.release import load_policy, read_all_evidence
+    from rocm_wheels.release import find_doubt, load_policy, read_all_evidence
 
     signers = load_policy(policy).signers
     store, layout, document = chosen.open_set()
-    return document, read_all_evidence(store, layout, document, signers=signers, env=read_environment())
+    evidence, log = read_all_evidence(store, layout, document, signers=signers, env=read_environment())
+    if doubt := find_doubt(evidence, log):
+        log_warning(f"what is listed is not all, or not as it was written: {doubt}")
+    return document, evidence
 
 
 def _make_origin(

@@ -41,6 +41,7 @@ from .evidence.results import read_results as read_results
 from .evidence.store import StoredEvidence as StoredEvidence
 from .evidence.store import add_evidence as add_evidence
 from .evidence.store import add_failures_beside as add_failures_beside
+from .evidence.store import find_doubt as find_doubt
 from .evidence.store import is_valid_signature as is_valid_signature
 from .evidence.store import read_all_evidence as read_all_evidence
 from .evidence.store import read_evidence as read_evidence
@@ -102,6 +103,14 @@ from .set_list import copy_to_release as copy_to_release
 from .set_list import list_sets as list_sets
 from .set_list import summarize_results as summarize_results
 from .set_list import update_listing as update_listing
+from .set_log import LogEntry as LogEntry
+from .set_log import LoggedResult as LoggedResult
+from .set_log import LogHead as LogHead
+from .set_log import SetLog as SetLog
+from .set_log import append_to_log as append_to_log
+from .set_log import join_set_logs as join_set_logs
+from .set_log import read_set_log as read_set_log
+from .set_log import start_set_log as start_set_log
 from .set_statements import StoredStatement as StoredStatement
 from .set_statements import read_set_statements as read_set_statements
 from .stage import StagedSet as StagedSet

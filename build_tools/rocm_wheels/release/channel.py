@@ -32,6 +32,7 @@ from rocm_wheels.release.gate import judge_set
 from rocm_wheels.release.layout import FamilyPaths
 from rocm_wheels.release.policy import Policy, TargetTestState, Verdict, make_shown_state
 from rocm_wheels.release.set_conflicts import FEWER_TARGETS_PREFIX, UNPINNED_PREFIXES
+from rocm_wheels.release.set_log import LogHead, SetLog
 from rocm_wheels.release.wheel_set import (
     SetDocument,
     SetFile,
@@ -58,13 +59,15 @@ _DONE_WORDS = {
 class ChannelSet(Record):
     """A set on a channel: since when, by whom, and what was known of tests when it was last looked at.
 
-    That is a word, and plain lines."""
+    That is a word, and plain lines. ``log`` is the head of its log when it was promoted; None: it had none.
+    """
 
     set: SetId
     when: str
     by: str
     state: ShownTestState
     told: tuple[str, ...] = ()
+    log: LogHead | None = None
 
 
 class PendingChange(Record):
@@ -216,7 +219,7 @@ def describe_action(action: ChannelAction) -> str:
     return _DONE_WORDS[action]
 
 
-WHOLENESS_RULES = frozenset({"verify", "hashes", "evidence"})  # rules without which no pass counts
+WHOLENESS_RULES = frozenset({"verify", "hashes", "log", "evidence"})  # rules without which no pass counts
 
 
 class TargetStatus(Record):
@@ -266,12 +269,14 @@ class SetStatus(PublishedSet):
     """A set on a channel, with what a refresh goes by.
 
     ``failed_checks`` are rules about files that failed since (``verify``, ``resolver``), or say that what is
-    known cannot be believed (``hashes``, ``evidence``: the document was changed, results are gone). ``of`` is
-    the digest of all that this was found from, "" when it must be looked at again.
+    known cannot be believed (``hashes``, ``log``, ``evidence``: the document was changed, results are gone).
+    ``of`` is the digest of all that this was found from, "" when it must be looked at again. ``log`` is the
+    head of the log that it was found by; None: there is none.
     """
 
     failed_checks: tuple[str, ...]
     of: str
+    log: LogHead | None = None
 
     @property
     def is_failing(self) -> bool:
@@ -361,8 +366,9 @@ def read_channel_status(store: Store, paths: FamilyPaths, channel: str) -> Store
 
 
 _RULES_WITH_AGE = ("verify", "resolver", "smoke", "tests")  # those with an age
+_WITHOUT_LOG = "released before sets had a log: nothing shows whether results were removed"
 _ANY_STATUS_AGE = timedelta(days=36500)
-_DIGEST_FORM = 3  # of what is told: another one is another digest
+_DIGEST_FORM = 4  # of what is told: another one is another digest
 
 
 def drop_age_limits(policy: Policy) -> Policy:
@@ -407,9 +413,17 @@ def compute_policy_digest(policy: Policy) -> str:
 
 
 def compute_status_digest(
-    policy: Policy, policy_digest: str, channel_set: ChannelSet, evidence: Sequence[str], now: datetime
+    policy: Policy,
+    policy_digest: str,
+    channel_set: ChannelSet,
+    evidence: Sequence[str],
+    now: datetime,
+    *,
+    logged: int = 0,
 ) -> str:
     """Return the digest of what the told state of a set is found from; ``evidence`` are ids.
+
+    ``logged`` is how many entries its log has.
 
     The id of an evidence holds the hash of what it says. Of the time all that matters is which waivers ended.
     """
@@ -421,6 +435,7 @@ def compute_status_digest(
         channel_set.when,
         _list_wheel_notes(channel_set),
         sorted(evidence),
+        logged,
     )
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
@@ -434,11 +449,21 @@ def make_set_status(
     channel: str,
     now: datetime,
     digest: str,
+    log: SetLog,
+    stated: LogHead | None = None,
 ) -> SetStatus:
-    """Return what is known of a set on a channel. ``policy`` is one without age."""
-    verdict = judge_set(policy, channel, document, results, now)
-    failed = _list_failed_checks(verdict, results)
+    """Return what is known of a set on a channel. ``policy`` is one without age.
+
+    A set that was promoted before sets had a log has none, which is told; of others it must be whole, and
+    begin with what the channel and an earlier refresh (``stated``) have of it.
+    """
+    log = log.compare_head(channel_set.log, "the document of the channel")
+    log = log.compare_head(stated, "an earlier refresh")
+    verdict = judge_set(policy, channel, document, results, now, log=log)
+    older = channel_set.log is None and not log.entries
+    failed = tuple(rule for rule in _list_failed_checks(verdict, results) if rule != "log" or not older)
     lines = [*make_shown_state(verdict).lines, *(f"{rule}: failed" for rule in failed), *verdict.notes]
+    lines += [_WITHOUT_LOG] if older else []
     project = "torch" if "torch" in document.projects else document.projects[0]
     wheels = [file for file in document.files if file.project == project]
     ahead = any(max(item.evidence.when, item.evidence.added) > now + CLOCK_SKEW for item in results)
@@ -461,6 +486,7 @@ def make_set_status(
         ),
         wheels=tuple(_make_wheel_status(file, document) for file in wheels),
         of="" if ahead else digest,
+        log=(stated or channel_set.log or log.head) if log.faults else log.head,
     )
 
 
@@ -475,7 +501,7 @@ def _list_failed_checks(verdict: Verdict, results: Sequence[Result]) -> tuple[st
     return tuple(
         item.rule
         for item in verdict.failures
-        if item.rule in {"hashes", "evidence"}
+        if item.rule in {"hashes", "log", "evidence"}
         or (item.rule in {"verify", "resolver"} and bad.intersection(item.evidence))
     )
 

@@ -30,7 +30,12 @@ from types import MappingProxyType
 from rocm_wheels.core import Store, UsageError, format_count, format_duration, suggest_name
 from rocm_wheels.models import strip_features
 from rocm_wheels.release.evidence.evidence import CLOCK_SKEW, Evidence, EvidenceKind, summarize_evidence
-from rocm_wheels.release.evidence.store import StoredEvidence, read_all_evidence, warn_of_wrong_clocks
+from rocm_wheels.release.evidence.store import (
+    StoredEvidence,
+    find_doubt,
+    read_all_evidence,
+    warn_of_wrong_clocks,
+)
 from rocm_wheels.release.layout import FamilyPaths, StoreLayout
 from rocm_wheels.release.policy import (
     INTEGRITY_RULES,
@@ -45,6 +50,7 @@ from rocm_wheels.release.policy import (
     Waiver,
     load_policy,
 )
+from rocm_wheels.release.set_log import LOST_LOG_TIP, NO_LOG_TIP, SetLog
 from rocm_wheels.release.set_statements import StoredStatement, judge_provenance, read_set_statements
 from rocm_wheels.release.wheel_set import (
     InstalledWheels,
@@ -534,11 +540,13 @@ def judge_set(
     evidence: Sequence[StoredEvidence],
     now: datetime,
     *,
+    log: SetLog,
     statements: Mapping[str, StoredStatement] = MappingProxyType({}),
 ) -> Verdict:
     """Return what a channel's rules come to for a set. ``now`` is a moment with its time zone.
 
-    ``statements`` say how wheels were made, by the sha256 of the wheel.
+    ``log`` names all evidence that there ever was; ``statements`` say how wheels were made, by the sha256 of
+    the wheel.
 
     Pure and total. More failures, or fewer passes, never make a better verdict; waivers that have ended
     never count.
@@ -550,7 +558,8 @@ def judge_set(
         return Verdict(document.id, document.family, channel, now, (refused,))
     case = GateCase(policy, channel, document, tuple(evidence), now)
     rules = policy.rules_for(channel, document.family)
-    results = [_judge_hashes(case), *_judge_lost_evidence(case), _judge_files(case, "verify", rules.verify)]
+    results = [_judge_hashes(case, log), _judge_log(case, log), *_judge_lost_evidence(case)]
+    results.append(_judge_files(case, "verify", rules.verify))
     if rules.complete is not None:
         results.append(_judge_completeness(case))
     if rules.provenance is not None:
@@ -572,18 +581,34 @@ def judge_set(
         targets=tuple(find_target_state(case, gfx) for gfx in list_set_targets(document)),
         ignored=tuple((stored.id, why) for stored in evidence if (why := explain_ignored(stored, measure))),
         notes=tuple(case.describe_ended_waivers(results)),
+        log=log.head,
     )
 
 
-def _judge_hashes(case: GateCase) -> RuleResult:
+def _judge_log(case: GateCase, log: SetLog) -> RuleResult:
+    """Judge whether all that was ever written down about the set is still there, as it was."""
+    if doubt := find_doubt(case.evidence, log):
+        return RuleResult("log", "fail", doubt, tip=LOST_LOG_TIP)
+    if not log.entries:
+        return RuleResult("log", "fail", "the set was staged before sets had a log", tip=NO_LOG_TIP)
+    count = format_count(len(log.results), "result")
+    why = f"its document and {count}, entries 1 to {len(log.entries)}, are there as they were written"
+    return RuleResult("log", "pass", why)
+
+
+def _judge_hashes(case: GateCase, log: SetLog) -> RuleResult:
     document, needs = case.document, compute_needs_digest(case.document)
     own_evidence = [
         stored for stored in case.evidence if stored.evidence.set == document.id and not stored.trouble
     ]
-    other = [stored.id for stored in own_evidence if stored.evidence.about not in {"", needs}]
+    digests = {"", needs, document.digest}
+    other = [stored.id for stored in own_evidence if stored.evidence.about not in digests]
     computed_id = document.computed_id
+    if log.document not in {"", document.digest}:
+        why = "the document says other things than when the set was staged"
+        return RuleResult("hashes", "fail", why, tip="put set.json back from a copy of the store")
     if computed_id == document.id and other:
-        why = f"the document says other targets or cells than when {other[0]} was written"
+        why = f"the document says other things than when {other[0]} was written"
         tip = "put set.json back from a copy of the store"
         return RuleResult("hashes", "fail", why, evidence=(other[0],), tip=tip)
     if computed_id == document.id:
@@ -684,13 +709,14 @@ def judge_staged_set(
     read. Clocks that are wrong are warned of.
     """
     require_channel(policy, channel)
-    evidence = read_all_evidence(store, layout, document, signers=policy.signers, env=env)
+    evidence, log = read_all_evidence(store, layout, document, signers=policy.signers, env=env)
     warn_of_wrong_clocks(evidence, now)
     statements: Mapping[str, StoredStatement] = {}
     if policy.rules_for(channel, document.family).provenance is not None:
         paths = FamilyPaths(layout, document.family)
         statements = read_set_statements(store, paths, document, policy.signers, env)
-    return judge_set(policy, channel, document, evidence, now, statements=statements), evidence
+    verdict = judge_set(policy, channel, document, evidence, now, log=log, statements=statements)
+    return verdict, evidence
 
 
 def require_channel(policy: Policy, channel: str) -> None:

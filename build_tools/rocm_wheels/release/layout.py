@@ -24,7 +24,7 @@ SET_FILE = "set.json"
 Area = Literal["staging", "release"]
 _SUMMARY_FILE = "sets.json"
 _STATEMENTS = "provenance"
-_NAMES_IN_FAMILY = ("sets", "files", "evidence", "pages", "channels", "views", "support", "public")
+_NAMES_IN_FAMILY = ("sets", "files", "evidence", "pages", "channels", "views", "support", "public", "log")
 _PATH_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
 
 
@@ -45,6 +45,7 @@ class StoreLayout(Record):
     views: str = "by-gfx"
     support: str = "support.json"
     public: str = "public.json"
+    log: str = "log"
 
     @field_validator("*")
     @classmethod
@@ -132,6 +133,14 @@ class FamilyPaths:
     def evidence_folder(self, set_id: str) -> str:
         """The folder of what is known of a set: results, one file each."""
         return f"{self.family_folder}/{self.layout.evidence}/{set_id}"
+
+    def log_folder(self, set_id: str) -> str:
+        """The folder of the log of a set: its document and its results, an entry each."""
+        return f"{self.family_folder}/{self.layout.log}/{set_id}"
+
+    def log_entry(self, set_id: str, number: int) -> str:
+        """An entry of the log of a set, which names the one before."""
+        return f"{self.log_folder(set_id)}/{number:06}.json"
 
     def channel_pages(self, channel: str) -> str:
         """The index of a channel."""

@@ -38,12 +38,20 @@ from rocm_wheels.models import (
     load_ci_table,
 )
 from rocm_wheels.release.evidence.evidence import PrintableName
+from rocm_wheels.release.set_log import LogHead
 
 ChannelName = Literal["nightly", "prerelease", "stable"]
 CHANNEL_NAMES: tuple[ChannelName, ...] = get_args(ChannelName)
-RuleName = Literal["hashes", "evidence", "verify", "complete", "provenance", "resolver", "smoke", "tests"]
+RuleName = Literal[
+    "hashes", "log", "evidence", "verify", "complete", "provenance", "resolver", "smoke", "tests"
+]
 RULE_NAMES: tuple[RuleName, ...] = get_args(RuleName)
-INTEGRITY_RULES = ("hashes", "evidence", "verify")  # what is not whole is not released, whoever says so
+INTEGRITY_RULES = (
+    "hashes",
+    "log",
+    "evidence",
+    "verify",
+)  # what is not whole is not released, whoever says so
 _GPU_RULES = ("smoke", "tests")
 LONGEST_WAIVER = timedelta(
     days=366
@@ -366,7 +374,10 @@ class TargetState:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a gate says. ``ignored`` are evidence ids that cannot speak for the set, and why."""
+    """What a gate says. ``ignored`` are evidence ids that cannot speak for the set, and why.
+
+    ``log`` is the head of the log that it was found by; None where the set has none.
+    """
 
     set: str
     family: str
@@ -376,6 +387,7 @@ class Verdict:
     targets: tuple[TargetState, ...] = ()
     ignored: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = field(default=())
+    log: LogHead | None = None
 
     @property
     def passed(self) -> bool:
@@ -407,6 +419,7 @@ class Verdict:
             "ignored": [{"evidence": name, "why": why} for name, why in self.ignored],
             "notes": list(self.notes),
             "next": self.next_step,
+            "log": self.log.model_dump() if self.log is not None else None,
         }
 
 

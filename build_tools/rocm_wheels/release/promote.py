@@ -213,7 +213,12 @@ class Promoter:
             state = make_shown_state(verdict)
             by, now = self.actor.by, self.actor.now
             new_set = ChannelSet(
-                set=document.id, when=now, by=by, state=state.word, told=(*state.lines, *allowed_notes)
+                set=document.id,
+                when=now,
+                by=by,
+                state=state.word,
+                told=(*state.lines, *allowed_notes),
+                log=verdict.log,
             )
             claimed = self._claim_channel(record, "promote", (document.id,), (*channel.sets, new_set))
             if claimed is not None:

@@ -26,7 +26,15 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Literal, get_args
 
-from rocm_wheels.core import ReleaseError, Store, UsageError, format_command, format_count, suggest_name
+from rocm_wheels.core import (
+    ReleaseError,
+    Store,
+    UsageError,
+    format_command,
+    format_count,
+    log_warning,
+    suggest_name,
+)
 from rocm_wheels.models import Platform, get_gfx_families, get_gfx_targets, strip_features
 from rocm_wheels.release.channel import (
     Channel,
@@ -36,7 +44,7 @@ from rocm_wheels.release.channel import (
     make_set_status,
     read_channel,
 )
-from rocm_wheels.release.evidence.store import StoredEvidence, read_evidence
+from rocm_wheels.release.evidence.store import StoredEvidence, find_doubt, read_all_evidence
 from rocm_wheels.release.gate import GateCase, find_target_state
 from rocm_wheels.release.layout import Area, FamilyPaths, StoreLayout
 from rocm_wheels.release.policy import CHANNEL_NAMES, Policy, TargetState
@@ -59,10 +67,11 @@ TestKind = Literal["smoke", "tests"]
 
 @dataclass(frozen=True)
 class SetCandidate:
-    """A set and all that is known of it."""
+    """A set and all that is known of it. ``doubt`` says why that cannot be believed: results are gone."""
 
     document: SetDocument
     evidence: tuple[StoredEvidence, ...] = ()
+    doubt: str = ""
 
 
 @dataclass(frozen=True)
@@ -146,7 +155,7 @@ def find_newest_passed(
     passed_over: list[tuple[SetCandidate, TargetState | None]] = []
     for candidate in sets:
         state = None
-        if candidate.document.id not in taken_back:
+        if candidate.document.id not in taken_back and not candidate.doubt:
             state = find_state_on(
                 candidate.document, candidate.evidence, gfx, policy, now, channel=channel, kind=kind
             )
@@ -395,8 +404,10 @@ class _SetSearch:
         )
         states = {item.document.id: state for item, state in result.passed_over}
         passed_over = passed_entries[:-1] if result.candidate else passed_entries
+        doubts = {item.document.id: item.doubt for item, _ in result.passed_over if item.doubt}
+        why = {**doubts, **taken_back}
         newer = tuple(
-            (item.row, taken_back.get(item.row.id) or _explain_passed_over(states.get(item.row.id), gfx))
+            (item.row, why.get(item.row.id) or _explain_passed_over(states.get(item.row.id), gfx))
             for item in passed_over
             if item.is_for(gfx)
         )
@@ -461,8 +472,11 @@ class _SetSearch:
             query, layout = self.query, self.query.layout
             document = entry.document or read_set(query.store, *place, area=entry.area, layout=layout)
             signers = query.policy.signers
-            evidence = read_evidence(query.store, layout, document, signers=signers, env=query.env)
-            self.candidates[place] = SetCandidate(document, tuple(evidence))
+            evidence, log = read_all_evidence(query.store, layout, document, signers=signers, env=query.env)
+            doubt = find_doubt(evidence, log)
+            if doubt:
+                log_warning(f"{document.id} has passed nowhere until this is mended: {doubt}")
+            self.candidates[place] = SetCandidate(document, tuple(evidence), doubt)
         return self.candidates[place]
 
 
@@ -479,10 +493,10 @@ def _make_status(
     query: StoreQuery, document: SetDocument, channel_set: ChannelSet, channel: str
 ) -> SetStatus:
     policy, env = query.policy, query.env
-    results = read_evidence(query.store, query.layout, document, signers=policy.signers, env=env)
+    results, log = read_all_evidence(query.store, query.layout, document, signers=policy.signers, env=env)
     ageless = drop_age_limits(policy)
     return make_set_status(
-        document, results, channel_set, policy=ageless, channel=channel, now=query.now, digest=""
+        document, results, channel_set, policy=ageless, channel=channel, now=query.now, digest="", log=log
     )
 
 

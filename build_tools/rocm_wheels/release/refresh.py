@@ -15,7 +15,7 @@ is only looked at again when there is more evidence of it, or another policy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -43,11 +43,12 @@ from rocm_wheels.release.channel import (
     read_channel,
     read_channel_status,
 )
-from rocm_wheels.release.evidence.store import copy_evidence, list_evidence_ids, read_evidence
+from rocm_wheels.release.evidence.store import copy_evidence, list_evidence_ids, read_released_evidence
 from rocm_wheels.release.layout import FamilyPaths, StoreLayout
 from rocm_wheels.release.policy import Policy
 from rocm_wheels.release.promote import ChannelActor, Promoter
 from rocm_wheels.release.set_list import ReleasedSets
+from rocm_wheels.release.set_log import copy_log_entries, list_log_numbers
 from rocm_wheels.release.store_check import StoreCheck, StoreReport
 from rocm_wheels.release.views import (
     PlatformConflicts,
@@ -83,6 +84,14 @@ class RefreshResult:
     other_change: str = ""
     failing: tuple[SetStatus, ...] = ()
     other_policy: bool = False
+
+
+@dataclass(frozen=True)
+class _KnownResults:
+    """The ids of the results of a set, in staging or released, and how many entries its log has."""
+
+    ids: frozenset[str]
+    logged: int
 
 
 @dataclass(frozen=True)
@@ -146,8 +155,8 @@ class Refresher:
             raise ChangedInStoreError(
                 f"an earlier refresh of {channel} of {family} was not finished; now it is"
             )
-        names, brought = self._bring_evidence(promoter, record.channel)
-        sets = self._find_statuses(record.channel, stored, names, promoter.released)
+        known, brought = self._bring_evidence(promoter, record.channel)
+        sets = self._find_statuses(record.channel, stored, known, promoter.released)
         retold, pages_written = self._retell_channel(promoter, record, sets)
         views, exchanged = self._publish_views(promoter.released, channel, stored, sets)
         return RefreshResult(
@@ -165,36 +174,48 @@ class Refresher:
         actor = ChannelActor(self.by, f"{self.now:%Y-%m-%dT%H:%M:%SZ}")
         return Promoter(self.store, FamilyPaths(self.layout, family), channel, actor)
 
-    def _bring_evidence(self, promoter: Promoter, channel: Channel) -> tuple[dict[str, set[str]], int]:
-        """Bring the evidence of the sets that are shown; return the ids of all, and how many were new."""
-        staged = list_evidence_ids(self.store, promoter.staging)
-        present = list_evidence_ids(self.store, promoter.release)
+    def _bring_evidence(self, promoter: Promoter, channel: Channel) -> tuple[dict[str, _KnownResults], int]:
+        """Bring the evidence of the sets that are shown; return what there is, and how many were new.
+
+        Logs are listed before results and copied after them: no log names what is not there.
+        """
+        staging, release = promoter.staging, promoter.release
+        staged_numbers = list_log_numbers(self.store, staging)
+        numbers = list_log_numbers(self.store, release)
+        staged = list_evidence_ids(self.store, staging)
+        present = list_evidence_ids(self.store, release)
         staged_ids = {set_id: staged.get(set_id, set()) for set_id in channel.shown}
-        brought = copy_evidence(self.store, promoter.staging, promoter.release, present, staged_ids)
-        return {set_id: staged_ids[set_id] | present.get(set_id, set()) for set_id in channel.shown}, brought
+        brought = copy_evidence(self.store, staging, release, present, staged_ids)
+        known = {}
+        for set_id in channel.shown:
+            logged = numbers.get(set_id, set())
+            new = staged_numbers.get(set_id, set()) - logged
+            copy_log_entries(self.store, staging, release, set_id, sorted(new))
+            ids = staged_ids[set_id] | present.get(set_id, set())
+            known[set_id] = _KnownResults(frozenset(ids), len(logged | new))
+        return known, brought
 
     def _find_statuses(
-        self, channel: Channel, stored: StoredStatus, names: Mapping[str, set[str]], released: ReleasedSets
+        self,
+        channel: Channel,
+        stored: StoredStatus,
+        known: Mapping[str, _KnownResults],
+        released: ReleasedSets,
     ) -> tuple[SetStatus, ...]:
         """Return what is known of all sets that are shown; those of which nothing changed as they were."""
         before = {status.set: status for status in stored.document.sets}
 
         def of(channel_set: ChannelSet) -> SetStatus:
-            digest = compute_status_digest(
-                self.policy, self._digest, channel_set, sorted(names[channel_set.set]), self.now
-            )
+            ids, logged = known[channel_set.set].ids, known[channel_set.set].logged
+            digest = self._compute_digest(channel_set, ids, logged)
             old = before.get(channel_set.set)
             if old is not None and (old.of == digest or not self.again):
                 return old
             (document,), signers = released.read_documents([channel_set.set]), self.policy.signers
-            evidence = read_evidence(
-                self.store, self.layout, document, signers=signers, env=self.env, area="release"
+            results, log = read_released_evidence(
+                self.store, self.layout, document, signers=signers, env=self.env
             )
-            results = [
-                stored_evidence
-                for stored_evidence in evidence
-                if stored_evidence.id in names[channel_set.set]
-            ]  # another may be copying more
+            ids, logged = frozenset(result.id for result in results), len(log.entries)
             return make_set_status(
                 document,
                 results,
@@ -202,10 +223,17 @@ class Refresher:
                 policy=self._ageless,
                 channel=channel.channel,
                 now=self.now,
-                digest=digest,
+                digest=self._compute_digest(channel_set, ids, logged),
+                log=log,
+                stated=old.log if old is not None else None,
             )
 
         return tuple(run_in_parallel(of, channel.sets, jobs=_STATUS_JOBS))
+
+    def _compute_digest(self, channel_set: ChannelSet, ids: Iterable[str], logged: int) -> str:
+        return compute_status_digest(
+            self.policy, self._digest, channel_set, sorted(ids), self.now, logged=logged
+        )
 
     def _retell_channel(
         self, promoter: Promoter, record: ChannelRecord, sets: Sequence[SetStatus]

@@ -42,7 +42,7 @@ from rocm_wheels.release.evidence.evidence import Evidence, parse_evidence
 from rocm_wheels.release.layout import SET_FILE, FamilyPaths, StoreLayout
 from rocm_wheels.release.pages import make_set_pages, read_released_sets
 from rocm_wheels.release.set_conflicts import RequirementsByFile, read_requirements, sort_by_dependencies
-from rocm_wheels.release.wheel_set import SetDocument, SetFile, find_set_platform, list_families, parse_set
+from rocm_wheels.release.wheel_set import SetDocument, SetFile, find_set_platform, list_families, read_set
 from rocm_wheels.wheels import STATEMENT_SIGNATURE_SUFFIX, STATEMENT_SUFFIX
 
 _READ_JOBS = 16
@@ -168,10 +168,9 @@ def _read_listing(store: Store, paths: FamilyPaths) -> tuple[str | None, Sequenc
 
 def _read_row(store: Store, paths: FamilyPaths, set_id: str) -> SetRow | str:
     """Return a set in a line, or what is wrong with its document."""
-    path = paths.set_document(set_id)
     try:
-        return make_set_row(parse_set(store.read(path).content, where=store.url_of(path), expected=set_id))
-    except (NotInStoreError, DataError) as wrong:
+        return make_set_row(read_set(store, paths.family, set_id, layout=paths.layout))
+    except (ReleaseError, DataError) as wrong:
         return explain_error(wrong)
 
 
@@ -255,7 +254,8 @@ def copy_to_release(store: Store, staging: FamilyPaths, release: FamilyPaths, do
     )
     other_copies = _list_copies(store, staging, release, document)
     new += _write_set_pages(store, release, document)
-    folders = release.set_folder(document.id), release.evidence_folder(document.id)
+    folders = [release.set_folder(document.id), release.log_folder(document.id)]
+    folders.append(release.evidence_folder(document.id))
     present = {item.path for folder in folders for item in store.listing(folder)}
     new += sum(
         run_in_parallel(lambda item: _copy_file(store, *item, present=present), other_copies, jobs=_COPY_JOBS)
@@ -323,7 +323,7 @@ def _write_set_pages(store: Store, release: FamilyPaths, document: SetDocument) 
 def _list_copies(
     store: Store, staging: FamilyPaths, release: FamilyPaths, document: SetDocument
 ) -> list[_FileCopy]:
-    """Return the locks, the statements, what else lies there, and the evidence. ReleaseError for gaps."""
+    """Return the locks, the statements, what else lies there, log and evidence. ReleaseError for gaps."""
     folder, index = staging.set_folder(document.id), staging.set_index(document.id)
     bound = {f"{folder}/{item.path}": item.digest for item in document.sources}
     bound |= {
@@ -341,9 +341,12 @@ def _list_copies(
         for path in staged_paths
         if path[len(folder) + 1 :] not in _STAGING_FILES and not path.startswith(f"{index}/")
     ]
-    for listed in store.listing(staging.evidence_folder(document.id)):
-        name = listed.path.rpartition("/")[2]
-        copies.append((listed.path, f"{release.evidence_folder(document.id)}/{name}", ""))
+    # the log before the results: each that it names is there when those are listed
+    folders = [(staging.log_folder(document.id), release.log_folder(document.id))]
+    folders.append((staging.evidence_folder(document.id), release.evidence_folder(document.id)))
+    for source, target in folders:
+        for listed in store.listing(source):
+            copies.append((listed.path, f"{target}/{listed.path.rpartition('/')[2]}", ""))
     return copies
 
 

@@ -11,7 +11,8 @@ Then it is written:
 3. the lock, the audit and the pages, which nobody has a link to yet
 4. the names: from here on each belongs to its bytes; the statements beside the wheels
 5. a look at all of it in the store
-6. ``set.json``: the set is there
+6. the first entry of the set's log, which states the digest of its document
+7. ``set.json``: the set is there
 
 Of a set that is there, what the store has lost since is sent again, and nothing else is touched.
 """
@@ -62,6 +63,7 @@ from rocm_wheels.release.layout import FamilyPaths
 from rocm_wheels.release.pages import make_set_pages
 from rocm_wheels.release.set_audit import make_set_audit
 from rocm_wheels.release.set_conflicts import find_mixed_rocm_files
+from rocm_wheels.release.set_log import start_set_log
 from rocm_wheels.release.staged_wheels import (
     SetSources,
     StagedWheel,
@@ -530,6 +532,7 @@ def stage_set(store: Store, plan: StagePlan, *, now: str) -> StagedSet:
     _offer_statements(store, plan)
     _verify_files(store, plan, {**plan.list_files(), **plan.make_pages(begun_at)})
     document = plan.finish_document(begun_at)
+    start_set_log(store, plan.paths, document.id, document.digest)
     new = _publish_document(store, path, document)
     return StagedSet(document, len(missing.files), missing.already_there, missing.size, new)
 
@@ -551,6 +554,7 @@ def _put_back(store: Store, plan: StagePlan, document: SetDocument) -> StagedSet
     _claim_names(store, plan)
     _offer_statements(store, plan)
     _verify_files(store, plan, dict([*missing.files, *lost_pages]))
+    start_set_log(store, plan.paths, document.id, document.digest)
     return StagedSet(document, len(missing.files), missing.already_there, missing.size, False)
 
 

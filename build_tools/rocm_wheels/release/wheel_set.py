@@ -37,6 +37,7 @@ from rocm_wheels.core import (
 )
 from rocm_wheels.models import Platform, Sha256Digest, get_card_kinds, get_gfx_families, strip_features
 from rocm_wheels.release.layout import Area, FamilyPaths, StoreLayout, load_layout
+from rocm_wheels.release.set_log import require_stated_document
 from rocm_wheels.variants import NULL_LABEL
 from rocm_wheels.wheels import parse_wheel_name
 
@@ -204,6 +205,11 @@ class SetDocument(_GrownRecord):
         """Its projects (normalized names), sorted."""
         return tuple(sorted({file.project for file in self.files}))
 
+    @property
+    def digest(self) -> str:
+        """The sha256 of all that it says: its log states it, and results name it."""
+        return hashlib.sha256(self.to_json()).hexdigest()
+
     def to_json(self) -> bytes:
         """Return its file: the same set is the same bytes."""
         values = self.model_dump(mode="json", by_alias=True)
@@ -252,8 +258,12 @@ def parse_set(content: bytes, *, where: str, expected: str | None = None) -> Set
 def read_set(
     store: Store, family: str, set_id: str, *, area: Area = "staging", layout: StoreLayout
 ) -> SetDocument:
-    """Return a set that is in the store. Raises ReleaseError when it is not, DataError when it is damaged."""
-    path = FamilyPaths(layout, family, area).set_document(set_id)
+    """Return a set that is in the store. Raises ReleaseError when it is not.
+
+    DataError when it is damaged, or not what its log states.
+    """
+    paths = FamilyPaths(layout, family, area)
+    path = paths.set_document(set_id)
     try:
         content = store.read(path).content
     except NotInStoreError as cause:
@@ -262,7 +272,9 @@ def read_set(
             f"there is no set {set_id} of {family}{suggest_name(set_id, ids)}",
             tip=f"`rocm-wheels set list {store.url}` lists those that are there",
         ) from cause
-    return parse_set(content, where=store.url_of(path), expected=set_id)
+    document = parse_set(content, where=store.url_of(path), expected=set_id)
+    require_stated_document(store, paths, set_id, hashlib.sha256(content).hexdigest())
+    return document
 
 
 def list_set_ids(store: Store, family: str, *, area: Area = "staging", layout: StoreLayout) -> Iterator[str]:

@@ -33,7 +33,7 @@ from rocm_wheels.core import (
     summarize_faults,
 )
 from rocm_wheels.models import Sha256Digest
-from rocm_wheels.release.wheel_set import SetDocument, SetId, compute_needs_digest
+from rocm_wheels.release.wheel_set import SetDocument, SetId
 
 CLOCK_SKEW = timedelta(minutes=5)  # two clocks that are both right enough
 EvidenceKind = Literal["verify", "smoke", "tests", "resolver"]
@@ -121,7 +121,7 @@ class Evidence(Record):
     ``source`` is the sha256 of the results that it was made of, where they say when they were found;
     ``selected`` says by what the tests were chosen, where not all of them were run; ``beside`` are the ids
     of failures that were known of the set when it was written down: who removes one leaves its name here;
-    ``about`` is the digest of what the set's document says, of which its id says nothing (targets, cells).
+    ``about`` is the digest of the set's document as a whole (``compute_needs_digest`` in those of before).
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -212,6 +212,12 @@ def describe_evidence(evidence: Evidence) -> str:
     return f"{evidence.kind}{on}: {summarize_evidence(evidence)}"
 
 
+def name_result(evidence: Evidence) -> str:
+    """Return what an evidence says of what: ``smoke on gfx942: fail``."""
+    on = f" on {evidence.gfx}" if evidence.gfx else ""
+    return f"{evidence.kind}{on}: {evidence.outcome}"
+
+
 def summarize_evidence(evidence: Evidence) -> str:
     """Return what came of it, when and where, for a line that says of what."""
     result = f"{evidence.outcome} ({evidence.counts}), {evidence.when:%Y-%m-%d %H:%M} UTC"
@@ -297,7 +303,7 @@ class EvidenceSubmission:
                 log=make_printable_line(self.log),
                 source=digest,
                 selected=make_printable_line(selected),
-                about=compute_needs_digest(self.document),
+                about=self.document.digest,
             )
         except ValidationError as wrong:
             raise DataError(f"{source} makes no evidence: {summarize_faults(wrong, Evidence)}") from None

@@ -9,8 +9,9 @@ Evidence is signed with SSH keys (``core/ssh_signature.py``).
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,9 +36,18 @@ from rocm_wheels.release.evidence.evidence import (
     Evidence,
     Signature,
     describe_evidence,
+    name_result,
     parse_evidence,
 )
 from rocm_wheels.release.layout import Area, FamilyPaths, StoreLayout
+from rocm_wheels.release.set_log import (
+    LoggedResult,
+    SetLog,
+    append_to_log,
+    join_set_logs,
+    read_set_log,
+    require_usable_log,
+)
 from rocm_wheels.release.wheel_set import SetDocument
 
 if TYPE_CHECKING:
@@ -53,30 +63,39 @@ class StoredEvidence:
     """An evidence as it was read. ``signer`` is who signed it, "" for nobody that is known.
 
     ``trouble`` says why it cannot speak for a set, "" when it can; against a set it speaks all the same.
+    ``digest`` is the sha256 of its file.
     """
 
     id: str
     evidence: Evidence
     signer: str = ""
     trouble: str = ""
+    digest: str = ""
 
 
 def add_evidence(store: Store, layout: StoreLayout, document: SetDocument, evidence: Evidence) -> bool:
-    """Write an evidence down beside its set; tell whether it is new: the same said twice is one.
+    """Write an evidence down beside its set, and in its log; tell whether it is new: said twice, it is one.
 
-    Raises UsageError for one from the future, and ReleaseError for one about other wheels than the set's.
+    The log is last: of a run that was killed before, a failure counts, and a pass does not until the same
+    results are added once more.
+
+    Raises UsageError for one from the future, ReleaseError for one about other wheels than the set's, and
+    for a set whose log is damaged or not there.
     """
     require_own_evidence(document, evidence)
-    path = (
-        f"{FamilyPaths(layout, document.family).evidence_folder(document.id)}/{evidence.id}{_EVIDENCE_SUFFIX}"
-    )
+    paths = FamilyPaths(layout, document.family)
+    require_usable_log(read_set_log(store, paths, document.id), document.id)
+    path = f"{paths.evidence_folder(document.id)}/{evidence.id}{_EVIDENCE_SUFFIX}"
     present = create_or_read(store, path, evidence.to_json())
-    if present is None:
-        return True
-    stored_evidence = parse_evidence(present, where=store.url_of(path), name=evidence.id)
-    if stored_evidence.payload != evidence.payload:  # 12 hex digits that agree by chance
-        raise ReleaseError(f"{path} says something else: {describe_evidence(stored_evidence)}")
-    return False
+    written = evidence
+    if present is not None:
+        written = parse_evidence(present, where=store.url_of(path), name=evidence.id)
+        if written.payload != evidence.payload:  # 12 hex digits that agree by chance
+            raise ReleaseError(f"{path} says something else: {describe_evidence(written)}")
+    digest = hashlib.sha256(present or evidence.to_json()).hexdigest()
+    result = LoggedResult(written.id, digest, name_result(written))
+    append_to_log(store, paths, document.id, result)
+    return present is None
 
 
 def require_own_evidence(document: SetDocument, evidence: Evidence) -> None:
@@ -168,14 +187,13 @@ def read_evidence(
     """
     folder = FamilyPaths(layout, document.family, area).evidence_folder(document.id)
 
-    def read(path: str) -> tuple[str, Evidence]:
-        name = path.rpartition("/")[2].removesuffix(_EVIDENCE_SUFFIX)
-        return name, parse_evidence(store.read(path).content, where=store.url_of(path), name=name)
+    def read(path: str) -> StoredEvidence:
+        name, content = path.rpartition("/")[2].removesuffix(_EVIDENCE_SUFFIX), store.read(path).content
+        evidence = parse_evidence(content, where=store.url_of(path), name=name)
+        return StoredEvidence(name, evidence, digest=hashlib.sha256(content).hexdigest())
 
-    named_evidence = run_in_parallel(read, [listed.path for listed in store.listing(folder)], jobs=_READ_JOBS)
-    return run_in_parallel(
-        lambda pair: _check_signature(*pair, signers, env), named_evidence, jobs=_SIGNATURE_JOBS
-    )
+    stored = run_in_parallel(read, [listed.path for listed in store.listing(folder)], jobs=_READ_JOBS)
+    return run_in_parallel(lambda item: _check_signature(item, signers, env), stored, jobs=_SIGNATURE_JOBS)
 
 
 def read_all_evidence(
@@ -185,15 +203,68 @@ def read_all_evidence(
     *,
     signers: Mapping[str, str],
     env: Mapping[str, str],
-) -> list[StoredEvidence]:
+) -> tuple[list[StoredEvidence], SetLog]:
     """Return what is known of a set where it is staged, and where it was copied to when it was released.
 
-    Oldest first. What somebody removed from one place still counts. Raises as ``read_evidence``.
+    Oldest first, and the log that names all of it. What somebody removed from one place still counts. Raises
+    as ``read_evidence``.
     """
+    paths, release = FamilyPaths(layout, document.family), FamilyPaths(layout, document.family, "release")
+    cleared = store.head(paths.set_document(document.id)) is None
+    log = join_set_logs(  # before the results: each that it names is there
+        read_set_log(store, paths, document.id),
+        read_set_log(store, release, document.id),
+        staging_cleared=cleared,
+    )
     staged = read_evidence(store, layout, document, signers=signers, env=env)
     released = read_evidence(store, layout, document, signers=signers, env=env, area="release")
     evidence_by_id = {stored.id: stored for stored in (*released, *staged)}
-    return [evidence_by_id[name] for name in sorted(evidence_by_id)]
+    return mark_unlogged([evidence_by_id[name] for name in sorted(evidence_by_id)], log), log
+
+
+def read_released_evidence(
+    store: Store,
+    layout: StoreLayout,
+    document: SetDocument,
+    *,
+    signers: Mapping[str, str],
+    env: Mapping[str, str],
+) -> tuple[list[StoredEvidence], SetLog]:
+    """Return what is known of a set where it was released, and the log that names it."""
+    log = read_set_log(store, FamilyPaths(layout, document.family, "release"), document.id)
+    evidence = read_evidence(store, layout, document, signers=signers, env=env, area="release")
+    return mark_unlogged(evidence, log), log
+
+
+def mark_unlogged(evidence: Sequence[StoredEvidence], log: SetLog) -> list[StoredEvidence]:
+    """Return evidence, with trouble where the log, if there is one, does not name it: its file alone says it.
+
+    Whoever can write to a store can put a file there. What failed counts all the same.
+    """
+    if not log.entries:
+        return list(evidence)
+    unlogged = "it is not in the log of the set: add the same results once more"
+    return [
+        stored if stored.id in log.results or stored.trouble else replace(stored, trouble=unlogged)
+        for stored in evidence
+    ]
+
+
+def find_doubt(evidence: Sequence[StoredEvidence], log: SetLog) -> str:
+    """Return why what is known of a set cannot be believed, by its log; "" where it can, or there is none."""
+    return "; ".join(log.faults) or find_lost_result(evidence, log)
+
+
+def find_lost_result(evidence: Sequence[StoredEvidence], log: SetLog) -> str:
+    """Return what the log of a set names and is gone, or is not what was written down; "": nothing."""
+    by_id = {stored.id: stored for stored in evidence}
+    for entry in log.results.values():
+        present = by_id.get(entry.evidence)
+        if present is None:
+            return f"{entry.evidence} is gone ({entry.about}), entry {entry.number} of the log"
+        if (present.digest, name_result(present.evidence)) != (entry.digest, entry.about):
+            return f"{entry.evidence} is not what entry {entry.number} of the log states ({entry.about})"
+    return ""
 
 
 def warn_of_wrong_clocks(stored_evidence: Sequence[StoredEvidence], now: datetime) -> None:
@@ -209,13 +280,14 @@ def warn_of_wrong_clocks(stored_evidence: Sequence[StoredEvidence], now: datetim
 
 
 def _check_signature(
-    name: str, evidence: Evidence, signers: Mapping[str, str], env: Mapping[str, str]
+    stored: StoredEvidence, signers: Mapping[str, str], env: Mapping[str, str]
 ) -> StoredEvidence:
+    evidence = stored.evidence
     if evidence.signature is None:
-        return StoredEvidence(name, evidence)
+        return stored
     if not is_valid_signature(evidence, env):
-        return StoredEvidence(name, evidence, trouble="its signature is not of what it says")
-    return StoredEvidence(name, evidence, find_signer(evidence.signature.key, signers))
+        return replace(stored, trouble="its signature is not of what it says")
+    return replace(stored, signer=find_signer(evidence.signature.key, signers))
 
 
 _COPY_JOBS = 8

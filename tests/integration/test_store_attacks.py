@@ -1,0 +1,358 @@
+"""What somebody can do who may write to the staging area of a store, by hand: nothing of it is released.
+
+A set with a wheel for each project, verified and tested on its GPU; in the other store it failed since.
+Each attack is on a copy, and then the command is run that people run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from judged_sets import said
+from promoted_sets import linked
+from release_world import FAMILY, TARGET, World
+
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
+from rocm_wheels.core import FolderStore
+from rocm_wheels.release import (
+    FamilyPaths,
+    LogEntry,
+    SetDocument,
+    add_evidence,
+    find_set,
+    load_layout,
+    parse_evidence,
+    read_set_log,
+)
+
+LAYOUT = load_layout()
+STAGED, RELEASED = FamilyPaths(LAYOUT, FAMILY), FamilyPaths(LAYOUT, FAMILY, "release")
+POLICY = """
+channels:
+  nightly: {rules: {verify: {fresh: 14d}, complete: {}, smoke: {fresh: 7d}}}
+"""
+SAMPLE = 12  # each that many is in CI
+
+
+@pytest.fixture(autouse=True)
+def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@dataclass(frozen=True)
+class Attacked:
+    """A store, and the set in it."""
+
+    place: Path
+    document: SetDocument
+    policy: Path
+
+    def copy(self, name: str) -> Attacked:
+        return Attacked(linked(self.place, self.place.with_name(name)), self.document, self.policy)
+
+    def files(self, folder: str) -> list[Path]:
+        return sorted(path for path in (self.place / folder).rglob("*") if path.is_file())
+
+    @property
+    def results(self) -> list[Path]:
+        return self.files(STAGED.evidence_folder(self.document.id))
+
+    @property
+    def entries(self) -> list[Path]:
+        return self.files(STAGED.log_folder(self.document.id))
+
+    @property
+    def set_file(self) -> Path:
+        return self.place / STAGED.set_document(self.document.id)
+
+    def know(self, kind: str, outcome: str, hours: float) -> str:
+        when = datetime.now(timezone.utc).replace(microsecond=0) - timedelta(hours=hours)
+        of = {"document": self.document, "when": when, "added": when, "gfx": TARGET}
+        evidence = said(kind, outcome, about=self.document.digest, **of).evidence
+        add_evidence(FolderStore(self.place), LAYOUT, self.document, evidence)
+        return evidence.id
+
+    def run(self, *words: str) -> int:
+        chosen = ["--set", self.document.id] if words[0] in {"gate", "promote"} else []
+        more = [] if words[0] == "releases" else ["--policy", str(self.policy)]
+        return run_command(cli, [words[0], str(self.place), *chosen, *words[1:], *more])
+
+    def promote(self) -> bool:
+        """Try to; tell whether people get anything of it."""
+        code = self.run("promote", "--channel", "nightly")
+        shown = (self.place / RELEASED.channel_document("nightly")).exists()
+        assert shown == (code == 0)
+        return shown
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Attacked:
+    folder = tmp_path_factory.mktemp("attacked")
+    world, place, policy = World(folder / "world"), folder / "good", folder / "policy.yaml"
+    policy.write_text(POLICY)
+    assert run_command(cli, world.words(str(place))) == 0
+    attacked = Attacked(place, find_set(FolderStore(place), world.plan().document.id), policy)
+    attacked.know("verify", "pass", 5)
+    attacked.know("smoke", "pass", 4)
+    return attacked
+
+
+@pytest.fixture(scope="module")
+def failed(good: Attacked) -> Attacked:
+    attacked = good.copy("failed")
+    attacked.know("smoke", "fail", 3)
+    return attacked
+
+
+def overwrite(path: Path, content: bytes) -> None:
+    path.unlink()  # the copies share their files
+    path.write_bytes(content)
+
+
+def list_leaves(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Yield where each value of a document is, lists and mappings that are empty too."""
+    children = (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    )
+    if not children or not value:
+        yield at
+    for name, child in children:
+        yield from list_leaves(child, (*at, name))
+
+
+def edit_leaf(text: bytes, at: tuple[str | int, ...], *, remove: bool) -> bytes:
+    """Return a document with another value there, of the same kind where there is one, or without it."""
+    document = json.loads(text)
+    parent = document
+    for name in at[:-1]:
+        parent = parent[name]
+    value = parent[at[-1]]
+    if remove:
+        del parent[at[-1]]
+    elif isinstance(value, bool):
+        parent[at[-1]] = not value
+    elif isinstance(value, int):
+        parent[at[-1]] = value + 1
+    elif isinstance(value, str) and value:
+        last = "0" if value[-1] != "0" else "1"
+        parent[at[-1]] = value[:-1] + last
+    else:
+        parent[at[-1]] = {"files": [], "locks": []}.get(
+            str(at[-1]), "x" if value in ("", None) else value or ["x"]
+        )
+    return json.dumps(document, indent=1).encode() + b"\n"
+
+
+Attack = tuple[str, Callable[[Attacked], None]]
+
+
+def list_attacks(attacked: Attacked) -> Iterator[Attack]:
+    """Yield edits, deletions and swaps over all that a set is made of, each with its name."""
+    relative = [path.relative_to(attacked.place) for path in attacked.files("")]
+    documents = [attacked.set_file, *attacked.results, *attacked.entries]
+    for path in (path.relative_to(attacked.place) for path in documents):
+        text = (attacked.place / path).read_bytes()
+        for at in list_leaves(json.loads(text)):
+            for remove in (False, True):
+                new = edit_leaf(text, at, remove=remove)
+                if json.loads(new) != json.loads(text):
+                    name = f"{path.parts[2]}/{path.name}: {'without ' * remove}{at}"
+                    yield name, lambda a, path=path, new=new: overwrite(a.place / path, new)
+    whole = {"sets/", "evidence/", "log/", "files/"}
+    needed = [path for path in relative if any(f"/{part}" in path.as_posix() for part in whole)]
+    needless = {"begun.json", "index.json", "index.html"}  # pages are made anew, and lost ones are told
+    for path in needed:
+        names = path.as_posix()
+        if path.name not in needless and "/names/" not in names:
+            yield f"{names} gone", lambda a, path=path: (a.place / path).unlink()
+            yield (
+                f"{names} cut",
+                lambda a, path=path: overwrite(a.place / path, (a.place / path).read_bytes()[:-2]),
+            )
+    groups = [attacked.results, attacked.entries, [p for p in attacked.files("") if p.suffix == ".whl"]]
+    for group in groups:
+        for first in group:
+            for second in (path for path in group if path > first):
+                pair = [path.relative_to(attacked.place) for path in (first, second)]
+                yield f"{pair[0]} and {pair[1].name} swapped", lambda a, pair=pair: swap(a, *pair)
+
+
+def swap(attacked: Attacked, first: Path, second: Path) -> None:
+    one, other = ((attacked.place / path).read_bytes() for path in (first, second))
+    overwrite(attacked.place / first, other)
+    overwrite(attacked.place / second, one)
+
+
+def test_the_good_one_is_released_and_the_failed_one_is_not(good: Attacked, failed: Attacked):
+    assert good.copy("good released").promote()
+    assert not failed.copy("failed tried").promote()
+
+
+def test_no_set_is_released_of_which_anything_was_changed(good: Attacked, exhaustive: bool):
+    attacks = list(list_attacks(good))
+    assert len(attacks) >= 250
+    promoted = []
+    for number, (name, attack) in enumerate(attacks if exhaustive else attacks[::SAMPLE]):
+        attacked = good.copy(f"attack {number}")
+        attack(attacked)
+        promoted += [name] if attacked.promote() else []
+        shutil.rmtree(attacked.place)
+    assert promoted == [], "\n".join(promoted)
+
+
+def test_no_failure_is_made_undone(failed: Attacked, exhaustive: bool):
+    """Each way to be rid of the last result alone, its entry alone, or to say that it passed."""
+    attacks = [*list_attacks(failed), *((name, attack) for name, attack in FORGERIES)]
+    assert len(attacks) >= 300
+    promoted = []
+    for number, (name, attack) in enumerate(attacks if exhaustive else [*attacks[::SAMPLE], *FORGERIES]):
+        attacked = failed.copy(f"undone {number}")
+        attack(attacked)
+        promoted += [name] if attacked.promote() else []
+        shutil.rmtree(attacked.place)
+    assert promoted == [], "\n".join(promoted)
+
+
+def lose_failure(attacked: Attacked) -> None:
+    attacked.results[-1].unlink()
+
+
+def write_pass_by_hand(attacked: Attacked) -> None:
+    """A pass after the failure, in its own file, by whoever can write there."""
+    when = datetime.now(timezone.utc).replace(microsecond=0)
+    of = {"document": attacked.document, "when": when, "added": when, "gfx": TARGET}
+    evidence = said("smoke", **of).evidence
+    (attacked.results[0].parent / f"{evidence.id}.json").write_bytes(evidence.to_json())
+
+
+def point_entry_at_pass(attacked: Attacked) -> None:
+    """The entry of the failure names the pass once more; its chain is right."""
+    entry = json.loads(attacked.entries[-1].read_bytes())
+    passed = json.loads(attacked.entries[-2].read_bytes())
+    lose_failure(attacked)
+    kept = {name: passed[name] for name in ("evidence", "digest", "about")}
+    forged = LogEntry.model_validate({**entry, **kept})
+    overwrite(attacked.entries[-1], forged.to_json())
+    attacked.entries[-2].unlink()
+
+
+def lose_log(attacked: Attacked) -> None:
+    lose_failure(attacked)
+    shutil.rmtree(attacked.entries[0].parent)
+
+
+def lose_log_but_first(attacked: Attacked) -> None:
+    for path in attacked.entries[1:]:
+        path.unlink()
+
+
+def lose_middle(attacked: Attacked) -> None:
+    """The failure is the last but one, and what came after it says nothing of it."""
+    attacked.know("verify", "pass", 1)
+    attacked.results[-2].unlink()
+    attacked.entries[-2].unlink()
+
+
+FORGERIES: list[Attack] = [
+    ("the failure is gone", lose_failure),
+    ("a pass written by hand", write_pass_by_hand),
+    ("an entry that names a pass twice", point_entry_at_pass),
+    ("the whole log is gone", lose_log),
+    ("the log but its first entry is gone", lose_log_but_first),
+    ("a failure and its entry within the log are gone", lose_middle),
+]
+
+
+@pytest.mark.parametrize("name", [name for name, _ in FORGERIES])
+def test_the_gate_says_by_its_rule_what_was_done(
+    name: str, failed: Attacked, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    attacked = failed.copy(f"gate {name}")
+    dict(FORGERIES)[name](attacked)
+    assert attacked.run("gate", "--channel", "nightly", "--json") == 15
+    verdict = json.loads(capsys.readouterr().out)
+    held = {rule["rule"] for rule in verdict["rules"] if rule["outcome"] == "fail"}
+    assert ("log" in held) == (name not in {"a pass written by hand", "the log but its first entry is gone"})
+    assert held
+
+
+def test_the_last_failure_and_its_entry_are_missed_once_they_were_released(good: Attacked):
+    """What is cut off together where nobody else has it is not missed; the release area has it."""
+    attacked = good.copy("released and cut")
+    assert attacked.promote()
+    attacked.know("smoke", "fail", 2)
+    assert attacked.run("refresh") == 0
+    status = json.loads((attacked.place / RELEASED.channel_status("nightly")).read_bytes())
+    assert [one["state"] for one in status["sets"]] == ["tests failed"]
+    attacked.results[-1].unlink()
+    attacked.entries[-1].unlink()
+    assert attacked.run("gate", "--channel", "nightly") == 15
+    # and where somebody can write to the release area, too, the channel's documents have its head
+    for area in (RELEASED,):
+        attacked.files(area.evidence_folder(attacked.document.id))[-1].unlink()
+        attacked.files(area.log_folder(attacked.document.id))[-1].unlink()
+    assert attacked.run("refresh") == 0
+    status = json.loads((attacked.place / RELEASED.channel_status("nightly")).read_bytes())
+    assert [(one["state"], one["failed_checks"]) for one in status["sets"]] == [("checks failed", ["log"])]
+    assert attacked.run("refresh") == 0  # and it stays so
+    again = json.loads((attacked.place / RELEASED.channel_status("nightly")).read_bytes())
+    assert again == status
+
+
+def test_a_document_that_was_edited_is_refused_by_all_who_read_it(good: Attacked):
+    released = good.copy("released and edited")
+    assert released.promote()
+    text = good.set_file.read_bytes()
+    fields = [
+        at for at in list_leaves(json.loads(text)) if at[0] in {"rocm", "version", "created", "planned"}
+    ]
+    fields += [("files", 1, name) for name in json.loads(text)["files"][1]]
+    for number, at in enumerate(fields):
+        new = edit_leaf(text, at, remove=False)
+        if json.loads(new) == json.loads(text):
+            continue
+        attacked = released.copy(f"edited {number}")
+        overwrite(attacked.set_file, new)
+        assert attacked.run("gate", "--channel", "nightly") == 2, at
+        overwrite(attacked.set_file, text)
+        overwrite(attacked.place / RELEASED.set_document(attacked.document.id), new)
+        attacked.know("verify", "pass", 1)
+        assert attacked.run("refresh") == 15, at
+        assert attacked.run("releases", "--channel", "nightly") == 2, at
+        shutil.rmtree(attacked.place)
+
+
+def test_a_set_of_before_is_held_until_its_wheels_are_staged_once_more(good: Attacked):
+    attacked = good.copy("of before")
+    entries = attacked.entries
+    shutil.rmtree(entries[0].parent)
+    assert not attacked.promote()
+    world = World(good.place.with_name("world"))
+    assert run_command(cli, world.words(str(attacked.place))) == 0
+    assert [path.name for path in attacked.entries] == ["000001.json"]
+    assert not attacked.promote()  # its results are not in the log
+    store = FolderStore(attacked.place)
+    for path in attacked.results:
+        add_evidence(
+            store,
+            LAYOUT,
+            attacked.document,
+            parse_evidence(path.read_bytes(), where=path.name, name=path.stem),
+        )
+    assert attacked.promote()
+    assert not read_set_log(store, RELEASED, attacked.document.id).faults
+    head = json.loads((attacked.place / RELEASED.channel_document("nightly")).read_bytes())["sets"][0]["log"]
+    assert head == {"count": 3, "digest": hashlib.sha256(attacked.entries[-1].read_bytes()).hexdigest()}
