@@ -106,7 +106,7 @@ def test_a_set_that_nobody_tested_on_a_gpu_is_blocked(night: Night) -> None:
         assert jobs[f"nightly.yml/line[0]/set[0]/test[{number}]"].result == "failure"
     assert "no machine has the label linux-gfx942" in said(night, "set[0]/test[0]", "runner")
     gate = said(night, "set[0]/gate", "gate")
-    assert "exit code 15" in gate and "blocked by 1 of 5 rules" in gate
+    assert "exit code 15" in gate and "blocked by 1 of 6 rules" in gate
     assert "FAIL  smoke on gfx942  no evidence that the smoke tests pass" in gate
     assert jobs["nightly.yml/line[0]/set[0]/promote"].result == "skipped"
     assert not list((night.store / "v2").glob(f"{FAMILIES[0]}/**/*.whl"))

@@ -129,10 +129,11 @@ def start_set_log(store: Store, paths: FamilyPaths, set_id: str, document_digest
         )
 
 
-def read_set_log(store: Store, paths: FamilyPaths, set_id: str) -> SetLog:
-    """Return the log of a set in an area, with what is wrong with it."""
+def read_set_log(store: Store, paths: FamilyPaths, set_id: str, names: Sequence[str] | None = None) -> SetLog:
+    """Return the log of a set in an area, with what is wrong with it; ``names``: of its files, if listed."""
     folder = paths.log_folder(set_id)
-    names = [listed.path.rpartition("/")[2] for listed in store.listing(folder)]
+    if names is None:
+        names = [listed.path.rpartition("/")[2] for listed in store.listing(folder)]
     faults = [f"{folder}/{name} is no entry of a log" for name in names if not _ENTRY_NAME.fullmatch(name)]
     numbers = [int(name[:6]) for name in names if _ENTRY_NAME.fullmatch(name)]
     contents = run_in_parallel(

@@ -51,6 +51,7 @@ from rocm_wheels.release.pages import make_channel_pages, make_set_pages
 from rocm_wheels.release.policy import CHANNEL_NAMES
 from rocm_wheels.release.set_audit import AUDIT_FILE, AUDIT_PAGE
 from rocm_wheels.release.set_list import make_listing
+from rocm_wheels.release.set_log import LOST_LOG_TIP, SetLog, read_set_log
 from rocm_wheels.release.views import derive_support, derive_whole_support, make_view_pages, read_public
 from rocm_wheels.release.wheel_set import SetDocument, SetFile, parse_set
 
@@ -73,6 +74,7 @@ STORE_CHECKS = {
     "wrong-history": "the history of a channel does not lead to what it shows",
     "stale-status": "what is written down of the sets of a channel is not about those that it shows",
     "stale-support": "support.json is not what follows from channels and views",
+    "damaged-log": "the log of a set does not say any more what it said, or lacks entries",
     "lost-evidence-set": "there is evidence about a set that is not there",
     "unknown-file": "nothing says what a file is (a note)",
     "stray-file": "a file that a killed or running command left (a note)",
@@ -269,6 +271,7 @@ class _Look:
             self.files |= {listed.path: listed for listed in self.store.listing(folder)}
         self.explained: set[str] = set()
         self.documents: dict[tuple[Area, str], dict[str, SetDocument]] = {}
+        self.logs: dict[str, SetLog] = {}
         self.lost_sets: dict[tuple[Area, str], set[str]] = {}
         self.channels: dict[tuple[str, str], Channel | str] = {}
         self._read_channels()
@@ -281,6 +284,7 @@ class _Look:
             expected += self._expect_files(paths)
             indexes += self._expect_set_indexes(paths)
             self._compare_evidence(paths)
+            self._compare_logs(paths)
         for family in self.list_families("release") if "release" in self.check.areas else ():
             indexes += self._compare_channels(FamilyPaths(self.layout, family, "release"))
         if "release" in self.check.areas:
@@ -357,12 +361,16 @@ class _Look:
             self.documents.setdefault((area, family), {})
 
         def read(place: tuple[Area, str, str]) -> SetDocument | str | None:
-            path = FamilyPaths(self.layout, place[1], place[0]).set_document(place[2])
+            paths = FamilyPaths(self.layout, place[1], place[0])
+            path = paths.set_document(place[2])
             content = self._read(path) if path in self.files else None
             if content is None:
                 return None
             try:
-                return parse_set(content, where=path, expected=place[2])
+                document = parse_set(content, where=path, expected=place[2])
+                if self._read_log(paths, document.id).document in {"", document.digest}:
+                    return document
+                return "it was changed after the set was staged: its log states another one"
             except DataError as fault:
                 return explain_error(fault)
 
@@ -865,6 +873,30 @@ class _Look:
             if fault:
                 copy = other.family_folder + path[len(paths.family_folder) :]
                 self._add("damaged-document", path, fault, remedy=self._copy_evidence(path, copy))
+
+    def _compare_logs(self, paths: FamilyPaths) -> None:
+        """See that the log of each set is whole, and that every result is there that it names."""
+        folder = f"{paths.family_folder}/{self.layout.log}/"
+        other = FamilyPaths(self.layout, paths.family, _other_area(paths.area))
+        listed = {path for path in self.files if path.startswith(folder)}
+        self.explained |= listed
+        for set_id in sorted({path.removeprefix(folder).partition("/")[0] for path in listed}):
+            log = self._read_log(paths, set_id)
+            for fault in log.faults:
+                self._add("damaged-log", f"{folder}{set_id}", fault, tip=LOST_LOG_TIP, set_id=set_id)
+            for result in log.results:
+                path, copy = (f"{area.evidence_folder(set_id)}/{result}.json" for area in (paths, other))
+                if path not in self.files:
+                    message = f"evidence of {set_id} is gone, and its log names it"
+                    remedy = self._copy_evidence(path, copy)
+                    self._add("missing-file", path, message, tip=LOST_LOG_TIP, set_id=set_id, remedy=remedy)
+
+    def _read_log(self, paths: FamilyPaths, set_id: str) -> SetLog:
+        folder = f"{paths.log_folder(set_id)}/"
+        if folder not in self.logs:
+            names = sorted(path.removeprefix(folder) for path in self.files if path.startswith(folder))
+            self.logs[folder] = read_set_log(self.store, paths, set_id, names)
+        return self.logs[folder]
 
     def _copy_evidence(self, path: str, copy: str) -> ExpectedFile | None:
         """Return the good copy of an evidence in the other area, if there is one."""
