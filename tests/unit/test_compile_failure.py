@@ -194,3 +194,12 @@ def test_twins_out_of_a_compiler_cache_have_a_tip(line: str) -> None:
     assert failure is not None and failure.kind == "link"
     failed = BuildFailed("building failed", failure=failure, log=Path("x.log"), command="make")
     assert "without the cache" in (failed.tip or "")
+
+
+def test_an_error_that_names_no_file_is_of_what_ninja_was_making() -> None:
+    lines = ["[3/9] Building a.o", "FAILED: [code=1] lib/libtorch_hip.so", "c++ -o lib/libtorch_hip.so"]
+    link = find_first_failure([*lines, "ld.lld: error: undefined symbol: f"])
+    assert link is not None and (link.kind, link.file) == ("link", "lib/libtorch_hip.so")
+    lines = ["FAILED: k.hip.o", "clang++ k.hip", "k.hip:4:1: error: expected unqualified-id"]
+    source = find_first_failure(lines)
+    assert source is not None and (source.file, source.line) == ("k.hip", 4)

@@ -110,11 +110,16 @@ _ARCH_OPTION = re.compile(
     r"(?:--offload-arch=|--amdgpu-target=|-mcpu=|-target-cpu )(?P<targets>gfx[^\s\"']+)"
 )
 _NEW_COMMAND = re.compile(r"^(?:FAILED: |\[\d+/\d+\] |building ')")
+# ninja says first what it was making; since 1.12 with the exit code of the command
+_FAILED_OUTPUT = re.compile(r"^FAILED: (?:\[code=\d+\] )?(?P<output>\S+)")
 
 
 @dataclass(frozen=True)
 class BuildFailure:
-    """The first error of a build. ``target``: the GPU target that it was compiled for, or ``host``."""
+    """The first error of a build. ``target``: the GPU target that it was compiled for, or ``host``.
+
+    ``file`` is the source that the error names, else what ninja was making.
+    """
 
     kind: FailureKind
     message: str
@@ -158,7 +163,10 @@ def find_first_failure(lines: Iterable[str]) -> BuildFailure | None:
     """
     text = [_COLOUR_CODE.sub("", line.rstrip("\r\n")) for line in lines]
     arches: tuple[str, ...] = ()
+    output: str | None = None
     for number, line in enumerate(text):
+        if match := _FAILED_OUTPUT.match(line):
+            output = match["output"]
         failure = _match_error(line)
         if failure is None:
             arches = _parse_arches(line) or (() if _NEW_COMMAND.match(line) else arches)
@@ -169,7 +177,7 @@ def find_first_failure(lines: Iterable[str]) -> BuildFailure | None:
             failure = replace(
                 failure, target=_find_target(failure, text[number + 1 : number + _LOOK_AHEAD], arches)
             )
-        return failure
+        return failure if failure.file or failure.kind == "configure" else replace(failure, file=output)
     return _match_echo(text)
 
 
