@@ -274,7 +274,8 @@ def test(
 
 def _planned(request: InstallRequest) -> tuple[PlannedInstall, WheelCache]:
     """Plan an installation, with the cache of downloads that its command has."""
-    from rocm_wheels.hosts import WheelCache, find_cache_folder, plan_installation
+    from rocm_wheels.core import find_cache_folder
+    from rocm_wheels.hosts import WheelCache, plan_installation
 
     env = dict(os.environ)
     cache = WheelCache(find_cache_folder(env, sys.platform))

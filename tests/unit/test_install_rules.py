@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from rocm_wheels.core import HostError, UsageError, Validators
+from rocm_wheels.core import HostError, UsageError, Validators, find_cache_folder
 from rocm_wheels.hosts import (
     ChoiceCandidate,
     InstalledDistribution,
@@ -21,7 +21,6 @@ from rocm_wheels.hosts import (
     WheelChoice,
     explain_failure,
     explain_refusal,
-    find_cache_folder,
     find_dependency_index,
     find_intended_project,
     find_torch_requirement,

@@ -206,7 +206,7 @@ def _detect_targets(env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _default_work_dir(env: Mapping[str, str]) -> Path:
-    from rocm_wheels.hosts import find_cache_folder
+    from rocm_wheels.core import find_cache_folder
 
     return find_cache_folder(env, sys.platform) / "bisect"
 

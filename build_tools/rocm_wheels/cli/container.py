@@ -264,7 +264,7 @@ def images(as_json: bool) -> None:
 
 def _make_settings(words: tuple[str, ...], options: dict[str, Any]) -> ContainerOptions:
     from rocm_wheels.ci import ContainerOptions, expand_path
-    from rocm_wheels.hosts import find_cache_folder
+    from rocm_wheels.core import find_cache_folder
 
     try:
         here = Path.cwd()

@@ -380,7 +380,8 @@ def _print_outcome(
 
 @contextlib.contextmanager
 def _open_cache(folder: Path | None, *, no_cache: bool, env: dict[str, str]) -> Iterator[WheelCache]:
-    from rocm_wheels.hosts import WheelCache, find_cache_folder, make_temporary_cache
+    from rocm_wheels.core import find_cache_folder
+    from rocm_wheels.hosts import WheelCache, make_temporary_cache
 
     if no_cache:
         with make_temporary_cache() as cache:

@@ -166,6 +166,8 @@ from .tables import format_size as format_size
 from .tables import format_table as format_table
 from .tables import get_output_width as get_output_width
 from .tables import suggest_name as suggest_name
+from .user_folders import find_cache_folder as find_cache_folder
+from .user_folders import find_state_folder as find_state_folder
 from .workspace import Workspace as Workspace
 from .workspace import get_own_command as get_own_command
 from .workspace import get_project_home as get_project_home

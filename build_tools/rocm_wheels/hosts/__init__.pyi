@@ -79,4 +79,3 @@ from .settings import make_settings as make_settings
 from .settings import sort_by_hip_index as sort_by_hip_index
 from .wheel_cache import WheelCache as WheelCache
 from .wheel_cache import download_wheels as download_wheels
-from .wheel_cache import find_cache_folder as find_cache_folder

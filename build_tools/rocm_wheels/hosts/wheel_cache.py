@@ -116,18 +116,6 @@ class WheelCache:
         return self.root / "urls" / f"{fingerprint_of_url(url)}.json"
 
 
-def find_cache_folder(env: Mapping[str, str], platform: str) -> Path:
-    """Return the user's cache folder: ``$XDG_CACHE_HOME/rocm-wheels``, on Windows below ``%LOCALAPPDATA%``.
-
-    A relative XDG_CACHE_HOME is none (XDG Base Directory Specification).
-    """
-    if platform == "win32" and env.get("LOCALAPPDATA"):
-        return Path(env["LOCALAPPDATA"]) / "rocm-wheels" / "cache"
-    configured = env.get("XDG_CACHE_HOME", "")
-    home = Path(env["HOME"]) if env.get("HOME") else Path.home()
-    return (Path(configured) if Path(configured).is_absolute() else home / ".cache") / "rocm-wheels"
-
-
 DOWNLOAD_JOBS = 3  # large files from one server: more only take bandwidth from each other
 _LOCK_PATIENCE = 6 * 3600.0
 
