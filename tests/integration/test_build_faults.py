@@ -187,8 +187,14 @@ def test_after_a_failure(world: World) -> None:
     assert (ended.code, states(world)) == (12, {AUDIO: "failed", TRITON: "done"})
     assert ended.err.count("error: building pytorch_audio failed") == 1
 
-    world.disturb("pytorch", "raise SystemExit(3)")
-    ended = world.build("--keep-going")
+    log = (
+        "p = Path('build', '.ninja_log'); p.parent.mkdir(exist_ok=True); p.write_text('# ninja log v7\\n')\n"
+    )
+    for writes_log in (True, False):  # the log that an earlier ninja left says nothing of this build
+        world.disturb("pytorch", (log if writes_log else "") + "raise SystemExit(3)")
+        ended = world.build("--keep-going")
+        (record,) = sorted(world.work.glob("runs/*/events.jsonl"))[-1:]
+        assert ('"event":"ninja"' in record.read_text()) == writes_log
     (world.place / "fail").unlink()
     assert (ended.code, states(world)) == (12, {TRITON: "skipped", TORCH: "failed"})
     rows = [line for line in ended.out.splitlines() if "audio" in line]

@@ -12,7 +12,14 @@ import pytest
 
 from rocm_wheels.core import MachineResources
 from rocm_wheels.models import StepCosts, get_step_costs, list_project_names
-from rocm_wheels.pipeline import History, PastStep, create_run_record, estimate_step, read_history
+from rocm_wheels.pipeline import (
+    History,
+    PastStep,
+    create_run_record,
+    estimate_step,
+    read_history,
+    remember_run,
+)
 
 GIB = 1 << 30
 LARGE = MachineResources(64, 512 * GIB, 500 * GIB)
@@ -177,3 +184,31 @@ def test_seven_hundred_steps_are_estimated_in_no_time() -> None:
     for number in range(700):
         estimate_step("pytorch", number % 28 + 1, LARGE, history)
     assert time.process_time() - begin < 0.2  # 20 ms alone on a machine
+
+
+def test_long_steps_are_remembered_for_builds_in_other_folders(tmp_path: Path) -> None:
+    env, runs, others = {"XDG_STATE_HOME": str(tmp_path / "state")}, tmp_path / "runs", tmp_path / "others"
+    for step in ("build-apex-cp312", "install-tools-cp312"):
+        cpu_seconds = 400.0 if step.startswith("build") else 4.0
+        remember_run(runs / record(runs, step, cpu_seconds=cpu_seconds), env)
+    history = read_history(others, env)
+    assert history.steps == {"apex": (read_history(runs).steps["apex"][0],)}
+    assert len(read_history(runs, env).steps["apex"]) == 1
+    assert read_history(others).steps == {}
+    file = tmp_path / "state" / "rocm-wheels" / "history.jsonl"
+    whole = file.read_text()
+    file.write_text('{"step": 3}\n[' + "\n" + whole + whole[:20])
+    assert read_history(others, env).steps == history.steps
+    remember_run(runs / "20261120-220000", {"XDG_STATE_HOME": str(file)})
+
+
+def test_a_history_keeps_its_newest_steps(tmp_path: Path) -> None:
+    env, runs = {"XDG_STATE_HOME": str(tmp_path / "state")}, tmp_path / "runs"
+    folder = runs / record(runs, "build-apex-cp312")
+    file = tmp_path / "state" / "rocm-wheels" / "history.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_text("{}\n" * 1000)
+    remember_run(folder, env)
+    lines = file.read_text().splitlines()
+    assert len(lines) == 500
+    assert json.loads(lines[-1])["run"] == folder.name

@@ -12,7 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_records import WrittenRun, night, ninja_log
 
-from rocm_wheels.pipeline import EVENT_FIELDS, read_run, render_report, run_record
+from rocm_wheels.pipeline import (
+    EVENT_FIELDS,
+    find_critical_path,
+    make_trace,
+    read_run,
+    read_run_before,
+    render_report,
+    run_record,
+)
 
 
 def checked(folder: Path) -> Page:
@@ -210,3 +218,59 @@ def test_what_audits_found_is_told_once_for_all_wheels(tmp_path: Path) -> None:
     assert "error RW001 archive cut Tip: again build-b.whl" in page.text
     assert "warning RW021 run-paths looks in /home/x build-a.whl a.so build-b.whl" in page.text
     assert "4 findings more: see the logs" in page.text
+
+
+def test_the_steps_that_made_a_run_long_are_named(tmp_path: Path) -> None:
+    run = WrittenRun(tmp_path)
+    run.begin()
+    with run.step("install-rocm-cp312", 10):
+        pass
+    begin = run.clock.seconds
+    run.begin_step("build-triton-cp312", after=["install-rocm-cp312"])
+    with run.step("build-apex-cp312", 5, after=["install-rocm-cp312"]):
+        pass
+    run.clock.seconds = begin + 40
+    run.end_step("build-triton-cp312", seconds=40)
+    with run.step("build-pytorch-cp312", 50, after=["build-apex-cp312", "build-triton-cp312"]):
+        pass
+    run.end()
+    path = find_critical_path(read_run(run.folder))
+    assert [step.id for step in path] == ["install-rocm-cp312", "build-triton-cp312", "build-pytorch-cp312"]
+    assert "Critical path step time of the run install-rocm-cp312 10 s 10 %" in checked(run.folder).text
+
+
+def test_a_run_is_compared_with_the_one_before_that_did_the_same(tmp_path: Path) -> None:
+    ids = []
+    for seconds, step in ((100, "build-apex-cp312"), (7, "probe-targets"), (150, "build-apex-cp312")):
+        run = WrittenRun(tmp_path)
+        run.begin()
+        with run.step(step, seconds):
+            pass
+        run.end()
+        ids.append(run.folder)
+    last = read_run(ids[-1])
+    before = read_run_before(last)
+    assert before is not None and before.folder == ids[0]
+    text = read_page(render_report(last, before)).text
+    assert f"in run {ids[0].name} change why it ran build-apex-cp312 2 min 30 s 1 min 40 s +50 %" in text
+    assert read_run_before(read_run(ids[0])) is None
+
+
+def test_a_trace_has_steps_and_commands_at_their_times(tmp_path: Path) -> None:
+    run = read_run(night(tmp_path).folder)
+    trace = make_trace(run)
+    events = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    steps = {event["name"]: event for event in events if event["cat"] == "step"}
+    ran = {step.id for step in run.steps.values() if step.state != "skipped"}
+    assert steps.keys() == ran
+    torch = steps["build-pytorch-cp312"]
+    commands = [event for event in events if event["pid"] != torch["pid"]]
+    assert len(commands) == 4568
+    assert {event["cat"] for event in commands} == {"device", "host", "link"}
+    assert all(torch["ts"] <= event["ts"] for event in commands)
+    assert all(event["ts"] + event["dur"] <= torch["ts"] + torch["dur"] for event in commands)
+    by_thread: dict[tuple[int, int], int] = {}
+    for event in sorted(events, key=lambda event: event["ts"]):
+        thread = event["pid"], event["tid"]
+        assert event["ts"] >= by_thread.get(thread, 0), "two at a time in a thread"
+        by_thread[thread] = event["ts"] + event["dur"]

@@ -163,3 +163,19 @@ def test_shown_text_is_printable(text: str) -> None:
 )
 def test_the_last_line_with_anything_on_it(tail: bytes, line: str) -> None:
     assert find_last_line(tail) == line
+
+
+def test_what_is_left_of_a_build_comes_from_ninja_once_it_says_something(tmp_path: Path) -> None:
+    run = at_work(tmp_path)
+    log = run.folder / "build-pytorch-cp312.log"
+    run.record.write("ninja-begun", step="build-pytorch-cp312", done=1, commands=101)
+    run.clock.seconds += 100
+    log.write_text("[1/101] a\n")
+    (step,) = look(run).running
+    assert (step.source, step.seconds_left) == ("2 recorded runs", 2900)
+    log.write_text("[1/101] a\n[51/101] b\nwarning: [8/9] c\n")
+    (step,) = look(run).running
+    assert (step.source, step.seconds_left) == ("ninja: 51 of 101 commands", 100)
+    log.write_text("[101/101] b\nbuilding the wheel\n")
+    (step,) = look(run).running
+    assert (step.source, step.seconds_left) == ("2 recorded runs", 2900)

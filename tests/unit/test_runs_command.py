@@ -155,6 +155,18 @@ def test_a_report_is_written_whole_or_to_stdout(
     assert "Still running" in Path("deep/er/page.html").read_text()
 
 
+def test_a_trace_is_written_whole_or_to_stdout(
+    work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "trace.json"
+    code, _, _ = told(["runs", "trace", "--work-dir", str(work), "-o", str(target)], capsys)
+    assert code == 0
+    _, out, _ = told(["runs", "trace", "--work-dir", str(work), "-o", "-"], capsys)
+    assert {event["name"] for event in json.loads(out)["traceEvents"]} >= {"build-pytorch-cp312"}
+    assert json.loads(target.read_text())["otherData"]["run"] == "20261121-170000"
+    assert told(["runs", "trace", "--work-dir", str(work), "-o", str(target / "x")], capsys)[0] == 2
+
+
 def test_nothing_in_a_record_controls_the_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -151,6 +151,7 @@ runs_group = Group(
         "list": ("runs:list_command", "List the runs, newest first."),
         "show": ("runs:show_command", "Show one run in full."),
         "report": ("runs:report_command", "Write what a run did as one web page."),
+        "trace": ("runs:trace_command", "Write when everything ran, for Perfetto."),
         "why": ("build:why", "Say what changed since a step was done."),
     },
     default="list",

@@ -152,9 +152,9 @@ def describe_work(run_status: RunStatus, *, width: int | None) -> str:
 
 def _list_figures(step: StepStatus) -> Iterable[str]:
     yield format_duration(step.seconds)
-    if step.seconds_left is not None and step.expected is not None:
-        source = f" ({_brief_source(step.source)})" if step.source else ""
-        if step.seconds_left >= 0:
+    if step.seconds_left is not None:
+        source = f" ({_brief_source(step)})" if step.source else ""
+        if step.seconds_left >= 0 or step.expected is None:
             yield f"about {format_duration(step.seconds_left)} left{source}"
         else:
             yield (
@@ -165,9 +165,10 @@ def _list_figures(step: StepStatus) -> Iterable[str]:
         yield format_size(step.memory)
 
 
-def _brief_source(source: str) -> str:
-    """Return where an estimate is from without its details, which plan and report have."""
-    return join_lines(source).partition(":")[0].partition(" (")[0]
+def _brief_source(step: StepStatus) -> str:
+    """Return where an estimate is from; what plan and report have of it in detail is left out."""
+    source = join_lines(step.source or "")
+    return source if source.startswith("ninja: ") else source.partition(":")[0].partition(" (")[0]
 
 
 def _cache_lines(run: RecordedRun) -> Iterable[str]:
@@ -357,11 +358,44 @@ def report_command(run: str | None, output: Path, as_json: bool, **options: Any)
     Examples:
       rocm-wheels runs report -o report.html
     """
-    from rocm_wheels.core import write_atomically
-    from rocm_wheels.pipeline import render_report
+    from rocm_wheels.pipeline import read_run_before, render_report
 
     chosen_run = find_run(find_workspace(options), run)
-    page = render_report(chosen_run)
+    page = render_report(chosen_run, read_run_before(chosen_run))
+    _write_output(output, page, chosen_run, as_json=as_json)
+
+
+@command("runs trace")
+@click.argument("run", required=False, metavar="[RUN]")
+@work_options
+@option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("trace.json"),
+    show_default=True,
+    help="Where the trace goes; - is stdout.",
+)
+@json_option
+def trace_command(run: str | None, output: Path, as_json: bool, **options: Any) -> None:
+    """Write when each step and each command of ninja ran, for Perfetto [default: the newest run].
+
+    Open the file at ui.perfetto.dev, which reads it in the browser, or in chrome://tracing.
+
+    \b
+    Examples:
+      rocm-wheels runs trace -o trace.json
+    """
+    from rocm_wheels.pipeline import make_trace
+
+    chosen_run = find_run(find_workspace(options), run)
+    _write_output(output, json.dumps(make_trace(chosen_run)) + "\n", chosen_run, as_json=as_json)
+
+
+def _write_output(output: Path, page: str, chosen_run: RecordedRun, *, as_json: bool) -> None:
+    """Write what was made of a run to a file, which appears whole, or print it."""
+    from rocm_wheels.core import write_atomically
+
     if str(output) == "-":
         if as_json:
             raise UsageError("-o - and --json both print on stdout", tip="name a file for the page")

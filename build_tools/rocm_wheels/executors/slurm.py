@@ -284,7 +284,7 @@ class SlurmExecutor:
 
     def compute_sizes(self, decided: Sequence[Decision]) -> dict[str, JobSize]:
         """Return what the jobs to be submitted ask for; where there is no cluster, by the plan alone."""
-        history = read_history(Workspace(self.file.request.work).runs)
+        history = read_history(Workspace(self.file.request.work).runs, self.env)
         partition: Partition | None = None
         if has_slurm(self.env):
             partition = choose_partition(query_partitions(self.env), self.site.partition)

@@ -17,12 +17,16 @@ from .estimates import History as History
 from .estimates import PastStep as PastStep
 from .estimates import estimate_step as estimate_step
 from .estimates import read_history as read_history
+from .estimates import remember_run as remember_run
 from .facts import DoneStep as DoneStep
 from .facts import Facts as Facts
 from .facts import PythonFacts as PythonFacts
 from .facts import TreeFacts as TreeFacts
 from .local_executor import ExecutionOptions as ExecutionOptions
 from .local_executor import StepOutcome as StepOutcome
+from .ninja_log import NinjaEdge as NinjaEdge
+from .ninja_log import assign_lanes as assign_lanes
+from .ninja_log import read_ninja_log as read_ninja_log
 from .outputs import OutputFile as OutputFile
 from .outputs import StepStamp as StepStamp
 from .outputs import describe_changes as describe_changes
@@ -71,10 +75,8 @@ from .provided_wheels import read_given_wheel as read_given_wheel
 from .provided_wheels import refuse_stray_wheels as refuse_stray_wheels
 from .provided_wheels import refuse_unused_wheels as refuse_unused_wheels
 from .provided_wheels import select_given_wheel as select_given_wheel
-from .report import NinjaEdge as NinjaEdge
-from .report import assign_lanes as assign_lanes
+from .report import find_critical_path as find_critical_path
 from .report import group_edges as group_edges
-from .report import read_ninja_log as read_ninja_log
 from .report import render_report as render_report
 from .request import RepairSettings as RepairSettings
 from .request import SdkRequest as SdkRequest
@@ -94,6 +96,7 @@ from .run_record import parse_event_time as parse_event_time
 from .run_record import read_moment as read_moment
 from .run_record import read_newest_run as read_newest_run
 from .run_record import read_run as read_run
+from .run_record import read_run_before as read_run_before
 from .run_step import ADDRESS_VARIABLES as ADDRESS_VARIABLES
 from .run_step import RECORD_VARIABLE as RECORD_VARIABLE
 from .run_step import compare_with_plan as compare_with_plan
@@ -110,6 +113,7 @@ from .run_step import run_step_line as run_step_line
 from .source_checks import LockedBuild as LockedBuild
 from .source_checks import apply_lock as apply_lock
 from .source_checks import note_stale_sources as note_stale_sources
+from .status import NinjaCount as NinjaCount
 from .status import RunStatus as RunStatus
 from .status import StepDisplay as StepDisplay
 from .status import StepStatus as StepStatus
@@ -120,6 +124,7 @@ from .status import format_markdown_summary as format_markdown_summary
 from .status import format_summary as format_summary
 from .status import join_lines as join_lines
 from .status import measure_tree_memory as measure_tree_memory
+from .status import parse_ninja_count as parse_ninja_count
 from .status import read_last_log_line as read_last_log_line
 from .status import read_run_status as read_run_status
 from .status import shorten_digests as shorten_digests
@@ -136,3 +141,4 @@ from .tools import ToolsRequest as ToolsRequest
 from .tools import find_unmet_requirements as find_unmet_requirements
 from .tools import make_marker_environment as make_marker_environment
 from .tools import resolve_lock_tools as resolve_lock_tools
+from .trace import make_trace as make_trace

@@ -214,7 +214,7 @@ def gather_facts(
         trees=_gather_trees(request, tree_projects, env, locked, identified),
         done=_read_done_steps(workspace, sorted(path.stem for path in workspace.steps.glob("*.json"))),
         machine=measure_machine(env),
-        history=read_history(workspace.runs),
+        history=read_history(workspace.runs, env),
         tools=_list_required_tools(request),
         cache=cache,
         cache_version="" if cache is None else cache.ask_version(env),

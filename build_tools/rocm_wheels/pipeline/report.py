@@ -2,107 +2,21 @@
 
 An outcome in one sentence, then every section that the record has something for: ``describe_…`` says what a
 section shows, ``templates`` how it looks. Drawings are SVG (``templates/drawings.html``): steps on one axis
-of time, and the commands that ninja ran.
-
-A log of ninja has a head (``# ninja log v7``) and a line an output: begin and end in milliseconds since
-that ninja began, time of the output's last change, path, hash of the command, with tabs between. Versions
-5 to 7 differ in the unit of the change and in the hash (ninja's src/build_log.cc), which are of no
-account here. Only what succeeded is in it. Each ninja appends: the ends of its edges never go back, so
-where they do another one began, and the last one counts.
+of time, and the commands that ninja ran. There is no script: a command is selected whole by one click.
 """
 
 from __future__ import annotations
 
-import heapq
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from rocm_wheels.core import DataError, format_count, format_duration, format_size, make_page_templates
+from rocm_wheels.pipeline.ninja_log import NinjaEdge, assign_lanes, find_ninja_log, read_ninja_log
 from rocm_wheels.pipeline.run_record import Event, RecordedRun, RecordedStep, parse_event_time
 from rocm_wheels.pipeline.status import shorten_digests
-
-_LOG_HEAD = re.compile(r"# ninja log v(\d+)")
-_LOG_VERSIONS = range(5, 8)
-
-# by the name of an output; PyTorch's own build calls device objects torch_hip_generated_…
-EDGE_KINDS = {
-    "device": re.compile(r"(?i)\.(hip|cu)\.(o|obj)$|hip_generated|_hip\.(o|obj)$"),
-    "host": re.compile(r"(?i)\.(o|obj|pch|gch)$"),
-    "link": re.compile(r"(?i)\.(so(\.\d+)*|dll|pyd|a|lib|exe)$"),
-}
-
-
-@dataclass(frozen=True)
-class NinjaEdge:
-    """A command that ninja ran: begin and end in milliseconds, and all that it made."""
-
-    begin: int
-    end: int
-    outputs: tuple[str, ...]
-
-    @cached_property
-    def kind(self) -> str:
-        """What it made, by the name of the first: device, host, link or other."""
-        return next(
-            (kind for kind, pattern in EDGE_KINDS.items() if pattern.search(self.outputs[0])), "other"
-        )
-
-    @property
-    def milliseconds(self) -> int:
-        """How long it ran."""
-        return self.end - self.begin
-
-
-def read_ninja_log(path: Path) -> tuple[NinjaEdge, ...]:
-    """Return the edges of the last ninja that wrote this log, in the order of their ends.
-
-    Raises DataError for a log that cannot be read or has a version that is not known.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    except (OSError, ValueError) as cause:  # ValueError: of a path that cannot be one
-        raise DataError(f"the copy of ninja's log cannot be read: {path.name}") from cause
-    head = _LOG_HEAD.fullmatch(lines[0].strip())
-    if head is None:
-        raise DataError(f"{path.name} is no log of ninja")
-    if int(head[1]) not in _LOG_VERSIONS:
-        versions = f"{_LOG_VERSIONS[0]} to {_LOG_VERSIONS[-1]}"
-        raise DataError(f"{path.name} has version {head[1]} of ninja's log; known are {versions}")
-    edges: dict[tuple[int, int, str], list[str]] = {}
-    latest = -1
-    for line in lines[1:]:
-        fields = line.split("\t")
-        if len(fields) != 5 or not (fields[0].isdecimal() and fields[1].isdecimal()):
-            continue  # torn, or a second head
-        begin, end = int(fields[0][:12]), int(fields[1][:12])
-        if end < latest:
-            edges.clear()
-        latest = end
-        edges.setdefault((begin, max(end, begin), fields[4]), []).append(fields[3])
-    return tuple(NinjaEdge(begin, end, tuple(outputs)) for (begin, end, _), outputs in edges.items())
-
-
-def assign_lanes(edges: Sequence[NinjaEdge]) -> list[list[NinjaEdge]]:
-    """Put edges in as few lanes as run side by side, each in order; the busiest time fills all of them."""
-    packed: list[list[NinjaEdge]] = []
-    free: list[tuple[int, int]] = []  # (end of its last edge, number of the lane)
-    idle: list[int] = []
-    for edge in sorted(edges, key=lambda entry: (entry.begin, entry.end, entry.outputs)):
-        while free and free[0][0] <= edge.begin:
-            heapq.heappush(idle, heapq.heappop(free)[1])
-        if idle:
-            lane = heapq.heappop(idle)
-        else:
-            lane = len(packed)
-            packed.append([])
-        packed[lane].append(edge)
-        heapq.heappush(free, (edge.end, lane))
-    return packed
 
 
 def group_edges(lane: Sequence[NinjaEdge], unit: float) -> list[list[NinjaEdge]]:
@@ -239,12 +153,8 @@ EDGE_KIND_WORDS = {
 
 def place_ninja(run: RecordedRun, step: RecordedStep, event: Event) -> dict[str, Any]:
     """Show one ninja: a picture, figures a kind, the longest edges; or a note why its log cannot be shown."""
-    recorded_path = Path(str(event.get("log") or ""))
-    path = run.folder / recorded_path
-    if not path.is_file():
-        path = run.folder / recorded_path.name  # the work directory was moved
     try:
-        edges = read_ninja_log(path)
+        edges = read_ninja_log(find_ninja_log(run, event))
     except DataError as unreadable:
         return {"step": step.id, "note": str(unreadable)}
     if not edges:
@@ -480,6 +390,63 @@ def describe_steps(run: RecordedRun) -> dict[str, Any] | None:
     return {"steps": steps, "sources": named_sources, "not_begun": not_begun} if steps else None
 
 
+def find_critical_path(run: RecordedRun) -> list[RecordedStep]:
+    """Return the steps that made the run as long as it was, in their order: of each, what it waited for.
+
+    That is, of the steps that it comes after, the one that ended last. Steps that did not end count for
+    nothing; one that was up to date took no time, and nobody waited for it.
+    """
+    ended = {step.id: step for step in run.steps.values() if step.ended is not None and step.seconds}
+    path: list[RecordedStep] = []
+    last = max(ended.values(), key=_find_end, default=None)
+    while last is not None and last not in path:
+        path.insert(0, last)
+        earlier = [ended[name] for name in last.begun.get("after") or [] if name in ended]
+        last = max(earlier, key=_find_end, default=None)
+    return path
+
+
+def _find_end(step: RecordedStep) -> float:
+    return float(step.begun["clock"]) + (step.seconds or 0.0)
+
+
+def describe_critical_path(run: RecordedRun) -> dict[str, Any] | None:
+    """Say which steps made the run as long as it was, and how much of its time each took."""
+    path, whole = find_critical_path(run), run.seconds or 0.0
+    if len(path) < 2 or not whole:
+        return None
+    busy = sum(step.seconds or 0.0 for step in path)
+    rows = [(step.id, format_duration(step.seconds or 0.0), _format_share(step, whole)) for step in path]
+    return {"rows": rows, "other": format_duration(max(whole - busy, 0.0))}
+
+
+def _format_share(step: RecordedStep, whole: float) -> str:
+    return f"{100 * (step.seconds or 0.0) / whole:.0f} %"
+
+
+def describe_comparison(run: RecordedRun, before: RecordedRun | None) -> dict[str, Any] | None:
+    """Compare the times of the steps that were done in both runs, the largest change first."""
+    if before is None:
+        return None
+    pairs = []
+    for step in run.steps.values():
+        other = before.steps.get(step.id)
+        if other is not None and step.state == other.state == "done" and step.seconds and other.seconds:
+            pairs.append((step, step.seconds, other.seconds))
+    pairs.sort(key=lambda pair: -abs(pair[1] - pair[2]))
+    rows = [
+        (step.id, format_duration(now), format_duration(earlier), _format_change(now, earlier), step.why)
+        for step, now, earlier in pairs
+    ]
+    return {"run": before.id, "rows": rows} if rows else None
+
+
+def _format_change(now: float, earlier: float) -> str:
+    """Return how much longer or shorter something took, in percent of before."""
+    percent = round(100 * (now - earlier) / earlier)
+    return f"+{percent} %" if percent > 0 else f"−{-percent} %" if percent else "0 %"
+
+
 def describe_failures(run: RecordedRun) -> list[dict[str, Any]]:
     """Say what every step that did not succeed said last, what to do, and where its log is.
 
@@ -666,10 +633,15 @@ _VERDICT_SENTENCES = {
 }
 
 
-def render_report(run: RecordedRun) -> str:
-    """Return the page: HTML, its drawings and its style in one text. The same record gives the same bytes."""
+def render_report(run: RecordedRun, before: RecordedRun | None = None) -> str:
+    """Return the page: HTML, its drawings and its style in one text. The same records give the same bytes.
+
+    ``before``: the run that it is compared with.
+    """
     sections = [
-        {"name": name, "title": title, "data": data} for name, title, data in _list_sections(run) if data
+        {"name": name, "title": title, "data": data}
+        for name, title, data in _list_sections(run, before)
+        if data
     ]
     return (
         make_page_templates(_TEMPLATES)
@@ -686,12 +658,13 @@ def render_report(run: RecordedRun) -> str:
     )
 
 
-def _list_sections(run: RecordedRun) -> Iterator[tuple[str, str, Any]]:
+def _list_sections(run: RecordedRun, before: RecordedRun | None) -> Iterator[tuple[str, str, Any]]:
     ran = [step for step in run.steps.values() if step.state != "skipped"]
     yield "failures", "What went wrong", describe_failures(run)
     yield "preflight", "Checks before the build", describe_preflight(run)
     yield "timeline", "Time", _describe_time(run, ran)
     yield "steps", "Steps", describe_steps(run)
+    yield "comparison", "Compared with the run before", describe_comparison(run, before)
     yield "wheels", "Wheels", describe_wheels(run)
     yield "device-code", "Device code", describe_device_code(run)
     yield "audit", "Audit", describe_audit(run)
@@ -704,8 +677,10 @@ def _list_sections(run: RecordedRun) -> Iterator[tuple[str, str, Any]]:
 
 
 def _describe_time(run: RecordedRun, ran: Sequence[RecordedStep]) -> dict[str, Any] | None:
+    if not run.steps:
+        return None
     drawing = place_timeline(run, ran) if ran else None
-    return {"drawing": drawing, "skipped": len(run.steps) - len(ran)} if run.steps else None
+    return {"drawing": drawing, "skipped": len(run.steps) - len(ran), "critical": describe_critical_path(run)}
 
 
 def _list_run_facts(run: RecordedRun) -> list[tuple[str, object, bool]]:

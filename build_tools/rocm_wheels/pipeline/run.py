@@ -22,6 +22,7 @@ from rocm_wheels.core import (
     log_warning,
 )
 from rocm_wheels.models import load_project
+from rocm_wheels.pipeline.estimates import remember_run
 from rocm_wheels.pipeline.facts import Facts
 from rocm_wheels.pipeline.local_executor import ExecutionOptions, LocalExecutor, StepOutcome
 from rocm_wheels.pipeline.outputs import list_wheels, read_stamp
@@ -249,6 +250,7 @@ def _run_plan(
     )
     code = failure.exit_code if isinstance(failure, RocmWheelsError) else 130 if failure is not None else 0
     record.write("run-ended", outcome=outcome, seconds=round(seconds, 3), exit_code=code)
+    remember_run(record.folder, env)
     rows = make_rows(planned.plan, executor.facts, executor.outcomes)
     return RunSummary(rows, failure, seconds, record.folder)
 

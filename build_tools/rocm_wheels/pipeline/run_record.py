@@ -107,6 +107,7 @@ EVENT_FIELDS: Mapping[str, dict[str, Any]] = {
         "checks": [{"what": str, "expected": _SCALAR, "seen": _SCALAR, "passed": bool}],
     },
     "probe": {"step": str, "targets": {_ANY_KEY: str}, "dropped": [str]},
+    "ninja-begun": {"step": str, "done": int, "commands": int},
     "ninja": {"step": str, "log": str, "began": SECONDS},
     "built": {
         "step": str,
@@ -468,6 +469,18 @@ def read_newest_run(runs: Path) -> RecordedRun | None:
     """Read the newest run below ``runs``, or return ``None`` where there is none."""
     ids = list_run_ids(runs)
     return read_run(runs / ids[0]) if ids else None
+
+
+def read_run_before(run: RecordedRun) -> RecordedRun | None:
+    """Return the newest earlier run of its work directory that did a step which it did, too; None: none."""
+    done = {step.id for step in run.steps.values() if step.state == "done"}
+    ids = list_run_ids(run.folder.parent)
+    earlier = ids[ids.index(run.id) + 1 :] if run.id in ids else []
+    for name in earlier:
+        other = read_run(run.folder.parent / name, brief=True)
+        if any(step.id in done and step.state == "done" for step in other.steps.values()):
+            return other
+    return None
 
 
 def _read_planned_steps(path: Path) -> tuple[PlannedStep, ...]:

@@ -40,7 +40,7 @@ from rocm_wheels.core import (
     read_max_jobs,
 )
 from rocm_wheels.models import load_project
-from rocm_wheels.pipeline.estimates import estimate_step, read_history
+from rocm_wheels.pipeline.estimates import estimate_step, read_history, remember_run
 from rocm_wheels.pipeline.facts import Facts, gather_facts
 from rocm_wheels.pipeline.outputs import StepStamp, describe_changes
 from rocm_wheels.pipeline.plan import PlanFile, clean_environment, settle_step
@@ -376,7 +376,7 @@ def count_step_jobs(file: PlanFile, step: Step, machine: MachineResources, env: 
     requested_jobs = read_max_jobs(env)
     if requested_jobs is not None or step.kind != "build":
         return count_compile_jobs(machine, None, requested_jobs)
-    history = read_history(Workspace(file.request.work).runs)
+    history = read_history(Workspace(file.request.work).runs, env)
     expected = estimate_step(str(step.project), max(len(file.plan.targets), 1), machine, history)
     return count_compile_jobs(machine, expected.memory_per_job or None, None)
 
@@ -412,6 +412,7 @@ def run_single_step(file: PlanFile, path: Path, name: str, env: Mapping[str, str
         raise
     finally:
         _record_single_end(record, step, end, usage, time.monotonic() - begin)
+        remember_run(record.folder, env)
 
 
 @dataclass(frozen=True)

@@ -187,19 +187,45 @@ class StepDisplay:
 
 def read_last_log_line(path: Path) -> str:
     """Return the last line of a log that is being written, empty when there is none that can be read."""
+    return find_last_line(_read_log_tail(path))
+
+
+def _read_log_tail(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             file.seek(max(path.stat().st_size - _TAIL_BYTES, 0))
-            return find_last_line(file.read())
+            return file.read()
     except (OSError, ValueError):
-        return ""  # not written yet, cleaned away, or no path at all: the step is shown without
+        return b""  # not written yet, cleaned away, or no path at all: the step is shown without
+
+
+@dataclass(frozen=True)
+class NinjaCount:
+    """How many commands a ninja has done, of how many."""
+
+    done: int
+    commands: int
+
+
+_NINJA_COUNT = re.compile(r"\[(?P<done>\d{1,7})/(?P<commands>\d{1,7})\] ")
+
+
+def parse_ninja_count(line: str) -> NinjaCount | None:
+    """Return what ninja's ``[14/19]`` says at the begin of a line; ``None`` for other lines."""
+    match = _NINJA_COUNT.match(line)
+    if match is None:
+        return None
+    count = NinjaCount(int(match["done"]), int(match["commands"]))
+    return count if 0 < count.done <= count.commands else None
 
 
 @dataclass(frozen=True)
 class StepStatus:
     """A step at work. ``seconds`` since its begin; ``line`` is the last of its log; ``memory`` in bytes now.
 
-    ``expected`` is the estimate in seconds, which ``source`` gave.
+    ``expected`` is the estimate of the plan in seconds. ``seconds_left``: to its expected end, negative when
+    that is over; ``None``: nobody can tell. ``source`` says what it comes from: the commands that ninja has
+    done and has to do, else the estimate.
     """
 
     id: str
@@ -208,12 +234,9 @@ class StepStatus:
     log: str | None
     memory: int | None
     expected: float | None
+    seconds_left: float | None
     source: str | None
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Seconds to its expected end, negative when that is over; ``None`` without an estimate."""
-        return None if self.expected is None else self.expected - self.seconds
+    ninja: NinjaCount | None = None
 
 
 @dataclass(frozen=True)
@@ -252,6 +275,7 @@ class RunStatus:
                     "expected": step.expected,
                     "left": None if step.seconds_left is None else round(step.seconds_left, 3),
                     "source": step.source,
+                    "ninja": None if step.ninja is None else asdict(step.ninja),
                 }
                 for step in self.running
             ],
@@ -304,15 +328,45 @@ def _read_step_status(
     run: RecordedRun, step: RecordedStep, now: Moment, memory: Callable[[int], int | None]
 ) -> StepStatus:
     pid, estimate = step.begun.get("pid"), step.begun.get("estimate") or {}
+    tail = _read_log_tail(step.log) if step.log else b""
+    seconds, expected = _seconds_since(run, step.begun, now), estimate.get("seconds")
+    left, source = None if expected is None else expected - seconds, estimate.get("source")
+    ninja = _find_ninja_count(tail)
+    begins = step.events_of_kind("ninja-begun")
+    if ninja is not None and begins:
+        by_ninja = _extrapolate_ninja(begins[-1], ninja, _seconds_since(run, begins[-1], now), step)
+        if by_ninja is not None:
+            left, source = by_ninja, f"ninja: {ninja.done} of {ninja.commands} commands"
     return StepStatus(
         id=step.id,
-        seconds=_seconds_since(run, step.begun, now),
-        line=read_last_log_line(step.log) if step.log else "",
+        seconds=seconds,
+        line=find_last_line(tail),
         log=None if step.log is None else str(step.log),
         memory=None if pid is None or run.elsewhere else memory(pid),
-        expected=estimate.get("seconds"),
-        source=estimate.get("source"),
+        expected=expected,
+        seconds_left=left,
+        source=source,
+        ninja=ninja,
     )
+
+
+def _find_ninja_count(tail: bytes) -> NinjaCount | None:
+    lines = re.split("[\r\n]+", tail.decode("utf-8", "replace"))
+    counts = (parse_ninja_count(line) for line in reversed(lines))
+    return next((count for count in counts if count is not None), None)
+
+
+def _extrapolate_ninja(begin: Event, count: NinjaCount, seconds: float, step: RecordedStep) -> float | None:
+    """Return the seconds that ninja's other commands take, if they go on as those since ``begin`` did.
+
+    ``None`` while that says nothing: fewer are done than run side by side; and when all are done, for what
+    comes after them is not ninja's.
+    """
+    done = count.done - (begin.get("done") or 0)
+    left = count.commands - count.done
+    if done < max(int(step.begun.get("jobs") or 1), 1) or not left:
+        return None
+    return seconds * left / done
 
 
 def _seconds_since(run: RecordedRun, event: Event, now: Moment) -> float:

@@ -65,6 +65,7 @@ from rocm_wheels.pipeline.outputs import (
 from rocm_wheels.pipeline.planner import PlannedBuild, Planner, decide_verdict, select_configure_inputs
 from rocm_wheels.pipeline.provided_wheel_checks import find_project_misfits
 from rocm_wheels.pipeline.provided_wheels import ProvidedWheel, inspect_installed_wheel
+from rocm_wheels.pipeline.status import parse_ninja_count
 from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput, configure_step_id
 from rocm_wheels.pipeline.step_run import StepRun
 from rocm_wheels.pipeline.wheel_checks import import_checked_wheel, judge_report, make_expectation
@@ -257,6 +258,28 @@ class CheckedWheel:
     report: AuditReport | None
 
 
+_MOST_NINJAS = 100  # that are recorded of a build
+
+
+@dataclass
+class NinjaWatch:
+    """Looks at the lines of a build, and records when a ninja has done the first of its commands."""
+
+    step_run: StepRun
+    _done: int = 0
+    _begun: int = 0
+
+    def read_line(self, line: str) -> None:
+        """Take a line of a program's output, which is shown as well."""
+        self.step_run.echo_line(line)
+        if (count := parse_ninja_count(line)) is None:
+            return
+        if (count.done <= self._done or not self._done) and self._begun < _MOST_NINJAS:
+            self._begun += 1
+            self.step_run.record_event("ninja-begun", done=count.done, commands=count.commands)
+        self._done = count.done
+
+
 def run_build(step_run: StepRun) -> bool:
     """Build a project's wheel; tell whether it was there and needed only a check, or the lock of this run.
 
@@ -393,7 +416,7 @@ class BuildStep:
         environment = dict(self.planned_build.environment)
         if step_run.jobs is not None:
             environment["MAX_JOBS"] = environment["CMAKE_BUILD_PARALLEL_LEVEL"] = str(step_run.jobs)
-        began = time.monotonic()
+        began, older_logs = time.monotonic(), self._list_ninja_logs()
         try:
             with count_cache_use(step_run, environment, self.cache_statistics) as cache_variables:
                 return build_wheel(
@@ -401,7 +424,7 @@ class BuildStep:
                     **self.make_front_end_arguments({**environment, **cache_variables}),
                 )
         finally:
-            self._keep_ninja_log(began)
+            self._keep_ninja_log(began, older_logs)
 
     def make_front_end_arguments(self, environment: Mapping[str, str]) -> dict[str, Any]:
         """Return with what a front end is run: its environment, Python and folders, and who listens."""
@@ -426,19 +449,27 @@ class BuildStep:
             "log": step_run.log,
             "preloads": preloads,
             "clean": step_run.facts.request.clean,
-            "on_line": step_run.echo_line,
+            "on_line": NinjaWatch(step_run).read_line,
             "ran": ran,
             "restore": partial(restore_links, self.planned_build.request.source, step_run.facts.env),
         }
 
-    def _keep_ninja_log(self, began: float) -> None:
-        """Keep ninja's own record of the build in the folder of the run: the newest of the tree."""
-        request = self.planned_build.request
-        trees = [request.folder / name for name in self.project.build.trees]
-        logs = [log for tree in trees for log in (*tree.glob(".ninja_log"), *tree.glob("temp.*/.ninja_log"))]
-        if logs:
+    def _list_ninja_logs(self) -> dict[Path, int]:
+        """Return the logs of ninja in the build trees, with the times of their last change."""
+        folders = [self.planned_build.request.folder / name for name in self.project.build.trees]
+        patterns = (".ninja_log", "temp.*/.ninja_log")
+        logs = [log for tree in folders for pattern in patterns for log in tree.glob(pattern)]
+        return {log: log.stat().st_mtime_ns for log in logs}
+
+    def _keep_ninja_log(self, began: float, older_logs: Mapping[Path, int]) -> None:
+        """Keep ninja's own record of this build in the folder of the run: the log that changed last.
+
+        ``older_logs`` are as they were before it; where no other is there, no ninja ran.
+        """
+        changed = {log: time for log, time in self._list_ninja_logs().items() if older_logs.get(log) != time}
+        if changed:
             log_copy = self.step_run.record.folder / f"{self.step_run.step.id}.ninja_log"
-            shutil.copyfile(max(logs, key=lambda path: path.stat().st_mtime_ns), log_copy)
+            shutil.copyfile(max(changed, key=changed.__getitem__), log_copy)
             self.step_run.record_event("ninja", log=log_copy, began=round(began, 3))
 
     # -- checking -------------------------------------------------------------------------------------------
