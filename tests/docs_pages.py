@@ -20,7 +20,7 @@ PAGES = (CLONE / "README.md", *sorted((DOCS / "pages").rglob("*.md")))
 # fmt: off
 NEEDS = (
     "bucket", "candidate", "github", "gpu", "network", "other-wheels", "podman", "pytorch", "rocm", "slurm",
-    "two-sets", "windows",
+    "snakemake", "two-sets", "windows",
 )
 # fmt: on
 _SHELLS = {"sh", "bash", "shell", "zsh", "powershell", "shell-session", "cmd", "bat"}

@@ -195,9 +195,17 @@ _FILE = GivenPath()
 @project_options
 @build_options
 @option("-o", "--output", type=_FILE, metavar="FILE", help="Keep the plan: `run-step` goes by it.")
+@option(
+    "--format",
+    "form",
+    type=click.Choice(["json", "snakemake"]),
+    default="json",
+    show_default=True,
+    help="What -o writes: the plan, or a workflow of Snakemake and the plan beside it.",
+)
 @option("--details", is_flag=True, help="Show command, environment and inputs of each step.")
 @option("--json", "as_json", is_flag=True, help="Print the plan as JSON on stdout.")
-def plan(output: Path | None, details: bool, as_json: bool, **options: Any) -> None:
+def plan(output: Path | None, form: str, details: bool, as_json: bool, **options: Any) -> None:
     """Show what `build` would do with the same options: each step, whether it runs, and why.
 
     Nothing is installed or built. What a step has yet to find out is `known after` it. How a
@@ -211,11 +219,19 @@ def plan(output: Path | None, details: bool, as_json: bool, **options: Any) -> N
     """
     from rocm_wheels.pipeline import write_plan
 
+    if form != "json" and output is None:
+        raise UsageError(f"--format {form} is written to a file", tip="name it: -o Snakefile")
     if output is not None and output.is_dir():
         raise UsageError(f"-o {output} is a folder", tip="name a file: plan.json in it")
     env = read_build_environment()
     planned = print_plan(make_wheels_request(options, env), env, as_json=as_json, details=details)
-    if output is not None:
+    if output is not None and form == "snakemake":
+        from rocm_wheels.executors import find_snakemake_plan, write_snakefile
+
+        write_snakefile(planned.plan_file, output.absolute(), env)
+        line = f"snakemake --snakefile {shlex.quote(str(output))} --cores all"
+        log_note(f"wrote {output} and {find_snakemake_plan(output)}; `{line}` runs it")
+    elif output is not None:
         write_plan(output.absolute(), planned.plan_file)
         log_note(
             f"wrote {output}; `rocm-wheels run-step STEP --plan {shlex.quote(str(output))}` does a step of it"

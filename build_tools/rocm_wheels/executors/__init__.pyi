@@ -50,3 +50,5 @@ from .slurm_jobs import map_job_names as map_job_names
 from .slurm_jobs import shorten_jobs as shorten_jobs
 from .slurm_jobs import size_job as size_job
 from .slurm_jobs import split_array as split_array
+from .snakemake import find_snakemake_plan as find_snakemake_plan
+from .snakemake import write_snakefile as write_snakefile

@@ -1,0 +1,108 @@
+"""A plan as a workflow of a real Snakemake: done, done already, failed, killed and carried on.
+
+Where Snakemake is not installed (``uv tool install snakemake``), only what is written is looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from programs import Ended
+from tiny_projects import TAG, World, made_world, world
+
+_ = made_world, world  # fixtures
+
+TRITON, TORCH, AUDIO = (f"build-{name}-{TAG}" for name in ("triton", "pytorch", "pytorch_audio"))
+needs_snakemake = pytest.mark.skipif(shutil.which("snakemake") is None, reason="no snakemake")
+
+
+def write_workflow(world: World) -> Path:
+    """Plan, and write it as a workflow in a folder whose name a shell and Snakemake must not read."""
+    snakefile = world.folder / "a night's plan" / "Snakefile"
+    shutil.rmtree(snakefile.parent, ignore_errors=True)
+    snakefile.parent.mkdir()
+    made = world.run(*world.words("--format", "snakemake", "-o", str(snakefile), command="plan"))
+    assert made.code == 0, made.err
+    return snakefile
+
+
+def has_wheel(world: World, distribution: str) -> bool:
+    return any(world.output.glob(f"{distribution}-*.whl"))
+
+
+def start(world: World, snakefile: Path, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        ["snakemake", "--snakefile", str(snakefile), "--cores", "2", "--nocolor", *words],
+        cwd=snakefile.parent,
+        env={**world.env, "XDG_CACHE_HOME": str(world.folder / "cache")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def run(world: World, snakefile: Path, *words: str) -> Ended:
+    process = start(world, snakefile, *words)
+    out, _ = process.communicate(timeout=240)
+    return Ended(process.returncode, out, "")
+
+
+def test_a_workflow_has_a_rule_for_each_step(world: World) -> None:
+    snakefile = write_workflow(world)
+    text = snakefile.read_text()
+    assert {f"rule {name.replace('-', '_')}:" for name in (TRITON, TORCH, AUDIO)} <= set(text.splitlines())
+    plan = snakefile.with_name("Snakefile.plan.json")
+    assert plan.exists() and "mem_mb=" in text and "runtime=" in text
+    refused = world.run(*world.words("--format", "snakemake", command="plan"))
+    assert refused.code == 2 and "-o Snakefile" in refused.err
+    braces = str(world.folder / "a {night}")
+    refused = world.run(*world.words("--format", "snakemake", "-o", braces, command="plan"))
+    assert refused.code == 2 and not Path(braces).exists()
+
+
+@needs_snakemake
+def test_snakemake_does_a_plan_and_then_has_nothing_to_do(world: World) -> None:
+    snakefile = write_workflow(world)
+    ended = run(world, snakefile)
+    assert ended.code == 0, ended.out
+    assert all(has_wheel(world, name) for name in ("triton", "torch", "torchaudio"))
+    assert world.calls().count("pytorch begun") == 1
+    again = run(world, snakefile)
+    assert (again.code, world.calls()) == (0, [])
+    assert "Nothing to be done" in again.out
+
+
+@needs_snakemake
+def test_a_step_that_fails_stops_what_needs_it(world: World) -> None:
+    snakefile = write_workflow(world)
+    world.disturb("pytorch", "raise SystemExit('x.cpp:1: error: no such thing')")
+    failed = run(world, snakefile, "--keep-going")
+    assert failed.code == 1 and "x.cpp:1: no such thing" in failed.out
+    assert "triton done" in world.calls() and not list(world.output.glob("torchaudio-*"))
+    world.disturb("pytorch")
+    assert run(world, snakefile).code == 0
+    assert has_wheel(world, "torchaudio") and "triton begun" not in world.calls()
+
+
+@needs_snakemake
+def test_a_workflow_that_was_killed_goes_on(world: World) -> None:
+    snakefile = write_workflow(world)
+    world.disturb("pytorch", "note('hangs')\ntime.sleep(600)")
+    process = start(world, snakefile)
+    world.wait_for("pytorch hangs")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    for pid in world.processes():
+        os.kill(pid, signal.SIGKILL)
+    world.disturb("pytorch")
+    world.calls()
+    assert run(world, snakefile, "--unlock").code == 0
+    ended = run(world, snakefile, "--rerun-incomplete")
+    assert ended.code == 0, ended.out
+    assert has_wheel(world, "torchaudio") and "triton begun" not in world.calls()
