@@ -29,11 +29,12 @@ from install_world import (
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.install import install_command
+from rocm_wheels.cli.main import cli
 from rocm_wheels.core import HostError, hash_file, lock_folder
 from rocm_wheels.hosts import InstallRequest, WheelCache, carry_out_plan, plan_installation
 from rocm_wheels.index import IndexServer, add_wheels, remove_wheels
 from rocm_wheels.package import sign_statement
-from rocm_wheels.wheels import format_statement, write_statement
+from rocm_wheels.wheels import format_statement, locate_statement, write_statement
 
 SET = {
     "mpmath": "1.3.0",
@@ -413,7 +414,7 @@ def test_wrong_input(
 
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not installed")
 def test_wheels_that_nobody_asked_for_has_signed_are_not_installed(
-    venv: Environment, tmp_path: Path, rest: IndexServer
+    venv: Environment, tmp_path: Path, rest: IndexServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A statement beside the wheel, as an index has it, must be of these bytes and by one of the keys."""
     keys = [tmp_path / "ann", tmp_path / "bob"]
@@ -421,21 +422,44 @@ def test_wheels_that_nobody_asked_for_has_signed_are_not_installed(
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     wheel_file, root = torch(tmp_path / "raw", "2.9.1+rocm7.2", "sympy>=1.13"), tmp_path / "signed"
 
-    def ask(key: Path) -> int:
-        words = ["torch", "--dependency-index", rest.url, "--dry-run", "--signed-by", f"{key}.pub"]
-        return install(str(root), venv, *words)
+    def ask(*words: str, where: Path = root) -> int:
+        return install(str(where), venv, "torch", "--dependency-index", rest.url, "--dry-run", *words)
+
+    def ask_all() -> list[int]:
+        """By each mode: off, optional, required; then by ann, by bob, and by bob only if there is one."""
+        by = [("--signed-by", f"{key}.pub") for key in keys]
+        modes = [("--provenance", mode) for mode in ("off", "optional", "required")]
+        return [ask(*words) for words in (*modes, *by, (*by[1], "--provenance", "optional"))]
 
     add_wheels(root, [wheel_file], now=NOW)
-    assert ask(keys[0]) == 17  # there is none
+    assert ask_all() == [0, 0, 17, 17, 17, 0]  # there is none
     definition = {"buildType": "urn:test", "externalParameters": {}, "resolvedDependencies": []}
     predicate = {"buildDefinition": definition, "runDetails": {"builder": {"id": "urn:test"}}}
     write_statement(wheel_file, format_statement(wheel_file.name, hash_file(wheel_file), predicate))
+    add_wheels(root, [wheel_file], now=NOW)
+    assert ask_all() == [0, 0, 0, 17, 17, 17]  # by nobody
     sign_statement(wheel_file, keys[0], dict(os.environ))
     add_wheels(root, [wheel_file], now=NOW)
-    assert ask(keys[0]) == 0
-    assert ask(keys[1]) == 17
+    assert ask_all() == [0, 0, 0, 0, 17, 17]
+    assert ask("--signed-by", f"{keys[0]}.pub", "--provenance", "off") == 2
+    # a bare folder states no sha256: the bytes must be those of the statement
+    capsys.readouterr()
+    assert ask("--json", where=wheel_file.parent) == 0
+    (package,) = [item for item in json.loads(capsys.readouterr().out)["packages"] if item["name"] == "torch"]
+    assert (package["sha256"], package["statement"]) == (hash_file(wheel_file), "present")
     statement = root / "torch" / f"{wheel_file.name}.intoto.json"
-    statement.write_bytes(statement.read_bytes() + b"\n")
-    assert ask(keys[0]) == 17
+    statement.write_bytes(statement.read_bytes().replace(hash_file(wheel_file).encode(), b"0" * 64))
+    assert ask_all() == [0, 17, 17, 17, 17, 17]
+    statement.write_bytes(b"<html>")
+    assert ask() == 17
+    # a policy that a user keeps
     remove_wheels(root, [wheel_file.name])
     assert not list(root.rglob("*.intoto*"))
+    locate_statement(wheel_file).unlink()
+    add_wheels(root, [wheel_file], now=NOW)
+    config = tmp_path / "rocm-wheels.toml"
+    config.write_text('[install]\nprovenance = "required"\n')
+    words = ["--index", str(root), "--python", str(venv.prefix), "--gfx", "gfx942", "--dry-run"]
+    words += ["--dependency-index", rest.url]
+    assert run_command(cli, ["--config", str(config), "install", "torch", *words]) == 17
+    assert run_command(cli, ["--config", "", "install", "torch", *words]) == 0

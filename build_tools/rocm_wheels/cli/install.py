@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         ChoiceCandidate,
         InstallPlan,
         KnownFeature,
+        ProvenanceMode,
         TargetHost,
         WheelCache,
         WheelChoice,
@@ -311,6 +312,12 @@ Examples:
     help="Refuse wheels of torch and its companions unless one of these public keys (Ed25519, SSH) has signed"
     " the statement beside them.",
 )
+@option(
+    "--provenance",
+    type=click.Choice(["required", "optional", "off"]),
+    help="Statements of how torch and its companions were made: every wheel must have one that is about its"
+    " bytes, one that is there must be, or nobody looks [default: optional; with --signed-by required].",
+)
 @option("--json", "as_json", is_flag=True, help="Print the plan, and what came of it, as JSON.")
 def install_command(  # noqa: PLR0917 - click passes them by name
     packages: tuple[str, ...],
@@ -329,6 +336,7 @@ def install_command(  # noqa: PLR0917 - click passes them by name
     no_cache: bool,
     require_hashes: bool,
     keys: tuple[Path, ...],
+    provenance: ProvenanceMode | None,
     as_json: bool,
 ) -> None:
     """Plan, and unless it is a dry run carry out; non-zero when anything did not happen."""
@@ -353,6 +361,7 @@ def install_command(  # noqa: PLR0917 - click passes them by name
         rocm=rocm,
         require_hashes=require_hashes,
         signers={key.name: read_public_key(key, env) for key in keys} or None,
+        provenance=provenance or "",
     )
     with _open_cache(cache_dir, no_cache=no_cache, env=env) as cache:
         planned = plan_installation(request, cache, env)
@@ -415,7 +424,8 @@ def _describe_plan(plan: InstallPlan) -> list[str]:
     for item in plan.items:
         label = f" variant {item.offer.label}" if item.offer.label else ""
         size = "" if item.keep else f"{format_size(item.offer.size)}, "
-        rows.append((f"{item.offer.project} {item.offer.version}", f"{size}{item.action}{label}"))
+        statement = f", statement {item.statement}" if item.statement else ""
+        rows.append((f"{item.offer.project} {item.offer.version}", f"{size}{item.action}{label}{statement}"))
     lines += [f"  {line}" for line in align_rows(rows)]
     lines += [f"removed first: {package}, whose files are in the way" for package in plan.removed]
     if plan.changed:

@@ -51,6 +51,7 @@ from .package_offers import requires_pure_wheel as requires_pure_wheel
 from .package_offers import select_same_build as select_same_build
 from .plan_install import InstallRequest as InstallRequest
 from .plan_install import PlannedInstall as PlannedInstall
+from .plan_install import ProvenanceMode as ProvenanceMode
 from .plan_install import find_torch_requirement as find_torch_requirement
 from .plan_install import list_device_extras as list_device_extras
 from .plan_install import list_resolver_lines as list_resolver_lines

@@ -159,7 +159,8 @@ class InstallItem:
 
     ``keep``: what is installed is of that very file (or, of dependencies, fits). ``current`` is what is
     there now, None for nothing; ``built_for`` what that was built for (``cuda``), "" where nothing says.
-    ``is_local``: the file is on this machine.
+    ``is_local``: the file is on this machine. ``statement`` of how it was made: ``present``, ``signed by
+    KEY``, or "" where there is none, or nobody looked.
     """
 
     offer: PackageOffer
@@ -167,6 +168,7 @@ class InstallItem:
     current: InstalledDistribution | None
     built_for: str
     is_local: bool
+    statement: str = ""
 
     @property
     def action(self) -> str:
@@ -340,4 +342,5 @@ def _describe_item(item: InstallItem) -> Mapping[str, Any]:
         "does": "keep" if item.keep else "install",
         "at_hand": item.is_local,
         "before": item.current.version if item.current else None,
+        "statement": item.statement or None,
     }

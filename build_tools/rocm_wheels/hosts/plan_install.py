@@ -14,7 +14,8 @@ import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit, urlunsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
@@ -289,7 +290,11 @@ def _plan_target(folder: Path, base_target: InstallTarget, env: Mapping[str, str
 
 _TRITON_PROJECT = re.compile(r"triton(-.+)?|pytorch-triton.*")
 _SIZE_JOBS = 8
+_NOT_THERE = {403, 404, 410}  # 403: a bucket that may be read and not listed
 Chooser = Callable[[Sequence[str], "str | None"], WheelChoice]
+# of wheels that recipes build: required, each has a statement that is about its bytes; optional, each that
+# has one; off, nobody looks
+ProvenanceMode = Literal["required", "optional", "off"]
 
 
 @dataclass(frozen=True)
@@ -297,8 +302,9 @@ class InstallRequest:
     """What a user wants. ``installer`` is ``uv`` or ``pip``; ``gfx`` and ``rocm`` state another machine.
 
     ``venv`` is the folder of an environment that is made of ``python`` where it is not there. ``signers`` are
-    public keys by name: one of them must have signed how each wheel of torch and its companions was made;
-    None: nobody need have.
+    public keys by name: one of them must have signed the statements of how wheels of torch and its companions
+    were made; None: whoever wrote them. ``provenance`` says which wheels must have one: "" is ``required``
+    with signers, else ``optional``.
     """
 
     packages: tuple[str, ...] = ()
@@ -314,6 +320,17 @@ class InstallRequest:
     rocm_index: str | None = None
     venv: Path | None = None
     signers: Mapping[str, str] | None = None
+    provenance: ProvenanceMode | Literal[""] = ""
+
+    @property
+    def provenance_mode(self) -> ProvenanceMode:
+        """What holds of statements. UsageError for signers of what is not looked at."""
+        if self.provenance == "off" and self.signers is not None:
+            raise UsageError(
+                "--provenance off looks at no statement, and --signed-by names who must have signed them",
+                tip="leave one of them out",
+            )
+        return self.provenance or ("optional" if self.signers is None else "required")
 
 
 @dataclass(frozen=True)
@@ -326,6 +343,7 @@ class PlannedInstall:
 
 def plan_installation(request: InstallRequest, cache: WheelCache, env: Mapping[str, str]) -> PlannedInstall:
     """Choose, resolve and compare. UsageError for bad input, HostError when nothing fits or nothing may."""
+    _ = request.provenance_mode  # before the network is asked
     target = (
         inspect_target(request.python, env)
         if request.venv is None
@@ -370,8 +388,8 @@ def plan_installation(request: InstallRequest, cache: WheelCache, env: Mapping[s
         )
     choice = _match_choice(choice, resolved, chooser)
     _require_hashes(request, items)
-    if request.signers is not None:
-        require_signed_origins(items, request.signers, reach, env)
+    if request.provenance_mode != "off":
+        items = _check_statements(items, request, reach, env)
     removed = list_conflicts(items, present)
     warnings = (
         *_warn_missing_triton(choice, resolved, host),
@@ -527,22 +545,34 @@ def _require_hashes(request: InstallRequest, items: Sequence[InstallItem]) -> No
     log_warning(f"{message}: only the connection vouches for the bytes")
 
 
-def require_signed_origins(
-    items: Sequence[InstallItem], signers: Mapping[str, str], reach: IndexReader, env: Mapping[str, str]
-) -> None:
-    """Raise HostError where a wheel of a recipe has no statement beside it that is signed by ``signers``.
+def _check_statements(
+    items: Sequence[InstallItem], request: InstallRequest, reach: IndexReader, env: Mapping[str, str]
+) -> tuple[InstallItem, ...]:
+    """Return what is installed, with what its statements say. HostError for wrong ones, and missing ones.
 
-    ROCm's own packages are not asked for any, nor is what no index was asked for because it is installed.
+    ROCm's own packages are not asked for any, nor is what no index was asked for because it is installed. A
+    file of which the index states no sha256 gets that of its statement, which its bytes must then have.
     """
-    wheels = [item.offer for item in items if not item.keep and _is_built_from_recipe(item.offer.project)]
-    faults = run_in_parallel(
-        lambda offer: _find_origin_fault(offer, signers, reach, env), wheels, jobs=_SIZE_JOBS
-    )
-    if listed := [fault for fault in faults if fault]:
-        raise HostError(
-            "\n".join(listed),
-            tip="nothing was installed; leave --signed-by out to install what nobody answers for",
+
+    def check(item: InstallItem) -> tuple[InstallItem, str]:
+        if item.keep or not _is_built_from_recipe(item.offer.project):
+            return item, ""
+        try:
+            return _check_statement(item, request, reach, env), ""
+        except (DataError, UnreachableError) as fault:
+            return item, f"{item.offer.name}: {fault}"
+
+    checked = run_in_parallel(check, items, jobs=_SIZE_JOBS)
+    if faults := [fault for _, fault in checked if fault]:
+        tip = (
+            "nothing was installed; get wheels from who built them, or --provenance off looks at no statement"
         )
+        if request.signers is not None:
+            tip = "nothing was installed; leave --signed-by out to install what nobody answers for"
+        elif request.provenance == "required":
+            tip = "nothing was installed; --provenance optional takes wheels without a statement, too"
+        raise HostError("\n".join(faults), tip=tip)
+    return tuple(item for item, _ in checked)
 
 
 def _is_built_from_recipe(project: str) -> bool:
@@ -551,32 +581,49 @@ def _is_built_from_recipe(project: str) -> bool:
     return project in names or any(project.startswith(f"amd-{name}-device-") for name in names)
 
 
-def _find_origin_fault(
-    offer: PackageOffer, signers: Mapping[str, str], reach: IndexReader, env: Mapping[str, str]
-) -> str:
-    """Return why nobody of ``signers`` answers for how a wheel was made, "" where somebody does."""
+def _check_statement(
+    item: InstallItem, request: InstallRequest, reach: IndexReader, env: Mapping[str, str]
+) -> InstallItem:
+    """Return an item with what its statement says. DataError for a wrong one, or for want of one."""
     from rocm_wheels.package import check_signature, parse_stored_statement
-    from rocm_wheels.wheels import STATEMENT_SIGNATURE_SUFFIX, STATEMENT_SUFFIX
+    from rocm_wheels.wheels import (
+        STATEMENT_SIGNATURE_SUFFIX,
+        STATEMENT_SUFFIX,
+        parse_statement,
+        walk_statements,
+    )
 
-    if not offer.sha256:
-        return f"{offer.name}: the index states no sha256, which a statement could be compared with"
-    contents = []
-    for suffix in (STATEMENT_SUFFIX, STATEMENT_SIGNATURE_SUFFIX):
-        try:
-            answer = reach.get(offer.url + suffix)
-        except UnreachableError as cause:
-            return f"{offer.name}: {offer.name}{suffix} cannot be read: {cause}"
-        if answer.status != 200:
-            return f"{offer.name}: the index has no {offer.name}{suffix}"
-        contents.append(answer.content)
-    statement, signature = contents
-    try:
-        parse_stored_statement(statement, name="its statement", wheel=offer.name, sha256=offer.sha256)
-    except DataError as fault:
-        return f"{offer.name}: {fault}"
-    if not check_signature(statement, signature, signers, env):
-        return f"{offer.name}: its statement is not signed by {' or '.join(signers)}"
-    return ""
+    offer = item.offer
+    content = _read_beside(offer, STATEMENT_SUFFIX, reach)
+    if content is None:
+        if request.provenance_mode == "required":
+            raise DataError(f"the index has no {offer.name}{STATEMENT_SUFFIX}")
+        return item
+    sha256 = offer.sha256 or parse_statement(content, name="its statement").sha256
+    statement = parse_stored_statement(content, name="its statement", wheel=offer.name, sha256=sha256)
+    for _inner in walk_statements(statement):
+        pass  # each that it holds is about the wheel that it is named as the statement of
+    state = "present"
+    if request.signers is not None:
+        signature = _read_beside(offer, STATEMENT_SIGNATURE_SUFFIX, reach)
+        if signature is None:
+            raise DataError(f"the index has no {offer.name}{STATEMENT_SIGNATURE_SUFFIX}")
+        signer = check_signature(content, signature, request.signers, env)
+        if not signer:
+            raise DataError(f"its statement is not signed by {' or '.join(request.signers)}")
+        state = f"signed by {signer}"
+    return replace(item, offer=replace(offer, sha256=sha256), statement=state)
+
+
+def _read_beside(offer: PackageOffer, suffix: str, reach: IndexReader) -> bytes | None:
+    """Return a file that lies beside a wheel; None where there is none, as servers say in several ways."""
+    parts = urlsplit(offer.url)
+    answer = reach.get(urlunsplit(parts._replace(path=parts.path + suffix)))
+    if answer.status in _NOT_THERE:
+        return None
+    if answer.status != 200:
+        raise DataError(f"{offer.name}{suffix} cannot be read: the server says {answer.status}")
+    return answer.content
 
 
 def _is_local(item: InstallItem) -> bool:
