@@ -45,8 +45,8 @@ class FaultyStore:
     def replace(self, path: str, content: bytes, tag: str | None) -> str:
         return self._write(f"replace {path}", lambda: self.inner.replace(path, content, tag), path)
 
-    def copy(self, source: str, target: str) -> str:
-        return self._write(f"copy {target}", lambda: self.inner.copy(source, target), target)
+    def copy(self, source: str, target: str, *, tag: str | None = None) -> str:
+        return self._write(f"copy {target}", lambda: self.inner.copy(source, target, tag=tag), target)
 
     def remove(self, path: str) -> None:
         self._write(f"remove {path}", lambda: self.inner.remove(path) or "", path)

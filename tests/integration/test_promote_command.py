@@ -153,7 +153,7 @@ def test_only_what_was_tested_is_released(
     words = ["promote", str(place), "--set", document.id, "--channel", "nightly", "--policy", str(policy)]
     assert run_command(cli, words) == 15
     says = {
-        "wheel": "is not what was tested: its sha256 is",
+        "wheel": "has other bytes: their sha256 is",
         "page": "has lost files in staging: v2-staging",
         "released": "its sha256 is",
     }

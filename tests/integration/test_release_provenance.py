@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,14 @@ def test_a_set_names_its_statements_and_the_gate_asks_for_a_signature(
     stored = tmp_path / "store" / world.places.set_statement(document.id, file.name)
     stored.write_bytes(stored.read_bytes() + b"\n")
     assert judge(store, document, signed)[0] == "fail"
+    waiver = f"{{rule: provenance, channels: [nightly], set: {document.id}, owner: a, reason: b, "
+    waived = signed.read_text() + f"waivers: [{waiver}expires: {date.today()}}}]\n"
+    for text in (
+        waived,
+        waived.replace(", provenance: {signed_by: [ann]}", ""),
+    ):  # nor where none is asked for
+        signed.write_text(text)
+        assert judge(store, document, signed)[0] == "fail"
     with pytest.raises(ReleaseError):
         copy_to_release(store, world.places, FamilyPaths(LAYOUT, world.places.family, "release"), document)
 

@@ -201,6 +201,16 @@ def test_the_good_one_is_released_and_the_failed_one_is_not(good: Attacked, fail
     assert not failed.copy("failed tried").promote()
 
 
+def test_a_wheel_that_was_exchanged_after_its_tests_is_held(good: Attacked):
+    attacked = good.copy("exchanged")
+    assert attacked.run("gate", "--channel", "nightly") == 0
+    wheel = next(path for path in attacked.files("") if path.suffix == ".whl")
+    content = wheel.read_bytes()
+    overwrite(wheel, content[:-1] + bytes([content[-1] ^ 1]))
+    assert attacked.run("gate", "--channel", "nightly") == 15
+    assert not attacked.promote()
+
+
 def test_no_set_is_released_of_which_anything_was_changed(good: Attacked, exhaustive: bool):
     attacks = list(list_attacks(good))
     assert len(attacks) >= 250

@@ -42,9 +42,10 @@ def sha(text: str) -> str:
 
 def wheel(project: str, python: str = "312", targets: Iterable[str] = TARGETS, **more: Any) -> SetFile:
     name = f"{project}-2.9.1+rocm7.1.0-cp{python}-cp{python}-linux_x86_64.whl"
-    found = {"name": name, "project": project, "version": "2.9.1+rocm7.1.0", "sha256": sha(name), "size": 9}
+    found = {"name": name, "project": project, "version": "2.9.1+rocm7.1.0", "sha256": sha(name)}
     return SetFile.model_validate(
-        {**found, "metadata_sha256": sha("m"), "targets": tuple(targets), **more}, strict=False
+        {**found, "size": len(name), "metadata_sha256": sha("m"), "targets": tuple(targets), **more},
+        strict=False,
     )
 
 
@@ -121,8 +122,14 @@ def a_log(document: SetDocument, known: Iterable[StoredEvidence] = ()) -> SetLog
 
 
 def put_set(store: Store, document: SetDocument) -> None:
-    """Write the log and the document of a set into a store, as the end of staging does."""
+    """Write the wheels, the log and the document of a set into a store, as staging does.
+
+    The bytes of a wheel are its name, where it is one of ``wheel``.
+    """
     paths = FamilyPaths(load_layout(), document.family)
+    for file in document.files:
+        if file.sha256 == sha(file.name):
+            create_or_read(store, paths.wheel_file(file.sha256, file.name), file.name.encode())
     start_set_log(store, paths, document.id, document.digest)
     create_or_read(store, paths.set_document(document.id), document.to_json())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import platform
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         EvidenceSubmission,
         RuleResult,
         SetDocument,
+        StoredDigests,
         StoredEvidence,
         StoreLayout,
         Verdict,
@@ -352,6 +354,14 @@ _OUTCOME_WORDS = {
 _MOST_RESULTS = 4  # results, and failed tests of each, under a rule
 
 
+def remember_digests() -> StoredDigests:
+    """Return what this user's commands have read of wheels in stores."""
+    from rocm_wheels.hosts import find_cache_folder
+    from rocm_wheels.release import StoredDigests
+
+    return StoredDigests(find_cache_folder(read_environment(), sys.platform) / "read-wheels")
+
+
 @command("set gate")
 @set_options
 @option("--channel", required=True, metavar="CHANNEL", help="nightly, prerelease or stable.")
@@ -373,7 +383,14 @@ def gate_command(chosen: ChosenSet, channel: str, policy: Path | None, explain: 
     rules = load_policy(policy)
     store, layout, document = chosen.open_set()
     verdict, evidence = judge_staged_set(
-        store, layout, document, channel, policy=rules, now=current_time(), env=read_environment()
+        store,
+        layout,
+        document,
+        channel,
+        policy=rules,
+        now=current_time(),
+        env=read_environment(),
+        digests=remember_digests(),
     )
     step = _fill_in_store(verdict.next_step, chosen)
     if in_json:

@@ -14,7 +14,13 @@ import click
 
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.command import command, option
-from rocm_wheels.cli.evidence import ChosenSet, current_time, name_user_and_host, set_options
+from rocm_wheels.cli.evidence import (
+    ChosenSet,
+    current_time,
+    name_user_and_host,
+    remember_digests,
+    set_options,
+)
 from rocm_wheels.cli.options import GivenPath, combine_options, layout_option, unconditional_option
 from rocm_wheels.cli.store import convert_store_findings, list_damage_lines, raise_damage
 from rocm_wheels.core import (
@@ -545,16 +551,22 @@ def _ask_gate(promoter: Promoter, document: SetDocument, rules: Policy) -> Verdi
 
     layout, env = promoter.staging.layout, read_environment()
     return judge_staged_set(
-        promoter.store, layout, document, promoter.channel, policy=rules, now=current_time(), env=env
+        promoter.store,
+        layout,
+        document,
+        promoter.channel,
+        policy=rules,
+        now=current_time(),
+        env=env,
+        digests=promoter.digests,
     )[0]
 
 
 def _make_promoter(store: Store, places: FamilyPaths, channel: str) -> Promoter:
     from rocm_wheels.release import ChannelActor, Promoter
 
-    return Promoter(
-        store, places, channel, ChannelActor(name_user_and_host(), f"{current_time():%Y-%m-%dT%H:%M:%SZ}")
-    )
+    actor = ChannelActor(name_user_and_host(), f"{current_time():%Y-%m-%dT%H:%M:%SZ}")
+    return Promoter(store, places, channel, actor, remember_digests())
 
 
 def _apply_change(

@@ -61,11 +61,16 @@ class StoredFile:
 
 @dataclass(frozen=True)
 class StoredFileInfo:
-    """Size in bytes, the tag (other bytes, other tag) and, where the store keeps it, the sha256 in hex."""
+    """Size in bytes, the tag (other bytes, other tag) and, where the store keeps it, the sha256 in hex.
+
+    That one is as the file's writer stated it. ``changed`` is when the file was last written, in seconds
+    since the epoch, by a clock that no writer can set; None where the store has none.
+    """
 
     size: int
     tag: str
     sha256: str | None = None
+    changed: float | None = None
 
 
 @dataclass(frozen=True)
@@ -122,10 +127,10 @@ class Store(Protocol):
         ``None``: there must not be one yet. Raises ChangedInStoreError for any other tag.
         """
 
-    def copy(self, source: str, target: str) -> str:
-        """Copy a file inside the store, without its bytes passing here.
+    def copy(self, source: str, target: str, *, tag: str | None = None) -> str:
+        """Copy a file inside the store, without its bytes passing here; with ``tag`` the one that has it.
 
-        Raises NotInStoreError and AlreadyInStoreError.
+        Raises NotInStoreError, AlreadyInStoreError and, for another tag, ChangedInStoreError.
         """
 
     def listing(self, prefix: str) -> Iterator[ListedFile]:
@@ -215,6 +220,19 @@ def put_file(store: Store, path: str, content: bytes, check: Callable[[], None] 
     return True
 
 
+def require_tag(store: Store, path: str, tag: str | None) -> StoredFileInfo:
+    """Return what is known of a file to be copied, which has this tag if one is named.
+
+    Raises NotInStoreError and ChangedInStoreError.
+    """
+    info = store.head(path)
+    if info is None:
+        raise NotInStoreError(f"there is no {path} in {store.url}")
+    if tag is not None and info.tag != tag:
+        raise ChangedInStoreError(f"{path} was changed by another process in the meantime", tip=RUN_AGAIN_TIP)
+    return info
+
+
 def size_of_content(content: bytes | Path) -> int:
     """Return how many bytes are to be written."""
     return content.stat().st_size if isinstance(content, Path) else len(content)
@@ -296,10 +314,9 @@ class DryRunStore:
         self.record_write(f"{'create' if tag is None else 'replace'} {path}")
         return hashlib.sha256(content).hexdigest()
 
-    def copy(self, source: str, target: str) -> str:
+    def copy(self, source: str, target: str, *, tag: str | None = None) -> str:
         """Say that a file would be copied. Raises NotInStoreError and AlreadyInStoreError."""
-        if self.head(source) is None:
-            raise NotInStoreError(f"there is no {source} in {self.url}")
+        require_tag(self, source, tag)
         original = self._pretended.get(source, source)
         assert original is not None
         return self._pretend_write("copy", target, original)

@@ -41,6 +41,7 @@ from rocm_wheels.core.store import (
     is_store_path,
     prefix_of_folder,
     require_digest,
+    require_tag,
 )
 
 _STATE_FOLDER = ".store"
@@ -93,7 +94,10 @@ class FolderStore:
             status = self._path_of(path).stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return None if self._path_of(path).is_dir() else StoredFileInfo(status.st_size, _tag_of_stat(status))
+        if self._path_of(path).is_dir():
+            return None
+        # the time of the inode: that of the content can be set by whoever may write
+        return StoredFileInfo(status.st_size, _tag_of_stat(status), changed=status.st_ctime_ns / 1e9)
 
     def digest(self, path: str) -> str:
         """Return the sha256 (hex) of a file as it is on the disk. Raises NotInStoreError."""
@@ -132,13 +136,12 @@ class FolderStore:
             _sync_folder(place.parent)
             return _tag_of_stat(place.stat())
 
-    def copy(self, source: str, target: str) -> str:
+    def copy(self, source: str, target: str, *, tag: str | None = None) -> str:
         """Copy a file inside the folder, by the system itself where it can.
 
-        Raises NotInStoreError and AlreadyInStoreError.
+        Raises NotInStoreError, AlreadyInStoreError and ChangedInStoreError.
         """
-        if self.head(source) is None:
-            raise NotInStoreError(f"there is no {source} in {self.url}")
+        require_tag(self, source, tag)
         place = self._path_of(target)
         if place.exists():
             raise AlreadyInStoreError(f"{target} is in {self.url} already")

@@ -29,6 +29,7 @@ from rocm_wheels.core.store import (
     is_store_path,
     prefix_of_folder,
     require_digest,
+    require_tag,
 )
 
 FsspecResult = TypeVar("FsspecResult")
@@ -123,10 +124,9 @@ class FsspecStore:
             raise ChangedInStoreError(f"{path} was changed by another process in the meantime")
         return self._put_content(path, content)
 
-    def copy(self, source: str, target: str) -> str:
+    def copy(self, source: str, target: str, *, tag: str | None = None) -> str:
         """Copy a file where it is, if the store can. Raises NotInStoreError and AlreadyInStoreError."""
-        if self.head(source) is None:
-            raise NotInStoreError(f"there is no {source} in {self.url}")
+        require_tag(self, source, tag)
         if self.head(target) is not None:
             raise AlreadyInStoreError(f"{target} is in {self.url} already")
         return self._write_and_tag(target, lambda place: self._fs.cp_file(self._path_of(source), place))

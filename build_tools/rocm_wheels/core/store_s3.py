@@ -61,6 +61,7 @@ from rocm_wheels.core.store import (
     make_changed_error,
     prefix_of_folder,
     require_digest,
+    require_tag,
     size_of_content,
 )
 
@@ -579,8 +580,12 @@ class S3Store:
             answer = self._client.call("head_object", **self._object_key(path))
         except NotInStoreError:
             return None
+        written = answer.get("LastModified")
         return StoredFileInfo(
-            answer["ContentLength"], normalize_etag(answer["ETag"]), _get_kept_sha256(answer)
+            answer["ContentLength"],
+            normalize_etag(answer["ETag"]),
+            _get_kept_sha256(answer),
+            written.timestamp() if written is not None else None,
         )
 
     def _require_head(self, path: str) -> StoredFileInfo:
@@ -646,13 +651,15 @@ class S3Store:
             self._bare_tags = True
         return normalize_etag(answer["ETag"])
 
-    def copy(self, source: str, target: str) -> str:
-        """Copy a file inside the bucket, on the server. Raises NotInStoreError and AlreadyInStoreError.
+    def copy(self, source: str, target: str, *, tag: str | None = None) -> str:
+        """Copy a file inside the bucket, on the server, of this ETag if one is named.
+
+        Raises NotInStoreError, AlreadyInStoreError and ChangedInStoreError.
 
         Many servers know no condition for copies: of two that copy at one moment both may succeed. Nor do
         all of them (Ceph 16) hold a copy to the source's ETag: the source is looked at again.
         """
-        source_info = self._require_head(source)
+        source_info = require_tag(self, source, tag)
         mark = WriteMark.make(target, source_info.sha256)
         object_keys = self._object_key(source), self._object_key(target)
         copy_object = make_s3_copy(self._client, *object_keys, source_info, mark, policy=self._policy)

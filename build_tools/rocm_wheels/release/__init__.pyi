@@ -125,6 +125,7 @@ from .store_check import StoreFinding as StoreFinding
 from .store_check import StoreReport as StoreReport
 from .store_repair import StoreRepair as StoreRepair
 from .store_repair import StoreRepairer as StoreRepairer
+from .stored_digests import StoredDigests as StoredDigests
 from .views import PublicLocation as PublicLocation
 from .views import SupportDocument as SupportDocument
 from .views import check_public_url as check_public_url

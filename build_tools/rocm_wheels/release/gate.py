@@ -44,6 +44,7 @@ from rocm_wheels.release.policy import (
     FreshRule,
     GpuRule,
     Policy,
+    ProvenanceRule,
     RuleResult,
     TargetState,
     Verdict,
@@ -51,7 +52,13 @@ from rocm_wheels.release.policy import (
     load_policy,
 )
 from rocm_wheels.release.set_log import LOST_LOG_TIP, NO_LOG_TIP, SetLog
-from rocm_wheels.release.set_statements import StoredStatement, judge_provenance, read_set_statements
+from rocm_wheels.release.set_statements import (
+    StoredStatement,
+    judge_provenance,
+    judge_stored_statements,
+    read_set_statements,
+)
+from rocm_wheels.release.stored_digests import StoredDigests
 from rocm_wheels.release.wheel_set import (
     InstalledWheels,
     SetCell,
@@ -542,11 +549,12 @@ def judge_set(
     *,
     log: SetLog,
     statements: Mapping[str, StoredStatement] = MappingProxyType({}),
+    wheel_faults: Sequence[str] | None = None,
 ) -> Verdict:
     """Return what a channel's rules come to for a set. ``now`` is a moment with its time zone.
 
     ``log`` names all evidence that there ever was; ``statements`` say how wheels were made, by the sha256 of
-    the wheel.
+    the wheel. ``wheel_faults`` are the wheels whose bytes are not the document's; None: they were not read.
 
     Pure and total. More failures, or fewer passes, never make a better verdict; waivers that have ended
     never count.
@@ -558,13 +566,11 @@ def judge_set(
         return Verdict(document.id, document.family, channel, now, (refused,))
     case = GateCase(policy, channel, document, tuple(evidence), now)
     rules = policy.rules_for(channel, document.family)
-    results = [_judge_hashes(case, log), _judge_log(case, log), *_judge_lost_evidence(case)]
+    results = [_judge_hashes(case, log, wheel_faults), _judge_log(case, log), *_judge_lost_evidence(case)]
     results.append(_judge_files(case, "verify", rules.verify))
     if rules.complete is not None:
         results.append(_judge_completeness(case))
-    if rules.provenance is not None:
-        judged = judge_provenance(document, rules.provenance, statements)
-        results.append(case.apply_waivers(judged) if judged.outcome == "fail" else judged)
+    results += _judge_statements(case, rules.provenance, statements)
     if rules.resolver is not None:
         results.append(_judge_files(case, "resolver", rules.resolver))
     if rules.smoke is not None:
@@ -596,7 +602,19 @@ def _judge_log(case: GateCase, log: SetLog) -> RuleResult:
     return RuleResult("log", "pass", why)
 
 
-def _judge_hashes(case: GateCase, log: SetLog) -> RuleResult:
+def _judge_statements(
+    case: GateCase, rule: ProvenanceRule | None, statements: Mapping[str, StoredStatement]
+) -> list[RuleResult]:
+    """Judge how wheels were made. A wrong statement fails, asked for or not, and nobody can waive it."""
+    if (wrong := judge_stored_statements(statements)) is not None:
+        return [wrong]
+    if rule is None:
+        return []
+    judged = judge_provenance(case.document, rule, statements)
+    return [case.apply_waivers(judged) if judged.outcome == "fail" else judged]
+
+
+def _judge_hashes(case: GateCase, log: SetLog, wheel_faults: Sequence[str] | None) -> RuleResult:
     document, needs = case.document, compute_needs_digest(case.document)
     own_evidence = [
         stored for stored in case.evidence if stored.evidence.set == document.id and not stored.trouble
@@ -611,12 +629,17 @@ def _judge_hashes(case: GateCase, log: SetLog) -> RuleResult:
         why = f"the document says other things than when {other[0]} was written"
         tip = "put set.json back from a copy of the store"
         return RuleResult("hashes", "fail", why, evidence=(other[0],), tip=tip)
+    if computed_id == document.id and wheel_faults:
+        others = f" and {format_count(len(wheel_faults) - 1, 'other')}" if len(wheel_faults) > 1 else ""
+        tip = "put it back: rocm-wheels store fsck STORE --repair --from DIR; or build the wheels again"
+        return RuleResult("hashes", "fail", f"{wheel_faults[0]}{others}", tip=tip)
     if computed_id == document.id:
+        read_note = "" if wheel_faults is None else ", whose bytes are those"
         locks = "its lock" if len(document.sources) == 1 else f"its {len(document.sources)} locks"
         return RuleResult(
             "hashes",
             "pass",
-            f"the id is that of its {format_count(len(document.files), 'wheel')} and {locks}",
+            f"the id is that of {locks} and its {format_count(len(document.files), 'wheel')}{read_note}",
         )
     why = f"what it lists is {computed_id}: the document was changed, or is of another set"
     return RuleResult("hashes", "fail", why, tip="stage the wheels again")
@@ -702,20 +725,24 @@ def judge_staged_set(
     policy: Policy,
     now: datetime,
     env: Mapping[str, str],
+    digests: StoredDigests | None = None,
 ) -> tuple[Verdict, list[StoredEvidence]]:
     """Return what the gate of a channel says of a staged set, and the evidence that it read.
 
-    Raises UsageError for a channel that the policy does not have, and DataError for evidence that cannot be
-    read. Clocks that are wrong are warned of.
+    The bytes of its wheels are read, but for those that ``digests`` remember. Raises UsageError for a channel
+    that the policy does not have, and DataError for evidence that cannot be read. Clocks that are wrong are
+    warned of.
     """
     require_channel(policy, channel)
     evidence, log = read_all_evidence(store, layout, document, signers=policy.signers, env=env)
     warn_of_wrong_clocks(evidence, now)
-    statements: Mapping[str, StoredStatement] = {}
-    if policy.rules_for(channel, document.family).provenance is not None:
-        paths = FamilyPaths(layout, document.family)
-        statements = read_set_statements(store, paths, document, policy.signers, env)
-    verdict = judge_set(policy, channel, document, evidence, now, log=log, statements=statements)
+    paths = FamilyPaths(layout, document.family)
+    asked = policy.rules_for(channel, document.family).provenance is not None
+    statements = read_set_statements(store, paths, document, policy.signers if asked else {}, env)
+    faults = (digests or StoredDigests()).list_wheel_faults(store, paths, document)
+    verdict = judge_set(
+        policy, channel, document, evidence, now, log=log, statements=statements, wheel_faults=faults
+    )
     return verdict, evidence
 
 

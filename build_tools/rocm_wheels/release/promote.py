@@ -11,7 +11,7 @@ Whoever comes after a run that was killed between 2 and 4 does 3 and 4, or puts 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from rocm_wheels.core import (
@@ -43,6 +43,7 @@ from rocm_wheels.release.set_conflicts import (
     require_ties,
 )
 from rocm_wheels.release.set_list import ReleasedSets, copy_to_release
+from rocm_wheels.release.stored_digests import StoredDigests
 from rocm_wheels.release.wheel_set import SetDocument
 
 
@@ -161,6 +162,8 @@ class ChannelChange:
 class Promoter:
     """One who changes a channel. ``staging`` are the places where the family's sets are staged.
 
+    ``digests`` remember the bytes of wheels, which the gate has read.
+
     ``allow_unpinned``: wheels that do not pin each other are shown, and the pages say so.
     ``allow_fewer_targets``: so is a set for all GPUs without code for some that people get code for now; what
     is told of it says so.
@@ -170,6 +173,7 @@ class Promoter:
     staging: FamilyPaths
     channel: str
     actor: ChannelActor
+    digests: StoredDigests = field(default_factory=StoredDigests)
     allow_unpinned: bool = False
     allow_fewer_targets: bool = False
 
@@ -206,7 +210,7 @@ class Promoter:
             if requires is None:
                 requires = read_requirements(self.store, self.staging, document)
                 self._require_compatible(document, requires, channel)
-                copied = copy_to_release(self.store, self.staging, self.release, document)
+                copied = copy_to_release(self.store, self.staging, self.release, document, self.digests)
                 self.released.add_requirements(requires)
                 verdict = require_pass(ask_gate(), self.store)
             allowed_notes = self._require_compatible(document, requires, channel)

@@ -3,11 +3,11 @@
 The listing is a help and never the truth: a set is what its document says. Sets that are not in it are
 read, those that were removed are dropped, and a listing that is lost or damaged is made again.
 
-Wheels are compared by size and sha256 before and after: the sum that the store keeps with a file (S3,
-where the copy is bound to the source's ETag, and an ETag itself is no sum of anything that we know), else
-that of the bytes. METADATA, locks and evidence are always read, and pages are written anew: they follow
-from the document. What was released before was compared then. ``set.json`` is the last file: until it is
-there, nothing was released. Released sets never change: each is read once in a run.
+Wheels are compared by the sha256 of their bytes before and after; a server (S3) copies those that were
+read, by their ETag, and they are not read again. METADATA, locks and evidence are always read, and pages
+are written anew: they follow from the document. What was released before was compared then. ``set.json``
+is the last file: until it is there, nothing was released. Released sets never change: each is read once in
+a run.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from rocm_wheels.release.evidence.evidence import Evidence, parse_evidence
 from rocm_wheels.release.layout import SET_FILE, FamilyPaths, StoreLayout
 from rocm_wheels.release.pages import make_set_pages, read_released_sets
 from rocm_wheels.release.set_conflicts import RequirementsByFile, read_requirements, sort_by_dependencies
+from rocm_wheels.release.stored_digests import StoredDigests
 from rocm_wheels.release.wheel_set import SetDocument, SetFile, find_set_platform, list_families, read_set
 from rocm_wheels.wheels import STATEMENT_SIGNATURE_SUFFIX, STATEMENT_SUFFIX
 
@@ -240,17 +241,27 @@ _STAGING_FILES = {"begun.json", SET_FILE}
 _FileCopy = tuple[str, str, str]  # from, to, and the sha256 that it must have ("": that of the source)
 
 
-def copy_to_release(store: Store, staging: FamilyPaths, release: FamilyPaths, document: SetDocument) -> int:
+def copy_to_release(
+    store: Store,
+    staging: FamilyPaths,
+    release: FamilyPaths,
+    document: SetDocument,
+    digests: StoredDigests | None = None,
+) -> int:
     """Copy a set and its evidence, and return how many files were new. Raises ReleaseError.
 
-    What is there already stays and is compared; what is there and differs is refused.
+    What is there already stays and is compared; what is there and differs is refused. ``digests`` remember
+    which bytes wheels have in staging.
     """
+    known_digests = digests or StoredDigests()
     presence = run_in_parallel(
         lambda file: _is_released(store, release, file), document.files, jobs=_COPY_JOBS
     )
     files = [file for file, present in zip(document.files, presence, strict=True) if not present]
     new = sum(
-        run_in_parallel(lambda file: _copy_wheel(store, staging, release, file), files, jobs=_COPY_JOBS)
+        run_in_parallel(
+            lambda file: _copy_wheel(store, staging, release, file, known_digests), files, jobs=_COPY_JOBS
+        )
     )
     other_copies = _list_copies(store, staging, release, document)
     new += _write_set_pages(store, release, document)
@@ -281,10 +292,12 @@ def _is_released(store: Store, release: FamilyPaths, file: SetFile) -> bool:
     return store.head(path + METADATA_SUFFIX) is not None
 
 
-def _copy_wheel(store: Store, staging: FamilyPaths, release: FamilyPaths, file: SetFile) -> int:
+def _copy_wheel(
+    store: Store, staging: FamilyPaths, release: FamilyPaths, file: SetFile, digests: StoredDigests
+) -> int:
     """Copy a wheel and its METADATA, then have its name belong to it; return how many files were new."""
     source, target = staging.wheel_file(file.sha256, file.name), release.wheel_file(file.sha256, file.name)
-    new = int(_copy_file(store, source, target, file.sha256, size=file.size))
+    new = int(_copy_wheel_file(store, source, target, file, digests))
     new += _copy_file(store, source + METADATA_SUFFIX, target + METADATA_SUFFIX, file.metadata_sha256)
     for suffix in (STATEMENT_SUFFIX, STATEMENT_SIGNATURE_SUFFIX) if file.statement else ():
         if store.head(source + suffix) is not None and store.head(target + suffix) is None:
@@ -355,38 +368,50 @@ _LOST_FILES_TIP = (
 )
 
 
-def _copy_file(
-    store: Store,
-    source: str,
-    target: str,
-    sha256: str,
-    *,
-    size: int | None = None,
-    present: Collection[str] = (),
-) -> bool:
-    """Copy a file unless it is there (``present`` are); tell whether it was not. ``size``: of a wheel."""
-    source_digest = _find_digest(store, source, size)
-    if sha256 and source_digest != sha256:
-        raise ReleaseError(
-            f"{store.url_of(source)} is not what was tested: its sha256 is {source_digest}",
-            tip=_LOST_FILES_TIP,
-        )
+def _copy_file(store: Store, source: str, target: str, sha256: str, *, present: Collection[str] = ()) -> bool:
+    """Copy a file unless it is there (``present`` are); tell whether it was not."""
+    source_digest = _digest_content(store, source)
+    if sha256:
+        _require_tested_bytes(store, source, source_digest, sha256)
     new = False
     if target not in present:
         with contextlib.suppress(AlreadyInStoreError):
             store.copy(source, target)
             new = True
-    if (target_digest := _find_digest(store, target, size)) != source_digest:
-        tip = "another process wrote it; what was released is never replaced: look who"
-        raise ReleaseError(f"{store.url_of(target)} is not {source}: its sha256 is {target_digest}", tip=tip)
+    _require_copied_bytes(store, source, target, _digest_content(store, target), source_digest)
     return new
 
 
-def _find_digest(store: Store, path: str, size: int | None) -> str:
-    """Return the sha256 of a file: of a wheel of the right size, the one that the store keeps, if it does."""
-    if size is None:
-        return hashlib.sha256(store.read(path).content).hexdigest()
-    info = store.head(path)
-    if info is None:
-        raise NotInStoreError(f"there is no {path} in {store.url}")
-    return info.sha256 if info.sha256 and info.size == size else store.digest(path)
+def _copy_wheel_file(store: Store, source: str, target: str, file: SetFile, digests: StoredDigests) -> bool:
+    """Copy a wheel unless it is there; tell whether it was not.
+
+    What a server itself has just copied, of the tag that was read, is not read once more.
+    """
+    source_digest, tag = digests.find_digest(store, source)
+    _require_tested_bytes(store, source, source_digest, file.sha256)
+    try:
+        store.copy(source, target, tag=tag)
+    except AlreadyInStoreError:
+        new = False
+    else:
+        new = True
+    info = store.head(target)
+    if not new or store.folder is not None or info is None or info.size != file.size:
+        _require_copied_bytes(store, source, target, store.digest(target), file.sha256)
+    return new
+
+
+def _require_tested_bytes(store: Store, path: str, digest: str, sha256: str) -> None:
+    if digest != sha256:
+        message = f"{store.url_of(path)} is not what was tested: its sha256 is {digest}"
+        raise ReleaseError(message, tip=_LOST_FILES_TIP)
+
+
+def _require_copied_bytes(store: Store, source: str, target: str, digest: str, sha256: str) -> None:
+    if digest != sha256:
+        tip = "another process wrote it; what was released is never replaced: look who"
+        raise ReleaseError(f"{store.url_of(target)} is not {source}: its sha256 is {digest}", tip=tip)
+
+
+def _digest_content(store: Store, path: str) -> str:
+    return hashlib.sha256(store.read(path).content).hexdigest()

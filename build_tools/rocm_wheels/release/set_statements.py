@@ -76,19 +76,23 @@ def read_set_statements(
     return {sha256: statement for sha256, statement in rows if statement is not None}
 
 
+def judge_stored_statements(statements: Mapping[str, StoredStatement]) -> RuleResult | None:
+    """Return a failure where a statement is not what the set was staged with, or about another wheel."""
+    wrong = [statement.trouble for statement in statements.values() if statement.trouble]
+    tip = "put the file back from a copy of the store"
+    return RuleResult("provenance", "fail", wrong[0], tip=tip) if wrong else None
+
+
 def judge_provenance(
     document: SetDocument, rule: ProvenanceRule, statements: Mapping[str, StoredStatement]
 ) -> RuleResult:
-    """Return whether it is known of every wheel how it was made, and who answers for that."""
+    """Return whether it is known of every wheel how it was made, and who answers for that; none is wrong."""
     files = document.files
     without = [file.name for file in files if file.sha256 not in statements]
     named = {file.name: statements[file.sha256] for file in files if file.sha256 in statements}
-    wrong = [statement.trouble for statement in named.values() if statement.trouble]
     unsigned = [name for name, statement in named.items() if statement.signer not in rule.signed_by]
     signers = " or ".join(rule.signed_by)
-    if wrong:
-        why, tip = wrong[0], "put the file back from a copy of the store"
-    elif without:
+    if without:
         why = f"no statement for {len(without)} of {format_count(len(files), 'wheel')}: {without[0]}"
         tip = "stage wheels with the statements that `rocm-wheels build` wrote beside them (.intoto.json)"
     elif rule.signed_by and unsigned:

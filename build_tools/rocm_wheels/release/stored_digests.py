@@ -1,0 +1,146 @@
+"""Hash the wheels of a set as the store gives them out, and remember on this machine what was read.
+
+A path holds the sha256 of its wheel, and a bucket keeps with a file the one that its writer stated: neither
+is computed from the bytes by anybody but whoever wrote them, and S3 computes none of a file that came in
+parts. So the bytes are read, once: what was found is remembered by path, size, tag and the time of the last
+write, which a store's server or this system sets and no writer can. A file that was written a moment ago is
+not remembered: a second write in the same tick of that clock would not show.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from rocm_wheels.core import (
+    NotInStoreError,
+    Record,
+    Store,
+    StoredFileInfo,
+    format_count,
+    format_size,
+    log_note,
+    run_in_parallel,
+    write_atomically,
+)
+from rocm_wheels.models import Sha256Digest
+from rocm_wheels.release.layout import FamilyPaths
+from rocm_wheels.release.wheel_set import SetDocument, SetFile
+
+_HASH_JOBS = 8
+_SETTLED_SECONDS = 2.0  # S3 keeps times of whole seconds, and some file systems do
+_LARGE = 256 << 20  # bytes that take so long to read that people are told
+
+
+class _RememberedDigest(Record):
+    size: int
+    tag: str
+    changed: float
+    sha256: Sha256Digest
+
+
+class _DigestRecord(Record):
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    files: Mapping[str, _RememberedDigest] = {}
+
+
+@dataclass
+class StoredDigests:
+    """What was read of wheels in stores. ``folder`` keeps it, a file a set; None: this process alone.
+
+    ``clock`` returns seconds since the epoch, as ``time.time`` does.
+    """
+
+    folder: Path | None = None
+    clock: Callable[[], float] = time.time
+    _remembered: dict[str, _RememberedDigest] = field(default_factory=dict)
+
+    def list_wheel_faults(self, store: Store, paths: FamilyPaths, document: SetDocument) -> list[str]:
+        """Return which wheels of a set are gone or have other bytes than its document says, and how."""
+        kept_file = self._locate_record(store, paths, document)
+        before = self._load(kept_file)
+        wheels = [(file, paths.wheel_file(file.sha256, file.name)) for file in document.files]
+        infos = run_in_parallel(lambda wheel: store.head(wheel[1]), wheels, jobs=_HASH_JOBS)
+        looked = [(file, path, info) for (file, path), info in zip(wheels, infos, strict=True)]
+        unread = [file.size for file, path, info in looked if info and not self._recall(store, path, info)]
+        if sum(unread) >= _LARGE:
+            log_note(
+                f"reading {format_count(len(unread), 'wheel')} of {document.id}, {format_size(sum(unread))}"
+            )
+        found = run_in_parallel(lambda wheel: self._find_wheel_fault(store, *wheel), looked, jobs=_HASH_JOBS)
+        urls = [store.url_of(path) for _, path in wheels]
+        self._keep(kept_file, before, urls)
+        return [fault for fault in found if fault]
+
+    def find_digest(self, store: Store, path: str) -> tuple[str, str]:
+        """Return the sha256 (hex) of the bytes of a file, and its tag then. Raises NotInStoreError."""
+        info = store.head(path)
+        if info is None:
+            raise NotInStoreError(f"there is no {path} in {store.url}")
+        return self._find_digest(store, path, info), info.tag
+
+    def _find_wheel_fault(self, store: Store, file: SetFile, path: str, info: StoredFileInfo | None) -> str:
+        if info is None:
+            return f"{file.name} is gone"
+        if info.size != file.size:
+            return f"{file.name} has {info.size} bytes and not {file.size}"
+        try:
+            sha256 = self._find_digest(store, path, info)
+        except NotInStoreError:
+            return f"{file.name} is gone"
+        return "" if sha256 == file.sha256 else f"{file.name} has other bytes: their sha256 is {sha256}"
+
+    def _find_digest(self, store: Store, path: str, info: StoredFileInfo) -> str:
+        if sha256 := self._recall(store, path, info):
+            return sha256
+        begun = self.clock()
+        sha256 = store.digest(path)
+        settled = info.changed is not None and begun - info.changed > _SETTLED_SECONDS
+        if settled and info.changed is not None and store.head(path) == info:
+            self._remembered[store.url_of(path)] = _RememberedDigest(
+                size=info.size, tag=info.tag, changed=info.changed, sha256=sha256
+            )
+        return sha256
+
+    def _recall(self, store: Store, path: str, info: StoredFileInfo) -> str:
+        """Return the sha256 of a file as it was read before, "" where it may be another one now."""
+        remembered = self._remembered.get(store.url_of(path))
+        if remembered is None:
+            return ""
+        seen = (remembered.size, remembered.tag, remembered.changed)
+        return remembered.sha256 if seen == (info.size, info.tag, info.changed) else ""
+
+    def _locate_record(self, store: Store, paths: FamilyPaths, document: SetDocument) -> Path | None:
+        if self.folder is None:
+            return None
+        url = store.url_of(paths.set_folder(document.id))
+        return self.folder / f"{hashlib.sha256(url.encode()).hexdigest()[:32]}.json"
+
+    def _load(self, kept_file: Path | None) -> Mapping[str, _RememberedDigest]:
+        """Read what another process has kept; what cannot be read is read from the store anew."""
+        if kept_file is None:
+            return {}
+        try:
+            record = _DigestRecord.model_validate_json(kept_file.read_bytes())
+        except (OSError, ValidationError):
+            return {}
+        self._remembered = {**record.files, **self._remembered}
+        return record.files
+
+    def _keep(
+        self, kept_file: Path | None, before: Mapping[str, _RememberedDigest], urls: Sequence[str]
+    ) -> None:
+        files = {url: self._remembered[url] for url in urls if url in self._remembered}
+        if kept_file is None or files == before:
+            return
+        try:
+            kept_file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(kept_file, _DigestRecord(files=files).model_dump_json(by_alias=True))
+        except OSError as failure:
+            log_note(f"{kept_file} cannot be written, so wheels are read anew each time: {failure.strerror}")

@@ -1,0 +1,118 @@
+"""The bytes of staged wheels: read once, read again when they may be others, whatever stands beside them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from faulty_store import FaultyStore
+from release_world import FAMILY, NOW, World
+from s3_servers import a_store
+
+from rocm_wheels.core import FolderStore, ReleaseError, Store
+from rocm_wheels.release import (
+    FamilyPaths,
+    SetDocument,
+    StoredDigests,
+    copy_to_release,
+    load_layout,
+    stage_set,
+)
+
+LAYOUT = load_layout()
+STAGED, RELEASED = FamilyPaths(LAYOUT, FAMILY), FamilyPaths(LAYOUT, FAMILY, "release")
+LATER, LONG_AGO = 1e12, 0.0  # seconds since the epoch: all was written before, or only just
+
+
+class CountingStore(FaultyStore):
+    """A store that lists which wheels were read."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.reads: list[str] = []
+
+    def digest(self, path: str) -> str:
+        self.reads.append(path)
+        return super().digest(path)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return World(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(autouse=True)
+def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+def look(store: Store, document: SetDocument, kept: Path, clock: float = LATER) -> list[str]:
+    """Look as a new process does that has what others kept."""
+    return StoredDigests(kept, lambda: clock).list_wheel_faults(store, STAGED, document)
+
+
+def test_a_wheel_is_read_again_when_it_was_exchanged_however_alike_it_looks(world: World, tmp_path: Path):
+    store, kept = CountingStore(FolderStore(tmp_path / "store")), tmp_path / "kept"
+    document = stage_set(store, world.plan(), now=NOW).document
+    store.reads.clear()
+    assert [look(store, document, kept, LONG_AGO) for _ in range(2)] == [[], []]
+    assert len(store.reads) == 6  # what was written just now is not remembered
+    assert [look(store, document, kept) for _ in range(3)] == [[], [], []]
+    assert len(store.reads) == 9
+    file = document.files[0]
+    path = tmp_path / "store" / STAGED.wheel_file(file.sha256, file.name)
+    times = path.stat()
+    with path.open("r+b") as wheel:  # the same size, inode and time of writing
+        wheel.seek(file.size // 2)
+        wheel.write(b"!")
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert [file.name in fault for fault in look(store, document, kept)] == [True]
+    assert store.reads[9:] == [STAGED.wheel_file(file.sha256, file.name)]
+    with pytest.raises(ReleaseError, match="is not what was tested"):
+        copy_to_release(store, STAGED, RELEASED, document)
+    path.unlink()
+    assert look(store, document, kept) == [f"{file.name} is gone"]
+    for spoiled in kept.iterdir():
+        spoiled.write_text("{")
+    assert len(look(store, document, kept)) == 1  # then all is read
+
+
+def test_what_a_bucket_says_of_a_wheel_is_only_what_its_writer_said(world: World, tmp_path: Path):
+    """An object with other bytes, and beside it the sha256 and size of the right ones."""
+    bucket = a_store()
+    store, kept = CountingStore(bucket), tmp_path / "kept"
+    document = stage_set(store, world.plan(), now=NOW).document
+    assert [look(store, document, kept) for _ in range(2)] == [[], []]
+    assert len(store.reads) == len(document.files)
+    file = document.files[0]
+    path = STAGED.wheel_file(file.sha256, file.name)
+    right = bucket.read(path).content
+    wrong = right[:-1] + bytes([right[-1] ^ 1])
+    forged = {"Body": wrong, "Metadata": {"sha256": file.sha256}}
+    bucket._client.call("put_object", **bucket._object_key(path), **forged)
+    assert bucket.head(path).sha256 == file.sha256
+    expected = hashlib.sha256(wrong).hexdigest()
+    assert [expected in fault for fault in look(store, document, kept)] == [True]
+    with pytest.raises(ReleaseError, match="is not what was tested"):
+        copy_to_release(store, STAGED, RELEASED, document)
+    assert store.head(RELEASED.wheel_file(file.sha256, file.name)) is None
+    bucket.remove(path)
+    bucket.create(path, right)
+    assert look(store, document, kept) == []
+    copy_to_release(store, STAGED, RELEASED, document, StoredDigests(kept))
+    digests = [store.digest(RELEASED.wheel_file(item.sha256, item.name)) for item in document.files]
+    assert digests == [item.sha256 for item in document.files]
+
+
+def test_only_the_file_that_was_read_is_copied(tmp_path: Path):
+    for store in (FolderStore(tmp_path / "store"), a_store()):
+        tag = store.create("a", b"first")
+        store.replace("a", b"other", tag)
+        with pytest.raises(ReleaseError, match="was changed by another process"):
+            store.copy("a", "b", tag=tag)
+        assert store.head("b") is None
