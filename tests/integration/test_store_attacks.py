@@ -322,6 +322,45 @@ def test_the_last_failure_and_its_entry_are_missed_once_they_were_released(good:
     assert again == status
 
 
+def test_a_name_stays_taken_whatever_is_deleted(good: Attacked):
+    """By turns: its records, the document where the set was released, and the one in staging."""
+    attacked, world = good.copy("names"), World(good.place.with_name("other world"), text="other")
+    assert attacked.promote()
+    stage = world.words(str(attacked.place))
+
+    def remove_names(store: Attacked, *areas: FamilyPaths) -> None:
+        for area in areas:
+            shutil.rmtree(store.place / area.name_claims)
+
+    assert run_command(cli, stage) == 15
+    remove_names(attacked, STAGED)
+    assert run_command(cli, stage) == 15
+    remove_names(attacked, RELEASED)
+    assert run_command(cli, stage) == 15
+    # who may write to staging by hand puts the other set there, with its results
+    other = Attacked(good.place.with_name("other"), world.plan().document, good.policy)
+    assert run_command(cli, world.words(str(other.place))) == 0
+    other = Attacked(other.place, find_set(FolderStore(other.place), other.document.id), good.policy)
+    other.know("verify", "pass", 5)
+    other.know("smoke", "pass", 4)
+    shutil.copytree(other.place / LAYOUT.staging, attacked.place / LAYOUT.staging, dirs_exist_ok=True)
+    moved = Attacked(attacked.place, other.document, good.policy)
+    assert attacked.run("demote", "--channel", "nightly") == 0
+    channel = attacked.place / RELEASED.channel_document("nightly")
+    before = channel.read_bytes()
+    remove_names(attacked, STAGED)
+    assert moved.run("gate", "--channel", "nightly") == 0
+    assert moved.run("promote", "--channel", "nightly") == 15
+    assert channel.read_bytes() == before
+    assert not (attacked.place / RELEASED.set_document(other.document.id)).exists()
+    shutil.rmtree(attacked.place / STAGED.set_folder(other.document.id))
+    (attacked.place / RELEASED.set_document(attacked.document.id)).unlink()
+    assert run_command(cli, stage) == 15  # the document in staging says it
+    attacked.set_file.unlink()
+    assert run_command(cli, stage) == 15  # and now nothing does
+    assert run_command(cli, world.words(str(other.place))) == 0
+
+
 def test_a_document_that_was_edited_is_refused_by_all_who_read_it(good: Attacked):
     released = good.copy("released and edited")
     assert released.promote()

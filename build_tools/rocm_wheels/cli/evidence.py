@@ -356,7 +356,7 @@ _MOST_RESULTS = 4  # results, and failed tests of each, under a rule
 
 def remember_digests() -> StoredDigests:
     """Return what this user's commands have read of wheels in stores."""
-    from rocm_wheels.hosts import find_cache_folder
+    from rocm_wheels.core import find_cache_folder
     from rocm_wheels.release import StoredDigests
 
     return StoredDigests(find_cache_folder(read_environment(), sys.platform) / "read-wheels")

@@ -134,9 +134,14 @@ class FamilyPaths:
         """The folder of what is known of a set: results, one file each."""
         return f"{self.family_folder}/{self.layout.evidence}/{set_id}"
 
+    @property
+    def logs_folder(self) -> str:
+        """The folder of the logs of all sets."""
+        return f"{self.family_folder}/{self.layout.log}"
+
     def log_folder(self, set_id: str) -> str:
         """The folder of the log of a set: its document and its results, an entry each."""
-        return f"{self.family_folder}/{self.layout.log}/{set_id}"
+        return f"{self.logs_folder}/{set_id}"
 
     def log_entry(self, set_id: str, number: int) -> str:
         """An entry of the log of a set, which names the one before."""

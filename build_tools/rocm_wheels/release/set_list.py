@@ -42,6 +42,7 @@ from rocm_wheels.release.evidence.evidence import Evidence, parse_evidence
 from rocm_wheels.release.layout import SET_FILE, FamilyPaths, StoreLayout
 from rocm_wheels.release.pages import make_set_pages, read_released_sets
 from rocm_wheels.release.set_conflicts import RequirementsByFile, read_requirements, sort_by_dependencies
+from rocm_wheels.release.set_log import require_stated_document
 from rocm_wheels.release.stored_digests import StoredDigests
 from rocm_wheels.release.wheel_set import SetDocument, SetFile, find_set_platform, list_families, read_set
 from rocm_wheels.wheels import STATEMENT_SIGNATURE_SUFFIX, STATEMENT_SUFFIX
@@ -254,6 +255,8 @@ def copy_to_release(
     which bytes wheels have in staging.
     """
     known_digests = digests or StoredDigests()
+    if taken := find_taken_names(store, release, document.files):
+        raise _make_other_bytes_error(taken[0])
     presence = run_in_parallel(
         lambda file: _is_released(store, release, file), document.files, jobs=_COPY_JOBS
     )
@@ -313,9 +316,71 @@ def _copy_wheel(
 
 
 def _require_same_bytes(file: SetFile, name_content: bytes) -> None:
-    if name_content.decode(errors="replace").strip() != file.sha256:
-        tip = "a name belongs to its bytes for good: give the new wheel a build tag and stage it"
-        raise ReleaseError(f"{file.name} was released with other bytes", tip=tip)
+    if _parse_claim(name_content) != file.sha256:
+        raise _make_other_bytes_error(file.name)
+
+
+def _parse_claim(content: bytes) -> str:
+    return content.decode(errors="replace").strip()
+
+
+def _make_other_bytes_error(name: str) -> ReleaseError:
+    tip = "a name belongs to its bytes for good: give the new wheel a build tag and stage it"
+    return ReleaseError(f"{name} was released with other bytes", tip=tip)
+
+
+def find_taken_names(store: Store, release: FamilyPaths, files: Sequence[SetFile]) -> list[str]:
+    """Return the names of these wheels that were released with other bytes.
+
+    The record of a name says it. Of a name without one the documents of all sets say it that were released,
+    or are being: who deletes a record frees no name. Raises ReleaseError for a document that is gone or
+    damaged.
+    """
+
+    def read_claim(file: SetFile) -> str:
+        try:
+            return _parse_claim(store.read(release.name_claim(file.name)).content)
+        except NotInStoreError:
+            return ""
+
+    claims = run_in_parallel(read_claim, files, jobs=_READ_JOBS)
+    if not all(claims):
+        released = _read_released_names(store, release)
+        claims = [claim or released.get(file.name, "") for file, claim in zip(files, claims, strict=True)]
+    return [file.name for file, claim in zip(files, claims, strict=True) if claim not in {"", file.sha256}]
+
+
+def _read_released_names(store: Store, release: FamilyPaths) -> dict[str, str]:
+    """Return the sha256 of all released wheels by name; where sets differ, the oldest says it."""
+    ids = {*store.folders(release.sets_folder), *store.folders(release.logs_folder)}
+    documents = run_in_parallel(
+        lambda set_id: _read_any_document(store, release, set_id), sorted(ids), jobs=_READ_JOBS
+    )
+    by_time = sorted(documents, key=lambda document: document.created, reverse=True)
+    return {file.name: file.sha256 for document in by_time for file in document.files}
+
+
+def _read_any_document(store: Store, release: FamilyPaths, set_id: str) -> SetDocument:
+    """Return the document of a set that was released, or of which a promotion has begun.
+
+    Where the release area has lost it, staging has it; it must be what the log in the release area states.
+    """
+    family, layout = release.family, release.layout
+    try:
+        if store.head(release.set_document(set_id)) is not None:
+            return read_set(store, family, set_id, area="release", layout=layout)
+        document = read_set(store, family, set_id, layout=layout)
+        require_stated_document(store, release, set_id, document.digest)
+    except (ReleaseError, DataError) as fault:
+        damage = "damaged" if isinstance(fault, DataError) else "gone"
+        message = (
+            f"the document of {set_id} is {damage}, and it was released: its wheels' names are not known"
+        )
+        tip = (
+            f"put its document back: rocm-wheels store fsck {store.url} --repair, or from a copy of the store"
+        )
+        raise ReleaseError(message, tip=tip) from None
+    return document
 
 
 def _write_set_pages(store: Store, release: FamilyPaths, document: SetDocument) -> int:

@@ -63,6 +63,7 @@ from rocm_wheels.release.layout import FamilyPaths
 from rocm_wheels.release.pages import make_set_pages
 from rocm_wheels.release.set_audit import make_set_audit
 from rocm_wheels.release.set_conflicts import find_mixed_rocm_files
+from rocm_wheels.release.set_list import find_taken_names
 from rocm_wheels.release.set_log import start_set_log
 from rocm_wheels.release.staged_wheels import (
     SetSources,
@@ -559,7 +560,10 @@ def _put_back(store: Store, plan: StagePlan, document: SetDocument) -> StagedSet
 
 
 def refuse_taken_names(store: Store, plan: StagePlan) -> None:
-    """Raise ReleaseError for names that belong to other bytes: what is published is never replaced."""
+    """Raise ReleaseError for names that belong to other bytes, in staging or where sets are released.
+
+    What is published is never replaced.
+    """
 
     def taken(claim: tuple[str, str]) -> bool:
         name, sha256 = claim
@@ -574,8 +578,10 @@ def refuse_taken_names(store: Store, plan: StagePlan) -> None:
         for (name, _), is_taken in zip(claims, run_in_parallel(taken, claims, jobs=STAGE_JOBS), strict=True)
         if is_taken
     ]
+    release = FamilyPaths(plan.paths.layout, plan.paths.family, "release")
+    taken_names += find_taken_names(store, release, plan.document.files)
     if taken_names:
-        raise _make_taken_error(taken_names, plan)
+        raise _make_taken_error(sorted({*taken_names}), plan)
 
 
 def _make_taken_error(names: list[str], plan: StagePlan) -> ReleaseError:
