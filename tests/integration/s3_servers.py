@@ -66,6 +66,8 @@ class Line(ThreadingHTTPServer):
     | ``short`` | half of the answer comes and is said to be all |
     | ``weak`` | the ETag is a weak one, as from a proxy that compresses |
     | ``deaf`` | the server says that it knows no conditions, where there is one |
+
+    ``refuses`` tells, also by the headers, which requests are answered with 403.
     """
 
     daemon_threads = True
@@ -73,6 +75,7 @@ class Line(ThreadingHTTPServer):
     def __init__(self, faults: Callable[[str, str], str]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.faults = faults
+        self.refuses: Callable[[str, str, Mapping[str, str]], bool] = lambda *_: False
 
     @property
     def url(self) -> str:
@@ -91,6 +94,8 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length", 0))
         sent = self.rfile.read(length)
         fault = self.server.faults(self.command, self.path)
+        if self.server.refuses(self.command, self.path, self.headers):
+            fault = "403 AccessDenied"
         if fault == "deaf":
             asked = {key.lower() for key in self.headers} & {"if-match", "if-none-match"}
             fault = "501 NotImplemented" if asked and self.command in ("PUT", "POST") else ""
@@ -146,4 +151,4 @@ def bad_line(faults: Callable[[str, str], str]) -> Iterator[Line]:
     line = _line()
     line.faults = faults
     yield line
-    line.faults = lambda *_: ""
+    line.faults, line.refuses = lambda *_: "", lambda *_: False

@@ -135,7 +135,7 @@ class Night:
         services.caches.update(mine.caches)
         kept = after.services.artifacts if after else {}
         services.artifacts |= {name: kept[name] for name in kept if name.startswith(tuple(artifacts))}
-        said = {"STORE": self.store, "STORE_ROLE": "a-role", "STORE_REGION": "a-region"}
+        said = {"STORE": self.store}
         variables = {f"ROCM_WHEELS_{name}": str(value) for name, value in said.items()}
         runner = Runner(
             self.runner.folder,

@@ -77,6 +77,35 @@ def test_only_jobs_that_write_to_the_store_may_ask_for_a_token_and_none_runs_wha
     assert "id-token" not in text and "secrets" not in text and "store" not in text
 
 
+# what a job does with the store, the one role that it has for that, and its environment, by which it gets it
+ROLES = {
+    "set stage": ("STAGING", "staging"),
+    "set evidence add": ("EVIDENCE", "evidence"),
+    "set gate": ("READ", None),
+    "store fsck": ("READ", None),
+    "set promote": ("RELEASE", "${{ inputs.channel }}"),
+}
+
+
+def test_a_job_has_the_role_of_what_it_does_and_no_other() -> None:
+    done = set()
+    for name, workflow in WORKFLOWS.items():
+        for key, job in workflow["jobs"].items():
+            runs = [step["run"] for step in job.get("steps", ()) if '"$STORE"' in step.get("run", "")]
+            asked = [step["with"]["role-to-assume"] for step in job.get("steps", ())
+                     if step.get("uses", "").startswith("aws-actions/")]  # fmt: skip
+            if not runs:
+                assert not asked, (name, key)
+                continue
+            ((role, environment),) = {
+                ROLES[action] for action in ROLES for run in runs if run.startswith(f"rocm-wheels {action} ")
+            }
+            assert asked == [f"${{{{ vars.ROCM_WHEELS_{role}_ROLE }}}}"], (name, key)
+            assert job.get("environment") == environment, (name, key)
+            done.add(role)
+    assert done == {role for role, _ in ROLES.values()}
+
+
 def test_forks_read_the_cache_and_only_trusted_code_writes_it() -> None:
     saves = [(where, step) for where, step in steps() if "/cache/save@" in step.get("uses", "")]
     assert [where for where, _ in saves] == ["build-line.yml first"]

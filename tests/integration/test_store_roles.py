@@ -1,0 +1,191 @@
+"""Each command needs no more rights than its role has, by the policies of the page, request by request."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from judged_sets import said
+from release_world import FAMILY, TARGET, World
+from s3_servers import a_bucket, a_store, bad_line, environment
+
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
+from rocm_wheels.core import ReleaseError, open_store, store_s3
+from rocm_wheels.release import FamilyPaths, add_evidence, find_set, load_layout
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "pages" / "how-to" / "store-roles.md"
+LAYOUT = load_layout()
+STAGED, RELEASED = FamilyPaths(LAYOUT, FAMILY), FamilyPaths(LAYOUT, FAMILY, "release")
+RULES = "channels:\n  nightly: {rules: {verify: {fresh: 14d}, complete: {}, smoke: {fresh: 7d}}}\n"
+Statement = Mapping[str, Any]
+Asked = list[tuple[str, str, dict[str, str]]]  # action, resource, and what conditions look at
+
+
+def read_policies(bucket: str) -> dict[str, list[Statement]]:
+    """Return the statements of each role, for a bucket of the tests."""
+    found = re.findall(r"^## (\w+)\n\n```json\n(.*?)```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    return {
+        role: json.loads(text.replace("my-wheels", bucket).replace("/rocm/", "/some/where/"))["Statement"]
+        for role, text in found
+    }
+
+
+def list_asked(method: str, path: str, headers: Mapping[str, str]) -> Asked:
+    """Return what a request needs, as Amazon's "Actions, resources, and condition keys for S3" has it."""
+    parts = urlsplit(path)
+    bucket, _, key = unquote(parts.path).lstrip("/").partition("/")
+    query = parse_qs(parts.query, keep_blank_values=True)
+    arn = f"arn:aws:s3:::{bucket}/{key}"
+    if method in {"GET", "HEAD"}:
+        return [("s3:GetObject", arn, {}) if key else ("s3:ListBucket", f"arn:aws:s3:::{bucket}", {})]
+    if method == "DELETE":
+        return [("s3:AbortMultipartUpload" if "uploadId" in query else "s3:DeleteObject", arn, {})]
+    creates = "partNumber" not in query and "uploads" not in query
+    context = {"s3:ObjectCreationOperation": str(creates).lower()}
+    if (condition := headers.get("If-None-Match")) is not None:
+        context["s3:if-none-match"] = condition
+    source = headers.get("x-amz-copy-source")
+    copied: Asked = [("s3:GetObject", f"arn:aws:s3:::{unquote(source).lstrip('/')}", {})] if source else []
+    return [("s3:PutObject", arn, context), *copied]
+
+
+def may(statements: list[Statement], action: str, resource: str, context: Mapping[str, str]) -> bool:
+    """Tell what a policy says: what one statement allows and none denies."""
+    effects = {
+        statement["Effect"]
+        for statement in statements
+        if matches(statement["Action"], action)
+        and matches(statement["Resource"], resource)
+        and all(holds(*entry, context) for entry in statement.get("Condition", {}).items())
+    }
+    return effects == {"Allow"}
+
+
+def matches(patterns: str | list[str], text: str) -> bool:
+    several = [patterns] if isinstance(patterns, str) else patterns
+    return any(re.fullmatch(".*".join(map(re.escape, one.split("*"))), text) for one in several)
+
+
+def holds(operator: str, keys: Mapping[str, str], context: Mapping[str, str]) -> bool:
+    if operator == "Null":
+        return all((key not in context) == (value == "true") for key, value in keys.items())
+    assert operator == "Bool", operator
+    return all(context.get(key) == value for key, value in keys.items())
+
+
+class Roles:
+    """A store in a bucket, and who works on it."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bucket = a_bucket()
+        self.policies = read_policies(self.bucket)
+        self.all = a_store(bucket=self.bucket)
+        self.url = self.all.url
+        self.refused: list[str] = []
+        self.policy = folder / "policy.yaml"
+        self.policy.write_text(RULES)
+        self._set = monkeypatch.setenv
+
+    @contextmanager
+    def work_as(self, role: str) -> Iterator[Callable[..., int]]:
+        """Give what runs a command with the rights of a role."""
+        self.refused.clear()
+
+        def refuses(method: str, path: str, headers: Mapping[str, str]) -> bool:
+            for action, resource, context in list_asked(method, path, headers):
+                if not may(self.policies[role], action, resource, context):
+                    self.refused.append(f"{action} {resource}")
+                    return True
+            return False
+
+        with bad_line(lambda *_: "") as line:
+            line.refuses = refuses
+            for name, value in environment(line.url).items():
+                self._set(name, value)
+            yield lambda *words: run_command(cli, [str(word) for word in words])
+
+    def add(self, kind: str, document: Any, hours: float) -> None:
+        when = datetime.now(timezone.utc).replace(microsecond=0) - timedelta(hours=hours)
+        of = {"document": document, "when": when, "added": when, "gfx": TARGET}
+        result = said(kind, about=document.digest, **of).evidence
+        add_evidence(open_store(self.url, dict(os.environ)), LAYOUT, document, result)
+
+
+def test_each_command_has_the_rights_that_it_needs_and_those_of_no_other_role(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roles = Roles(tmp_path, monkeypatch)
+    assert list(roles.policies) == ["staging", "evidence", "read", "release"]
+    world, other = World(tmp_path / "one"), World(tmp_path / "two", version="2.9.2")
+    stage, chosen = world.words(roles.url), ["--set", world.plan().document.id, "--channel", "nightly"]
+    judged = [*chosen, "--policy", roles.policy]
+    with roles.work_as("evidence") as run:
+        assert run(*stage) == 15 and roles.refused
+    with roles.work_as("staging") as run:
+        assert run(*stage) == 0 and roles.refused == []
+        assert run(*stage) == 0 and roles.refused == []  # once more, which sends nothing
+        document = find_set(roles.all, world.plan().document.id)
+        with pytest.raises(ReleaseError, match="AccessDenied"):
+            roles.add("verify", document, 5)
+        assert run("promote", roles.url, *judged) == 15
+    with roles.work_as("evidence") as run:
+        for kind in ("verify", "smoke"):
+            roles.add(kind, document, 5)
+        assert roles.refused == []
+        assert run(*other.words(roles.url)) == 15 and roles.refused
+    with roles.work_as("read") as run:
+        assert run("gate", roles.url, *judged) == 0
+        assert run("set", "list", roles.url) == 0 and run("store", "fsck", roles.url) == 0
+        assert roles.refused == []
+        assert run("promote", roles.url, *judged) == 15 and roles.refused
+    with roles.work_as("release") as run:
+        assert run("promote", roles.url, *judged) == 0
+        assert run("refresh", roles.url, "--policy", roles.policy) == 0
+        assert run("demote", roles.url, "--channel", "nightly", "--policy", roles.policy) == 0
+        assert roles.refused == []
+        assert run(*other.words(roles.url)) == 15 and roles.refused
+
+
+def test_who_holds_a_role_cannot_undo_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By hand, with the client of the store; a wheel that goes in parts is staged all the same."""
+    roles, wheel, path = (
+        Roles(tmp_path, monkeypatch),
+        tmp_path / "big.whl",
+        STAGED.wheel_file("a" * 64, "a.whl"),
+    )
+    monkeypatch.setattr(store_s3, "PART_SIZE", 5 << 20)
+    wheel.write_bytes(bytes(6 << 20))
+    with roles.work_as("staging"):
+        store = open_store(roles.url, dict(os.environ))
+        store.create(path, wheel)
+    assert roles.refused == []
+    taken = {
+        "staging": [path, STAGED.set_document("s"), STAGED.log_entry("s", 1)],
+        "evidence": [f"{STAGED.evidence_folder('s')}/e.json", STAGED.log_entry("s", 2)],
+        "release": [path, RELEASED.set_document("s"), RELEASED.wheel_file("a" * 64, "a.whl")],
+    }
+    for role, paths in taken.items():
+        for name in paths:
+            if roles.all.head(name) is None:
+                roles.all.create(name, b"x")
+        with roles.work_as(role):
+            store = open_store(roles.url, dict(os.environ))
+            for name in paths:
+                tag = store.head(name).tag
+                with pytest.raises(ReleaseError, match="AccessDenied"):
+                    store.remove(name)
+                if role != "release":
+                    with pytest.raises(ReleaseError, match="AccessDenied"):
+                        store.replace(name, b"others", tag)
