@@ -447,7 +447,9 @@ def test_wheels_that_nobody_asked_for_has_signed_are_not_installed(
     assert ask("--json", where=wheel_file.parent) == 0
     (package,) = [item for item in json.loads(capsys.readouterr().out)["packages"] if item["name"] == "torch"]
     assert (package["sha256"], package["statement"]) == (hash_file(wheel_file), "present")
-    statement = root / "torch" / f"{wheel_file.name}.intoto.json"
+    beside, statement = locate_statement(wheel_file), root / "torch" / f"{wheel_file.name}.intoto.json"
+    beside.write_bytes(beside.read_bytes().replace(hash_file(wheel_file).encode(), b"0" * 64))
+    assert ask(where=wheel_file.parent) == 17
     statement.write_bytes(statement.read_bytes().replace(hash_file(wheel_file).encode(), b"0" * 64))
     assert ask_all() == [0, 17, 17, 17, 17, 17]
     statement.write_bytes(b"<html>")

@@ -28,6 +28,7 @@ from rocm_wheels.core import (
     UsageError,
     capture_output,
     find_uv,
+    hash_file,
     log_note,
     log_warning,
     run_command,
@@ -554,25 +555,28 @@ def _check_statements(
     file of which the index states no sha256 gets that of its statement, which its bytes must then have.
     """
 
-    def check(item: InstallItem) -> tuple[InstallItem, str]:
+    def check(item: InstallItem) -> InstallItem | DataError:
         if item.keep or not _is_built_from_recipe(item.offer.project):
-            return item, ""
+            return item
         try:
-            return _check_statement(item, request, reach, env), ""
-        except (DataError, UnreachableError) as fault:
-            return item, f"{item.offer.name}: {fault}"
+            return _check_statement(item, request, reach, env)
+        except DataError as fault:
+            return fault
 
     checked = run_in_parallel(check, items, jobs=_SIZE_JOBS)
-    if faults := [fault for _, fault in checked if fault]:
-        tip = (
-            "nothing was installed; get wheels from who built them, or --provenance off looks at no statement"
-        )
+    faults = [fault for fault in checked if isinstance(fault, DataError)]
+    if faults:
+        tip = "get the wheels from who built them; --provenance off looks at no statement"
         if request.signers is not None:
-            tip = "nothing was installed; leave --signed-by out to install what nobody answers for"
-        elif request.provenance == "required":
-            tip = "nothing was installed; --provenance optional takes wheels without a statement, too"
-        raise HostError("\n".join(faults), tip=tip)
-    return tuple(item for item, _ in checked)
+            tip = "leave --signed-by out to install what nobody answers for"
+        elif all(isinstance(fault, _NoStatementError) for fault in faults):
+            tip = "--provenance optional takes wheels without a statement, too"
+        raise HostError("\n".join(map(str, faults)), tip=f"nothing was installed; {tip}")
+    return tuple(item for item in checked if isinstance(item, InstallItem))
+
+
+class _NoStatementError(DataError):
+    """A wheel that must have a statement has none."""
 
 
 def _is_built_from_recipe(project: str) -> bool:
@@ -597,10 +601,13 @@ def _check_statement(
     content = _read_beside(offer, STATEMENT_SUFFIX, reach)
     if content is None:
         if request.provenance_mode == "required":
-            raise DataError(f"the index has no {offer.name}{STATEMENT_SUFFIX}")
+            raise _NoStatementError(f"the index has no {offer.name}{STATEMENT_SUFFIX}")
         return item
-    sha256 = offer.sha256 or parse_statement(content, name="its statement").sha256
-    statement = parse_stored_statement(content, name="its statement", wheel=offer.name, sha256=sha256)
+    name = f"{offer.name}{STATEMENT_SUFFIX}"
+    local = path_of_url(offer.url) if not offer.sha256 else None
+    stated = offer.sha256 or parse_statement(content, name=name).sha256
+    sha256 = stated if local is None else hash_file(local)
+    statement = parse_stored_statement(content, name=name, wheel=offer.name, sha256=sha256)
     for _inner in walk_statements(statement):
         pass  # each that it holds is about the wheel that it is named as the statement of
     state = "present"
@@ -610,7 +617,7 @@ def _check_statement(
             raise DataError(f"the index has no {offer.name}{STATEMENT_SIGNATURE_SUFFIX}")
         signer = check_signature(content, signature, request.signers, env)
         if not signer:
-            raise DataError(f"its statement is not signed by {' or '.join(request.signers)}")
+            raise DataError(f"{name} is not signed by {' or '.join(request.signers)}")
         state = f"signed by {signer}"
     return replace(item, offer=replace(offer, sha256=sha256), statement=state)
 
@@ -618,7 +625,10 @@ def _check_statement(
 def _read_beside(offer: PackageOffer, suffix: str, reach: IndexReader) -> bytes | None:
     """Return a file that lies beside a wheel; None where there is none, as servers say in several ways."""
     parts = urlsplit(offer.url)
-    answer = reach.get(urlunsplit(parts._replace(path=parts.path + suffix)))
+    try:
+        answer = reach.get(urlunsplit(parts._replace(path=parts.path + suffix)))
+    except UnreachableError as cause:
+        raise DataError(f"{offer.name}{suffix} cannot be read: {cause}") from None
     if answer.status in _NOT_THERE:
         return None
     if answer.status != 200:
