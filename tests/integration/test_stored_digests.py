@@ -109,6 +109,31 @@ def test_what_a_bucket_says_of_a_wheel_is_only_what_its_writer_said(world: World
     assert digests == [item.sha256 for item in document.files]
 
 
+def test_a_wheel_that_is_exchanged_while_it_is_read_is_not_taken_for_another(world: World):
+    """The right bytes lie there for as long as somebody reads, and wrong ones before and after."""
+    bucket = a_store()
+    document = stage_set(bucket, world.plan(), now=NOW).document
+    file = document.files[0]
+    path = STAGED.wheel_file(file.sha256, file.name)
+    right = bucket.read(path).content
+    wrong = right[:-1] + bytes([right[-1] ^ 1])
+
+    class Flickering(CountingStore):
+        def digest(self, asked: str) -> str:
+            if asked == path:
+                bucket.replace(path, right, bucket.head(path).tag)
+            return super().digest(asked)
+
+    store = Flickering(bucket)
+    bucket.replace(path, wrong, bucket.head(path).tag)
+    (fault,) = StoredDigests().list_wheel_faults(store, STAGED, document)
+    assert file.name in fault
+    bucket.replace(path, wrong, bucket.head(path).tag)
+    with pytest.raises(ReleaseError, match="was written to while it was read"):
+        copy_to_release(store, STAGED, RELEASED, document)
+    assert store.head(RELEASED.wheel_file(file.sha256, file.name)) is None
+
+
 def test_only_the_file_that_was_read_is_copied(tmp_path: Path):
     for store in (FolderStore(tmp_path / "store"), a_store()):
         tag = store.create("a", b"first")

@@ -19,6 +19,8 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from rocm_wheels.core import (
+    RUN_AGAIN_TIP,
+    ChangedInStoreError,
     NotInStoreError,
     Record,
     Store,
@@ -79,7 +81,10 @@ class StoredDigests:
         return [fault for fault in found if fault]
 
     def find_digest(self, store: Store, path: str) -> tuple[str, str]:
-        """Return the sha256 (hex) of the bytes of a file, and its tag then. Raises NotInStoreError."""
+        """Return the sha256 (hex) of the bytes of a file, and its tag. Raises NotInStoreError.
+
+        ChangedInStoreError for one that is written meanwhile.
+        """
         info = store.head(path)
         if info is None:
             raise NotInStoreError(f"there is no {path} in {store.url}")
@@ -94,6 +99,8 @@ class StoredDigests:
             sha256 = self._find_digest(store, path, info)
         except NotInStoreError:
             return f"{file.name} is gone"
+        except ChangedInStoreError:
+            return f"{file.name} was written to while it was read"
         return "" if sha256 == file.sha256 else f"{file.name} has other bytes: their sha256 is {sha256}"
 
     def _find_digest(self, store: Store, path: str, info: StoredFileInfo) -> str:
@@ -101,8 +108,9 @@ class StoredDigests:
             return sha256
         begun = self.clock()
         sha256 = store.digest(path)
-        settled = info.changed is not None and begun - info.changed > _SETTLED_SECONDS
-        if settled and info.changed is not None and store.head(path) == info:
+        if store.head(path) != info:  # else the tag may be that of other bytes than were read
+            raise ChangedInStoreError(f"{path} was written to while it was read", tip=RUN_AGAIN_TIP)
+        if info.changed is not None and begun - info.changed > _SETTLED_SECONDS:
             self._remembered[store.url_of(path)] = _RememberedDigest(
                 size=info.size, tag=info.tag, changed=info.changed, sha256=sha256
             )
