@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 from rocm_wheels.cli.command import option
-from rocm_wheels.core import format_count, show_live_line
+from rocm_wheels.core import UsageError, format_count, show_live_line
 
 if TYPE_CHECKING:
     from click import Context, Parameter
+
+    from rocm_wheels.index import SnapshotMemory
+    from rocm_wheels.release import ReleaseSigner
 
 
 class GivenPath(click.Path):
@@ -109,6 +116,92 @@ class ByteSize(_Quantity):
 
 
 json_option = option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
+
+
+@dataclass(frozen=True)
+class ReleaseKeys:
+    """How a release is signed: by which key (None: by none), for how long, and whose else is trusted."""
+
+    sign_with: Path | None
+    released_by: tuple[Path, ...]
+    valid_days: int
+
+    def read_trusted(self, env: Mapping[str, str]) -> dict[str, str] | None:
+        """Return the public keys by name, that of the signer among them; None where nobody named any."""
+        keys = (*self.released_by, *([self.sign_with] if self.sign_with else []))
+        return read_signers(keys, env) or None
+
+    def make_signer(
+        self, env: Mapping[str, str], now: datetime, *, anew: bool = False, dry_run: bool = False
+    ) -> ReleaseSigner | None:
+        """Return who signs. Raises UsageError for keys that are none."""
+        from rocm_wheels.release import ReleaseSigner
+
+        if self.sign_with is None:
+            if anew:
+                raise UsageError("--sign-anew signs, and no key is given", tip="name it: --sign-with KEY")
+            return None
+        signers, memory = read_signers(self.released_by, env), None if dry_run else open_memory(env)
+        signer = ReleaseSigner(self.sign_with, env, now, signers, self.valid_days, anew, memory)
+        _ = signer.trusted  # says what is wrong with the key
+        return signer
+
+
+def read_signers(keys: Iterable[Path], env: Mapping[str, str]) -> dict[str, str]:
+    """Return the public keys of files by the names of those. Raises UsageError for a file that is none."""
+    from rocm_wheels.core import read_public_key
+
+    return {key.name: read_public_key(key, env) for key in keys}
+
+
+def open_memory(env: Mapping[str, str]) -> SnapshotMemory:
+    """Return what the user's machine has seen of snapshots."""
+    from rocm_wheels.core import find_state_folder
+    from rocm_wheels.index import SnapshotMemory
+
+    return SnapshotMemory(find_state_folder(env, sys.platform) / "snapshots")
+
+
+released_by_option = option(
+    "--released-by",
+    "released_by",
+    multiple=True,
+    type=GivenPath(),
+    metavar="KEY.pub",
+    envvar="ROCM_WHEELS_RELEASED_BY",
+    show_envvar=True,
+    help="Trust what is signed by this public key (Ed25519, SSH), too; can be repeated.",
+)
+
+
+def release_key_options(function: F) -> F:
+    """Add what says how a release is signed: it comes as the argument ``keys``, ``ReleaseKeys``."""
+
+    @wraps(function)
+    def with_keys(
+        sign_with: Path | None, released_by: tuple[Path, ...], valid_days: int, **others: object
+    ) -> object:
+        return function(keys=ReleaseKeys(sign_with, released_by, valid_days), **others)
+
+    add_options = combine_options(
+        option(
+            "--sign-with",
+            type=GivenPath(),
+            metavar="KEY",
+            envvar="ROCM_WHEELS_RELEASE_KEY",
+            show_envvar=True,
+            help="Sign what the channel shows: Ed25519 SSH key.",
+        ),
+        released_by_option,
+        option(
+            "--valid-days",
+            type=click.IntRange(1, 365),
+            default=14,
+            show_default=True,
+            help="How long the signature holds; half of it later `set refresh` signs anew.",
+        ),
+    )
+    return cast(F, add_options(with_keys))
 
 
 class RegularFile(click.Path):

@@ -21,7 +21,14 @@ from rocm_wheels.cli.evidence import (
     remember_digests,
     set_options,
 )
-from rocm_wheels.cli.options import GivenPath, combine_options, layout_option, unconditional_option
+from rocm_wheels.cli.options import (
+    GivenPath,
+    ReleaseKeys,
+    combine_options,
+    layout_option,
+    release_key_options,
+    unconditional_option,
+)
 from rocm_wheels.cli.store import convert_store_findings, list_damage_lines, raise_damage
 from rocm_wheels.core import (
     ReleaseError,
@@ -221,6 +228,8 @@ def format_demote_command(store: str, done: RefreshResult, set_id: str, layout: 
     metavar="URL",
     help="Where wheels find what is not in their set (ROCm), for support.json. It is kept; '' forgets all.",
 )
+@release_key_options
+@option("--sign-anew", is_flag=True, help="Sign what has no snapshot that holds, too, as it is now.")
 @layout_option
 @unconditional_option
 @option("--dry-run", is_flag=True, help="Print each write that would be made, and make none.")
@@ -232,6 +241,8 @@ def refresh_command(  # noqa: PLR0917 - click passes them by name
     policy: Path | None,
     public_url: str | None,
     other_indexes: tuple[str, ...],
+    keys: ReleaseKeys,
+    sign_anew: bool,
     store_layout: Path | None,
     unconditional: bool,
     dry_run: bool,
@@ -243,8 +254,13 @@ def refresh_command(  # noqa: PLR0917 - click passes them by name
     (FAMILY/by-gfx/GFX/CHANNEL/) is an index of the newest set that passed on that GPU, of each platform: that
     of the newest torch, whichever came last. promote and demote do the same in the end. A run that was killed
     is finished by the same command; what is as it should be is not written. A channel that another process is
-    changing is left as it is (exit code 15). In the end all that is released is looked at as `store fsck`
-    does, without reading a wheel; damage is exit code 15.
+    changing is left as it is (exit code 15). With --sign-with each channel, and support.json, gets a signed
+    snapshot: readers with --released-by take nothing else, nothing older, and nothing after --valid-days. A
+    channel that was signed once is changed with the key alone; --sign-anew signs what nobody has signed, or
+    what was signed by a lost key, or has expired.
+
+    In the end all that is released is looked at as `store fsck` does, without reading a wheel; damage is exit
+    code 15.
 
     \b
     Examples:
@@ -265,9 +281,10 @@ def refresh_command(  # noqa: PLR0917 - click passes them by name
     if rehearsal is None:
         require_conditional_writes(opened, unconditional=unconditional)
     used: Store = rehearsal or opened
+    signer = keys.make_signer(read_environment(), current_time(), anew=sign_anew, dry_run=dry_run)
     if public_url is not None or other_indexes:
-        update_public(used, layout, public_url, other_indexes or None)
-    refresher = make_refresher(used, layout, rules)
+        update_public(used, layout, public_url, other_indexes or None, signer)
+    refresher = replace(make_refresher(used, layout, rules), signer=signer)
     if not channels:  # of a promotion that was killed early there are only files
         log_note(f"there is no channel in {opened.url} yet: `rocm-wheels set promote` makes them")
     done, failures = _refresh_channels(refresher, channels)
@@ -412,11 +429,13 @@ class _ChangeOptions:
     unconditional: bool
     dry_run: bool
     as_json: bool
+    keys: ReleaseKeys
 
 
 # how either command writes, and where
 _change_options = combine_options(
     option("--channel", required=True, metavar="CHANNEL", help="nightly, prerelease or stable."),
+    release_key_options,
     unconditional_option,
     option("--dry-run", is_flag=True, help="Print each write that would be made, and make none."),
     option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
@@ -449,6 +468,7 @@ def promote(  # noqa: PLR0917 - click passes them by name
     unconditional: bool,
     dry_run: bool,
     as_json: bool,
+    keys: ReleaseKeys,
 ) -> None:
     """Show a staged set on a channel, once its gate lets it pass (exit code 15 when not).
 
@@ -477,7 +497,7 @@ def promote(  # noqa: PLR0917 - click passes them by name
         allow_unpinned=allow_unpinned,
         allow_fewer_targets=allow_fewer_targets,
     )
-    settings = _ChangeOptions(chosen.store, chosen.layout, unconditional, dry_run, as_json)
+    settings = _ChangeOptions(chosen.store, chosen.layout, unconditional, dry_run, as_json, keys)
     _apply_change(promoter, change, partial(make_refresher, policy=rules), settings)
 
 
@@ -503,6 +523,7 @@ def demote(  # noqa: PLR0917 - click passes them by name
     unconditional: bool,
     dry_run: bool,
     as_json: bool,
+    keys: ReleaseKeys,
     store_layout: Path | None,
 ) -> None:
     """Take sets from a channel: dependents first, so that no wheel of theirs is left without the others.
@@ -533,7 +554,10 @@ def demote(  # noqa: PLR0917 - click passes them by name
 
     promoter = _make_promoter(opened, FamilyPaths(layout, _choose_family(opened, layout, family)), channel)
     _apply_change(
-        promoter, change, refresher, _ChangeOptions(store, store_layout, unconditional, dry_run, as_json)
+        promoter,
+        change,
+        refresher,
+        _ChangeOptions(store, store_layout, unconditional, dry_run, as_json, keys),
     )
 
 
@@ -580,7 +604,8 @@ def _apply_change(
     rehearsal = DryRunStore(promoter.store) if settings.dry_run else None
     if rehearsal is None:
         require_conditional_writes(promoter.store, unconditional=settings.unconditional)
-    used = replace(promoter, store=rehearsal or promoter.store)
+    signer = settings.keys.make_signer(read_environment(), current_time(), dry_run=settings.dry_run)
+    used = replace(promoter, store=rehearsal or promoter.store, signer=signer)
     done = change(used)
     refreshed, failure = _refresh_views(used, refresher)
     _print_change(
@@ -601,7 +626,7 @@ def _refresh_views(
     """Have views and documents follow a change that was made; return the failure if they do not."""
     family = promoter.staging.family
     try:
-        store_refresher = refresher(promoter.store, promoter.staging.layout)
+        store_refresher = replace(refresher(promoter.store, promoter.staging.layout), signer=promoter.signer)
         refreshed = store_refresher.refresh_channel(family, promoter.channel)
         store_refresher.refresh_support([family])
     except (RocmWheelsError, OSError) as failure:

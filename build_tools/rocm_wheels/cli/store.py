@@ -14,9 +14,12 @@ from rocm_wheels.cli.command import command, option
 from rocm_wheels.cli.evidence import current_time, describe_origin, name_user_and_host
 from rocm_wheels.cli.options import (
     GivenPath,
+    ReleaseKeys,
     json_option,
     layout_option,
+    open_memory,
     print_result,
+    release_key_options,
     unconditional_option,
 )
 from rocm_wheels.core import (
@@ -59,6 +62,7 @@ _MOST_ANNOTATIONS = 10  # GitHub shows so many of a step
     type=GivenPath(),
     help="What channels need, for --repair of what is known of sets [default: data/release_policy.yaml].",
 )
+@release_key_options
 @option("--list-checks", is_flag=True, help="List what can be found, and leave.")
 @layout_option
 @unconditional_option
@@ -71,6 +75,7 @@ def fsck_command(  # noqa: PLR0917 - click passes them by name
     family: str | None,
     jobs: int,
     policy: Path | None,
+    keys: ReleaseKeys,
     list_checks: bool,
     store_layout: Path | None,
     unconditional: bool,
@@ -83,6 +88,9 @@ def fsck_command(  # noqa: PLR0917 - click passes them by name
     bytes from staging, the release area, another family or --from, only where their SHA-256 is right,
     and makes everything else anew. It never replaces a good file and removes nothing that it does not know.
     What is being staged or promoted meanwhile is a note, no damage.
+
+    What channels show must be what was signed, by --released-by where that is named. Only with --sign-with is
+    anything else made of it, and an old state that was put back is never signed.
 
     \b
     Examples:
@@ -118,12 +126,16 @@ def fsck_command(  # noqa: PLR0917 - click passes them by name
         jobs=jobs,
         families=None if family is None else (family,),
         on_hash=_show_progress,
+        signers=keys.read_trusted(env),
+        env=env,
+        memory=open_memory(env),
     )
     begun = describe_origin("store fsck")
     try:
         if is_repair:
             require_conditional_writes(opened, unconditional=unconditional)
-            repairer = StoreRepairer(check, load_policy(policy), name_user_and_host(), env, copies)
+            signer = keys.make_signer(env, check.now)
+            repairer = StoreRepairer(check, load_policy(policy), name_user_and_host(), env, copies, signer)
             repair = repairer.repair()
         else:
             repair = StoreRepair(check.run(), ())

@@ -113,6 +113,9 @@ from .set_log import read_set_log as read_set_log
 from .set_log import start_set_log as start_set_log
 from .set_statements import StoredStatement as StoredStatement
 from .set_statements import read_set_statements as read_set_statements
+from .snapshots import DEFAULT_VALID_DAYS as DEFAULT_VALID_DAYS
+from .snapshots import ReleaseSigner as ReleaseSigner
+from .snapshots import keep_channel_snapshot as keep_channel_snapshot
 from .stage import StagedSet as StagedSet
 from .stage import StagePlan as StagePlan
 from .stage import find_missing_files as find_missing_files

@@ -162,6 +162,24 @@ class Channel(Record):
             return f"its last change is revision {revision}, and the document is at {self.revision}"
         return ""
 
+    def find_pending_fault(self) -> str:
+        """Return why a pending change cannot be one of what it shows, "" where it may be or none is."""
+        change = self.pending
+        if change is None:
+            return ""
+        before, goal = self.sets, change.goal
+        if change.action == "promote":
+            fits = goal[:-1] == before and tuple(item.set for item in goal[-1:]) == change.sets
+        elif change.action == "refresh":
+            untold = {"state": "untested", "told": ()}
+            old, new = ([item.model_copy(update=untold) for item in items] for items in (before, goal))
+            fits = old == new
+        elif change.action == "demote":
+            fits = goal == tuple(item for item in before if item.set not in change.sets)
+        else:
+            fits = goal == before
+        return "" if fits else f"{change.action} of {', '.join(change.sets)} does not lead to its goal"
+
     def with_pending(self, pending: PendingChange) -> Channel:
         """Return it as it is while a change is being made."""
         return self.model_copy(update={"pending": pending, "revision": self.revision + 1})
@@ -190,10 +208,14 @@ class Channel(Record):
 
 @dataclass(frozen=True)
 class ChannelRecord:
-    """A channel as it was read or written, with the tag of its document (``None``: there is none yet)."""
+    """A channel as it was read or written, with the tag of its document (``None``: there is none yet).
+
+    ``content`` is that document.
+    """
 
     channel: Channel
     tag: str | None
+    content: bytes = b""
 
 
 def read_channel(store: Store, paths: FamilyPaths, name: str) -> ChannelRecord:
@@ -211,7 +233,7 @@ def read_channel(store: Store, paths: FamilyPaths, name: str) -> ChannelRecord:
         raise DataError(message, tip=tip) from None
     if (channel.family, channel.channel) != (paths.family, name):
         raise DataError(f"{store.url_of(path)} is of {channel.channel} of {channel.family}")
-    return ChannelRecord(channel, stored.tag)
+    return ChannelRecord(channel, stored.tag, stored.content)
 
 
 def describe_action(action: ChannelAction) -> str:
@@ -341,10 +363,11 @@ class ChannelStatus(Record):
 
 @dataclass(frozen=True)
 class StoredStatus:
-    """The document as it was read, with its tag (``None``: there is none)."""
+    """The document as it was read, with its tag (``None``: there is none), and its content."""
 
     document: ChannelStatus
     tag: str | None
+    content: bytes = b""
 
 
 def read_channel_status(store: Store, paths: FamilyPaths, channel: str) -> StoredStatus:
@@ -362,7 +385,7 @@ def read_channel_status(store: Store, paths: FamilyPaths, channel: str) -> Store
     if (document.family, document.channel) != (paths.family, channel):
         log_warning(f"{store.url_of(path)} is of {document.channel} of {document.family}, and is made again")
         return StoredStatus(empty, stored.tag)
-    return StoredStatus(document, stored.tag)
+    return StoredStatus(document, stored.tag, stored.content)
 
 
 _RULES_WITH_AGE = ("verify", "resolver", "smoke", "tests")  # those with an age

@@ -44,6 +44,7 @@ from rocm_wheels.release.set_conflicts import (
 )
 from rocm_wheels.release.set_list import ReleasedSets, copy_to_release
 from rocm_wheels.release.stored_digests import StoredDigests
+from rocm_wheels.release.snapshots import ReleaseSigner, SnapshotKeeper, keep_channel_snapshot
 from rocm_wheels.release.wheel_set import SetDocument
 
 
@@ -166,7 +167,7 @@ class Promoter:
 
     ``allow_unpinned``: wheels that do not pin each other are shown, and the pages say so.
     ``allow_fewer_targets``: so is a set for all GPUs without code for some that people get code for now; what
-    is told of it says so.
+    is told of it says so. ``signer`` signs what is about to be shown; ``refresh`` then what is shown.
     """
 
     store: Store
@@ -176,6 +177,7 @@ class Promoter:
     digests: StoredDigests = field(default_factory=StoredDigests)
     allow_unpinned: bool = False
     allow_fewer_targets: bool = False
+    signer: ReleaseSigner | None = None
 
     @property
     def release(self) -> FamilyPaths:
@@ -187,9 +189,18 @@ class Promoter:
         """The sets that were released."""
         return ReleasedSets(self.store, self.release)
 
+    @cached_property
+    def snapshot(self) -> SnapshotKeeper:
+        """What is signed of the channel."""
+        return keep_channel_snapshot(self.store, self.release, self.channel, self.signer)
+
     def read_channel_record(self) -> ChannelRecord:
         """Return the channel as it is now."""
         return read_channel(self.store, self.release, self.channel)
+
+    def require_signed(self, record: ChannelRecord) -> None:
+        """Raise ReleaseError where it is not what was signed, UsageError where a change needs a key."""
+        self.snapshot.require_channel(self.release.channel_document(self.channel), record)
 
     def promote(self, document: SetDocument, ask_gate: Callable[[], Verdict]) -> ChannelChange:
         """Show a staged set. Raises ReleaseError; the same call carries on afterwards.
@@ -256,6 +267,7 @@ class Promoter:
         """Yield the channel as it is now, for each attempt to change it; a refresh is completed before."""
         for _ in range(_CLAIM_ATTEMPTS):
             record = self.read_channel_record()
+            self.require_signed(record)
             pending = record.channel.pending
             if pending is not None and pending.action == "refresh":
                 self._complete_pending(record)
@@ -267,6 +279,7 @@ class Promoter:
 
         Raises ChangedInStoreError when somebody else changed the channel meanwhile.
         """
+        self.require_signed(record)
         pending = record.channel.pending
         if pending is not None:
             require_same_change(record.channel, "refresh", None)
@@ -284,6 +297,7 @@ class Promoter:
         """
         for _ in range(_CLAIM_ATTEMPTS):
             record = self.read_channel_record()
+            self.require_signed(record)
             pending = record.channel.pending
             if pending is None:
                 message = f"nothing is pending on {self.channel} of {record.channel.family}"
@@ -317,7 +331,7 @@ class Promoter:
             journal.write(channel.to_json())
         except ChangedInStoreError:
             return None
-        return ChannelRecord(channel, journal.tag)
+        return ChannelRecord(channel, journal.tag, channel.to_json())
 
     def _open_journal(self, record: ChannelRecord) -> DocumentJournal:
         """Return the document of the channel as the journal of what is done by a record of it."""
@@ -337,7 +351,8 @@ class Promoter:
         sets = () if pending.action == "refresh" else pending.sets  # links stay: any order will do
         settled, pages, journal = record.channel.finish_pending(), 0, self._open_journal(record)
         try:
-            pages = self._exchange_pages(journal, pending.goal, sets, adds=pending.adds)
+            documents = (record.content, settled.to_json())
+            pages = self._exchange_pages(journal, pending.goal, sets, adds=pending.adds, documents=documents)
             journal.write(settled.to_json())
         except ChangedInStoreError:
             latest = self._wait_until_quiet(record)
@@ -364,8 +379,13 @@ class Promoter:
 
         ``kept`` are paths that stay beside them.
         """
+        if self.signer is not None:
+            self.require_signed(record)
         channel, journal = record.channel, self._open_journal(record)
-        pages = self._exchange_pages(journal, channel.sets, channel.shown[-1:], adds=True, kept=kept)
+        documents = (record.content,) if record.tag is not None else ()
+        pages = self._exchange_pages(
+            journal, channel.sets, channel.shown[-1:], adds=True, kept=kept, documents=documents
+        )
         return ChannelChange(None, (), channel, 0, pages)
 
     def _exchange_pages(
@@ -376,10 +396,16 @@ class Promoter:
         *,
         adds: bool,
         kept: frozenset[str] = frozenset(),
+        documents: tuple[bytes, ...] = (),
     ) -> int:
-        documents = self.released.read_documents([channel_set.set for channel_set in goal])
+        """Have the pages show sets; before, they are signed, and the ``documents`` that it will have."""
+        sets_shown = self.released.read_documents([channel_set.set for channel_set in goal])
         folder, builds = self.release.channel_pages(self.channel), self.release.build_folder(self.channel)
-        pages = make_channel_pages(self.release, self.channel, goal, documents)
+        pages = make_channel_pages(self.release, self.channel, goal, sets_shown)
+        contents: dict[str, tuple[bytes, ...]] = {path: (content,) for path, content in pages.items()}
+        if documents:
+            contents[self.release.channel_document(self.channel)] = documents
+        self.snapshot.add(contents, folders=(folder,), channel_document=documents[-1] if documents else None)
         order = [] if can_rename_at_once(self.store, folder) else self.released.sort_projects(sets)
         change = PageExchange(folder, builds, pages, order, adds, kept)
         return exchange_pages(self.store, change, journal.check)

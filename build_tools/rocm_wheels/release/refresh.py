@@ -7,7 +7,8 @@ In this order; each step begins by reading what it may replace, and evidence aft
 3. the status of the sets, and which views are to change, is written down; their pages are exchanged; that
    is cleared
 4. support.json of the family, then that of all
-5. what was released is looked at: files by their sizes, pages as they follow from sets, and no wheel is read
+5. with a key, snapshots of the channel and of support.json are signed (``snapshots``)
+6. what was released is looked at: files by their sizes, pages as they follow from sets, and no wheel is read
 
 Whoever comes after a run that was killed does the rest. What is as it should be is not written, and a set
 is only looked at again when there is more evidence of it, or another policy.
@@ -16,7 +17,7 @@ is only looked at again when there is more evidence of it, or another policy.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from rocm_wheels.core import (
@@ -24,6 +25,7 @@ from rocm_wheels.core import (
     ChangedInStoreError,
     Store,
     change_documents,
+    log_note,
     run_in_parallel,
 )
 from rocm_wheels.index import DocumentJournal
@@ -45,15 +47,19 @@ from rocm_wheels.release.channel import (
 )
 from rocm_wheels.release.evidence.store import copy_evidence, list_evidence_ids, read_released_evidence
 from rocm_wheels.release.layout import FamilyPaths, StoreLayout
+from rocm_wheels.release.pages import make_channel_pages
 from rocm_wheels.release.policy import Policy
 from rocm_wheels.release.promote import ChannelActor, Promoter
 from rocm_wheels.release.set_list import ReleasedSets
 from rocm_wheels.release.set_log import copy_log_entries, list_log_numbers
+from rocm_wheels.release.snapshots import ReleaseSigner
 from rocm_wheels.release.store_check import StoreCheck, StoreReport
 from rocm_wheels.release.views import (
     PlatformConflicts,
     find_view_sets,
+    list_view_states,
     list_view_targets,
+    make_view_pages,
     plan_views,
     publish_view,
     write_support,
@@ -99,7 +105,7 @@ class Refresher:
     """One who refreshes. ``policy`` is that of all channels, ``now`` the time in UTC.
 
     ``again``: sets are judged again where there is something new; otherwise those stay as they were of which
-    something is known, because nobody said by which policy.
+    something is known, because nobody said by which policy. ``signer`` signs what is shown, last of all.
     """
 
     store: Store
@@ -109,6 +115,7 @@ class Refresher:
     now: datetime
     env: Mapping[str, str]
     again: bool = True
+    signer: ReleaseSigner | None = None
     _digest: str = field(init=False)
     _ageless: Policy = field(init=False)
 
@@ -129,8 +136,8 @@ class Refresher:
     def refresh_support(self, families: Sequence[str]) -> list[str]:
         """Bring support.json of families, then that of all, to what is known; return those that changed."""
         paths = [FamilyPaths(self.layout, item, "release") for item in families]
-        changed = [item.support_document for item in paths if write_support(self.store, item)]
-        if write_whole_support(self.store, self.layout):
+        changed = [item.support_document for item in paths if write_support(self.store, item, self.signer)]
+        if write_whole_support(self.store, self.layout, self.signer):
             changed.append(f"{self.layout.release}/{self.layout.support}")
         return changed
 
@@ -140,7 +147,9 @@ class Refresher:
         Raises ReleaseError where the store cannot be read.
         """
         families = None if family is None else (family,)
-        return StoreCheck(self.store, self.layout, self.now, areas=("release",), families=families).run()
+        signers = self.signer.trusted if self.signer is not None else None
+        check = StoreCheck(self.store, self.layout, self.now, areas=("release",), families=families)
+        return replace(check, signers=signers, env=self.env).run()
 
     def _refresh_once(self, family: str, channel: str) -> RefreshResult | None:
         promoter = self._make_promoter(family, channel)
@@ -155,10 +164,15 @@ class Refresher:
             raise ChangedInStoreError(
                 f"an earlier refresh of {channel} of {family} was not finished; now it is"
             )
+        promoter.require_signed(record)
+        if self.signer is not None and stored.tag is not None:
+            stored = self._forget_unsigned(promoter, stored)
         known, brought = self._bring_evidence(promoter, record.channel)
         sets = self._find_statuses(record.channel, stored, known, promoter.released)
         retold, pages_written = self._retell_channel(promoter, record, sets)
-        views, exchanged = self._publish_views(promoter.released, channel, stored, sets)
+        views, exchanged = self._publish_views(promoter, stored, sets)
+        if self.signer is not None:
+            change_documents(lambda: self._sign_channel(promoter), description=promoter.snapshot.path)
         return RefreshResult(
             family,
             channel,
@@ -172,7 +186,41 @@ class Refresher:
 
     def _make_promoter(self, family: str, channel: str) -> Promoter:
         actor = ChannelActor(self.by, f"{self.now:%Y-%m-%dT%H:%M:%SZ}")
-        return Promoter(self.store, FamilyPaths(self.layout, family), channel, actor)
+        return Promoter(self.store, FamilyPaths(self.layout, family), channel, actor, signer=self.signer)
+
+    def _forget_unsigned(self, promoter: Promoter, stored: StoredStatus) -> StoredStatus:
+        """Return what is known of sets where it is signed, else nothing: then they are judged anew."""
+        snapshot, path = promoter.snapshot, promoter.release.channel_status(promoter.channel)
+        if snapshot.vouches(snapshot.read().snapshot, path, stored.content):
+            return stored
+        log_note(f"{self.store.url_of(path)} is not what was signed: its sets are judged anew")
+        empty = ChannelStatus(family=promoter.release.family, channel=promoter.channel)
+        return StoredStatus(empty, stored.tag)
+
+    def _sign_channel(self, promoter: Promoter) -> bool:
+        """Sign what a channel and its views show, unless they are being changed; tell whether it was new.
+
+        All that is signed follows from its documents, and from those of sets.
+        """
+        paths, channel, snapshot = promoter.release, promoter.channel, promoter.snapshot
+        signed, record = snapshot.read(), promoter.read_channel_record()
+        status = read_channel_status(self.store, paths, channel)
+        is_settled = record.channel.pending is None and all(view.settled for view in status.document.views)
+        if not is_settled or status.tag is None:
+            return False  # whoever changes it signs it then
+        promoter.require_signed(record)
+        snapshot.require_content(paths.channel_status(channel), status.content)
+        contents = {
+            paths.channel_document(channel): record.content,
+            paths.channel_status(channel): status.content,
+        }
+        documents = promoter.released.read_documents(record.channel.shown)
+        contents |= make_channel_pages(paths, channel, record.channel.sets, documents)
+        for view in status.document.views:
+            folder = paths.view_pages(view.gfx, channel)
+            contents |= make_view_pages(paths, folder, promoter.released.read_documents(view.shown))
+        revision = record.channel.revision
+        return snapshot.settle(signed, contents, channel_document=record.content, revision=revision)
 
     def _bring_evidence(self, promoter: Promoter, channel: Channel) -> tuple[dict[str, _KnownResults], int]:
         """Bring the evidence of the sets that are shown; return what there is, and how many were new.
@@ -249,9 +297,10 @@ class Refresher:
         return retold, promoter.retell(record, goal).pages
 
     def _publish_views(
-        self, released: ReleasedSets, channel: str, stored: StoredStatus, sets: tuple[SetStatus, ...]
+        self, promoter: Promoter, stored: StoredStatus, sets: tuple[SetStatus, ...]
     ) -> tuple[tuple[ViewChange, ...], int]:
         """Have views show what they are to show; return those that changed, and how many pages did."""
+        released, channel = promoter.released, promoter.channel
         paths = released.paths
         present = list_view_targets(self.store, paths, channel)
         ids_by_target = find_view_sets(sets, channel, PlatformConflicts(released).have_conflict)
@@ -265,12 +314,20 @@ class Refresher:
             stored.tag,
             lambda: ChangedInStoreError(message, tip=RUN_AGAIN_TIP),
         )
-        if goal != stored.document or stored.tag is None:
-            journal.write(goal.to_json())
+        settled = goal.settle_views()
         changing = [view for view in planned if not view.settled]
+        contents: dict[str, tuple[bytes, ...]] = {}
+        for view in changing if self.signer is not None else ():
+            contents |= list_view_states(released, channel, view)
+        contents[paths.channel_status(channel)] = (goal.to_json(), settled.to_json())
+        folders = [paths.view_pages(view.gfx, channel) for view in changing]
+        promoter.snapshot.add(contents, folders=folders)
+        if goal.to_json() != stored.content:
+            journal.write(goal.to_json())
+            promoter.snapshot.add(contents, folders=folders)  # another may have settled it before we claimed
         pages = sum(publish_view(released, channel, view, journal.check) for view in changing)
         if changing:
-            journal.write(goal.settle_views().to_json())
+            journal.write(settled.to_json())
         return tuple(_list_view_changes(stored.document, sets, changing)), pages
 
 

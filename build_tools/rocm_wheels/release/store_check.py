@@ -37,12 +37,16 @@ from rocm_wheels.index import (
     JSON_PAGE,
     JSON_TYPE,
     METADATA_SUFFIX,
+    SNAPSHOT_SUFFIX,
     IndexLink,
     PageExchange,
+    Snapshot,
+    SnapshotMemory,
     find_build,
     parse_page,
     path_of_url,
     read_link,
+    verify_snapshot,
 )
 from rocm_wheels.release.channel import Channel, ChannelStatus, read_channel
 from rocm_wheels.release.evidence.evidence import parse_evidence
@@ -52,6 +56,15 @@ from rocm_wheels.release.policy import CHANNEL_NAMES
 from rocm_wheels.release.set_audit import AUDIT_FILE, AUDIT_PAGE
 from rocm_wheels.release.set_list import make_listing
 from rocm_wheels.release.set_log import LOST_LOG_TIP, SetLog, read_set_log
+from rocm_wheels.release.snapshots import (
+    ANEW_TIP,
+    RESTORE_TIP,
+    SnapshotKeeper,
+    find_channel_fault,
+    keep_channel_snapshot,
+    keep_support_snapshot,
+    keep_whole_snapshot,
+)
 from rocm_wheels.release.views import derive_support, derive_whole_support, make_view_pages, read_public
 from rocm_wheels.release.wheel_set import SetDocument, SetFile, parse_set
 
@@ -75,6 +88,11 @@ STORE_CHECKS = {
     "stale-status": "what is written down of the sets of a channel is not about those that it shows",
     "stale-support": "support.json is not what follows from channels and views",
     "damaged-log": "the log of a set does not say any more what it said, or lacks entries",
+    "unsigned": "a channel or support.json has no signed snapshot, where others have or keys were named",
+    "wrong-snapshot": "a snapshot cannot be read, was changed, or nobody who is trusted has signed it",
+    "expired-snapshot": "the time is over that a snapshot was signed for: `set refresh` signs the next one",
+    "old-state": "a channel, or all that is signed of it, is older than what was signed: it was put back",
+    "unsigned-file": "a document or page is not what the snapshot says",
     "lost-evidence-set": "there is evidence about a set that is not there",
     "unknown-file": "nothing says what a file is (a note)",
     "stray-file": "a file that a killed or running command left (a note)",
@@ -168,7 +186,8 @@ class StoreReport:
 class StoreCheck:
     """A look at a store. ``hash_wheels``: read every byte; ``areas`` and ``families`` say where (all).
 
-    ``pauses`` are the seconds after which what seems damaged is looked at again.
+    ``pauses`` are the seconds after which what seems damaged is looked at again. ``signers`` are the public
+    keys, by name, of whom snapshots must be (None: of anybody), ``memory`` those that were seen before.
     """
 
     store: Store
@@ -179,6 +198,9 @@ class StoreCheck:
     areas: tuple[Area, ...] = _AREAS
     families: tuple[str, ...] | None = None
     pauses: Sequence[float] = _LOOK_AGAIN_SECONDS
+    signers: Mapping[str, str] | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    memory: SnapshotMemory | None = None
     on_hash: Callable[[int, int], None] = lambda _done, _all: None
 
     def run(self) -> StoreReport:
@@ -274,6 +296,7 @@ class _Look:
         self.logs: dict[str, SetLog] = {}
         self.lost_sets: dict[tuple[Area, str], set[str]] = {}
         self.channels: dict[tuple[str, str], Channel | str] = {}
+        self.snapshots: dict[str, Snapshot | None] = {}
         self._read_channels()
         self._read_sets()
 
@@ -608,6 +631,7 @@ class _Look:
             for path, content in index.pages.items()
             if path not in self.files or not self._has_content(self.files[path], content)
         ]
+        self._tell_unsigned_pages(index, [path for path in index.pages if path not in different])
         if not different:
             return
         if fault := self._find_link_fault(index):
@@ -618,6 +642,14 @@ class _Look:
         for path in different:
             check, message = self._classify_page(index, path, contents)
             self._add(check, path, message, set_id=index.set_id, remedy=index)
+
+    def _tell_unsigned_pages(self, index: IndexPages, paths: Sequence[str]) -> None:
+        """Tell of pages that follow from sets, and are not those of the snapshot of their channel."""
+        family_folder = FamilyPaths(self.layout, index.family, "release").family_folder
+        remedy = DerivedDocument("status", index.family, index.channel)
+        for path in paths if index.channel and f"{family_folder}/{index.channel}" in self.snapshots else ():
+            if self._tell_unsigned(path, family_folder, index.channel, remedy):
+                return
 
     def _find_link_fault(self, index: IndexPages) -> str:
         """Return what is wrong with the link that shows an index, "" where it is none or the right one."""
@@ -678,6 +710,12 @@ class _Look:
             document = paths.channel_document(name)
             self.explained |= {document, paths.channel_status(name)}
             channel = self.channels.get((paths.family, name))
+            snapshot = self._read_snapshot(keep_channel_snapshot(self.store, paths, name, None), document)
+            if snapshot is not None and self._tell_unsigned_channel(paths, snapshot, channel):
+                self._explain_folder(paths.channel_pages(name))
+                self._explain_views(paths, name)
+                is_quiet = False
+                continue
             if channel is None:
                 present = (paths.channel_status(name), f"{paths.channel_pages(name)}/{HTML_PAGE}")
                 if any(path in self.files for path in present):
@@ -708,6 +746,9 @@ class _Look:
                 pages = make_channel_pages(paths, name, channel.sets, documents)
                 folder = paths.channel_pages(name)
                 indexes.append(IndexPages(folder, paths.family, pages, channel=name))
+            if snapshot is not None and not snapshot.settled:
+                message = f"{name} of {paths.family} was changed, and is not signed in the end yet"
+                self._tell_pending(f"{paths.family_folder}/{name}{SNAPSHOT_SUFFIX}", message)
             status = self._compare_status(paths, channel)
             if status is None:
                 self._explain_views(paths, name)
@@ -717,10 +758,69 @@ class _Look:
                 indexes += view_indexes
                 is_quiet = is_quiet and settled
         self.explained.add(paths.support_document)
+        self._read_snapshot(keep_support_snapshot(self.store, paths, None), paths.support_document)
         if is_quiet and self._read_public_safely():
             content = derive_support(self.store, paths)
             self._compare_support(paths.support_document, content, paths.family)
         return indexes
+
+    def _read_snapshot(self, keeper: SnapshotKeeper, about: str) -> Snapshot | None:
+        """Return a snapshot that is signed; tell of others, and of none for what it must be ``about``."""
+        path = keeper.path
+        self.explained.add(path)
+        content = self._read(path) if path in self.files else None
+        if content is None:
+            others = any(item.endswith(SNAPSHOT_SUFFIX) for item in self.files)
+            if about in self.files and (others or self.check.signers is not None):
+                message = f"nobody has signed {keeper.title}"
+                self._add("unsigned", about, message, tip=ANEW_TIP)
+            return None
+        try:
+            verified = verify_snapshot(content, path, self.check.signers, self.check.env)
+        except DataError as fault:
+            self._add("wrong-snapshot", path, explain_error(fault), tip=RESTORE_TIP)
+            return None
+        snapshot = verified.snapshot
+        if (snapshot.family, snapshot.name) != (keeper.family, keeper.name):
+            message = f"is of {snapshot.name} of {snapshot.family}"
+            self._add("wrong-snapshot", path, message, tip=RESTORE_TIP)
+            return None
+        memory, where = self.check.memory, self.store.url_of(path)
+        if memory is not None and (fault_text := memory.find_fault(where, verified)):
+            self._add("old-state", path, fault_text, tip=RESTORE_TIP)
+        elif memory is not None:
+            memory.remember(where, verified)
+        if fault_text := snapshot.find_time_fault(self.check.now):
+            self._add("expired-snapshot", path, fault_text, tip=ANEW_TIP)
+        self.snapshots[keeper.folder + "/" + keeper.name] = snapshot
+        return snapshot
+
+    def _tell_unsigned_channel(
+        self, paths: FamilyPaths, snapshot: Snapshot, channel: Channel | str | None
+    ) -> bool:
+        """Tell of a channel whose document is not one that was signed; return whether it is none."""
+        path = paths.channel_document(snapshot.name)
+        if isinstance(channel, str):
+            return False  # told as damaged
+        content = self._read(path) if path in self.files else None
+        shown = channel if channel is not None else Channel(family=paths.family, channel=snapshot.name)
+        name = path.removeprefix(f"{paths.family_folder}/")
+        if fault := find_channel_fault(snapshot, name, shown, content):
+            check = "old-state" if shown.revision < snapshot.revision else "unsigned-file"
+            self._add(check, path, f"the document of {snapshot.name} {fault}", tip=RESTORE_TIP)
+        return bool(fault)
+
+    def _tell_unsigned(self, path: str, family_folder: str, name: str, remedy: Remedy) -> bool:
+        """Tell of a document that is not what the snapshot called ``name`` says; return whether it is not."""
+        snapshot = self.snapshots.get(f"{family_folder}/{name}")
+        if snapshot is None:
+            return False
+        content = self._read(path) if path in self.files else None
+        if snapshot.states_content(path.removeprefix(f"{family_folder}/"), content):
+            return False
+        tip = "`rocm-wheels set refresh STORE --sign-with KEY` or --repair --sign-with KEY makes it anew"
+        self._add("unsigned-file", path, "is not what was signed", tip=tip, remedy=remedy)
+        return True
 
     def _tell_pending(self, path: str, message: str) -> None:
         tip = "while that run works nothing is to be done; of one that was killed, run the same command again"
@@ -749,6 +849,9 @@ class _Look:
                 message = f"what is known of the sets of {name} cannot be read"
         if status is not None:
             sound = self._list_sound_statuses(paths, status)
+            remedy = DerivedDocument("status", paths.family, channel.channel)
+            if self._tell_unsigned(path, paths.family_folder, channel.channel, remedy):
+                return None
             if [item.set for item in status.sets] != list(channel.shown):
                 message = f"what is known of the sets of {name} is not about those that it shows"
             elif len(sound) < len(status.sets):
@@ -823,25 +926,35 @@ class _Look:
 
     def _compare_support(self, path: str, content: bytes | None, family: str) -> None:
         listed = self.files.get(path)
+        folder, remedy = path.rpartition("/")[0], DerivedDocument("support", family)
+        if self._tell_unsigned(path, folder, "support", remedy):
+            return
         if content is None or (listed is not None and self._has_content(listed, content)):
             return
         word = "is gone" if listed is None else "is not what follows from channels and views"
         tip = "`rocm-wheels set refresh STORE` or --repair writes it"
-        remedy = DerivedDocument("support", family)
         self._add("stale-support", path, word, tip=tip, remedy=remedy)
 
     def _compare_whole_support(self) -> None:
         path = f"{self.layout.release}/{self.layout.support}"
-        self.explained |= {path, f"{self.layout.release}/{self.layout.public}"}
+        public_path = f"{self.layout.release}/{self.layout.public}"
+        self.explained |= {path, public_path}
+        if self.check.families is None:
+            snapshot = self._read_snapshot(keep_whole_snapshot(self.store, self.layout, None), path)
+            public = self._read(public_path) if snapshot is not None and public_path in self.files else None
+            if snapshot is not None and not snapshot.states_content(self.layout.public, public):
+                self._add("unsigned-file", public_path, "is not what was signed", tip=RESTORE_TIP)
+                return
         families = [FamilyPaths(self.layout, family, "release") for family in self.list_families("release")]
         if self.check.families is None and any(item.support_document in self.files for item in families):
-            stale = {finding.check for finding in self.report.findings} & {"stale-support", "stale-status"}
+            kinds = {"stale-support", "stale-status", "unsigned-file"}
+            stale = {finding.check for finding in self.report.findings} & kinds
             if not stale and self._read_public_safely():
                 try:
-                    content = derive_whole_support(self.store, self.layout)
+                    whole = derive_whole_support(self.store, self.layout)
                 except ReleaseError:
                     return  # that of a family is damaged, which is told
-                self._compare_support(path, content, "")
+                self._compare_support(path, whole, "")
 
     # ---- what else lies there
 

@@ -24,6 +24,7 @@ from rocm_wheels.core import (
     DataError,
     ReleaseError,
     Store,
+    UsageError,
     explain_error,
     hash_file,
     log_note,
@@ -35,6 +36,7 @@ from rocm_wheels.release.layout import FamilyPaths
 from rocm_wheels.release.policy import Policy
 from rocm_wheels.release.promote import ChannelActor, Promoter
 from rocm_wheels.release.refresh import Refresher
+from rocm_wheels.release.snapshots import ReleaseSigner
 from rocm_wheels.release.store_check import (
     DerivedDocument,
     ExpectedFile,
@@ -61,13 +63,17 @@ class StoreRepair:
 
 @dataclass
 class StoreRepairer:
-    """One who repairs a store. ``copies`` are folders with good wheels, ``policy`` that of its channels."""
+    """One who repairs a store. ``copies`` are folders with good wheels, ``policy`` that of its channels.
+
+    Of what is signed only a ``signer`` makes anything but what was signed.
+    """
 
     check: StoreCheck
     policy: Policy
     by: str
     env: Mapping[str, str]
     copies: Sequence[Path] = ()
+    signer: ReleaseSigner | None = None
     _hashes: dict[Path, str] = field(default_factory=dict)
 
     def repair(self) -> StoreRepair:
@@ -104,7 +110,7 @@ class StoreRepairer:
         for remedy in sorted(remedies.values(), key=_rank_remedy):
             try:
                 applied += self._apply(remedy, unknown)
-            except (DataError, ReleaseError) as failure:
+            except (DataError, ReleaseError, UsageError) as failure:
                 log_warning(explain_error(failure))
         return applied
 
@@ -238,17 +244,25 @@ class StoreRepairer:
 
     def _make_promoter(self, staging: FamilyPaths, channel: str) -> Promoter:
         return Promoter(
-            self._store, staging, channel, ChannelActor(self.by, f"{self.check.now:%Y-%m-%dT%H:%M:%SZ}")
+            self._store,
+            staging,
+            channel,
+            ChannelActor(self.by, f"{self.check.now:%Y-%m-%dT%H:%M:%SZ}"),
+            signer=self.signer,
         )
 
     def _derive_document(self, document: DerivedDocument) -> bool:
         layout = self.check.layout
         if document.what == "support":
             if not document.family:
-                return write_whole_support(self._store, layout)
-            return write_support(self._store, FamilyPaths(layout, document.family, "release"))
+                return write_whole_support(self._store, layout, self.signer)
+            return write_support(self._store, FamilyPaths(layout, document.family, "release"), self.signer)
+        promoter = self._make_promoter(FamilyPaths(layout, document.family), document.channel)
+        promoter.require_signed(promoter.read_channel_record())
         self._forget_unsound(document)
-        refresher = Refresher(self._store, layout, self.policy, self.by, self.check.now, self.env)
+        refresher = Refresher(
+            self._store, layout, self.policy, self.by, self.check.now, self.env, signer=self.signer
+        )
         refreshed = refresher.refresh_channel(document.family, document.channel)
         return refreshed is not None and not refreshed.other_change
 

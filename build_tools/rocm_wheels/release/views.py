@@ -89,6 +89,13 @@ from rocm_wheels.release.pages import make_set_pages
 from rocm_wheels.release.policy import CHANNEL_NAMES
 from rocm_wheels.release.set_conflicts import ANY_VALUE, UNPINNED_PREFIXES, list_installer_slots
 from rocm_wheels.release.set_list import ReleasedSets
+from rocm_wheels.release.snapshots import (
+    ReleaseSigner,
+    SnapshotKeeper,
+    keep_channel_snapshot,
+    keep_support_snapshot,
+    keep_whole_snapshot,
+)
 from rocm_wheels.release.wheel_set import PLATFORM_ORDER, SetDocument, SetFile, SetId
 
 
@@ -219,6 +226,17 @@ def make_view_pages(paths: FamilyPaths, folder: str, documents: Sequence[SetDocu
     return make_set_pages(folder, paths, files)
 
 
+def list_view_states(released: ReleasedSets, channel: str, view: ChannelView) -> dict[str, tuple[bytes, ...]]:
+    """Return what the pages of a view may be while it is being exchanged, by path."""
+    folder = released.paths.view_pages(view.gfx, channel)
+    states: dict[str, tuple[bytes, ...]] = {}
+    for ids in dict.fromkeys((view.shown, tuple(dict.fromkeys((*view.was, *view.shown))))):
+        documents = released.read_documents(ids)
+        for path, content in make_view_pages(released.paths, folder, documents).items() if view.shown else ():
+            states[path] = (*states.get(path, ()), content)
+    return states
+
+
 def publish_view(
     released: ReleasedSets,
     channel: str,
@@ -274,12 +292,21 @@ def read_public(store: Store, layout: StoreLayout) -> PublicLocation:
 
 
 def update_public(
-    store: Store, layout: StoreLayout, url: str | None, other_indexes: tuple[str, ...] | None
+    store: Store,
+    layout: StoreLayout,
+    url: str | None,
+    other_indexes: tuple[str, ...] | None,
+    signer: ReleaseSigner | None = None,
 ) -> bool:
     """Write down what is given (``None``: as it was), and tell whether that is new."""
 
+    path, snapshot = _public_path(layout), keep_whole_snapshot(store, layout, signer)
+    snapshot.require_signer()
+
     def update() -> bool:
         before, tag = _read_public(store, layout)
+        if signer is not None:
+            snapshot.require_content(path, _read_content(store, path))
         changed: dict[str, object] = {}
         if url is not None:
             changed["url"] = check_public_url(url) if url else ""
@@ -291,10 +318,11 @@ def update_public(
         if updated == before:
             return False
         content = (json.dumps(updated.model_dump(mode="json", by_alias=True), indent=1) + "\n").encode()
-        store.replace(_public_path(layout), content, tag)
+        snapshot.add({path: (content,)})
+        store.replace(path, content, tag)
         return True
 
-    return change_documents(update, description=_public_path(layout))
+    return change_documents(update, description=path)
 
 
 def check_public_url(url: str) -> str:
@@ -400,9 +428,39 @@ class SupportDocument(Record):
         return (self.model_dump_json(by_alias=True, indent=1) + "\n").encode()
 
 
-def write_support(store: Store, paths: FamilyPaths) -> bool:
-    """Bring the document of a family to what is known; tell whether it was not there."""
-    return _write_document(store, paths.support_document, lambda: derive_support(store, paths))
+def write_support(store: Store, paths: FamilyPaths, signer: ReleaseSigner | None = None) -> bool:
+    """Bring the document of a family to what is known; tell whether it was not there.
+
+    With a signer it follows from documents that are signed alone: ReleaseError for others.
+    """
+    snapshot = keep_support_snapshot(store, paths, signer)
+
+    def derive() -> bytes | None:
+        if signer is not None:
+            _require_signed_sources(store, paths, signer)
+        return derive_support(store, paths)
+
+    return _write_document(store, paths.support_document, derive, snapshot)
+
+
+def _require_signed_sources(store: Store, paths: FamilyPaths, signer: ReleaseSigner) -> None:
+    """Raise ReleaseError where what support.json of a family follows from is not what was signed."""
+    for channel in CHANNEL_NAMES:
+        path = paths.channel_status(channel)
+        keep_channel_snapshot(store, paths, channel, signer).require_content(path, _read_content(store, path))
+    _require_signed_public(store, paths.layout, signer)
+
+
+def _require_signed_public(store: Store, layout: StoreLayout, signer: ReleaseSigner) -> None:
+    path = _public_path(layout)
+    keep_whole_snapshot(store, layout, signer).require_content(path, _read_content(store, path))
+
+
+def _read_content(store: Store, path: str) -> bytes | None:
+    try:
+        return store.read(path).content
+    except NotInStoreError:
+        return None
 
 
 def derive_support(store: Store, paths: FamilyPaths) -> bytes | None:
@@ -413,10 +471,23 @@ def derive_support(store: Store, paths: FamilyPaths) -> bytes | None:
     return make_support(paths, statuses, public).to_json() if statuses else None
 
 
-def write_whole_support(store: Store, layout: StoreLayout) -> bool:
-    """Bring the document of all families to what theirs say; tell whether it was not there."""
-    path = f"{layout.release}/{layout.support}"
-    return _write_document(store, path, lambda: derive_whole_support(store, layout))
+def write_whole_support(store: Store, layout: StoreLayout, signer: ReleaseSigner | None = None) -> bool:
+    """Bring the document of all families to what theirs say; tell whether it was not there.
+
+    With a signer as ``write_support``.
+    """
+    path, snapshot = f"{layout.release}/{layout.support}", keep_whole_snapshot(store, layout, signer)
+
+    def derive() -> bytes:
+        if signer is not None:
+            _require_signed_public(store, layout, signer)
+            for family in store.folders(layout.release):
+                paths = FamilyPaths(layout, family, "release")
+                content = _read_content(store, paths.support_document)
+                keep_support_snapshot(store, paths, signer).require_content(paths.support_document, content)
+        return derive_whole_support(store, layout)
+
+    return _write_document(store, path, derive, snapshot, others=(_public_path(layout),))
 
 
 def derive_whole_support(store: Store, layout: StoreLayout) -> bytes:
@@ -565,22 +636,35 @@ def _read_support(store: Store, paths: FamilyPaths) -> SupportDocument | None:
         raise ReleaseError(f"{store.url_of(path)} is damaged", tip=tip) from cause
 
 
-def _write_document(store: Store, path: str, make: Callable[[], bytes | None]) -> bool:
+def _write_document(
+    store: Store,
+    path: str,
+    make: Callable[[], bytes | None],
+    snapshot: SnapshotKeeper,
+    others: Sequence[str] = (),
+) -> bool:
     """Replace a document by what follows from others, which are read after it; tell whether it was not there.
 
     After a write all is read once more: others may have gone back, meanwhile, to what was there before it.
+    Then its ``snapshot`` states it, and ``others``.
     """
     written = False
     for _ in range(_SUPPORT_ATTEMPTS):
+        signed = snapshot.read() if snapshot.signer is not None else None
         try:
             stored = store.read(path)
             before, tag = stored.content, stored.tag
         except NotInStoreError:
             before, tag = None, None
         content = make()
-        if content is None or content == before:
-            return written
         try:
+            if content is None or content == before:
+                contents = {item: _read_content(store, item) for item in others} | {path: before}
+                present = {item: text for item, text in contents.items() if text is not None}
+                if signed is not None and present:
+                    snapshot.settle(signed, present)
+                return written
+            snapshot.add({path: (content,)})
             store.replace(path, content, tag)
         except ChangedInStoreError:
             continue
