@@ -12,15 +12,18 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from faulty_store import FaultyStore, Killed
-from promoted_sets import PASSED, RELEASE, Sets, linked, sets, watched_point
+from promoted_sets import PAGES, PASSED, RELEASE, Sets, linked, sets, watched_point
 from release_world import FAMILY, TARGET
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from judged_sets import policy, said
 
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
 from rocm_wheels.core import ReleaseError, Store, UsageError, read_public_key
 from rocm_wheels.index import Snapshot, SnapshotMemory, publish, verify_snapshot
 from rocm_wheels.release import (
@@ -322,3 +325,48 @@ def test_a_signature_is_renewed_when_half_of_its_time_is_over(
     successor.signer = replace(replaced, now=successor.now)
     successor.refresh(store)  # another key, which knows the one before
     assert successor.check(store).errors == ()
+
+
+def choose(url: str, key: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """Return the exit code of a choice from an index whose pages must be signed, and what it says."""
+    machine = ["--gfx", TARGET, "--rocm", "7.1", "--python", "3.11", "--platform", "linux", "--retries", "0"]
+    code = run_command(cli, ["choose", "torch", "--index", url, *machine, "--released-by", f"{key}.pub"])
+    output = capsys.readouterr()
+    return code, output.out + output.err
+
+
+def test_an_installer_takes_what_was_signed_and_nothing_older(
+    *,
+    sets: Sets,
+    promoted: tuple[FaultyStore, FaultyStore],
+    keys: list[Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (store, old), folder = promoted, promoted[0].inner.folder
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    now = datetime.now(timezone.utc).replace(microsecond=0)
+    Signing(keys[0], now).begin(store)
+    url = f"{sets.url}{quote(folder.relative_to(sets.root).as_posix())}/v2/{FAMILY}/"
+    channel, view = f"{url}simple/nightly/", f"{url}by-gfx/{TARGET}/nightly/"
+    for index in (channel, view, f"{folder.as_uri()}/v2/{FAMILY}/simple/nightly/"):
+        code, text = choose(index, keys[0], capsys)
+        assert code == 0 and "torch-2.9.2" in text
+    assert choose(channel, keys[1], capsys)[0] == 17
+    assert choose(f"{url}sets/{sets.documents[1].id}/simple/", keys[0], capsys)[0] == 17  # not signed
+    page = folder / PAGES / "torch/index.html"
+    for name in ("index.html", "index.json"):
+        page.with_name(name).rename(tmp_path / name)
+    assert choose(channel, keys[0], capsys)[0] == 17  # hidden
+    shutil.copy(tmp_path / "index.html", page)
+    assert choose(channel, keys[0], capsys)[0] == 0
+    page.write_text(page.read_text().replace("2.9.2", "2.9.3"))
+    assert choose(channel, keys[0], capsys)[0] == 17  # edited
+    assert choose(view, keys[0], capsys)[0] == 0
+    put_back(store, old, snapshots=True)
+    Signing(keys[0], now - timedelta(days=1)).begin(store)  # it holds, as of yesterday
+    code, text = choose(channel, keys[0], capsys)
+    assert code == 17 and "an old state was put back" in text
+    shutil.rmtree(tmp_path / "state")
+    assert choose(channel, keys[0], capsys)[0] == 0  # who has seen nothing newer cannot know

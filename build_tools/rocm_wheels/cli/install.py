@@ -13,11 +13,12 @@ import click
 
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.command import command, option
-from rocm_wheels.cli.options import GivenPath
+from rocm_wheels.cli.evidence import current_time
+from rocm_wheels.cli.options import GivenPath, open_memory, read_signers, released_by_option
 from rocm_wheels.core import UsageError, align_rows, hide_credentials, log_note, log_warning
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rocm_wheels.gpus import Gpu, Hardware
     from rocm_wheels.hosts import (
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         InstallPlan,
         KnownFeature,
         ProvenanceMode,
+        SignedIndexes,
         TargetHost,
         WheelCache,
         WheelChoice,
@@ -81,6 +83,7 @@ Examples:
     show_default=True,
     help="How often a request is repeated.",
 )
+@released_by_option
 @option("--all", "everything", is_flag=True, help="List every wheel that is out, not only the first ten.")
 @option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def choose_command(  # noqa: PLR0917 - click passes them by name
@@ -94,6 +97,7 @@ def choose_command(  # noqa: PLR0917 - click passes them by name
     channel: str | None,
     pre: bool,
     retries: int,
+    released_by: tuple[Path, ...],
     everything: bool,
     as_json: bool,
 ) -> None:
@@ -102,10 +106,11 @@ def choose_command(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.index import IndexReader
 
     refuse_index_and_channel(index, channel)
-    host = make_host(read_environment(), StatedMachine(gfx, rocm, python, platform, enable))
-    choices = choose_wheels(
-        requirements, index, host, IndexReader(retries=retries), channel=channel or "stable", pre=pre
-    )
+    env, reader = read_environment(), IndexReader(retries=retries)
+    if (signed := _require_released_by(released_by, env)) is not None:
+        reader.page_check = signed.check_page
+    host = make_host(env, StatedMachine(gfx, rocm, python, platform, enable))
+    choices = choose_wheels(requirements, index, host, reader, channel=channel or "stable", pre=pre)
     if as_json:
         whole = {"host": host_as_json(host), "choices": [choice_as_json(choice) for choice in choices]}
         click.echo(hide_credentials(json.dumps(whole, indent=1)))
@@ -118,6 +123,15 @@ def choose_command(  # noqa: PLR0917 - click passes them by name
     for choice in choices:
         for note in choice.notes:
             log_note(f"{choice.project}: {note}" if len(choices) > 1 else note)
+
+
+def _require_released_by(keys: tuple[Path, ...], env: Mapping[str, str]) -> SignedIndexes | None:
+    """Return which pages are taken where they must be signed by one of these keys, None without keys."""
+    from rocm_wheels.hosts import SignedIndexes
+
+    if not keys:
+        return None
+    return SignedIndexes(read_signers(keys, env), env, open_memory(env), current_time())
 
 
 def refuse_index_and_channel(index: str | None, channel: str | None) -> None:
@@ -247,6 +261,9 @@ Where it comes from:
   other torch projects that it lacks (torchao)            PyPI, if without compiled code
   the rest that it lacks (sympy, numpy)                   PyPI, or --dependency-index
 
+With --released-by the pages of the index must be those that a key has signed (`rocm-wheels set refresh
+--sign-with`), not expired, and not older than this machine has seen; otherwise nothing is installed.
+
 Downloads are kept in ~/.cache/rocm-wheels; an interrupted one continues from there.
 
 \b
@@ -318,6 +335,7 @@ Examples:
     help="Statements of how torch and its companions were made: every wheel must have one that is about its"
     " bytes, one that is there must be, or nobody looks [default: optional; with --signed-by required].",
 )
+@released_by_option
 @option("--json", "as_json", is_flag=True, help="Print the plan, and what came of it, as JSON.")
 def install_command(  # noqa: PLR0917 - click passes them by name
     packages: tuple[str, ...],
@@ -337,10 +355,11 @@ def install_command(  # noqa: PLR0917 - click passes them by name
     require_hashes: bool,
     keys: tuple[Path, ...],
     provenance: ProvenanceMode | None,
+    released_by: tuple[Path, ...],
     as_json: bool,
 ) -> None:
     """Plan, and unless it is a dry run carry out; non-zero when anything did not happen."""
-    from rocm_wheels.core import UsageError, read_public_key
+    from rocm_wheels.core import UsageError
     from rocm_wheels.hosts import InstallRequest, carry_out_plan, plan_installation
 
     if cache_dir is not None and no_cache:
@@ -360,8 +379,9 @@ def install_command(  # noqa: PLR0917 - click passes them by name
         gfx=gfx,
         rocm=rocm,
         require_hashes=require_hashes,
-        signers={key.name: read_public_key(key, env) for key in keys} or None,
+        signers=read_signers(keys, env) or None,
         provenance=provenance or "",
+        signed=_require_released_by(released_by, env),
     )
     with _open_cache(cache_dir, no_cache=no_cache, env=env) as cache:
         planned = plan_installation(request, cache, env)

@@ -170,7 +170,7 @@ released_by_option = option(
     metavar="KEY.pub",
     envvar="ROCM_WHEELS_RELEASED_BY",
     show_envvar=True,
-    help="Trust what is signed by this public key (Ed25519, SSH), too; can be repeated.",
+    help="Take pages of an index only as one of these public keys (Ed25519, SSH) has signed them.",
 )
 
 

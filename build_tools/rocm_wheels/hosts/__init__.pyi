@@ -78,5 +78,6 @@ from .settings import list_possible_overrides as list_possible_overrides
 from .settings import make_configuration as make_configuration
 from .settings import make_settings as make_settings
 from .settings import sort_by_hip_index as sort_by_hip_index
+from .signed_index import SignedIndexes as SignedIndexes
 from .wheel_cache import WheelCache as WheelCache
 from .wheel_cache import download_wheels as download_wheels

@@ -19,7 +19,6 @@ from rocm_wheels.core import DataError, HostError, UsageError, hide_credentials,
 from rocm_wheels.gpus import Gpu
 from rocm_wheels.hosts.host import TargetHost, list_usable_gpus
 from rocm_wheels.index import (
-    ACCEPT_PAGES,
     METADATA_SUFFIX,
     IndexLink,
     IndexReader,
@@ -72,7 +71,7 @@ def is_page_url(index: str) -> bool:
 
 def read_project_links(base: str, project: str, reach: IndexReader) -> tuple[IndexLink, ...] | None:
     """Return the files on a project's page; None when the index has no such page."""
-    return None if is_page_url(base) else _read_links(f"{base}{project}/", reach, _ABSENT_STATUSES)
+    return None if is_page_url(base) else _read_links(base, f"{base}{project}/", reach, _ABSENT_STATUSES)
 
 
 def list_links(base: str, reach: IndexReader) -> tuple[IndexLink, ...]:
@@ -81,8 +80,8 @@ def list_links(base: str, reach: IndexReader) -> tuple[IndexLink, ...]:
     An index that refuses this as well refuses everything: UnreachableIndexError.
     """
     root = path_of_url(base)
-    if root is None or root.is_file():
-        return _read_links(base, reach, _GONE_STATUSES) or ()
+    if root is None or root.is_file() or reach.page_check is not None:  # what just lies there is not signed
+        return _read_links(base, base, reach, _GONE_STATUSES) or ()
     return tuple(
         IndexLink(path.name, path.name, path.as_uri(), size=path.stat().st_size if path.is_file() else None)
         for path in (sorted(root.iterdir()) if root.is_dir() else ())
@@ -115,9 +114,11 @@ def _tip_for(status: int) -> str:
     return "the server fails: try again later" if status >= 500 else "is it the URL of an index?"
 
 
-def _read_links(url: str, reach: IndexReader, not_there: tuple[int, ...]) -> tuple[IndexLink, ...] | None:
+def _read_links(
+    base: str, url: str, reach: IndexReader, not_there: tuple[int, ...]
+) -> tuple[IndexLink, ...] | None:
     try:
-        answer = reach.get(url, accept=ACCEPT_PAGES)
+        answer = reach.get_page(base, url)
     except UnreachableError as cause:
         raise make_unreachable_error(url, cause) from None
     if answer.status in not_there:

@@ -63,6 +63,7 @@ from rocm_wheels.hosts.package_offers import (
     requires_pure_wheel,
 )
 from rocm_wheels.hosts.resolve import Resolver, make_installer_environment, serve_offers
+from rocm_wheels.hosts.signed_index import SignedIndexes
 from rocm_wheels.hosts.wheel_cache import WheelCache, WholeReach
 from rocm_wheels.index import IndexReader, UnreachableError, path_of_url, resolve_index_url
 from rocm_wheels.models import list_project_names, load_project
@@ -305,7 +306,7 @@ class InstallRequest:
     ``venv`` is the folder of an environment that is made of ``python`` where it is not there. ``signers`` are
     public keys by name: one of them must have signed the statements of how wheels of torch and its companions
     were made; None: whoever wrote them. ``provenance`` says which wheels must have one: "" is ``required``
-    with signers, else ``optional``.
+    with signers, else ``optional``. ``signed`` says which pages of the index are taken; None: all.
     """
 
     packages: tuple[str, ...] = ()
@@ -321,6 +322,7 @@ class InstallRequest:
     rocm_index: str | None = None
     venv: Path | None = None
     signers: Mapping[str, str] | None = None
+    signed: SignedIndexes | None = None
     provenance: ProvenanceMode | Literal[""] = ""
 
     @property
@@ -356,6 +358,11 @@ def plan_installation(request: InstallRequest, cache: WheelCache, env: Mapping[s
     packages = parse_packages(request.packages, target.markers)
     host = _make_target_host(request, target, env)
     reach = WholeReach(cache)
+    dependencies = find_dependency_index(request.dependency_index, env)
+    rocm = resolve_index_url(request.rocm_index) if request.rocm_index is not None else None
+    if request.signed is not None:
+        exempt = frozenset({dependencies, *([rocm] if rocm else [])})
+        reach.page_check = replace(request.signed, exempt=exempt).check_page
     chooser = _make_chooser(request, host, reach)
     torch_requirement = find_torch_requirement(packages)
     if torch_requirement is None and request.index is None:
@@ -372,13 +379,13 @@ def plan_installation(request: InstallRequest, cache: WheelCache, env: Mapping[s
     index = choice.index if choice else resolve_index_url(request.index or "")
     sources = OfferSources(
         index=index,
-        dependencies=find_dependency_index(request.dependency_index, env),
+        dependencies=dependencies,
         tags=host.tags,
         installed=present,
         choose=lambda project, version: _choose_version(chooser, index, project, version),
         torch=choice.picked if choice else None,
         stable_projects=list_stable_projects(packages, pre=request.pre),
-        rocm=resolve_index_url(request.rocm_index) if request.rocm_index is not None else None,
+        rocm=rocm,
     )
     offers = PackageOffers(sources, reach)
     with serve_offers(offers) as url:

@@ -276,13 +276,21 @@ class UnusableAnswerError(UnreachableError):
     """A server answers, and not as it must: without ranges, or with what has no end."""
 
 
+# takes a reader, the URL of an index, that of a page, and what came; returns what is to be read
+PageCheck = Callable[["IndexReader", str, str, IndexAnswer], IndexAnswer]
+
+
 class IndexReader:
-    """Asks servers and the disk; each thread has its own connections."""
+    """Asks servers and the disk; each thread has its own connections.
+
+    ``page_check`` decides of each page of an index before it is read, of one that is not there, too.
+    """
 
     def __init__(self, *, retries: int = 4, timeout: float = 60) -> None:
         self._policy = RetryPolicy(retries, first_wait=0.5)
         self._timeout = timeout
         self._threads = threading.local()
+        self.page_check: PageCheck | None = None
 
     def get(self, url: str, *, accept: str = "*/*") -> IndexAnswer:
         """Return a file or page. Of a folder on the disk, its ``index.html``."""
@@ -296,6 +304,11 @@ class IndexReader:
         )
         kind = response.headers.get("Content-Type", "")
         return IndexAnswer(response.status_code, kind, response.content, keep_credentials(response.url, url))
+
+    def get_page(self, base: str, url: str) -> IndexAnswer:
+        """Return a page of the index at ``base``, in either form, as far as the check lets it pass."""
+        answer = self.get(url, accept=ACCEPT_PAGES)
+        return answer if self.page_check is None else self.page_check(self, base, url, answer)
 
     def fetch_size(self, url: str) -> tuple[int, int | None]:
         """Return the status and size of a file without reading it; of an error's page no size."""
