@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -370,3 +371,26 @@ def test_an_installer_takes_what_was_signed_and_nothing_older(
     assert code == 17 and "an old state was put back" in text
     shutil.rmtree(tmp_path / "state")
     assert choose(channel, keys[0], capsys)[0] == 0  # who has seen nothing newer cannot know
+
+
+def test_the_commands_sign_by_a_key_that_a_variable_holds(
+    sets: Sets, keys: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = linked(sets.rename, tmp_path / "store")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "temp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temp"))
+    look = ["store", "fsck", str(place), "--released-by", f"{keys[0]}.pub"]
+    demote = ["set", "demote", str(place), "--channel", "nightly"]
+    assert run_command(cli, look) == 15  # nobody has signed it
+    monkeypatch.setenv("ROCM_WHEELS_RELEASE_KEY", keys[0].read_text())
+    assert run_command(cli, ["set", "refresh", str(place)]) == 15
+    assert run_command(cli, ["set", "refresh", str(place), "--sign-anew", "--dry-run"]) == 0
+    assert run_command(cli, look) == 15
+    assert run_command(cli, ["set", "refresh", str(place), "--sign-anew"]) == 0
+    assert run_command(cli, look) == 0
+    monkeypatch.delenv("ROCM_WHEELS_RELEASE_KEY")
+    assert run_command(cli, demote) == 2
+    assert run_command(cli, [*demote, "--sign-with", str(keys[0])]) == 0
+    assert run_command(cli, look) == 0
+    assert not list((tmp_path / "temp").rglob("key"))

@@ -72,6 +72,7 @@ CONCEPTS: dict[str, Concept] = {
     "--build-tag": Concept("build tag of a wheel's name", ("--build",)),
     "--kind": Concept("kinds of things that are meant", ("--what",)),
     "--list-checks": Concept("list the checks, and stop", ("--list-faults",)),
+    "--released-by": Concept("public keys that an index must be signed by"),
     "--dry-run": Concept("say what would be done, and do nothing"),
     "--json": Concept("result as JSON"),
 }

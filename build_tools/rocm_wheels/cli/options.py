@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -162,6 +163,22 @@ def open_memory(env: Mapping[str, str]) -> SnapshotMemory:
     return SnapshotMemory(find_state_folder(env, sys.platform) / "snapshots")
 
 
+class SigningKey(GivenPath):
+    """The file of a private key; a variable may hold the key itself, which then is a file while we run."""
+
+    def convert(self, value: Any, param: Parameter | None, ctx: Context | None) -> Any:
+        """Return the path of the file. Raises click's BadParameter for an empty one."""
+        if not str(value).lstrip().startswith("-----BEGIN ") or ctx is None:
+            return super().convert(value, param, ctx)
+        if ctx.resilient_parsing:  # values are shown, and nothing runs
+            return Path("KEY")
+        folder = ctx.find_root().with_resource(tempfile.TemporaryDirectory(prefix="rocm-wheels-key-"))
+        path = Path(folder, "key")
+        path.touch(mode=0o600)
+        path.write_text(str(value).strip() + "\n", encoding="utf-8")
+        return path
+
+
 released_by_option = option(
     "--released-by",
     "released_by",
@@ -186,11 +203,11 @@ def release_key_options(function: F) -> F:
     add_options = combine_options(
         option(
             "--sign-with",
-            type=GivenPath(),
+            type=SigningKey(),
             metavar="KEY",
             envvar="ROCM_WHEELS_RELEASE_KEY",
             show_envvar=True,
-            help="Sign what the channel shows: Ed25519 SSH key.",
+            help="Sign what the channel shows: Ed25519 SSH key. The variable may hold the key itself.",
         ),
         released_by_option,
         option(

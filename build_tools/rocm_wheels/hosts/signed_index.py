@@ -111,7 +111,7 @@ class SignedIndexes:
     def _verify(self, url: str, content: bytes, family: str, name: str) -> Snapshot:
         where = hide_credentials(url)
         try:
-            verified = verify_snapshot(content, where, self.signers, self.env)
+            verified = verify_snapshot(content, "it", self.signers, self.env)
             fault = self.memory.find_fault(url, verified)
         except DataError as cause:
             message = f"{where} cannot be believed: {cause.message}"

@@ -16,12 +16,14 @@ from pydantic import field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from rocm_wheels.core import Record, load_record
+from rocm_wheels.index import SNAPSHOT_SUFFIX
 from rocm_wheels.models import get_data_folder
 from rocm_wheels.wheels import STATEMENT_SIGNATURE_SUFFIX, STATEMENT_SUFFIX
 
 LOCK_FILE = "sources.lock.json"
 SET_FILE = "set.json"
 Area = Literal["staging", "release"]
+SUPPORT_SNAPSHOT = f"support{SNAPSHOT_SUFFIX}"
 _SUMMARY_FILE = "sets.json"
 _STATEMENTS = "provenance"
 _NAMES_IN_FAMILY = ("sets", "files", "evidence", "pages", "channels", "views", "support", "public", "log")
@@ -171,6 +173,15 @@ class FamilyPaths:
     def support_document(self) -> str:
         """The document that says for which machines there are wheels."""
         return f"{self.family_folder}/{self.layout.support}"
+
+    def channel_snapshot(self, channel: str) -> str:
+        """The signed snapshot of a channel: digests of its pages and documents, a version, and an end."""
+        return f"{self.family_folder}/{channel}{SNAPSHOT_SUFFIX}"
+
+    @property
+    def support_snapshot(self) -> str:
+        """The signed snapshot of the document that says for which machines there are wheels."""
+        return f"{self.family_folder}/{SUPPORT_SNAPSHOT}"
 
     @property
     def set_listing(self) -> str:

@@ -35,7 +35,6 @@ from rocm_wheels.core import (
     read_public_key,
 )
 from rocm_wheels.index import (
-    SNAPSHOT_SUFFIX,
     FileStates,
     Snapshot,
     SnapshotMemory,
@@ -48,7 +47,7 @@ from rocm_wheels.index import (
     verify_snapshot,
 )
 from rocm_wheels.release.channel import Channel, ChannelRecord
-from rocm_wheels.release.layout import FamilyPaths, StoreLayout
+from rocm_wheels.release.layout import SUPPORT_SNAPSHOT, FamilyPaths, StoreLayout
 
 DEFAULT_VALID_DAYS = 14
 _SUPPORT_NAME = "support"
@@ -98,18 +97,18 @@ class StoredSnapshot:
 
 @dataclass(frozen=True)
 class SnapshotKeeper:
-    """The snapshot called ``name`` in a folder of the release area; without ``signer`` it stays as it is."""
+    """The snapshot called ``name`` at a path of the release area; without ``signer`` it stays as it is."""
 
     store: Store
-    folder: str
+    path: str
     family: str
     name: str
     signer: ReleaseSigner | None
 
     @property
-    def path(self) -> str:
-        """Where it lies."""
-        return f"{self.folder}/{self.name}{SNAPSHOT_SUFFIX}"
+    def folder(self) -> str:
+        """The folder that it is of, which its paths are relative to."""
+        return self.path.rpartition("/")[0]
 
     @property
     def title(self) -> str:
@@ -294,17 +293,17 @@ def keep_channel_snapshot(
     store: Store, release: FamilyPaths, channel: str, signer: ReleaseSigner | None
 ) -> SnapshotKeeper:
     """Return the keeper of the snapshot of a channel."""
-    return SnapshotKeeper(store, release.family_folder, release.family, channel, signer)
+    return SnapshotKeeper(store, release.channel_snapshot(channel), release.family, channel, signer)
 
 
 def keep_support_snapshot(store: Store, release: FamilyPaths, signer: ReleaseSigner | None) -> SnapshotKeeper:
     """Return the keeper of the snapshot of a family's support.json."""
-    return SnapshotKeeper(store, release.family_folder, release.family, _SUPPORT_NAME, signer)
+    return SnapshotKeeper(store, release.support_snapshot, release.family, _SUPPORT_NAME, signer)
 
 
 def keep_whole_snapshot(store: Store, layout: StoreLayout, signer: ReleaseSigner | None) -> SnapshotKeeper:
     """Return the keeper of the snapshot of the documents of all families."""
-    return SnapshotKeeper(store, layout.release, "", _SUPPORT_NAME, signer)
+    return SnapshotKeeper(store, f"{layout.release}/{SUPPORT_SNAPSHOT}", "", _SUPPORT_NAME, signer)
 
 
 def find_channel_fault(snapshot: Snapshot, name: str, channel: Channel, content: bytes | None) -> str:

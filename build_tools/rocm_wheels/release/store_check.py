@@ -748,7 +748,7 @@ class _Look:
                 indexes.append(IndexPages(folder, paths.family, pages, channel=name))
             if snapshot is not None and not snapshot.settled:
                 message = f"{name} of {paths.family} was changed, and is not signed in the end yet"
-                self._tell_pending(f"{paths.family_folder}/{name}{SNAPSHOT_SUFFIX}", message)
+                self._tell_pending(paths.channel_snapshot(name), message)
             status = self._compare_status(paths, channel)
             if status is None:
                 self._explain_views(paths, name)
@@ -776,7 +776,7 @@ class _Look:
                 self._add("unsigned", about, message, tip=ANEW_TIP)
             return None
         try:
-            verified = verify_snapshot(content, path, self.check.signers, self.check.env)
+            verified = verify_snapshot(content, "it", self.check.signers, self.check.env)
         except DataError as fault:
             self._add("wrong-snapshot", path, explain_error(fault), tip=RESTORE_TIP)
             return None
