@@ -127,7 +127,7 @@ class Runner:
 
     def _job(self, job: dict[str, Any], contexts: dict[str, Any], place: str) -> Ran:
         results = [one["result"] for one in contexts["needs"].values()]
-        contexts |= {"github": self._github(None), "vars": Optional(self.variables)}
+        contexts |= {"github": self._github(None), "vars": Optional(self.variables), "secrets": Optional({})}
         if not condition(job.get("if"), contexts, _status(lambda: {*results} <= {"success"})):
             self.jobs[place] = Ran("skipped")
             return self.jobs[place]
