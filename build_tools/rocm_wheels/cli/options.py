@@ -196,9 +196,13 @@ def release_key_options(function: F) -> F:
 
     @wraps(function)
     def with_keys(
-        sign_with: Path | None, released_by: tuple[Path, ...], valid_days: int, **others: object
+        *values: object,
+        sign_with: Path | None,
+        released_by: tuple[Path, ...],
+        valid_days: int,
+        **others: object,
     ) -> object:
-        return function(keys=ReleaseKeys(sign_with, released_by, valid_days), **others)
+        return function(*values, keys=ReleaseKeys(sign_with, released_by, valid_days), **others)
 
     add_options = combine_options(
         option(
