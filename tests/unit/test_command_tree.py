@@ -84,7 +84,10 @@ def test_one_spelling_of_a_concept_holds_in_all_commands() -> None:
 
 def test_concepts_are_used_and_have_no_spelling_twice() -> None:
     used = {
-        name for command in TREE.values() for option in list_shown_options(command) for name in option.opts
+        name
+        for command in TREE.values()
+        for option in [*list_shown_options(command), *command.global_options]
+        for name in option.opts
     }
     assert sorted(CONCEPTS.keys() - used) == []
     assert not CONCEPTS.keys() & {alias for concept in CONCEPTS.values() for alias in concept.aliases}

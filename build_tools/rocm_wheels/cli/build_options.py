@@ -20,6 +20,7 @@ from rocm_wheels.models import (
     PACKAGING_MODES,
     RELEASE_TYPES,
     get_option_name,
+    list_foreign_recipes,
     list_project_names,
     list_shared_projects,
 )
@@ -450,6 +451,7 @@ def make_wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str
         packaging=options["packaging"],
         repair=_make_repair_settings(options),
         split_group=options["group"] or "target",
+        recipes=list_foreign_recipes(),
     )
 
 

@@ -7,14 +7,24 @@ has its options. A group imports a command only to run or to explain it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, TypeVar
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
+
+from rocm_wheels.core import UsageError
+
+if TYPE_CHECKING:
+    from rocm_wheels.models import RecipeFolder
+
+RECIPE_OPTION, RECIPE_VARIABLE = "--recipe-dir", "ROCM_WHEELS_RECIPE_DIR"
 
 
 @dataclass(frozen=True)
@@ -38,6 +48,7 @@ CONCEPTS: dict[str, Concept] = {
     "--plan": Concept("plan file"),
     "--project": Concept("projects that are meant", ("--only",), "list_projects"),
     "--pytorch-dir": Concept("source tree of torch", ("--torch-dir",)),
+    "--recipe-dir": Concept("folders of recipes beside our own"),
     "--ref": Concept("branch, tag or commit to check out", ("--repo-hashtag",)),
     "--origin": Concept("repository to check out from", ("--gitrepo-origin",)),
     "--line": Concept("release line of torch", ("--lines",), "list_lines"),
@@ -181,6 +192,14 @@ def _make_global_options() -> list[click.Parameter]:
             callback=_set_verbosity,
             help="Show warnings, errors and results only.",
         ),
+        click.Option(
+            ["--recipe-dir"],
+            multiple=True,
+            metavar="DIR",
+            type=click.Path(exists=True, file_okay=False),
+            expose_value=False,
+            help="Folder with recipes of more projects. May be given several times.",
+        ),
     ]
 
 
@@ -225,9 +244,48 @@ class Command(click.Command):
         return super().make_context(info_name, args, parent, **extra)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Note where values come from, then parse."""
+        """Note where values come from, and of the first command where recipes are; then parse.
+
+        Options of commands come of recipes: where those are must be known before a command is imported.
+        """
+        if ctx.parent is None:
+            from rocm_wheels.models import set_recipe_search
+
+            words = list(args)
+            set_recipe_search(lambda: _list_recipe_folders(ctx, words))
         ctx.meta.setdefault(_ORIGINS, {})[id(self)] = getattr(self, "_origins", {})
         return super().parse_args(ctx, args)
+
+
+def _list_recipe_folders(ctx: click.Context, words: Sequence[str]) -> list[RecipeFolder]:
+    """Return the folders with recipes: those named by the words of a command line, else by the variable, else
+    by the configuration file, and ``recipes/`` of the current folder.
+    """
+    from rocm_wheels.cli.config import list_configured_folders
+    from rocm_wheels.models import RecipeFolder
+
+    variable = os.environ.get(RECIPE_VARIABLE, "").split(os.pathsep)
+    if texts := _find_values(words, RECIPE_OPTION):
+        named = [RecipeFolder(Path(text).absolute(), RECIPE_OPTION) for text in texts]
+    elif any(variable):
+        named = [RecipeFolder(Path(text).absolute(), RECIPE_VARIABLE) for text in variable if text]
+    else:
+        named = list_configured_folders(ctx.params.get("config"))
+    for folder in named:
+        if not any(folder.path.glob("*.yaml")):
+            missing = "has no recipes (*.yaml)" if folder.path.is_dir() else "is not there"
+            raise UsageError(
+                f"{folder.origin}: the folder {folder.path} {missing}", tip="name another folder"
+            )
+    here = Path.cwd() / "recipes"
+    return [*named, RecipeFolder(here, "recipes/ here")]
+
+
+def _find_values(words: Sequence[str], option: str) -> list[str]:
+    """Return the values of an option among the words of a command line, up to ``--``."""
+    words = words[: words.index("--")] if "--" in words else words
+    following = [value for word, value in pairwise(words) if word == option]
+    return following + [word.partition("=")[2] for word in words if word.startswith(f"{option}=")]
 
 
 # name: (module:attribute under rocm_wheels.cli, one line for --help)

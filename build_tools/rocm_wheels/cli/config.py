@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -34,8 +34,12 @@ from rocm_wheels.cli.command import (
 )
 from rocm_wheels.core import DataError, UsageError, suggest_name
 
+if TYPE_CHECKING:
+    from rocm_wheels.models import RecipeFolder
+
 CONFIG_NAME = "rocm-wheels.toml"
 _VARIABLE = "ROCM_WHEELS_CONFIG"
+_RECIPE_KEY = "recipe-dir"
 _PROJECT_TABLE = ("tool", "rocm-wheels")
 _HEADER = re.compile(r"\s*\[\s*(?P<words>[^\[\]]+?)\s*\]\s*(#.*)?$")
 _KEY = re.compile(r"""\s*(?P<key>[\w.-]+|"[^"]*"|'[^']*')\s*=""")
@@ -158,6 +162,23 @@ def read_command_defaults(command: Command, named: str | None) -> tuple[dict[str
             values[str(option.name)] = _convert_value(option, value, place, config.path.parent)
             origins[str(option.name)] = f"{place}: {_format_value(value)}"
     return values, origins
+
+
+def list_configured_folders(named: str | None) -> list[RecipeFolder]:
+    """Return the folders of ``recipe-dir`` in the file that holds here. Raises UsageError and DataError."""
+    from rocm_wheels.models import RecipeFolder
+
+    config = find_config_file(Path.cwd(), os.environ, named)
+    value = config.table.get(_RECIPE_KEY, []) if config else []
+    if config is None or not value:
+        return []
+    place = config.locate(_RECIPE_KEY)
+    texts = value if isinstance(value, list) else [value]
+    if not all(isinstance(text, str) and text for text in texts):
+        raise DataError(
+            f"{place}: {_RECIPE_KEY} takes a folder or a list of them, not {_format_value(value)}"
+        )
+    return [RecipeFolder(config.path.parent / Path(text).expanduser(), place) for text in texts]
 
 
 def _list_names(option: Option) -> list[str]:

@@ -17,8 +17,7 @@ from rocm_wheels.core import Record, UsageError, load_record, make_record_error,
 from rocm_wheels.models.facts import Fact, FactTable
 from rocm_wheels.models.gfx import get_gfx_families, get_gfx_targets
 from rocm_wheels.models.package_indexes import get_index
-from rocm_wheels.models.project import Platform
-from rocm_wheels.models.project_names import get_data_folder
+from rocm_wheels.models.project_names import Platform, get_data_folder
 from rocm_wheels.models.release_lines import get_release_lines
 
 CONTAINERS_TABLE = "containers.yaml"

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from rocm_wheels.core import Record, require_pattern
-from rocm_wheels.models.project import Platform
+from rocm_wheels.models.project_names import Platform
 
 TORCH_PROJECT = "pytorch"
 GitObjectId = Annotated[str, require_pattern(r"[0-9a-f]{40}", "40 hexadecimal digits (0-9, a-f)")]

@@ -1,8 +1,9 @@
-"""Read a project that we build, as its recipe ``repos/<name>.yaml`` states it.
+"""Read a project that we build, as its recipe ``<name>.yaml`` states it.
 
 The file name is the project's name everywhere: ``pytorch_audio.yaml`` gives
 ``--pytorch-audio-dir``, ``--build-pytorch-audio`` and the default checkout folder
-``repos/pytorch_audio``. Names are known without reading YAML; recipes are read on use.
+``repos/pytorch_audio``. Where recipes lie: ``project_names``. Names are known without reading YAML; recipes
+are read on use.
 """
 
 from __future__ import annotations
@@ -16,9 +17,7 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from rocm_wheels.core import DataError, Record, load_record, make_record_error, suggest_name
-from rocm_wheels.models.project_names import get_recipes_folder, list_project_names
-
-Platform = Literal["linux", "windows"]
+from rocm_wheels.models.project_names import Platform, find_recipes, list_project_names
 
 
 def _check_inside(path: str) -> str:
@@ -345,19 +344,29 @@ class Project(Record):
         return tuple(rule for rule in self.checks.device_code if platform in rule.platforms)
 
 
-@lru_cache
 def load_project(name: str, folder: Path | None = None) -> Project:
-    """Read one recipe. Raises DataError for an unknown name or a recipe that is not valid."""
-    recipes = folder or get_recipes_folder()
-    path = recipes / f"{name}.yaml"
-    if not path.is_file() and name not in (names := list_project_names(recipes)):
-        raise DataError(
-            f"there is no project {name}{suggest_name(name, names)}",
-            tip=f"known projects ({recipes}): {', '.join(names)}",
-        )
+    """Read one recipe (of a ``folder``, the one there).
+
+    Raises DataError for an unknown name or a recipe that is not valid.
+    """
+    if folder is None and (file := find_recipes().get(name)):
+        return read_recipe(file.path)
+    names = list_project_names(folder)
+    if folder is not None and name in names:
+        return read_recipe(folder / f"{name}.yaml")
+    where = f" ({folder})" if folder else ""
+    raise DataError(
+        f"there is no project {name}{suggest_name(name, names)}",
+        tip=f"known projects{where}: {', '.join(names)}; --recipe-dir names a folder with more",
+    )
+
+
+@lru_cache
+def read_recipe(path: Path) -> Project:
+    """Read a recipe. Raises DataError for one that is not valid, or whose file is called otherwise."""
     project = load_record(path, Project)
-    if project.name != name:
-        raise DataError(f"{path}: name is {project.name}, but the file is called {name}.yaml")
+    if project.name != path.stem:
+        raise DataError(f"{path}: name is {project.name}, but the file is called {path.name}")
     return project
 
 

@@ -17,8 +17,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from rocm_wheels.core import DataError, Record, load_record, suggest_name
-from rocm_wheels.models.project import Platform
-from rocm_wheels.models.project_names import get_data_folder
+from rocm_wheels.models.project_names import Platform, get_data_folder
 
 LineFactKind = Literal["read", "documented", "believed", "unknown"]
 _SERIES = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\Z")

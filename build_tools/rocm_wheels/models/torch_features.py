@@ -22,8 +22,7 @@ from pydantic import model_validator
 from rocm_wheels.core import UsageError, load_record, make_record_error, require_pattern, suggest_name
 from rocm_wheels.models.facts import Fact, FactTable, VersionField
 from rocm_wheels.models.gfx import get_gfx_targets, strip_features
-from rocm_wheels.models.project import Platform
-from rocm_wheels.models.project_names import get_data_folder
+from rocm_wheels.models.project_names import Platform, get_data_folder
 
 FEATURES_TABLE = "torch_features.yaml"
 _API_NAME = r"(torch[a-z]*(\.[A-Za-z_][A-Za-z0-9_]*)*)?"

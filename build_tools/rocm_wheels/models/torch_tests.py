@@ -18,8 +18,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from rocm_wheels.core import Record, load_record, make_record_error, suggest_name
 from rocm_wheels.models.facts import Fact, FactTable
 from rocm_wheels.models.gfx import get_gfx_targets, strip_features
-from rocm_wheels.models.project import Platform
-from rocm_wheels.models.project_names import get_data_folder
+from rocm_wheels.models.project_names import Platform, get_data_folder
 
 FailureEffect = Literal["fails", "hangs", "crashes"]
 _FILE_NAME = re.compile(r"[\w./-]+")

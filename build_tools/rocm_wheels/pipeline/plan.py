@@ -31,7 +31,7 @@ from rocm_wheels.core import (
     summarize_faults,
     write_json_file,
 )
-from rocm_wheels.models import Project, make_version_suffix
+from rocm_wheels.models import Project, make_version_suffix, use_planned_recipes
 from rocm_wheels.pipeline.estimates import Estimate
 from rocm_wheels.pipeline.facts import Facts, gather_facts
 from rocm_wheels.pipeline.planner import NoTargetsLeft, Planner
@@ -394,16 +394,21 @@ def make_step_json(step: Step) -> dict[str, Any]:
 
 
 def read_plan(path: Path) -> PlanFile:
-    """Read a plan. DataError when it is none, or one of another version of this program."""
+    """Read a plan, and have the recipes that it was made with from now on, whatever others there are here.
+
+    DataError when it is none, or one of another version of this program.
+    """
     raw = read_json_file(path, complaint="is no plan", tip="make one: rocm-wheels plan … -o FILE")
     if not isinstance(raw, dict) or raw.get("format") != PLAN_FORMAT:
         raise DataError(f"{path} is no plan of this version ({__version__})", tip="make it again with `plan`")
     try:
+        request = _REQUEST_ADAPTER.validate_python(raw["request"])
+        use_planned_recipes(request.recipes)
         steps = [_parse_step(fields) for fields in raw["steps"]]
         _refuse_unsound_steps(steps)
         lock = raw["lock"]
         return PlanFile(
-            _REQUEST_ADAPTER.validate_python(raw["request"]),
+            request,
             Plan(
                 {step.id: step for step in steps},
                 tuple(raw["targets"]),

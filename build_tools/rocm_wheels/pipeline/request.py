@@ -62,7 +62,7 @@ class WheelsRequest:
 
     Wheels are built for each of ``pythons``; ``sdk.python`` is the first. ``given_wheels`` are of projects
     that are not built, for others to be built against. ``set_env`` are variables for single projects, put
-    over everything else.
+    over everything else. ``recipes`` are those that are not our own, by project.
     """
 
     sdk: SdkRequest
@@ -98,6 +98,7 @@ class WheelsRequest:
     split_group: Literal["target", "family"] = (
         "target"  # what a device wheel is for, where packaging is split
     )
+    recipes: Mapping[str, Path] = field(default_factory=dict)
 
     @property
     def interpreters(self) -> tuple[Path, ...]:
@@ -162,7 +163,7 @@ def select_projects(request: WheelsRequest) -> list[Project]:
             if choice or name in request.given:
                 raise UsageError(
                     f"--{'build-' + option if choice else option + '-dir'}: there is no source tree {tree}",
-                    tip=f"check it out first (repos/), or give --{option}-dir",
+                    tip=f"check it out first (rocm-wheels checkout {option}), or give --{option}-dir",
                 )
             continue
         project = load_project(name)
