@@ -21,6 +21,7 @@ from rocm_wheels.models import (
     get_release_lines,
     list_project_names,
     load_line_table,
+    load_project,
 )
 
 CLONE = Path(__file__).resolve().parents[2]
@@ -61,7 +62,7 @@ def test_the_lines_are_there_whole() -> None:
     assert {"main", "nightly", *(f"2.{minor}" for minor in range(7, 16))} <= set(names)
     for line in get_release_lines():
         assert list(line.projects) and set(line.projects) == set(list_project_names()), line.name
-        assert line.get_checkout("pytorch", "linux") is not None, line.name
+        assert line.get_checkout(load_project("pytorch"), "linux") is not None, line.name
         assert line.pythons.values, line.name
         if line.torch is not None:
             assert get_line_tools(f"{line.torch}.0").torch == line.name
@@ -72,11 +73,11 @@ def test_scalars_are_text_and_versions_are_compared_as_versions() -> None:
     line = get_release_line("2.10")
     assert line.pythons.values == ("3.10", "3.11", "3.12", "3.13", "3.14")
     assert line.rocm.list_versions() == ("7.0", "7.1", "7.12", "7.13", "7.14")
-    triton = line.get_checkout("triton", "linux")
+    triton = line.get_checkout(load_project("triton"), "linux")
     assert triton is not None
     assert (triton.origin, triton.ref) == ("https://github.com/ROCm/triton.git", "release/internal/3.6.x")
-    assert line.get_checkout("triton", "windows") is None
-    assert get_release_line("2.15").get_checkout("apex", "linux") is None
+    assert line.get_checkout(load_project("triton"), "windows") is None
+    assert get_release_line("2.15").get_checkout(load_project("apex"), "linux") is None
 
 
 def test_every_fact_says_how_it_is_known() -> None:

@@ -414,7 +414,7 @@ TABLES = {
     "doctor_variables": "hosts.doctor_machine:VariableHarms",
     "domain_libraries": "models.libraries:DomainTable",
     "dtypes": "models.dtypes:DtypeTable",
-    "estimates": "models.estimates:_EstimateTable",
+    "estimates": "models.estimates:EstimateTable",
     "fat_contents": "package.fat:_FatTable",
     "gfx_families": "models.gfx:_GfxTable",
     "isa_overrides": "models.gfx:OverrideTable",

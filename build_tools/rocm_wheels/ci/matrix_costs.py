@@ -35,9 +35,7 @@ from rocm_wheels.models import (
     Platform,
     Project,
     get_step_costs,
-    list_project_names,
-    load_project,
-    sort_projects,
+    list_projects,
 )
 from rocm_wheels.pipeline import Estimate, History, estimate_step
 
@@ -142,17 +140,14 @@ class Prices:
 @lru_cache
 def list_buildable_projects(platform: Platform) -> Sequence[Project]:
     """Return the recipes that can be built on a platform, in the order of their builds."""
-    ordered = sort_projects(load_project(name) for name in list_project_names())
-    return [project for project in ordered if platform in project.build.platforms]
+    return [project for project in list_projects() if platform in project.build.platforms]
 
 
 @lru_cache
 def list_line_projects(platform: Platform, line: str) -> Sequence[Project]:
     """Return the recipes that are built of a torch line on a platform, in the order of their builds."""
     row = find_line(line)
-    return [
-        project for project in list_buildable_projects(platform) if not row.leaves_out(project.name, platform)
-    ]
+    return [project for project in list_buildable_projects(platform) if not row.leaves_out(project, platform)]
 
 
 def list_shared_before_torch(platform: Platform, line: str) -> list[Project]:
@@ -337,7 +332,7 @@ def describe_absent_projects(cells: Iterable[MatrixCell]) -> list[str]:
     lines: dict[tuple[str, Platform], list[str]] = {}
     for name, platform in dict.fromkeys((cell.line, cell.platform) for cell in cells):
         for project in list_buildable_projects(platform):
-            if find_line(name).leaves_out(project.name, platform):
+            if find_line(name).leaves_out(project, platform):
                 lines.setdefault((project.name, platform), []).append(name)
     return [
         f"{platform}: torch {', '.join(names)} without {project}, which release_lines.yaml has elsewhere only"
@@ -353,7 +348,7 @@ def describe_unplaced_projects(cells: Iterable[MatrixCell]) -> list[str]:
         lacking = [
             project.name
             for project in list_line_projects(platform, name)
-            if line.get_checkout(project.name, platform) is None
+            if line.get_checkout(project, platform) is None
         ]
         if lacking:
             messages.append(

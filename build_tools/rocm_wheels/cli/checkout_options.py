@@ -250,9 +250,7 @@ def select_line_projects(
     if line is None:
         return buildable
     without = [
-        recipe.name
-        for recipe in buildable
-        if recipe.name not in wished and line.leaves_out(recipe.name, platform)
+        recipe.name for recipe in buildable if recipe.name not in wished and line.leaves_out(recipe, platform)
     ]
     for name in without:
         log_note(f"without {name}: release line {line.name} has none for {platform}")

@@ -21,18 +21,17 @@ from rocm_wheels.hosts.gpu_support import (
 )
 from rocm_wheels.hosts.installed_packages import InstalledPackage
 from rocm_wheels.hosts.machine import DoctorSubject, join_some
-from rocm_wheels.models import OVERRIDE_VARIABLE, KnownIssue, find_issues, get_issue_url, load_overrides
-
-_PROJECTS_WITH_CODE = (
-    "torchvision",
-    "torchaudio",
-    "torchao",
-    "apex",
-    "flash-attn",
-    "xformers",
-    "bitsandbytes",
-    "vllm",
+from rocm_wheels.models import (
+    OVERRIDE_VARIABLE,
+    KnownIssue,
+    find_issues,
+    get_issue_url,
+    list_default_packages,
+    list_projects,
+    load_overrides,
 )
+
+_OTHERS_WITH_CODE = ("torchao", "flash-attn", "xformers", "bitsandbytes", "vllm")  # without a recipe of ours
 _ARCHIVE_RUNTIME = "*/*rocm_kpack*"  # lib/librocm_kpack.so.0, bin/rocm_kpack.dll
 _UPGRADE_FIX = (
     "nothing, unless you need it (aotriton: flash attention, rccl: several GPUs); newer releases serve more"
@@ -54,10 +53,16 @@ class KernelVerdict:
     files: tuple[Path, ...]
 
 
+def _list_companions_with_code() -> list[str]:
+    """Return what may have device code beside torch: by recipes, and others that are known."""
+    built = [project.normalized_name for project in list_projects() if project.has_device_code]
+    return [name for name in dict.fromkeys([*built, *_OTHERS_WITH_CODE]) if name != "torch"]
+
+
 def judge_kernels(subject: DoctorSubject) -> list[KernelVerdict]:
     """Return a verdict for torch, and every companion with device code, for each kind of GPU."""
     verdicts = []
-    for name in ("torch", *_PROJECTS_WITH_CODE):
+    for name in ("torch", *_list_companions_with_code()):
         package = subject.installed.get(name)
         codes = _read_sound_code(package) if package and package.kind in {"rocm", "unknown"} else []
         if package is None or not (codes or name == "torch"):
@@ -130,7 +135,7 @@ def check_companion_kernels(subject: DoctorSubject) -> Iterator[Finding]:
             yield Finding("ok", f"{message} ({files})")
         else:
             yield Finding("warning", f"{message} ({files})", _suggest_companion(subject, verdict))
-    for name in _PROJECTS_WITH_CODE:
+    for name in _list_companions_with_code():
         package = subject.installed.get(name)
         for code in read_installed_code(package) if package else ():
             if code.fault:
@@ -156,7 +161,7 @@ def check_archive_runtime(subject: DoctorSubject) -> Iterator[Finding]:
     ]
     if not roots or any(library for root in roots for library in root.glob(_ARCHIVE_RUNTIME)):
         return
-    for name in ("torch", *_PROJECTS_WITH_CODE):
+    for name in ("torch", *_list_companions_with_code()):
         package = subject.installed.get(name)
         codes = read_installed_code(package) if package else ()
         if package and any(code.missing or code.archives for code in codes):
@@ -248,7 +253,7 @@ def _suggest_fix(
     posing = (
         f"   # or, untested: export {OVERRIDE_VARIABLE}={nearest_option.version}" if nearest_option else ""
     )
-    return subject.make_install_line("torch", "torchvision", "torchaudio") + posing
+    return subject.make_install_line(*list_default_packages()) + posing
 
 
 def _suggest_setting(target: str, subject: DoctorSubject) -> str:

@@ -19,7 +19,15 @@ from rocm_wheels.gpus import RocmInstallation
 from rocm_wheels.hosts.doctor_kernels import parse_optional_version
 from rocm_wheels.hosts.installed_packages import RELEVANT_PROJECTS, InstalledPackage, PythonEnvironment
 from rocm_wheels.hosts.machine import DoctorSubject, join_some
-from rocm_wheels.models import find_companions, is_in_series
+from rocm_wheels.models import (
+    TORCH_PROJECT,
+    InstallRecipe,
+    find_companions,
+    find_project_of,
+    is_in_series,
+    list_default_packages,
+    list_projects,
+)
 
 _ROOT_VARIABLES = ("ROCM_PATH", "ROCM_HOME", "HIP_PATH", "HIP_DEVICE_LIB_PATH")
 _PATH_VARIABLES = ("LD_LIBRARY_PATH", "LD_PRELOAD")
@@ -195,20 +203,14 @@ def _parse_minor(version: str) -> tuple[str, ...]:
 
 
 _KIND_NAMES = {"rocm": "ROCm", "cuda": "CUDA", "xpu": "Intel GPUs (XPU)", "cpu": "processors alone (CPU)"}
-_COMPILED_COMPANIONS = (
-    "torchvision",
-    "torchaudio",
-    "torchao",
-    "torchcodec",
-    "apex",
-    "flash-attn",
-    "xformers",
-)
-_MISMATCH_CONSEQUENCES = {
-    "torchvision": "`operator torchvision::nms does not exist`, or a library that cannot be loaded",
-    "torchaudio": "a library that cannot be loaded, or a crash",
-}
+_OTHER_COMPANIONS = ("torchao", "torchcodec", "flash-attn", "xformers")  # compiled, without a recipe of ours
 _PYTHON_TAG = re.compile(r"cp(?P<major>[0-9])(?P<minor>[0-9]+)(?P<free>t?)$")
+
+
+def _list_compiled_companions() -> list[str]:
+    """Return what is compiled against torch: by recipes, and others that are known."""
+    built = [project.normalized_name for project in list_projects() if TORCH_PROJECT in project.build.needs]
+    return list(dict.fromkeys([*built, *_OTHER_COMPANIONS]))
 
 
 def check_environment(subject: DoctorSubject) -> Iterator[Finding]:
@@ -223,9 +225,7 @@ def check_torch_build(subject: DoctorSubject) -> Iterator[Finding]:
     torch = subject.installed.torch
     amd = subject.has_amd
     if torch is None:
-        yield Finding(
-            "info", "torch is not installed", subject.make_install_line("torch", "torchvision", "torchaudio")
-        )
+        yield Finding("info", "torch is not installed", subject.make_install_line(*list_default_packages()))
         return
     kind = _KIND_NAMES.get(torch.kind, "what cannot be told")
     number = f" {torch.build.version}" if torch.build.version else ""
@@ -254,7 +254,7 @@ def check_torch_build(subject: DoctorSubject) -> Iterator[Finding]:
 def check_build_kinds(subject: DoctorSubject) -> Iterator[Finding]:
     """See that what is compiled against torch was compiled against this kind of torch."""
     torch = subject.installed.torch
-    for name in _COMPILED_COMPANIONS:
+    for name in _list_compiled_companions():
         package = subject.installed.get(name)
         if package is None:
             continue
@@ -267,7 +267,7 @@ def check_build_kinds(subject: DoctorSubject) -> Iterator[Finding]:
                 "error",
                 f"{name} {package.version} is built for {_KIND_NAMES[package.kind]}, "
                 f"torch {torch.version} for {_KIND_NAMES[torch.kind]}: "
-                + _MISMATCH_CONSEQUENCES.get(name, "its own operations fail"),
+                + (project.install if (project := find_project_of(name)) else InstallRecipe()).mismatch,
                 subject.make_pip_line("uninstall", "-y", name)
                 + " && "
                 + subject.make_install_line("torch", name),
@@ -325,13 +325,13 @@ def check_duplicates(subject: DoctorSubject) -> Iterator[Finding]:
                 "an upgrade was broken off",
                 subject.make_reinstall_line(package.name),
             )
-    user = subject.installed.environment.user_site
+    user, compiled = subject.installed.environment.user_site, _list_compiled_companions()
     for package in subject.installed.packages:
         if (
             user
             and package.distribution.site_folder == user
             and not package.shadowed
-            and package.name in {"torch", *_COMPILED_COMPANIONS}
+            and package.name in {"torch", *compiled}
         ):
             yield Finding(
                 "warning",
@@ -391,7 +391,6 @@ _SYSTEMS = {
     "win": ("win32", "Windows", "nt"),
     "mac": ("darwin", "Darwin", "posix"),
 }
-_PINNED_COMPANIONS = ("torchvision", "torchaudio")  # of the others, torch's own requirements tell
 
 
 def check_requirements(subject: DoctorSubject) -> Iterator[Finding]:
@@ -407,7 +406,10 @@ def check_requirements(subject: DoctorSubject) -> Iterator[Finding]:
 
 
 def check_release_line(subject: DoctorSubject) -> Iterator[Finding]:
-    """Compare the versions of torchvision and torchaudio with those that go with torch."""
+    """Compare the versions of what is installed with torch by default with those that go with torch.
+
+    Of the others, torch's own requirements tell.
+    """
     torch = subject.installed.torch
     if torch is None:
         return
@@ -416,7 +418,7 @@ def check_release_line(subject: DoctorSubject) -> Iterator[Finding]:
     except DataError as error:
         yield Finding("warning", error.message, subject.make_install_line("torch"))
         return
-    for project in _PINNED_COMPANIONS:
+    for project in list_default_packages():
         package, expected = subject.installed.get(project), belonging.get(project)
         version = parse_optional_version(package.version) if package else None
         if package and version and expected and not is_in_series(version, expected):

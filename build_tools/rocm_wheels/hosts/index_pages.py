@@ -240,9 +240,9 @@ def _locate_in_families(bases: Sequence[tuple[str, str]], project: str, reach: I
 
 def _make_absent_error(project: str, where: str) -> HostError:
     from rocm_wheels.core import suggest_name
-    from rocm_wheels.models import get_domain_libraries
+    from rocm_wheels.models import get_domain_libraries, list_projects
 
-    names = ("torch", "triton", *get_domain_libraries())
+    names = (*(built.normalized_name for built in list_projects()), *get_domain_libraries())
     hint = "" if project in names else suggest_name(project, names)
     return HostError(
         f"{hide_credentials(where)} has no project {project}{hint}", tip="is the name right, and the index?"

@@ -27,6 +27,7 @@ from urllib.parse import urlsplit
 from packaging.utils import canonicalize_name
 
 from rocm_wheels.core import DataError, UsageError, capture_output
+from rocm_wheels.models import find_project_of
 from rocm_wheels.wheels import LibraryTargets, read_library_targets
 
 _QUERY_SECONDS = 60.0
@@ -274,7 +275,7 @@ def _read_origin(path: Path) -> tuple[str, Path | None]:
 
 BuildKind = Literal["rocm", "cuda", "xpu", "cpu", "unknown"]
 
-MODULE_NAMES = {"pytorch-triton": "triton", "flash-attn": "flash_attn"}
+_MODULE_NAMES = {"flash-attn": "flash_attn"}  # of what there is no recipe of
 _LIBRARY_FILE = re.compile(r"\.so(\.[0-9.]+)?$|\.(dll|pyd)$")
 _LINKED_KINDS: tuple[tuple[BuildKind, str], ...] = (
     ("rocm", r"(lib)?(torch_hip|c10_hip|amdhip64)\b"),
@@ -314,7 +315,9 @@ class PackageBuild:
 def find_package_folder(distribution: InstalledDistribution) -> Path | None:
     """Return the folder that is imported, None when it is not there."""
     name = distribution.name
-    module = MODULE_NAMES.get(name) or ("triton" if "triton" in name else name.replace("-", "_"))
+    project = find_project_of(name)
+    module = project.checks.import_name if project else _MODULE_NAMES.get(name, "")
+    module = module or ("triton" if "triton" in name else name.replace("-", "_"))
     if distribution.editable:
         roots = [distribution.editable, distribution.editable / "src", distribution.editable / "python"]
     else:

@@ -318,7 +318,9 @@ class DoctorSubject:
 
     def make_replace_torch_line(self) -> str:
         """Return the line that takes torch and its companions away and installs those for this machine."""
-        names = ["torch", "torchvision", "torchaudio"]
+        from rocm_wheels.models import list_default_packages
+
+        names = list_default_packages()
         removed = [package for package in names if self.installed.get(package)]
         removed += [package.name for package in self.installed.tritons]
         return self.make_pip_line("uninstall", "-y", *removed) + " && " + self.make_install_line(*names)

@@ -5,9 +5,10 @@ No version number decides between two places. The rule, in this order:
 1. **The chosen index first.** What it has a usable file of comes from there and from nowhere else, as with
    ``--index-url``: PyPI's torch is a CUDA build with the same public version, and with
    ``--extra-index-url`` the higher version number wins, not the right build.
-2. **What holds compiled code for GPUs never comes from anywhere else** (``is_closed_project``): torch,
-   torchvision, torchaudio, every triton, ROCm's own packages, and all of ``amd-*``. Where the chosen index
-   has none that is an error, never a look at PyPI: anybody can register ``amd-torch-device-gfx942`` there.
+2. **What holds compiled code for GPUs never comes from anywhere else** (``is_closed_project``): what there is
+   a recipe of (torch, torchvision, …), every triton, ROCm's own packages, and all of ``amd-*``. Where the
+   chosen index has none that is an error, never a look at PyPI: anybody can register
+   ``amd-torch-device-gfx942`` there.
    ROCm's own packages alone (``is_rocm_project``) may then come from one other index, which somebody named
    for them; rocm-bootstrap, which a split torch requires and AMD has on PyPI, has no code and is like the
    rest.
@@ -48,24 +49,26 @@ from rocm_wheels.index import (
     require_link_digest,
     resolve_index_url,
 )
+from rocm_wheels.models import find_project_of
 from rocm_wheels.variants import Properties
 from rocm_wheels.wheels import parse_metadata, parse_wheel_name, split_wheel_name
 
 PYPI_URL = "https://pypi.org/simple/"
 _CLOSED_PROJECT = re.compile(
-    r"torch|torchvision|torchaudio|torchtext|torchcodec|apex|aotriton"
+    r"torch|torchtext|torchcodec|aotriton"
     r"|triton|triton-.+|pytorch-triton.*|rocm|rocm-(?!bootstrap$).+|rocm\d.*|hip-.+|amd-.+|amdsmi|jax-rocm.*"
     r"|fbgemm-gpu.*"
 )
 _ROCM_PROJECT = re.compile(r"rocm|rocm-.+")
 _OTHER_PROJECTS = ("torchcodec",)
+_FEWEST_LETTERS = 5  # a shorter name has too many neighbours that are meant
 _TORCH_PROJECT = re.compile(r"torch.+|tensordict")
 _NOT_REQUIRED = re.compile(r"\bextra\b")
 
 
 def is_closed_project(project: str) -> bool:
     """Tell whether a project (normalized name) may come from the chosen index alone."""
-    return _CLOSED_PROJECT.fullmatch(project) is not None
+    return _CLOSED_PROJECT.fullmatch(project) is not None or find_project_of(project) is not None
 
 
 def is_rocm_project(project: str) -> bool:
@@ -113,14 +116,16 @@ def find_intended_project(project: str) -> str | None:
 
     Strangers register such names on PyPI: a letter too few or twice, two letters changed about, a hyphen.
     """
-    from rocm_wheels.models import get_domain_libraries
+    from rocm_wheels.models import get_domain_libraries, list_projects
 
-    projects = ("torch", "triton", *_OTHER_PROJECTS, *get_domain_libraries())
+    built = [built.normalized_name for built in list_projects()]
+    projects = (*built, *_OTHER_PROJECTS, *get_domain_libraries())
     if project in projects:
         return None
     slips = (
         candidate
         for candidate in projects
+        if len(candidate) >= _FEWEST_LETTERS
         for slip in _generate_typos(candidate)
         if slip == project.replace("-", "")
     )

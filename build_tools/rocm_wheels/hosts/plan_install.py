@@ -66,12 +66,11 @@ from rocm_wheels.hosts.resolve import Resolver, make_installer_environment, serv
 from rocm_wheels.hosts.signed_index import SignedIndexes
 from rocm_wheels.hosts.wheel_cache import WheelCache, WholeReach
 from rocm_wheels.index import IndexReader, UnreachableError, path_of_url, resolve_index_url
-from rocm_wheels.models import list_project_names, load_project
+from rocm_wheels.models import list_default_packages, list_projects
 
 if TYPE_CHECKING:
     from rocm_wheels.hosts.host import TargetHost
 
-DEFAULT_PACKAGES = ("torch", "torchvision", "torchaudio")
 _NAMES_TIP = "give names and versions: torch 'torchvision>=0.24' 'torch==2.9.*'"
 _NEEDS_NO_TORCH = re.compile(r"rocm.*|.*triton.*|amd-.*|hip-.*")
 
@@ -91,7 +90,7 @@ def parse_packages(words: Sequence[str], markers: Mapping[str, str]) -> tuple[Re
     One whose marker is false is left out, and that is said.
     """
     packages: dict[str, RequestedPackage] = {}
-    for word in words or DEFAULT_PACKAGES:
+    for word in words or list_default_packages():
         requirement = _parse_package(word)
         if requirement.marker is not None and not requirement.marker.evaluate(dict(markers)):
             log_note(f"left out, as its marker is not true of this Python: {word}")
@@ -586,10 +585,10 @@ class _NoStatementError(DataError):
     """A wheel that must have a statement has none."""
 
 
-def _is_built_from_recipe(project: str) -> bool:
+def _is_built_from_recipe(name: str) -> bool:
     """Tell whether a project (normalized name) is one that recipes build, or device wheels of one."""
-    names = [canonicalize_name(load_project(name).distribution) for name in list_project_names()]
-    return project in names or any(project.startswith(f"amd-{name}-device-") for name in names)
+    names = [project.normalized_name for project in list_projects()]
+    return name in names or any(name.startswith(f"amd-{built}-device-") for built in names)
 
 
 def _check_statement(

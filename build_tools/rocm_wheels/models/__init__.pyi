@@ -38,7 +38,6 @@ from .dtypes import list_target_dtypes as list_target_dtypes
 from .dtypes import load_dtype_table as load_dtype_table
 from .dtypes import tabulate_dtypes as tabulate_dtypes
 from .estimates import StepCosts as StepCosts
-from .estimates import get_step_costs as get_step_costs
 from .facts import Fact as Fact
 from .facts import FactTable as FactTable
 from .facts import get_python_key as get_python_key
@@ -88,6 +87,7 @@ from .libraries import tabulate_domain_libraries as tabulate_domain_libraries
 from .libraries import tabulate_rocm_libraries as tabulate_rocm_libraries
 from .lint import lint_tables as lint_tables
 from .lint import load_compat_tables as load_compat_tables
+from .lock import TORCH_PROJECT as TORCH_PROJECT
 from .lock import GitObjectId as GitObjectId
 from .lock import Lock as Lock
 from .lock import LockedPackage as LockedPackage
@@ -109,9 +109,14 @@ from .project import AcrossPythons as AcrossPythons
 from .project import BuildDownload as BuildDownload
 from .project import BuildRecipe as BuildRecipe
 from .project import DeviceCodeRule as DeviceCodeRule
+from .project import InstallRecipe as InstallRecipe
 from .project import Project as Project
 from .project import ProjectSource as ProjectSource
 from .project import VersionRecipe as VersionRecipe
+from .project import find_project_of as find_project_of
+from .project import get_step_costs as get_step_costs
+from .project import list_default_packages as list_default_packages
+from .project import list_projects as list_projects
 from .project import load_project as load_project
 from .project import read_recipe as read_recipe
 from .project import sort_projects as sort_projects

@@ -1,6 +1,7 @@
 """State what steps cost where no recorded run tells: figures, each with where it is from.
 
-Owns ``data/estimates.yaml``.
+A project's are in its recipe (``costs``); ``data/estimates.yaml`` has those of the other kinds of steps, and
+those of a project whose recipe states none.
 """
 
 from __future__ import annotations
@@ -53,17 +54,14 @@ class StepCosts(Record):
     wheel: StepSize | None = None
 
 
-class _EstimateTable(Record):
+class EstimateTable(Record):
+    """``data/estimates.yaml``: costs by the kind of a step; ``default``: of a project that states none."""
+
     steps: Mapping[str, StepCosts]
     default: StepCosts
 
 
 @lru_cache
-def _read_estimate_table() -> _EstimateTable:
-    return load_record(get_data_folder() / "estimates.yaml", _EstimateTable)
-
-
-def get_step_costs(name: str) -> StepCosts:
-    """Return the stated costs of building a project, or of another kind of step."""
-    table = _read_estimate_table()
-    return table.steps.get(name, table.default)
+def load_estimate_table() -> EstimateTable:
+    """Return the table of steps."""
+    return load_record(get_data_folder() / "estimates.yaml", EstimateTable)

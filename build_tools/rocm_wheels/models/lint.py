@@ -37,11 +37,11 @@ from rocm_wheels.models.package_indexes import (
 )
 from rocm_wheels.models.release_lines import TorchLine, get_release_lines
 from rocm_wheels.models.torch_builds import (
-    COMPANION_NAMES,
     IMAGES_TABLE,
     ISSUES_TABLE,
     ImageTable,
     IssueTable,
+    get_line_companions,
     is_same_release,
     load_image_table,
     load_issue_table,
@@ -185,16 +185,10 @@ def _compare_with_line(row: BuildRow, where: str, lines: tuple[TorchLine, ...]) 
             subject=where,
             group=BUILDS_TABLE,
         )
-    for project, name in COMPANION_NAMES.items():
-        value = line.projects[project].version if project in line.projects else None
+    for name, series in get_line_companions(line).items():
         companion_version = row.companions.get(name)
-        if (
-            companion_version
-            and value
-            and value.value
-            and not is_in_series(companion_version, parse_version(value.value))
-        ):
-            message = f"{name} {companion_version} contradicts line {line.name}, which has {value.value}"
+        if companion_version and not is_in_series(companion_version, series):
+            message = f"{name} {companion_version} contradicts line {line.name}, which has {series}"
             yield Finding("error", message, subject=where, group=BUILDS_TABLE)
 
 

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
+from packaging.utils import canonicalize_name
 from pydantic import Field, field_validator, model_validator
 
 from rocm_wheels.core import DataError, Record, load_record, make_record_error, suggest_name
+from rocm_wheels.models.estimates import StepCosts, load_estimate_table
 from rocm_wheels.models.project_names import Platform, find_recipes, list_project_names
+from rocm_wheels.models.release_lines import LineCompanion
 
 
 def _check_inside(path: str) -> str:
@@ -285,11 +288,25 @@ class WheelChecks(Record):
     device_code: tuple[DeviceCodeRule, ...] = ()
 
 
+class InstallRecipe(Record):
+    """What holds on a machine that the wheel is installed on.
+
+    ``default_place``: its place (torch's is 1) among what `install` takes when nothing is named; such a one
+    is held to the version that the release line of torch names. ``mismatch``: what happens beside a torch of
+    another kind (CPU, CUDA).
+    """
+
+    default_place: int | None = Field(default=None, ge=1)
+    mismatch: str = "its own operations fail"
+
+
 class Project(Record):
     """A recipe. ``name`` is the recipe's file name; ``distribution`` is the wheel's.
 
     ``line_environment`` has variables for builds with a torch of one series (``2.10``),
-    ``offline_environment`` those that keep a build from downloading.
+    ``offline_environment`` those that keep a build from downloading. ``costs``: what a build takes; without
+    them, as the table of steps says of a project. ``lines``: what goes with a release line of torch, where
+    the table of lines has nothing of the project.
     """
 
     name: str
@@ -305,6 +322,9 @@ class Project(Record):
     line_environment: Mapping[str, Mapping[str, str]] = Field(default_factory=dict)
     offline_environment: Mapping[str, str] = Field(default_factory=dict)
     checks: WheelChecks
+    costs: StepCosts | None = None
+    install: InstallRecipe = Field(default_factory=InstallRecipe)
+    lines: Mapping[str, LineCompanion] = Field(default_factory=dict)
 
     @field_validator("line_environment")
     @classmethod
@@ -328,6 +348,11 @@ class Project(Record):
         """
         special = self.linux_environment if platform == "linux" else self.windows_environment
         return {**self.environment, **special, **self.line_environment.get(torch_line or "", {})}
+
+    @cached_property
+    def normalized_name(self) -> str:
+        """The name of the wheel as indexes spell it: small letters, with hyphens."""
+        return canonicalize_name(self.distribution)
 
     @property
     def has_device_code(self) -> bool:
@@ -368,6 +393,32 @@ def read_recipe(path: Path) -> Project:
     if project.name != path.stem:
         raise DataError(f"{path}: name is {project.name}, but the file is called {path.name}")
     return project
+
+
+def get_step_costs(name: str) -> StepCosts:
+    """Return the stated costs of building a project, or of another kind of step."""
+    table = load_estimate_table()
+    if name in table.steps:
+        return table.steps[name]
+    costs = load_project(name).costs if name in find_recipes() else None
+    return costs or table.default
+
+
+def list_projects() -> list[Project]:
+    """Return every project there is a recipe of, each after those it is built ``after``."""
+    return sort_projects(load_project(name) for name in list_project_names())
+
+
+def find_project_of(distribution: str) -> Project | None:
+    """Return the project whose wheel is called so (a normalized name); ``None``: none of ours."""
+    projects = map(load_project, list_project_names())
+    return next((project for project in projects if project.normalized_name == distribution), None)
+
+
+def list_default_packages() -> tuple[str, ...]:
+    """Return what `install` takes when nothing is named: the names of wheels, in their places."""
+    places = {project.distribution: project.install.default_place for project in list_projects()}
+    return tuple(sorted(filter(places.get, places), key=lambda name: (places[name] or 0, name)))
 
 
 def sort_projects(projects: Iterable[Project]) -> list[Project]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -20,6 +20,9 @@ from rocm_wheels.core import DataError, Record, load_record, suggest_name
 from rocm_wheels.models.project_names import Platform, get_data_folder
 
 LineFactKind = Literal["read", "documented", "believed", "unknown"]
+if TYPE_CHECKING:
+    from rocm_wheels.models.project import Project
+
 _SERIES = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\Z")
 _PYTHON = re.compile(r"3\.(0|[1-9]\d*)t?\Z")
 _SOURCE_PLACE = re.compile(r"@[0-9a-f]{40}\b|\bat [0-9a-f]{40}\b|https://|\bPyPI METADATA\b")
@@ -132,19 +135,23 @@ class TorchLine(Record):
     rocm: LineRocmVersions
     projects: Mapping[str, LineCompanion]
 
-    def get_checkout(self, project: str, platform: Platform) -> LineCheckout | None:
+    def get_companion(self, project: Project) -> LineCompanion | None:
+        """Return what goes with the line of a project: as the table says, else as its recipe does."""
+        return self.projects.get(project.name) or project.lines.get(self.name)
+
+    def get_checkout(self, project: Project, platform: Platform) -> LineCheckout | None:
         """Return where a project comes from on a platform; ``None`` when that is unknown."""
-        companion = self.projects.get(project)
+        companion = self.get_companion(project)
         if companion is None or companion.checkout.origin is None:
             return None
         return companion.checkout if platform in companion.checkout.platforms else None
 
-    def leaves_out(self, project: str, platform: Platform) -> bool:
+    def leaves_out(self, project: Project, platform: Platform) -> bool:
         """Tell whether the line states that it has a project on other platforms only.
 
         Nothing asks for it there then; a project whose place is unknown is asked for.
         """
-        companion = self.projects.get(project)
+        companion = self.get_companion(project)
         return companion is not None and platform not in companion.checkout.platforms
 
     @field_validator("pythons", "free_threaded")

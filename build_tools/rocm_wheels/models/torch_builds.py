@@ -37,18 +37,13 @@ from rocm_wheels.models.package_indexes import (
     list_indexes,
     load_build_table,
 )
+from rocm_wheels.models.project import list_projects
 from rocm_wheels.models.project_names import get_data_folder
 from rocm_wheels.models.release_lines import LineFactKind, TorchLine, get_release_lines
 
 LINES_READ_ON = date(
     2026, 11, 21
 )  # when release_lines.yaml was made; its facts name their places and commits
-COMPANION_NAMES = {
-    "pytorch_vision": "torchvision",
-    "pytorch_audio": "torchaudio",
-    "triton": "triton",
-    "apex": "apex",
-}
 _FACT_KINDS: Mapping[LineFactKind, FactKind] = {"read": "documented", "documented": "documented"}
 
 
@@ -142,7 +137,7 @@ def get_triton_name(
 def find_companions(
     torch_version: str | Version, index: PackageIndex | str | None = None
 ) -> dict[str, Version]:
-    """Return versions of torchvision, torchaudio, triton and apex that go with a torch, as far as known.
+    """Return versions of the projects around torch (torchvision, triton, …) that go with it, as far as known.
 
     They are series (0.28) of the release line; exact ones of ``index`` come before them, of the newest
     ROCm that it has. A torch without a line has those of the index alone. Raises DataError for a version
@@ -158,10 +153,8 @@ def find_companions(
         ),
         None,
     )
-    for project, name in COMPANION_NAMES.items():
-        value = line.projects[project].version if line and project in line.projects else None
-        if value and value.value:
-            versions[name] = parse_version(value.value)
+    if line:
+        versions |= get_line_companions(line)
     if index is not None:
         name = index if isinstance(index, str) else index.name
         exact = [candidate for candidate in find_builds(torch) if candidate.index.name == name]
@@ -231,7 +224,7 @@ def _make_line_build(line: TorchLine, index: PackageIndex) -> TorchBuild:
         pythons=(*line.pythons.values, *line.free_threaded.values),
         targets=index.targets,
         kinds=index.kinds,
-        companions=get_line_companions(line),
+        companions=get_line_companions(line, by_default=True),
         kind=_FACT_KINDS.get(fact.kind, "believed"),
         source=FactSource(url=fact.source, retrieved=LINES_READ_ON, at=f"release line {line.name}"),
         note="",
@@ -239,13 +232,17 @@ def _make_line_build(line: TorchLine, index: PackageIndex) -> TorchBuild:
     )
 
 
-def get_line_companions(line: TorchLine) -> dict[str, Version]:
-    """Return the series of torchvision and torchaudio that a release line names."""
+def get_line_companions(line: TorchLine, *, by_default: bool = False) -> dict[str, Version]:
+    """Return the series of the projects around torch that a release line names, by the names of their wheels.
+
+    ``by_default``: of those alone that are installed with torch when nothing is named.
+    """
     versions = {}
-    for project in ("pytorch_vision", "pytorch_audio"):
-        value = line.projects[project].version if project in line.projects else None
-        if value and value.value:
-            versions[COMPANION_NAMES[project]] = parse_version(value.value)
+    for project in list_projects():
+        companion = line.get_companion(project)
+        value = companion.version if companion else None
+        if value and value.value and (project.install.default_place or not by_default):
+            versions[project.distribution] = parse_version(value.value)
     return versions
 
 

@@ -291,7 +291,7 @@ def _choose_default(
     if line is None:
         windows = ", windows" if source is not project.source else ""
         return Pin(source.origin, source.ref or "", f"recipe {project.name}.yaml{windows}")
-    released = line.get_checkout(project.name, platform)
+    released = line.get_checkout(project, platform)
     if released is None or released.origin is None:
         return Pin(source.origin, "", f"recipe {project.name}.yaml")
     believed = ", believed" if released.kind == "believed" else ""
