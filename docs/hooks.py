@@ -302,11 +302,15 @@ def make_lines_page() -> str:
 def make_recipe_page() -> str:
     """Return the page of recipes."""
     head = (
-        "# Recipes\n\nA recipe is all there is to say about a project: `repos/<name>.yaml`. A key that is not"
-        " listed here is an error with file, line and column. How to write one:"
+        "# Recipes\n\nA recipe is all there is to say about a project: `<name>.yaml` in any folder. A key"
+        " that is not listed here is an error with file, line and column; `rocm-wheels recipe check` says"
+        " what else is wrong. Where recipes are read from, and how to write one:"
         " [Add a project](../how-to/add-a-project.md).\n"
     )
-    return f"{head}\n{format_schema(models.Project, '##')}"
+    example = (Path(__file__).resolve().parents[1] / "tests/real/bitsandbytes.yaml").read_text(
+        encoding="utf-8"
+    )
+    return f"{head}\nA whole one:\n\n```yaml\n{example}```\n\n{format_schema(models.Project, '##')}"
 
 
 @page("reference/tables.md")

@@ -1,7 +1,9 @@
-"""Where recipes are found, and what clashes."""
+"""Where recipes are found, what clashes, what is wrong with one, and the draft of one."""
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
+from rocm_wheels.compile import Hooks, find_hooks
 from rocm_wheels.core import DataError
 from rocm_wheels.models import (
     RECIPES_GROUP,
@@ -22,6 +25,9 @@ from rocm_wheels.models import (
     set_recipe_search,
     use_planned_recipes,
 )
+from rocm_wheels.sources import draft_recipe
+
+CLONE = Path(__file__).resolve().parents[2]
 
 OWN = ["apex", "pytorch", "pytorch_audio", "pytorch_vision", "triton"]
 
@@ -136,3 +142,127 @@ def test_a_command_takes_folders_from_option_variable_configuration_and_here(
     assert run_command(cli, ["--config", "wrong.toml", "lines"]) == 2
     assert "wrong.toml:1: recipe-dir takes a folder" in capsys.readouterr().err
     assert run_command(cli, ["--config", "", "lines", "--recipe-dir", "gone"]) == 2
+
+
+def check(*paths: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str]]:
+    """The exit code of `recipe check`, and each fault as line:column: message."""
+    code = run_command(cli, ["--config", "", "recipe", "check", "--json", *map(str, paths)])
+    faults = json.loads(capsys.readouterr().out)["faults"]
+    return code, [fault.partition(".yaml:")[2] or fault.partition(".py:")[2] for fault in faults]
+
+
+def test_our_own_recipes_and_the_one_of_the_documentation_are_sound(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    foreign = CLONE / "tests/real/bitsandbytes.yaml"
+    own = [get_recipes_folder() / f"{name}.yaml" for name in OWN]
+    assert check(*own, foreign, capsys=capsys) == (0, [])
+    assert len(foreign.read_text(encoding="utf-8").splitlines()) <= 30
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"hipify:": "hipfy:"}, ["hipfy", "hipify"]),
+        ({"distribution: mine": "distribution: torchvision"}, ["3:", "pytorch_vision"]),
+        ({"import_name: mine": "import_name: torch"}, ["checks", "pytorch"]),
+        ({"after: [pytorch]": "after: [pytorch, gone]"}, ["after", "gone"]),
+        ({"files: [mine/__init__.py]": "files: [other/__init__.py]"}, ["other/__init__.py"]),
+        ({"names: [torio]": 'names: ["*"]'}, ["*"]),
+        ({"checks:": 'lines: {"2.99": {checkout: {kind: unknown, source: nowhere}}}\nchecks:'}, ["2.99"]),
+        ({"checks:": "hooks: gone.py\nchecks:"}, ["gone.py"]),
+    ],
+)
+def test_what_is_wrong_with_a_recipe_has_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, str], expected: list[str]
+) -> None:
+    path = write_recipe(tmp_path, "mine", **changes)
+    code, faults = check(path, capsys=capsys)
+    assert code == 2 and faults
+    assert all(re.match(r"\d+:\d+: ", fault) for fault in faults)
+    (new,) = changes.values()
+    line = next(
+        number
+        for number, text in enumerate(path.read_text().splitlines(), start=1)
+        if new.splitlines()[0].rstrip(":") in text
+    )
+    assert any(fault.startswith(f"{line}:") for fault in faults), (line, faults)
+    assert any(expected[-1] in fault for fault in faults)
+
+
+def test_cycles_options_and_hooks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = write_recipe(tmp_path, "first", **{"after: [pytorch]": "after: [pytorch, second]"})
+    second = write_recipe(tmp_path, "second", **{"after: [pytorch]": "after: [pytorch, first]"})
+    code, faults = check(first, second, capsys=capsys)
+    assert code == 2 and len(faults) == 2 and all("wait for each other" in fault for fault in faults)
+    code, faults = check(write_recipe(tmp_path / "a", "work"), capsys=capsys)
+    assert code == 2 and len(faults) == 1 and "--work-dir" in faults[0]
+    hooked = write_recipe(tmp_path / "b", "hooked", **{"checks:": "hooks: more.py\nchecks:"})
+    script = hooked.with_name("more.py")
+    head = "from rocm_wheels.compile import Hooks\n\n\ndef add(request, env):\n    env['A'] = 'b'\n\n\n"
+    for text, problem in (
+        ("", "it has no HOOKS"),
+        (head + "HOOKS = Hooks(envronment=add)\n", "did you mean environment?"),
+        (head + "HOOKS = Hooks(prepare=gone)\n", "there is no function gone"),
+        ("HOOKS = (\n", "not valid Python"),
+    ):
+        script.write_text(text)
+        code, faults = check(hooked, capsys=capsys)
+        assert code == 2 and len(faults) == 1 and problem in faults[0], faults
+    script.write_text(head + "HOOKS = Hooks(environment=add)\n")
+    assert check(hooked, capsys=capsys) == (0, [])
+    set_recipe_search(lambda: [RecipeFolder(hooked.parent, "--recipe-dir")])
+    assert find_hooks(load_project("hooked")).environment is not Hooks().environment
+
+
+def test_a_draft_says_what_the_build_files_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = tmp_path / "tree"
+    (tree / "my_pkg").mkdir(parents=True)
+    (tree / "my_pkg/__init__.py").write_text('__version__ = "1.2"\n')
+    (tree / "my_pkg/op.cu").touch()
+    (tree / "setup.py").write_text(
+        "import os, torch\nfrom setuptools import setup\nfrom torch.utils import cpp_extension\n"
+        "NAME = 'my-pkg'\nsetup(name=NAME, version=os.getenv('MY_VERSION'), description='It does: things')\n"
+        "raise RuntimeError('run')\n"
+    )
+    (tree / ".gitmodules").write_text(
+        '[submodule "a"]\n\tpath = third_party/a\n\turl = https://x.invalid/a\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    assert run_command(cli, ["recipe", "new", "my-pkg", "--from", "tree"]) == 0
+    draft = load_project("my_pkg", tmp_path / "recipes")
+    assert (draft.distribution, draft.checks.import_name, draft.summary) == (
+        "my-pkg",
+        "my_pkg",
+        "It does: things",
+    )
+    assert (draft.build.front_end, draft.build.needs) == ("setup.py", ("pytorch",))
+    assert draft.hipify.by == "build" and draft.version.variables == ("MY_VERSION",)
+    assert "third_party/a" in (tmp_path / "recipes/my_pkg.yaml").read_text()
+    capsys.readouterr()
+    code, faults = check(capsys=capsys)  # no repository was found: that is for people
+    assert code == 2 and len(faults) == 1 and "TODO" in faults[0]
+    assert run_command(cli, ["recipe", "new", "my-pkg", "--from", "tree"]) == 2
+    assert run_command(cli, ["recipe", "new", "other", "--from", "gone"]) == 2
+    assert not (tmp_path / "recipes/other.yaml").exists()
+    capsys.readouterr()
+
+
+def test_a_draft_of_a_cmake_project(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        '[build-system]\nrequires = ["scikit-build-core"]\nbuild-backend = "scikit_build_core.build"\n'
+        '[project]\nname = "Fast.Ops"\nversion = "1"\n'
+    )
+    (tmp_path / "CMakeLists.txt").write_text("enable_language(HIP)\nset(A ${FAST_ROCM_ARCH})\n")
+    (tmp_path / "a.hip").touch()
+    path = tmp_path / "fast_ops.yaml"
+    path.write_text(draft_recipe("fast_ops", tmp_path, {}).replace("TODO", "https://x.invalid/a.git"))
+    draft = load_project("fast_ops", tmp_path)
+    assert (draft.distribution, draft.build.front_end, draft.build.needs) == ("Fast.Ops", "pep517", ())
+    assert "-DFAST_ROCM_ARCH={targets}" in draft.environment["CMAKE_ARGS"]
+    assert draft.hipify.by == "none" and draft.checks.rocm == "device code"
+    (tmp_path / "pyproject.toml").write_text("[build-system\n")
+    with pytest.raises(DataError, match="not valid TOML"):
+        draft_recipe("fast_ops", tmp_path, {})

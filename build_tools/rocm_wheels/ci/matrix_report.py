@@ -51,6 +51,7 @@ from rocm_wheels.models import (
     CiTest,
     Platform,
     Project,
+    find_recipes,
     get_release_lines,
     list_project_names,
     share_jobs,
@@ -613,6 +614,9 @@ def _list_affected_projects(changes: Sequence[ChangedFile], projects: Sequence[P
 
 
 def _classify_file(table: CiTable, path: str) -> ChangedFile:
+    for name, recipe in find_recipes().items():
+        if recipe.path.as_posix().endswith(f"/{path}"):
+            return ChangedFile(path, "project", name, "")
     for touch in table.touches:
         for glob in touch.paths:
             if match := _make_pattern(glob).fullmatch(path):

@@ -138,6 +138,7 @@ def project_options(function: F) -> F:
             f"--{get_option_name(name)}-wheel",
             f"{name}_wheel",
             aliases=list_project_aliases(name, "--{}-wheel"),
+            project=name,
             type=GivenPath(),
             multiple=True,
             metavar="FILE|DIR",
@@ -152,6 +153,7 @@ def project_options(function: F) -> F:
             f"--build-{word}/--no-build-{word}",
             f"build_{name}",
             aliases=list_project_aliases(name, "--build-{0}/--no-build-{0}"),
+            project=name,
             default=None,
             help=f"Build {name} [default: when its tree is there].",
         )(function)
@@ -159,6 +161,7 @@ def project_options(function: F) -> F:
             f"--{word}-dir",
             f"{name}_dir",
             aliases=list_project_aliases(name, "--{}-dir"),
+            project=name,
             type=_FOLDER,
             help=f"Source tree of {name} [default: {name} in the root checkout folder].",
         )(function)

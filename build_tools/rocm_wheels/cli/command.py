@@ -92,8 +92,9 @@ CONCEPTS: dict[str, Concept] = {
 class Option(click.Option):
     """An option that also reads the older spellings of its concept, and names the file a value came from."""
 
-    def __init__(self, *args: Any, aliases: Sequence[str] = (), **kwargs: Any) -> None:
+    def __init__(self, *args: Any, aliases: Sequence[str] = (), project: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.project = project  # whose option it is; "": of no project's
         self.concept = next((CONCEPTS[name] for name in self.opts if name in CONCEPTS), None)
         self.aliases = tuple(aliases)
 
@@ -212,6 +213,7 @@ class Command(click.Command):
         self.context_settings.setdefault("help_option_names", ["-h", "--help"])
         self.words = tuple(words)
         self.global_options = _make_global_options()
+        _refuse_option_clash(self)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the command's own parameters, then those that every command has."""
@@ -255,6 +257,24 @@ class Command(click.Command):
             set_recipe_search(lambda: _list_recipe_folders(ctx, words))
         ctx.meta.setdefault(_ORIGINS, {})[id(self)] = getattr(self, "_origins", {})
         return super().parse_args(ctx, args)
+
+
+def _refuse_option_clash(command: Command) -> None:
+    """Raise DataError for a recipe whose project would give a command an option that it has already."""
+    owners: dict[str, str] = {}
+    for param in command.params:
+        project = getattr(param, "project", "")
+        for name in (*param.opts, *param.secondary_opts):
+            if name in owners and (owner := project or owners[name]):
+                from rocm_wheels.core import DataError
+                from rocm_wheels.models import find_recipes
+
+                recipe, words = find_recipes()[owner].path, " ".join(command.words)
+                raise DataError(
+                    f"{recipe}: `{words}` has the option {name} already",
+                    tip="give the project another name (its file and its `name`)",
+                )
+            owners[name] = project
 
 
 def _list_recipe_folders(ctx: click.Context, words: Sequence[str]) -> list[RecipeFolder]:

@@ -162,6 +162,7 @@ def _source_options() -> list[click.Option]:
         Option(
             [f"--{get_option_name(name)}-{kind}", f"{name}_{kind}"],
             aliases=list_project_aliases(name, "--{}-" + kind),
+            project=name,
             metavar=word,
             help=f"{title} of {name}.",
         )

@@ -15,6 +15,7 @@ from rocm_wheels.cli.command import CONFIG_FILE, Group
 SECTIONS = {
     "Sources": {
         "lines": ("lines:lines_command", "List the release lines: what belongs to each torch."),
+        "recipe": ("recipe:recipe_group", "List, check and begin recipes: what is built, and how."),
         "lock": ("main:lock_group", "Pin every repository of a set in one file."),
         "checkout": ("checkout:checkout_command", "Check out projects, apply patches, hipify."),
         "sources": ("main:sources_group", "Look at, hipify, patch and pack the source trees."),

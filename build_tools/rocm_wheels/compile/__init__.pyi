@@ -35,6 +35,9 @@ from .frontend import find_built_wheel as find_built_wheel
 from .frontend import make_front_end_command as make_front_end_command
 from .frontend import set_wheel_commit as set_wheel_commit
 from .generated_files import exclude_generated_files as exclude_generated_files
+from .hooks import Hooks as Hooks
+from .hooks import Preparation as Preparation
+from .hooks import find_hooks as find_hooks
 from .hooks.pytorch import find_windows_libraries as find_windows_libraries
 from .hooks.pytorch import uses_scikit_build_core as uses_scikit_build_core
 from .hooks.triton import read_triton_environment as read_triton_environment

@@ -43,7 +43,7 @@ def compose_environment(request: BuildRequest, base: Mapping[str, str]) -> dict[
         env.update(request.cache.launcher_variables(request.platform))
     env.update(_list_recipe_variables(request))
     env.update(_list_version_variables(request))
-    find_hooks(request.project.name).environment(request, env)
+    find_hooks(request.project).environment(request, env)
     env.update(request.set_env)
     return env
 

@@ -268,7 +268,7 @@ def _prepare_front_end(
         key = make_tree_key(request, env, python=python, python_tag=python_tag)
         tree = enter_tree(request, key, parking, env=base, clean=clean)
         env = set_wheel_commit(request, parking, keep_cmake_path(request, python, env))
-        find_hooks(request.project.name).prepare(request, Preparation(base, preloads))
+        find_hooks(request.project).prepare(request, Preparation(base, preloads))
         yield _FrontEnd(request, base, env, python, out_dir, Path(name).absolute(), log, tree)
 
 
@@ -282,7 +282,7 @@ def make_front_end_command(request: BuildRequest, folder: Path, *, python: Path,
     if request.platform == "windows":
         # ninja is the system's there (release_lines.yaml), which the check of requirements cannot see
         argv.append("--skip-dependency-check")
-    settings = [*build.config_settings, *find_hooks(request.project.name).settings(request, folder)]
+    settings = [*build.config_settings, *find_hooks(request.project).settings(request, folder)]
     return [*argv, *(f"-C{setting}" for setting in settings)]
 
 

@@ -1,3 +1,4 @@
+from .check_recipe import check_recipes as check_recipes
 from .ci import CI_PLATFORMS as CI_PLATFORMS
 from .ci import HOSTED_RUNNER as HOSTED_RUNNER
 from .ci import IMAGE_DIGEST as IMAGE_DIGEST

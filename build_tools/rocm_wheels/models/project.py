@@ -306,7 +306,8 @@ class Project(Record):
     ``line_environment`` has variables for builds with a torch of one series (``2.10``),
     ``offline_environment`` those that keep a build from downloading. ``costs``: what a build takes; without
     them, as the table of steps says of a project. ``lines``: what goes with a release line of torch, where
-    the table of lines has nothing of the project.
+    the table of lines has nothing of the project. ``hooks``: a Python file beside the recipe with ``HOOKS``
+    (``rocm_wheels.compile.Hooks``), for what a recipe cannot say.
     """
 
     name: str
@@ -323,6 +324,7 @@ class Project(Record):
     offline_environment: Mapping[str, str] = Field(default_factory=dict)
     checks: WheelChecks
     costs: StepCosts | None = None
+    hooks: str | None = None
     install: InstallRecipe = Field(default_factory=InstallRecipe)
     lines: Mapping[str, LineCompanion] = Field(default_factory=dict)
 

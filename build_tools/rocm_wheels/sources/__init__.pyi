@@ -11,6 +11,7 @@ from .checkout_state import hold_new_folder as hold_new_folder
 from .checkout_state import locate_state_file as locate_state_file
 from .checkout_state import read_state as read_state
 from .checkout_state import write_state as write_state
+from .draft_recipe import draft_recipe as draft_recipe
 from .git import OLDEST_GIT as OLDEST_GIT
 from .git import Git as Git
 from .git import disable_private_filters as disable_private_filters

@@ -1,4 +1,4 @@
-"""What a project says beyond its recipe: three places, a module a project, found by the project's name."""
+"""What a project says beyond its recipe: in a module of its name, or a file beside its recipe."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
 from rocm_wheels.compile.build_request import BuildRequest
 from rocm_wheels.compile.sdk_tree import Preloads
+from rocm_wheels.core import DataError
+from rocm_wheels.models import Project, find_recipes
 
 
 @dataclass(frozen=True)
@@ -45,11 +47,30 @@ class Hooks:
     settings: Callable[[BuildRequest, Path], tuple[str, ...]] = add_no_settings
 
 
-@lru_cache
-def find_hooks(project: str) -> Hooks:
-    """Return the ``HOOKS`` of a project's module; most projects have none."""
-    name = f"{__name__}.{project}"
+def find_hooks(project: Project) -> Hooks:
+    """Return the ``HOOKS`` of a project: of the file that its recipe names, else of our module of its name.
+
+    Most projects have none. Raises DataError for a file without them.
+    """
+    if project.hooks is not None:
+        return _load_hooks(find_recipes()[project.name].path.parent / project.hooks)
+    name = f"{__name__}.{project.name}"
     if find_spec(name) is None:
         return Hooks()
     hooks: Hooks = import_module(name).HOOKS
+    return hooks
+
+
+@lru_cache
+def _load_hooks(path: Path) -> Hooks:
+    spec = spec_from_file_location(f"{__name__}.of_{path.stem}", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise DataError(f"there is no file of hooks {path}", tip="name a Python file beside the recipe")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    hooks = getattr(module, "HOOKS", None)
+    if not isinstance(hooks, Hooks):
+        raise DataError(
+            f"{path} has no HOOKS", tip="HOOKS = Hooks(…) of rocm_wheels.compile; see `recipe check`"
+        )
     return hooks

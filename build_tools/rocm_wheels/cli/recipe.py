@@ -1,0 +1,140 @@
+"""``recipe list|check|new``: the recipes that hold here, what is wrong with them, the first draft of one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli.command import Command, Option, complete_with, group, option
+from rocm_wheels.cli.options import GivenPath, print_result
+from rocm_wheels.core import (
+    DataError,
+    UsageError,
+    format_count,
+    format_table,
+    get_output_width,
+    log_note,
+    write_atomically,
+)
+
+
+@group("recipe")
+def recipe_group() -> None:
+    """List, check and begin recipes: files that say what a project is, and how its wheel is built.
+
+    They are read from --recipe-dir (or `recipe-dir` of the configuration file), recipes/ here, installed
+    packages with entry points of the group rocm_wheels.recipes, and our own.
+    """
+
+
+@recipe_group.command("recipe list")
+@option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
+def list_command(as_json: bool) -> None:
+    """List the recipes that hold here, in the order of their builds, and where each is.
+
+    \b
+    Example:
+      rocm-wheels recipe list --recipe-dir my-recipes
+    """
+    from rocm_wheels.models import find_recipes, list_projects
+
+    recipes = find_recipes()
+    document = [
+        {
+            "name": project.name,
+            "distribution": project.distribution,
+            "summary": project.summary,
+            "after": list(project.build.after),
+            "file": str(recipes[project.name].path),
+            "from": recipes[project.name].origin,
+        }
+        for project in list_projects()
+    ]
+    rows = [[str(row[key]) for key in ("name", "distribution", "from", "file")] for row in document]
+    table = format_table(("project", "wheel", "from", "file"), rows, width=get_output_width())
+    print_result(document, [table], as_json=as_json)
+
+
+@recipe_group.command("recipe check")
+@click.argument("files", nargs=-1, metavar="[FILE]...", type=GivenPath())
+@option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
+@click.pass_context
+def check_command(ctx: click.Context, files: tuple[Path, ...], as_json: bool) -> None:
+    """Say what is wrong with recipes, with file, line and column; without a FILE, with all that hold here.
+
+    Unknown keys and wrong values, names and options that clash, cycles of builds, projects, release lines and
+    hooks that there are not, patterns that no wheel can meet. Ends with 2 where anything is wrong.
+
+    \b
+    Examples:
+      rocm-wheels recipe check
+      rocm-wheels recipe check my-recipes/my_extension.yaml
+    """
+    from rocm_wheels.models import check_recipes, find_recipes
+
+    known = {name: recipe.path for name, recipe in find_recipes().items()}
+    paths = [path.absolute() for path in files] or list(known.values())
+    faults = check_recipes(paths, known, _list_fixed_options(ctx))
+    if as_json:
+        print_result({"recipes": [str(path) for path in paths], "faults": faults}, (), as_json=True)
+    if faults and not as_json:
+        raise DataError("\n".join(faults), tip="every key: the page Recipes of the reference")
+    if faults:
+        ctx.exit(2)
+    if not as_json:
+        log_note(f"nothing is wrong with {format_count(len(paths), 'recipe')}")
+
+
+def _list_fixed_options(ctx: click.Context) -> dict[str, set[str]]:
+    """Return the options that commands have whatever projects there are, by the words of each command."""
+    from rocm_wheels.cli.build import build
+    from rocm_wheels.cli.lock import make_command
+
+    return {
+        " ".join(command.words): {
+            name
+            for param in command.params
+            if isinstance(param, Option) and not param.project
+            for name in (*param.opts, *param.secondary_opts)
+        }
+        for command in (build, make_command)
+        if isinstance(command, Command)
+    }
+
+
+@recipe_group.command("recipe new")
+@click.argument("name", shell_complete=complete_with("list_projects"))
+@option("--from", "source", type=GivenPath(file_okay=False), metavar="DIR", help="Checkout to read it from.")
+@option(
+    "--output", "-o", type=GivenPath(), metavar="FILE", help="File to write [default: recipes/NAME.yaml]."
+)
+def new_command(name: str, source: Path | None, output: Path | None) -> None:
+    """Write the draft of a recipe, with comments; with --from, from what a checkout says of itself.
+
+    Read are pyproject.toml, setup.cfg, setup.py, CMakeLists.txt, .gitmodules and the packages; nothing is
+    run. What was found is in the comments, and so is what is still to be decided.
+
+    \b
+    Example:
+      rocm-wheels recipe new my_extension --from ~/src/my-extension
+    """
+    from rocm_wheels.models import find_recipes
+    from rocm_wheels.sources import draft_recipe
+
+    name = name.replace("-", "_")
+    if (recipe := find_recipes().get(name)) is not None:
+        raise UsageError(f"there is a recipe of {name} already: {recipe.path}", tip="change that one")
+    path = output or Path("recipes") / f"{name}.yaml"
+    if path.exists():
+        raise UsageError(f"there is a file {path} already", tip="give --output another file")
+    if path.stem != name:
+        raise UsageError(f"--output: the recipe of {name} must be called {name}.yaml")
+    if source is not None and not source.is_dir():
+        raise UsageError(f"--from: there is no folder {source}", tip="check the project out first")
+    text: Any = draft_recipe(name, source, read_environment())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, text)
+    log_note(f"wrote {path}: read it, then `rocm-wheels recipe check {path}`")
