@@ -1,0 +1,83 @@
+"""A sixth project by one recipe in a foreign folder: lock, checkout, build, audit, stage, install."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from programs import Ended
+from source_trees import CLONE, commit_files
+from tiny_projects import FRONT_END, TARGET, World, finish
+from uv import find_uv_bin
+
+pytestmark = [pytest.mark.slow, pytest.mark.network]
+__all__ = ["made_world", "world"]
+from tiny_projects import made_world, world  # noqa: E402
+
+
+def write_recipe(folder: Path) -> None:
+    text = (CLONE / "repos/pytorch_audio.yaml").read_text(encoding="utf-8")
+    text = text.replace("name: pytorch_audio", "name: sixth").replace("torchaudio", "sixth")
+    text = re.sub(r"^  pins:\n(    .*\n)+", "", text, flags=re.MULTILINE)  # a set without torch holds it
+    text = text.replace("    names: [torio]", "    names: []").replace("default_place: 3", "default_place: 4")
+    folder.mkdir()
+    (folder / "sixth.yaml").write_text(text, encoding="utf-8")
+
+
+def test_one_recipe_in_a_foreign_folder_goes_all_the_way(world: World, tmp_path: Path) -> None:
+    write_recipe(tmp_path / "foreign")
+    here = {"ROCM_WHEELS_RECIPE_DIR": str(tmp_path / "foreign")}
+
+    def run(*words: str | Path) -> Ended:
+        ended = finish(world.start(*map(str, words), **here))
+        assert ended.code == 0, (words, ended.err)
+        return ended
+
+    upstream = tmp_path / "upstream"
+    files: dict[str, str | bytes] = {
+        "setup.py": FRONT_END,
+        "name.txt": "sixth sixth",
+        "version.txt": "1.0.0",
+        "source.txt": "one",
+        ".gitignore": "__pycache__/\n",
+    }
+    commit_files(upstream, files, "sixth")
+    lock, sources = tmp_path / "set.lock", tmp_path / "src"
+    origin = ("--sixth-origin", upstream.as_uri(), "--sixth-ref", "HEAD")
+    run("lock", "make", "--project", "sixth", *origin, "--rocm", "7.1.0", "--gfx", TARGET, "-o", lock)
+    run("checkout", "--lock", lock, "--source-dir", sources)
+
+    assert world.build().code == 0
+    (torch,) = world.output.glob("torch-*.whl")
+    output = tmp_path / "dist"
+    words = [word for word in world.words() if word not in ("--gfx", TARGET, "--rocm", "==7.1.0")]
+    words[words.index("--source-dir") + 1] = str(sources)
+    words[words.index("--output-dir") + 1] = str(output)
+    run(*words, "--lock", lock, "--project", "sixth", "--pytorch-wheel", torch)
+    (wheel,) = output.glob("sixth-*.whl")
+    (plan,) = sorted((world.work / "runs").glob("*/plan.json"))[-1:]
+    assert json.loads(plan.read_text())["request"]["recipes"] == {
+        "sixth": str(tmp_path / "foreign/sixth.yaml")
+    }
+    run("audit", wheel)
+    version = wheel.name.split("-")[1]
+    words = ["--lock", str(lock), "--family", "gfx94X-dcgpu", "--version", version]
+    run("set", "stage", tmp_path / "store", wheel, *words)
+    assert any((tmp_path / "store").rglob(wheel.name))
+
+    index, venv = tmp_path / "index", tmp_path / "venv"
+    index.mkdir()
+    packages = (world.folder / "packages/dist").iterdir()
+    for file in (wheel, torch, *world.output.glob("triton-*.whl"), *packages):
+        shutil.copy2(file, index)
+    run("index", "build", index)
+    subprocess.run([find_uv_bin(), "venv", "-q", "--python", sys.executable, str(venv)], check=True)
+    planned = run(
+        "install", "torch", "sixth", "--index", index, "--python", venv, "--gfx", TARGET, "--dry-run"
+    )
+    assert f"sixth=={version}" in planned.out + planned.err, planned.out + planned.err
