@@ -71,9 +71,10 @@ class Demo:
     def digests(self) -> dict[str, str]:
         return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in self.wheels().items()}
 
-    def last_log(self, project: str) -> str:
+    def last_log(self, project: str, before: int = 0) -> str:
+        """The log of the last build of a project, or of one ``before`` it."""
         logs = sorted((self.folder / "sources" / ".rocm-wheels" / "runs").glob(f"*/build-{project}-*.log"))
-        return logs[-1].read_text()
+        return logs[-1 - before].read_text()
 
 
 def finish_demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:

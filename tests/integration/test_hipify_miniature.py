@@ -12,7 +12,14 @@ from source_trees import isolated_environment, times
 from rocm_wheels.core import get_project_home
 from rocm_wheels.demo import fetch_hipify, make_repositories
 from rocm_wheels.models import load_project
-from rocm_wheels.sources import CheckoutRequest, checkout_project, choose_pin, hipify_checkout, identify_tree
+from rocm_wheels.sources import (
+    CheckoutRequest,
+    checkout_project,
+    choose_pin,
+    find_translated_line,
+    hipify_checkout,
+    identify_tree,
+)
 
 pytestmark = pytest.mark.network
 
@@ -53,6 +60,12 @@ def test_from_clone_to_one_edit(tmp_path: Path) -> None:
             str(kernel.relative_to(tree)),
             hip,
         }  # not the header, which the script would translate again
+        translated = (tree / hip).read_text().splitlines()
+        for line, text in enumerate(kernel.read_text().splitlines(), start=1):
+            if text in translated and len(text) > 5:  # hipify adds a line at the top
+                place = find_translated_line(tree / hip, translated.index(text) + 1, env=env)
+                assert place == (kernel, line), text
+        assert find_translated_line(tree / "setup.py", 1, env=env) is None
     pin = choose_pin(audio, torch_dir=tmp_path / "one", require_related_commit=True)
     request = CheckoutRequest(audio, tmp_path / "audio", pin)
     assert checkout_project(request, env=env, python=python).head == made["audio"].commit

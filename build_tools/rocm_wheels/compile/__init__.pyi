@@ -28,6 +28,7 @@ from .failure import BuildFailure as BuildFailure
 from .failure import explain_failure as explain_failure
 from .failure import find_first_failure as find_first_failure
 from .failure import format_repeat_command as format_repeat_command
+from .failure import list_error_places as list_error_places
 from .frontend import BuiltWheel as BuiltWheel
 from .frontend import build_wheel as build_wheel
 from .frontend import configure_tree as configure_tree

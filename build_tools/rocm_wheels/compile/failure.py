@@ -142,6 +142,11 @@ class BuildFailed(BuildError):
         self.log = log
         self.command = command
 
+    def name_source(self, place: str) -> None:
+        """Say where the first error is in the source of a translated file, such as ``cuda/Copy.cu:12``."""
+        self.message = self.message.replace("\n  log: ", f"\n  in the source: {place}\n  log: ", 1)
+        self.args = (self.message,)
+
 
 _FAILURE_TIPS: dict[str, str] = {
     "memory": "the machine ran out of memory: build with fewer jobs at a time (MAX_JOBS=4)",
@@ -179,6 +184,17 @@ def find_first_failure(lines: Iterable[str]) -> BuildFailure | None:
             )
         return failure if failure.file or failure.kind == "configure" else replace(failure, file=output)
     return _match_echo(text)
+
+
+def list_error_places(lines: Iterable[str]) -> list[tuple[str, int]]:
+    """List file and line of all errors of compilers in a log, each once, in their order."""
+    failures = [_match_error(_COLOUR_CODE.sub("", line.rstrip("\r\n"))) for line in lines]
+    places = [
+        (failure.file, failure.line)
+        for failure in failures
+        if failure is not None and failure.kind == "compile" and failure.file and failure.line is not None
+    ]
+    return list(dict.fromkeys(places))
 
 
 def explain_failure(summary: str, failure: BuildFailure | None, *, log: Path, command: str) -> str:

@@ -25,6 +25,7 @@ from .hipify import check_hipify as check_hipify
 from .hipify import hipify_changes as hipify_changes
 from .hipify import hipify_checkout as hipify_checkout
 from .hipify import is_foreign_build_env as is_foreign_build_env
+from .hipify_record import find_translated_line as find_translated_line
 from .lock import LockFile as LockFile
 from .lock import ManifestEntry as ManifestEntry
 from .lock import check_checkout as check_checkout

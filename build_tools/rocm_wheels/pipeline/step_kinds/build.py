@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rocm_wheels.compile import (
+    BuildFailed,
     BuildRequest,
     BuiltWheel,
     CacheStatistics,
@@ -24,6 +25,7 @@ from rocm_wheels.compile import (
     build_wheel,
     configure_tree,
     explain_low_rate,
+    list_error_places,
     make_front_end_command,
     open_cache_session,
     read_statistics,
@@ -69,7 +71,7 @@ from rocm_wheels.pipeline.status import parse_ninja_count
 from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput, configure_step_id
 from rocm_wheels.pipeline.step_run import StepRun
 from rocm_wheels.pipeline.wheel_checks import import_checked_wheel, judge_report, make_expectation
-from rocm_wheels.sources import hold_checkout, restore_links
+from rocm_wheels.sources import find_translated_line, hold_checkout, restore_links
 
 if TYPE_CHECKING:
     from rocm_wheels.audit import AuditReport
@@ -246,6 +248,7 @@ def _check_given_wheel(
 
 
 # what a repair mends, or refuses: of a wheel as it was built they are no faults yet
+_MOST_ERROR_PLACES = 50  # of a build that fails: the translation of each is read
 _MENDED_BY_REPAIR = {"executable-stack", "needed-libraries", "elf-tag-too-old", "run-paths"}
 
 
@@ -423,8 +426,26 @@ class BuildStep:
                     self.planned_build.request,
                     **self.make_front_end_arguments({**environment, **cache_variables}),
                 )
+        except BuildFailed as failed:
+            self._name_error_sources(failed)
+            raise
         finally:
             self._keep_ninja_log(began, older_logs)
+
+    def _name_error_sources(self, failed: BuildFailed) -> None:
+        """Say of errors in what hipify made where they are in its sources: the first, and all in the log."""
+        request, failure, lines = self.planned_build.request, failed.failure, list[str]()
+        text = failed.log.read_text(encoding="utf-8", errors="replace")
+        for file, line in list_error_places(text.splitlines())[:_MOST_ERROR_PLACES]:
+            source = find_translated_line(request.folder / file, line, env=self.step_run.facts.env)
+            if source is None:
+                continue
+            place = f"{source[0]}:{source[1]}"
+            lines.append(f"{file}:{line} is {place}")
+            if failure is not None and (file, line) == (failure.file, failure.line):
+                failed.name_source(place)
+        if lines:
+            self.step_run.append_log("errors in what hipify made, and where they are in its sources", lines)
 
     def make_front_end_arguments(self, environment: Mapping[str, str]) -> dict[str, Any]:
         """Return with what a front end is run: its environment, Python and folders, and who listens."""
