@@ -10,7 +10,7 @@ import pytest
 from planned_runs import finish, make_facts, settled
 
 from rocm_wheels.compile import CompilerCache, build_trees
-from rocm_wheels.pipeline import digest_requirements_file, read_required_names
+from rocm_wheels.pipeline import Facts, digest_requirements_file, read_required_names
 
 TRITON = "build-triton-cp312"
 REACH = [
@@ -92,3 +92,31 @@ def test_a_compiler_that_an_update_replaced_in_its_place(tmp_path: Path) -> None
     os.utime(compiler, (10**9 + 1, 10**9 + 1))
     build_trees._describe_programs.cache_clear()
     assert build_trees._describe_compilers(env) != before
+
+
+def test_a_developers_build_is_in_its_version_and_a_release_is_not(tmp_path: Path) -> None:
+    """Edits, debugging, commits of one's own; a suffix that was given is the user's word."""
+
+    def torch_version(facts: Facts, **tree: object) -> str:
+        trees = {}
+        for name, facts_of_tree in facts.trees.items():
+            identity = replace(facts_of_tree.identity, commit="0" * 40)
+            identity = replace(identity, **tree) if name == "pytorch" else identity
+            trees[name] = replace(facts_of_tree, identity=identity)
+        facts = replace(facts, trees=trees)
+        return settled(finish(facts))[1]["build-pytorch-cp312"].known_inputs["PYTORCH_BUILD_VERSION"]
+
+    plain = finish(make_facts(tmp_path))
+    edited = {"dirty": True, "tree": "0123456789"}
+    assert torch_version(plain) == torch_version(plain, upstream="u", source="u") == "2.9.0+rocm7.1.0"
+    assert torch_version(plain, **edited) == "2.9.0+rocm7.1.0.gfx1100.gfx942.dirty01234567"
+    own = torch_version(plain, upstream="u", source="fedcba9876")
+    assert own == "2.9.0+rocm7.1.0.gfx1100.gfx942.gitfedcba98"
+    for variables in ({"DEBUG": "1"}, {"CMAKE_BUILD_TYPE": "Debug"}):
+        debug = replace(plain, request=replace(plain.request, set_env={"pytorch": variables}))
+        assert torch_version(debug) == "2.9.0+rocm7.1.0.gfx1100.gfx942.debug"
+    dev = replace(plain, request=replace(plain.request, release_type="dev"))
+    commits = {"upstream": "0" * 40, "source": "abcdef01" * 5}
+    assert torch_version(dev, **commits) == "2.9.0+gitabcdef01.rocm7.1.0.gfx1100.gfx942"
+    mine = replace(plain, request=replace(plain.request, version_suffix="+mine"))
+    assert torch_version(mine, **edited) == "2.9.0+mine"

@@ -12,6 +12,7 @@ from packaging.version import Version
 
 from rocm_wheels.core import DataError, RocmWheelsError, SdkError, SourceError, UsageError
 from rocm_wheels.models import (
+    add_version_marks,
     add_version_parts,
     check_exact_requirement,
     decide_flash_attention,
@@ -28,6 +29,7 @@ from rocm_wheels.models import (
     read_aotriton_release,
     read_base_version,
     read_stated_version,
+    strip_version_marks,
 )
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -271,3 +273,30 @@ def test_a_later_night_is_a_later_version_and_the_number_of_a_run_counts() -> No
     parts = ["nightly20261121.9.1", "nightly20261122.9.1", "nightly20261122.10.1", "nightly20261122.10.2"]
     versions = [Version(f"2.13.0{add_version_parts('+rocm10.1', part)}") for part in parts]
     assert versions == sorted(versions) and len({*versions}) == 4
+
+
+def test_a_developers_build_is_told_apart_and_sorts_behind_its_rocm() -> None:
+    """The plain wheel first, then its edits; a newer ROCm goes before all of them."""
+    marks = [
+        {},
+        {"targets": ["gfx1151"]},
+        {"targets": ["gfx1151"], "debug": "debug"},
+        {"targets": ["gfx1151"], "debug": "debug", "commit": COMMIT},
+        {"targets": ["gfx1151"], "debug": "debug", "commit": COMMIT, "changes": "9876543210"},
+    ]
+    suffixes = [add_version_marks("+rocm7.2.4", **mark) for mark in marks]
+    assert suffixes[0] == "+rocm7.2.4"
+    assert suffixes[-1] == "+rocm7.2.4.gfx1151.debug.git01234567.dirty98765432"
+    versions = [Version(f"2.9.0{suffix}") for suffix in suffixes]
+    assert versions == sorted(versions) and len(set(versions)) == len(versions)
+    assert max(versions) < Version("2.9.0+rocm7.2.5")
+    assert str(versions[-1]).endswith(suffixes[-1])  # nothing of it is a number
+    assert strip_version_marks(str(versions[-1])) == "2.9.0+rocm7.2.4"
+    xnack = {add_version_marks("", targets=[f"gfx90a:xnack{sign}"]) for sign in "+-"}
+    assert {make_wheel_version("2.9.0", suffix) for suffix in xnack} == {
+        "2.9.0+gfx90a.xnack.on",
+        "2.9.0+gfx90a.xnack.off",
+    }
+    assert {strip_version_marks(f"2.9.0+rocm7.{suffix[1:]}") for suffix in xnack} == {"2.9.0+rocm7"}
+    many = add_version_marks("+rocm7.2.4", targets=[f"gfx{number}" for number in range(1100, 1120)])
+    assert len(many) < 40

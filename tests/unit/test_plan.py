@@ -105,7 +105,7 @@ def test_torch_is_configured_before_anything_is_built(tmp_path: Path) -> None:
 
 def _edited(facts: Facts) -> Facts:
     tree = facts.trees["pytorch"]
-    edited = replace(tree, identity=replace(tree.identity, tree="edited", dirty=True))
+    edited = replace(tree, identity=replace(tree.identity, tree="ed17ed00", dirty=True))
     return replace(facts, trees={**facts.trees, "pytorch": edited})
 
 

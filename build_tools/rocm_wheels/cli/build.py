@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -30,6 +31,7 @@ from rocm_wheels.core import (
     UsageError,
     align_rows,
     explain_error,
+    format_command,
     format_count,
     get_output_width,
     log_note,
@@ -123,6 +125,9 @@ def build(**options: Any) -> None:
     how = ExecutionOptions(options["jobs"], options["keep_going"], options["step_timeout"])
     summary = build_wheels(request, env, how, format_command_line())
     _print_summary(summary, env, as_json=options["as_json"])
+    if summary.failure is None and summary.record is not None:
+        for line in _format_install_lines(summary, request.output, env):
+            log_note(line)
     if summary.failure is not None:
         raise summary.failure
 
@@ -185,6 +190,27 @@ def _print_summary(summary: RunSummary, env: Mapping[str, str], *, as_json: bool
                     file.write(f"\n```\n{explain_error(summary.failure)}\n```\n")
         except OSError as failure:  # the wheels are made, or have failed, all the same
             log_warning(f"the step summary cannot be written: {failure.strerror} ({page})")
+
+
+_MOST_INSTALL_LINES = 3
+
+
+def _format_install_lines(summary: RunSummary, output: Path, env: Mapping[str, str]) -> list[str]:
+    """Return a command for each Python and target set that puts its wheels into the active environment.
+
+    Without --force-reinstall an installer keeps what it has of the same version, edited or not.
+    """
+    wheels: dict[tuple[str, str], list[Path]] = {}
+    for row in summary.rows:
+        if row.wheel:
+            wheels.setdefault((row.python, row.target_set), []).append(output / row.target_set / row.wheel)
+    installer = ["uv", "pip"] if shutil.which("uv", path=env.get("PATH")) else ["python", "-m", "pip"]
+    if len(wheels) > _MOST_INSTALL_LINES:
+        return []
+    return [
+        "reinstall: " + format_command([*installer, "install", "--force-reinstall", "--no-deps", *files])
+        for files in wheels.values()
+    ]
 
 
 _FILE = GivenPath()

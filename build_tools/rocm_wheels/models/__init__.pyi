@@ -181,6 +181,7 @@ from .torch_tests import TorchTestSuite as TorchTestSuite
 from .torch_tests import TorchTestTable as TorchTestTable
 from .torch_tests import load_torch_tests as load_torch_tests
 from .torch_tests import select_known_tests as select_known_tests
+from .versions import add_version_marks as add_version_marks
 from .versions import add_version_parts as add_version_parts
 from .versions import check_exact_requirement as check_exact_requirement
 from .versions import get_local_part as get_local_part
@@ -191,3 +192,4 @@ from .versions import make_wheel_version as make_wheel_version
 from .versions import parse_base_version as parse_base_version
 from .versions import read_base_version as read_base_version
 from .versions import read_stated_version as read_stated_version
+from .versions import strip_version_marks as strip_version_marks

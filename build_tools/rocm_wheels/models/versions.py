@@ -6,7 +6,9 @@ kinds is in ROCm/TheRock docs/packaging/versioning.md; local parts follow PEP 44
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
@@ -46,6 +48,39 @@ def add_version_parts(suffix: str, *parts: str) -> str:
             f"--version-suffix {suffix} leaves no place for +{'.'.join(parts)}, which the lock says"
         )
     return "+" + ".".join(part for part in (*parts, suffix[1:]) if part)
+
+
+_MOST_SPELLED_TARGETS = 4
+_MARKS = re.compile(
+    r"""(?:\.(?:debug | relwithdebinfo | (?:git|dirty|gfxset)[0-9a-f]{8}
+    | gfx[0-9a-f]+(?:[.](?:xnack|sramecc)[-.](?:on|off))*))+$""",
+    re.VERBOSE,
+)
+
+
+def add_version_marks(
+    suffix: str, *, targets: Sequence[str] = (), debug: str = "", commit: str = "", changes: str = ""
+) -> str:
+    """Return a suffix that tells a developer's build from others, behind what it says of ROCm.
+
+    ``+rocm7.2.4`` → ``+rocm7.2.4.gfx1151.debug.git0a1b2c3d.dirty4e5f6a7b``: ``targets``, how it is compiled
+    (``debug``), a ``commit`` of the developer's own, the digest of ``changes`` that are in no commit. Behind
+    ROCm, so that a newer ROCm goes first, and such a build before the plain one (PEP 440). Letters begin each
+    mark: PEP 440 takes a mark of digits alone for a number. More than four targets are a digest.
+    """
+    marks = [target.replace("+", "-on").replace(":", ".") for target in targets]
+    marks = [re.sub("-$", "-off", mark) for mark in marks]
+    if len(targets) > _MOST_SPELLED_TARGETS:
+        marks = [f"gfxset{hashlib.sha256(','.join(targets).encode('utf-8')).hexdigest()[:_COMMIT_DIGITS]}"]
+    marks += [debug] if debug else []
+    marks += [f"git{commit[:_COMMIT_DIGITS]}"] if commit else []
+    marks += [f"dirty{changes[:_COMMIT_DIGITS]}"] if changes else []
+    return "+" + ".".join(part for part in (suffix.removeprefix("+"), *marks) if part) if marks else suffix
+
+
+def strip_version_marks(text: str) -> str:
+    """Return a version or suffix without the marks of a developer's build."""
+    return _MARKS.sub("", text)
 
 
 def read_base_version(source: Path, file: str = "version.txt") -> str:

@@ -4,9 +4,10 @@ A stamp holds a step's inputs by name and its outputs by hash. A step is current
 same and its outputs are still what they were; otherwise ``explain_run`` names the inputs that differ. A
 stamp is written after its outputs are in place: a step killed in the middle has none, and runs again.
 
-The work directory remembers every wheel that it put anywhere. A wheel of the same project in the output
-folder that it did not put there is somebody else's: two builds of one project must not mix, so the step
-is refused before it begins.
+The work directory remembers every wheel that it put anywhere, and what each is for. A wheel of the same
+project in the output folder that it did not put there is somebody else's, and one for other targets or of
+another release type is not to be lost: two builds of one project must not mix, so the step is refused
+before it begins.
 """
 
 from __future__ import annotations
@@ -130,34 +131,56 @@ def _stamp_path(folder: Path, step: str) -> Path:
 _COLLECT_WAIT_SECONDS = 60.0  # another step writes the list
 
 
-def refuse_foreign_wheels(workspace: Workspace, output: Path, distribution: str, python_tag: str) -> None:
-    """Raise UsageError when the output has a wheel of ``distribution`` that we did not put there."""
+FOREIGN_WHEEL_TIP = (
+    "build into another --output-dir, with --per-target into a folder for each target, or move it away:"
+    " two builds must not mix"
+)
+
+
+def refuse_foreign_wheels(
+    workspace: Workspace, output: Path, distribution: str, python_tag: str, purpose: str
+) -> None:
+    """Raise UsageError when the output has a wheel of ``distribution`` that this build must not replace.
+
+    That is one that we did not put there, or for another ``purpose`` (empty: not known, or of no account).
+    """
     ours = _read_collected(workspace)
     for wheel in list_wheels(output, distribution, python_tag):
         if str(wheel) not in ours:
             raise UsageError(
                 f"{wheel} is in the output folder and was not put there by this work directory",
-                tip="move it away, or build into another --output-dir: two builds must not mix",
+                tip=FOREIGN_WHEEL_TIP,
+            )
+        noted = ours[str(wheel)]
+        if purpose and noted not in ("", purpose):
+            raise UsageError(
+                f"{wheel} is in the output folder and is for {noted}, and this build for {purpose}",
+                tip=FOREIGN_WHEEL_TIP,
             )
 
 
 def deliver_files(
-    workspace: Workspace, files: Sequence[Path], output: Path, *, distribution: str, python_tag: str
+    workspace: Workspace,
+    files: Sequence[Path],
+    output: Path,
+    *,
+    distribution: str,
+    python_tag: str,
+    purpose: str,
 ) -> list[Path]:
     """Copy the files of one wheel into the output, each whole or not at all; then those of ours that they
     replace go.
 
     The first is the wheel; others are its device wheels, and the archive of its debug sections. The statement
-    of a wheel comes with it, after it.
+    of a wheel comes with it, after it. ``purpose``: what they are for, as ``refuse_foreign_wheels`` compares.
     """
     targets = [output / file.name for file in files]
     with lock_folder(
         workspace.steps / ".locks" / "collected", purpose=targets[0].name, patience=_COLLECT_WAIT_SECONDS
     ):
-        ours = _read_collected(workspace) | set(map(str, targets))
-        write_json_file(
-            _collected_path(workspace), sorted(ours)
-        )  # before the copy: killed in between, it is still ours
+        ours = _read_collected(workspace) | dict.fromkeys(map(str, targets), purpose)
+        # before the copy: killed in between, it is still ours
+        write_json_file(_collected_path(workspace), dict(sorted(ours.items())))
     for pattern in _list_patterns(distribution):
         for part in output.glob(f".{pattern}.*.part"):  # of a run that was killed in a copy
             if f"-{python_tag}-" in part.name:
@@ -190,13 +213,15 @@ def _list_patterns(distribution: str) -> tuple[str, ...]:
     return f"{name}-*.whl", f"amd_{name}_device_*.whl", f"{name}-*.debug.zip"
 
 
-def _read_collected(workspace: Workspace) -> set[str]:
+def _read_collected(workspace: Workspace) -> dict[str, str]:
+    """Return the files that we put anywhere, and what each is for (an earlier version did not note it)."""
     path = _collected_path(workspace)
     if not path.is_file():
-        return set()
+        return {}
     try:
-        return set(map(str, json.loads(path.read_text(encoding="utf-8"))))
-    except ValueError as cause:
+        noted = json.loads(path.read_text(encoding="utf-8"))
+        return dict(noted) if isinstance(noted, dict) else dict.fromkeys(map(str, noted), "")
+    except (ValueError, TypeError) as cause:
         tip = "delete it: wheels already in an output folder then count as somebody else's"
         raise DataError(f"{path} is not the list of wheels that it must be", tip=tip) from cause
 

@@ -97,7 +97,11 @@ def run_packaging(step_run: StepRun, make: MakeFiles) -> bool:
     if step_run.step.delivers:
         for folder in _list_folders(step_run):
             refuse_foreign_wheels(
-                step_run.facts.workspace, folder, project.distribution, step_run.ready.python_tag
+                step_run.facts.workspace,
+                folder,
+                project.distribution,
+                step_run.ready.python_tag,
+                step_run.planner.describe_purpose(step_run.step),
             )
     done = step_run.facts.done.get(step_run.step.id)
     if done is not None and step_run.step.brought:
@@ -171,6 +175,7 @@ def _deliver(step_run: StepRun, project: Project, files: Sequence[Path], facts: 
                 folder,
                 distribution=project.distribution,
                 python_tag=step_run.ready.python_tag,
+                purpose=step_run.planner.describe_purpose(step_run.step),
             )
         outputs += map(OutputFile.from_path, delivered, digests)
     libraries = facts.get("libraries") or {}

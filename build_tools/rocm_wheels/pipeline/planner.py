@@ -22,11 +22,13 @@ from rocm_wheels.core import UsageError, redact_for_comparison
 from rocm_wheels.models import (
     FlashAttention,
     Project,
+    add_version_marks,
     choose_targets,
     decide_flash_attention,
     load_project,
     make_wheel_version,
     strip_features,
+    strip_version_marks,
 )
 from rocm_wheels.pipeline.build_environment import ReadyEnvironment, find_project_layer
 from rocm_wheels.pipeline.facts import Facts, PythonFacts, TreeFacts, find_torch_version
@@ -76,11 +78,12 @@ class PlannedBuild:
 def select_configure_inputs(inputs: Mapping[str, str]) -> dict[str, str]:
     """Return those inputs of a build that decide whether CMake finds what is asked for.
 
-    Sources are none but for their version: the build itself compares the cache again.
+    Sources are none but for their version, without what an edit changes in it: the build itself compares the
+    cache again.
     """
     others = ("commit", "sources", "pins", "PYTORCH_EXTRA_INSTALL_REQUIREMENTS")
     return {
-        name: value
+        name: strip_version_marks(value)
         for name, value in inputs.items()
         if name not in others and not name.startswith("wheel of ")
     }
@@ -166,7 +169,7 @@ def _make_build_request(
     attention: FlashAttention | None,
 ) -> BuildRequest:
     run_request, tree = facts.request, facts.trees[project.name]
-    suffix = facts.wheel_suffix(ready.sdk.version, project.name)
+    suffix = _mark_suffix(facts.wheel_suffix(ready.sdk.version, project.name), project, facts, targets)
     return BuildRequest(
         project=project,
         source=tree.source,
@@ -189,6 +192,56 @@ def _make_build_request(
     )
 
 
+_DEVELOPER_RELEASES = ("dev", "dev-bkc")
+
+
+def _mark_suffix(suffix: str, project: Project, facts: Facts, targets: tuple[str, ...]) -> str:
+    """Return the suffix of a wheel with what tells a developer's build from others.
+
+    What is released has none of it: a tree as it was checked out, not for debugging, of a release type that
+    is no developer's. A suffix that was given is the user's word. Targets are of the name beside other marks,
+    and in developers' release types, where no lock says them.
+    """
+    request, identity = facts.request, facts.trees[project.name].identity
+    if request.version_suffix:
+        return suffix
+    developing = request.release_type in _DEVELOPER_RELEASES
+    named = facts.trees[project.name].version is None or (developing and project.version.git_tag)
+    has_own = identity.upstream is not None and identity.source not in ("", identity.upstream)
+    own_commit = identity.source if has_own and not named else ""
+    changes, debug = identity.tree if identity.dirty else "", _find_debug_mark(project, facts)
+    shows_targets = project.has_device_code and facts.locked is None
+    if not (developing or own_commit or changes or debug):
+        shows_targets = False
+    return add_version_marks(
+        suffix,
+        targets=sorted(targets) if shows_targets else (),
+        debug=debug,
+        commit=own_commit,
+        changes=changes,
+    )
+
+
+def _find_debug_mark(project: Project, facts: Facts) -> str:
+    """Say whether a project is compiled for debugging, as torch's setup.py reads its variables."""
+    request = facts.request
+    env = {
+        **facts.env,
+        **project.get_environment(request.platform),
+        **request.set_env.get(project.name, {}),
+    }
+    build_type = env.get("CMAKE_BUILD_TYPE", "").lower()
+    if _is_switched_on(env.get("DEBUG", "")) or build_type == "debug":
+        return "debug"
+    if _is_switched_on(env.get("REL_WITH_DEB_INFO", "")) or build_type == "relwithdebinfo":
+        return "relwithdebinfo"
+    return ""
+
+
+def _is_switched_on(value: str) -> bool:
+    return value.upper() in ("1", "ON", "YES", "TRUE", "Y")
+
+
 def _find_torch_line(facts: Facts, dependencies: BuildDependencies) -> str | None:
     """Return the series of the torch that is built or built against, such as 2.10."""
     tree = facts.trees.get("pytorch")
@@ -203,7 +256,7 @@ def _make_wheel_version(project: Project, tree: TreeFacts, suffix: str, release_
     """Return the whole version of the wheel; ``None`` where the project makes its own."""
     if tree.version is None:
         return None
-    commit = tree.identity.upstream or tree.identity.commit
+    commit = tree.identity.source or tree.identity.upstream or tree.identity.commit
     return make_wheel_version(
         tree.version, suffix, release_type=release_type, commit=commit, git_tag=project.version.git_tag
     )
@@ -316,6 +369,19 @@ class Planner:
                 return set_targets
             requested.update(dict.fromkeys(set_targets))
         return tuple(requested)
+
+    def describe_purpose(self, step: Step) -> str:
+        """Say what a step's wheel is for: targets, as they are asked for, and release type.
+
+        Empty where it is the same for all, serves several sets, or the targets are not known yet.
+        """
+        project, cell = load_project(str(step.project)), step.cell
+        if not project.has_device_code or cell.target_set not in self.graph.sets:
+            return ""
+        targets = self.requested_targets(cell.target_set, cell.tag)
+        if isinstance(targets, KnownAfter):
+            return ""
+        return f"{', '.join(sorted(targets))} ({self.facts.request.release_type})"
 
     def rocm_input(self, step: Step) -> StepInput:
         """Return what tells the installed ROCm packages apart."""

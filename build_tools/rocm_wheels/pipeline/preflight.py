@@ -31,6 +31,7 @@ from rocm_wheels.core import (
 from rocm_wheels.models import Platform, Project, decide_flash_attention, get_line_pythons, load_project
 from rocm_wheels.pipeline.estimates import estimate_step
 from rocm_wheels.pipeline.outputs import refuse_foreign_wheels
+from rocm_wheels.pipeline.planner import Planner
 from rocm_wheels.pipeline.preflight_checks import (
     BuildProgram,
     FolderRole,
@@ -67,16 +68,16 @@ def complete_subject(
     work: Path,
     output: Path,
     sources: Mapping[str, Path],
-    wheels: Iterable[tuple[Project, str, Path]] = (),
+    wheels: Iterable[tuple[Project, str, Path, str]] = (),
     sdk: SdkTree | None = None,
     epochs: Iterable[int | None] = (),
     statvfs: Callable[[Path], os.statvfs_result] | None = None,
 ) -> PreflightSubject:
     """Look at what else the checks want to know of a run; what its plan says is ``subject``.
 
-    ``wheels`` that will be made: project, tag, folder. ``env`` is that of the builds: a build environment's
-    programs come first on its PATH, once it is there. ``epochs`` are the dates of the sources' commits. An
-    existing work directory is written to for a moment; nothing else is.
+    ``wheels`` that will be made: project, tag, folder, purpose. ``env`` is that of the builds: a build
+    environment's programs come first on its PATH, once it is there. ``epochs`` are the dates of the sources'
+    commits. An existing work directory is written to for a moment; nothing else is.
     """
     trees = {name: sources[name] for name in subject.projects}
     newest = _find_newest_time(trees.values(), epochs)
@@ -111,13 +112,13 @@ def find_headers(python: Path, env: Mapping[str, str], tag: str = "") -> PythonH
 
 
 def _find_foreign_wheels(
-    workspace: Workspace, wheels: Iterable[tuple[Project, str, Path]]
+    workspace: Workspace, wheels: Iterable[tuple[Project, str, Path, str]]
 ) -> tuple[str, ...]:
-    """Return a sentence for each wheel to come beside which somebody else's lies."""
+    """Return a sentence for each wheel to come beside which one lies that it must not replace."""
     messages = []
-    for project, tag, folder in wheels:
+    for project, tag, folder, purpose in wheels:
         try:
-            refuse_foreign_wheels(workspace, folder, project.distribution, tag)
+            refuse_foreign_wheels(workspace, folder, project.distribution, tag, purpose)
         except UsageError as failure:
             messages.append(failure.message)
     return tuple(messages)
@@ -292,6 +293,7 @@ def make_subject(planned: PlannedRun) -> PreflightSubject:
     )
     tree = facts.trees.get("pytorch")
     attention = _expects_flash_attention(facts, planned.plan.targets)
+    planner = Planner(planned.graph, facts, planned.plan.steps)
     subject = PreflightSubject(
         platform=request.platform,
         machine=facts.machine,
@@ -327,7 +329,7 @@ def make_subject(planned: PlannedRun) -> PreflightSubject:
         output=request.output,
         sources=request.sources,
         wheels=[
-            (project, step.cell.tag, folder)
+            (project, step.cell.tag, folder, planner.describe_purpose(step))
             for step, project in delivering
             for folder in planned.graph.output_folders(step, request.output)
         ],

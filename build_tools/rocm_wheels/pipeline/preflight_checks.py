@@ -25,6 +25,7 @@ from rocm_wheels.core import (
 )
 from rocm_wheels.models import BuildDownload, Platform, Project, has_aotriton_kernels, strip_features
 from rocm_wheels.pipeline.estimates import Estimate
+from rocm_wheels.pipeline.outputs import FOREIGN_WHEEL_TIP
 from rocm_wheels.sources import OLDEST_GIT
 
 FolderRole = Literal["work", "output", "source", "temporary"]
@@ -432,8 +433,7 @@ def check_attention_targets(subject: PreflightSubject) -> Iterator[Finding]:
 def check_foreign_wheels(subject: PreflightSubject) -> Iterator[Finding]:
     """Two builds of one project must not mix in an output folder."""
     for message in subject.foreign:
-        tip = "move it away, or build into another --output-dir: two builds must not mix"
-        yield Finding("error", message, tip)
+        yield Finding("error", message, FOREIGN_WHEEL_TIP)
 
 
 _SKEW_SECONDS = 5.0

@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rocm_wheels.core import UsageError, log_warning
-from rocm_wheels.models import Project, get_local_part, get_option_name, load_project
+from rocm_wheels.models import (
+    Project,
+    get_local_part,
+    get_option_name,
+    load_project,
+    strip_version_marks,
+)
 from rocm_wheels.pipeline.facts import Facts
 from rocm_wheels.pipeline.provided_wheels import ProvidedWheel
 from rocm_wheels.pipeline.step import BuiltAgainst
@@ -197,6 +203,7 @@ def find_usable_triton(facts: Facts, tag: str) -> tuple[ProvidedWheel | None, st
         return None, f"triton is not built, and the installed one is faulty: {triton.faults[0]}"
     assert python.ready is not None, "what is installed is known of environments that are ready"
     suffix = get_local_part(facts.wheel_suffix(python.ready.sdk.version, "triton"))
-    if suffix and f".{triton.version.partition('+')[2]}".endswith(f".{suffix}"):
+    local = strip_version_marks(f".{triton.version.partition('+')[2]}")  # a developer's is of this build, too
+    if suffix and local.endswith(f".{suffix}"):
         return triton, ""
     return None, f"triton is not built, and the installed {triton.version} is none of this build (+{suffix})"

@@ -271,11 +271,25 @@ def _list_changed_files(
 ) -> list[str]:
     """List what is somebody's own in repositories in which git finds a change."""
     results = run_side_by_side(lambda part: _list_changes(part, state, links=links), parts)
+    if links:  # hipified already, where git went to a commit that is not
+        results = [
+            [item for item in items if not _is_hipified_submodule(part, item[1])]
+            for part, items in zip(parts, results, strict=True)
+        ]
     return [
         f"{word} {part.path_from_root(path)}"
         for part, items in zip(parts, results, strict=True)
         for word, path in items
     ]
+
+
+def _is_hipified_submodule(part: TreePart, path: str) -> bool:
+    """Tell whether a submodule is at the commit that its parent names, but for commits of ours on top."""
+    link = next((entry.object for entry in part.links if entry.path == path), "")
+    git = part.git.in_directory(part.git.directory / path)
+    if not link or not is_populated(git.directory) or not has_object(git, link):
+        return False
+    return git.succeeds("merge-base", "--is-ancestor", link, "HEAD") and not list_foreign_commits(git, link)
 
 
 def _list_differences(git: Git, *command: str, links: bool) -> dict[str, TreeChange]:

@@ -606,7 +606,11 @@ class BuildStep:
         facts = self.step_run.facts
         for folder in self.step_run.planner.graph.output_folders(self.step_run.step, facts.request.output):
             refuse_foreign_wheels(
-                facts.workspace, folder, self.project.distribution, self.step_run.ready.python_tag
+                facts.workspace,
+                folder,
+                self.project.distribution,
+                self.step_run.ready.python_tag,
+                self.step_run.planner.describe_purpose(self.step_run.step),
             )
 
     def _keep_wheel(self, wheel: Path, sha256: str) -> OutputFile:
