@@ -63,7 +63,7 @@ def test_a_step_of_a_plan_refuses_what_changed_since(github: Upstream, tmp_path:
     refused = run_step()
     assert refused.code == SOURCES, refused.err
     assert f"error: {torch} has changes that are not hipified" in refused.err
-    assert "tip: run `hipify` of its script" in refused.err
+    assert f"tip: `rocm-wheels sources hipify torch --source-dir {trees}" in refused.err
     assert (torch / "hip/a.hip").read_text() == "hip a\n"
     assert github.start(trees, *hipify).code == 0
     assert (torch / "hip/a.hip").read_text() == "hip mine\n"

@@ -90,12 +90,12 @@ def test_uncommitted_hipify_is_ours_and_a_foreign_clone_has_tags_at_most(
     assert tree.status().repositories[0].files == (("modified", "hip/a.hip"),)
     upstream.git(tmp_path, "clone", "-q", upstream.url, "clone")
     clone = Tree(upstream, tmp_path / "clone", tree.patch_set)
-    assert clone.status().labels == ("upstream",)
+    assert clone.status().labels == ("upstream", "submodules missing")
     clone.git("tag", "THEROCK_UPSTREAM_DIFFBASE")
     clone.commit("DO NOT SUBMIT: HIPIFY", {"hip/x": "x"})
     clone.git("tag", "THEROCK_HIPIFY_DIFFBASE")
     clone.commit("Mine", {"hip/x": "y"})
-    assert clone.status().labels == ("hipified", "changed")
+    assert clone.status().labels == ("hipified", "changed", "submodules missing")
     assert clone.save().written == ("hipified/0001-Mine.patch",)  # also from trees of other scripts
 
 

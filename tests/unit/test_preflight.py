@@ -196,6 +196,12 @@ FIRING: list[tuple[str, str, str, PreflightSubject]] = [
         on(unreleased=("line 2.13 of torch was released for Python 3.10, and not for 3.9",)),
     ),
     (
+        "submodules",
+        "error",
+        "lacks 1 submodule: third_party/fmt",
+        on(missing={Path("/src/pytorch"): ("third_party/fmt",)}),
+    ),
+    (
         "foreign-wheels",
         "error",
         "x.whl is in the output folder",

@@ -59,7 +59,13 @@ Examples:
   rocm-wheels checkout --all --line 2.9
   rocm-wheels checkout --lock set.lock --source-dir /build/src
 """
-_ONE_PROJECT = {"ref": "--ref", "origin": "--origin", "patchset": "--patchset", "release": "--release"}
+_ONE_PROJECT = {
+    "ref": "--ref",
+    "origin": "--origin",
+    "branch": "--branch",
+    "patchset": "--patchset",
+    "release": "--release",
+}
 
 
 def _make_checkout_command() -> click.Command:
@@ -88,6 +94,11 @@ def _make_pin_options() -> list[click.Parameter]:
     return [
         Option(["--ref"], metavar="REF", help="Branch, tag, refs/pull/N/head or commit, of one project."),
         Option(["--origin"], metavar="URL", help="Repository to check one project out from."),
+        Option(
+            ["--branch"],
+            metavar="NAME",
+            help="Local branch of one project to work on: made, or continued where it is there.",
+        ),
     ]
 
 

@@ -328,6 +328,7 @@ def make_checkout_request(
         patches=patch_set,
         transport=make_transport(options, jobs=recipe.source.get_platform_source(system).fetch_jobs),
         option_names=_name_options(options),
+        branch=options.get("branch") or "",
     )
 
 

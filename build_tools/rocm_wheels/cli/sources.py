@@ -17,10 +17,25 @@ from rocm_wheels.cli.checkout_options import (
     patchset_option,
     resolve_patch_folder,
 )
-from rocm_wheels.cli.command import Command, Option, command, complete_with, option
+from rocm_wheels.cli.command import (
+    Command,
+    Option,
+    command,
+    complete_with,
+    list_project_aliases,
+    option,
+)
 from rocm_wheels.cli.options import GivenPath, json_option, print_result
-from rocm_wheels.core import SourceError, UsageError, format_count, format_size, is_clone, log_note
-from rocm_wheels.models import list_project_names
+from rocm_wheels.core import (
+    SourceError,
+    UsageError,
+    format_command,
+    format_count,
+    format_size,
+    is_clone,
+    log_note,
+)
+from rocm_wheels.models import get_option_name, list_project_names
 
 if TYPE_CHECKING:
     from rocm_wheels.sources import SavedPatches, TreeStatus
@@ -40,11 +55,38 @@ def _repo_option(function: Any) -> Any:
     )(function)
 
 
-def _choose_trees(names: Sequence[str], repo: Path | None) -> dict[str, Path]:
-    """Return the trees that are named, else all that are there. Raises UsageError and SourceError."""
+def _tree_options(function: Any) -> Any:
+    """Add ``--X-dir`` for every recipe: a tree of the user's own, wherever it is."""
+    for name in reversed(list_project_names()):
+        word = get_option_name(name)
+        function = option(
+            f"--{word}-dir",
+            f"{name}_dir",
+            aliases=list_project_aliases(name, "--{}-dir"),
+            type=GivenPath(file_okay=False),
+            help=f"Source tree of {name} [default: {name} in --source-dir].",
+        )(function)
+    return function
+
+
+def _choose_trees(
+    names: Sequence[str], repo: Path | None, directories: Mapping[str, Path | None] | None = None
+) -> dict[str, Path]:
+    """Return the trees that are named, or whose ``directories`` are given by option, else all that are there.
+
+    Raises UsageError and SourceError.
+    """
     from rocm_wheels.cli.checkout import find_project_name
 
     folder = find_checkouts_folder(repo).absolute()
+    given_trees = {
+        name: tree.absolute()
+        for name in list_project_names()
+        if (tree := (directories or {}).get(f"{name}_dir")) is not None
+    }
+    if given_trees:
+        named = {name: folder / name for name in map(find_project_name, names)}
+        return {**named, **given_trees}
     projects = dict.fromkeys(map(find_project_name, names)) if names else list_project_names()
     trees = {name: folder / name for name in projects if names or (folder / name / ".git").exists()}
     if not trees:
@@ -55,16 +97,19 @@ def _choose_trees(names: Sequence[str], repo: Path | None) -> dict[str, Path]:
 @command("sources status")
 @_PROJECTS
 @_repo_option
+@_tree_options
 @option("--json", "as_json", is_flag=True, help="Print what each tree is as JSON.")
-def status_command(projects: tuple[str, ...], repo: Path | None, as_json: bool) -> None:
+def status_command(projects: tuple[str, ...], repo: Path | None, as_json: bool, **options: Any) -> None:
     """Say what source trees are: upstream, patched, hipified, changed by you, and by how much.
 
     \b
     Examples:
       rocm-wheels sources status
       rocm-wheels sources status torch --json
+      rocm-wheels sources status --pytorch-dir ~/pytorch
     """
-    statuses = {name: _read_status(name, tree) for name, tree in _choose_trees(projects, repo).items()}
+    trees = _choose_trees(projects, repo, options)
+    statuses = {name: _read_status(name, tree) for name, tree in trees.items()}
     document = [_status_as_json(name, status) for name, status in statuses.items()]
     lines = [line for name, status in statuses.items() for line in _describe_tree(name, status)]
     print_result(document, lines, as_json=as_json)
@@ -73,6 +118,7 @@ def status_command(projects: tuple[str, ...], repo: Path | None, as_json: bool) 
 @command("sources hipify")
 @_PROJECTS
 @_repo_option
+@_tree_options
 @option(
     "--commit-hipify/--no-commit-hipify",
     default=True,
@@ -80,7 +126,9 @@ def status_command(projects: tuple[str, ...], repo: Path | None, as_json: bool) 
     help="Commit what hipify wrote; without, HEAD stays the upstream commit.",
 )
 @json_option
-def hipify_command(projects: tuple[str, ...], repo: Path | None, commit_hipify: bool, as_json: bool) -> None:
+def hipify_command(
+    projects: tuple[str, ...], repo: Path | None, commit_hipify: bool, as_json: bool, **options: Any
+) -> None:
     """Hipify source trees again, after an edit; only files whose content changes get a new time.
 
     All that are there, or the PROJECTs named.
@@ -88,8 +136,9 @@ def hipify_command(projects: tuple[str, ...], repo: Path | None, commit_hipify: 
     \b
     Examples:
       rocm-wheels sources hipify torch
+      rocm-wheels sources hipify --pytorch-dir ~/pytorch
     """
-    trees = _choose_trees(projects, repo)
+    trees = _choose_trees(projects, repo, options)
     for name, tree in trees.items():
         hipify_tree(name, tree, commit=commit_hipify)
     if as_json:
@@ -269,9 +318,9 @@ def _describe_tree(project: str, status: TreeStatus) -> list[bytes]:
 
 def _describe_hipify(status: TreeStatus) -> str:
     if status.hipify_lost:
-        return "; it was, and then something else was checked out: `hipify` translates it"
+        return "; it was, and then something else was checked out: `sources hipify` translates it"
     if status.changed_since_hipify:
-        return "; files changed since: `hipify` or `build` translates them"
+        return "; files changed since: `build` translates them"
     return ""
 
 
@@ -284,6 +333,11 @@ def _list_tree_lines(project: str, status: TreeStatus) -> list[str]:
         f"  HEAD      {status.head}",
         f"  hipify    {status.hipify}{_describe_hipify(status)}",
     ]
+    if status.missing:
+        update = format_command(
+            ["git", "-C", status.directory, "submodule", "update", "--init", "--recursive"]
+        )
+        lines.append(f"  missing   {', '.join(status.missing)}: `{update}`")
     if status.interrupted:
         lines.append(f"  interrupted: {status.interrupted}; run it again, it continues")
     for repository in status.repositories:

@@ -44,6 +44,7 @@ from rocm_wheels.pipeline.preflight_checks import (
 )
 from rocm_wheels.pipeline.provided_wheel_checks import find_usable_triton
 from rocm_wheels.sdk import query_interpreter
+from rocm_wheels.sources import list_missing_submodules
 
 if TYPE_CHECKING:
     from rocm_wheels.pipeline.build_environment import ReadyEnvironment
@@ -87,6 +88,7 @@ def complete_subject(
         programs=_inspect_programs(env, subject.platform),
         sdk_lacks=list_sdk_warnings(sdk) if sdk is not None else (),
         foreign=_find_foreign_wheels(Workspace(work), wheels),
+        missing={tree: names for tree in trees.values() if (names := _find_missing_submodules(tree, env))},
         now=time.time(),
         newest=newest,
         long_paths=_read_long_paths_switch(),
@@ -122,6 +124,14 @@ def _find_foreign_wheels(
         except UsageError as failure:
             messages.append(failure.message)
     return tuple(messages)
+
+
+def _find_missing_submodules(tree: Path, env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the submodules that a tree lacks; none of one that git cannot read, which others say."""
+    try:
+        return tuple(list_missing_submodules(tree, env=env))
+    except RocmWheelsError:
+        return ()
 
 
 def _inspect_folders(

@@ -19,6 +19,7 @@ from rocm_wheels.core import (
     MachineResources,
     UsageError,
     find_errors,
+    format_command,
     format_count,
     format_finding,
     format_size,
@@ -102,7 +103,8 @@ class PreflightSubject:
     """Everything that checks look at: what a plan says, then what ``complete_subject`` finds on the machine.
 
     ``sdk_targets`` is ``None`` while it is not known; ``sdk_lacks``, ``unreleased``, ``foreign``:
-    sentences. ``newest`` is the newest time of the sources and their commits; ``long_paths`` what the
+    sentences. ``missing``: submodules that nobody fetched, by tree.
+    ``newest`` is the newest time of the sources and their commits; ``long_paths`` what the
     registry of Windows says (``None`` elsewhere); ``open_files`` the limit of open files (``None``: none).
     """
 
@@ -123,6 +125,7 @@ class PreflightSubject:
     fetches: tuple[BuildFetch, ...] = ()
     offline: bool = False
     foreign: tuple[str, ...] = ()
+    missing: Mapping[Path, tuple[str, ...]] = field(default_factory=dict)
     now: float = 0.0
     newest: float | None = None
     long_paths: bool | None = None
@@ -436,6 +439,18 @@ def check_foreign_wheels(subject: PreflightSubject) -> Iterator[Finding]:
         yield Finding("error", message, FOREIGN_WHEEL_TIP)
 
 
+def check_submodules(subject: PreflightSubject) -> Iterator[Finding]:
+    """Without its submodules a tree does not compile, or its own build fetches them, not hipified."""
+    for tree, names in subject.missing.items():
+        listing = ", ".join(names[:_MOST_SUBMODULES]) + (", …" if len(names) > _MOST_SUBMODULES else "")
+        yield Finding(
+            "error",
+            f"{tree} lacks {format_count(len(names), 'submodule')}: {listing}",
+            f"`{format_command(['git', '-C', tree, 'submodule', 'update', '--init', '--recursive'])}`",
+        )
+
+
+_MOST_SUBMODULES = 5
 _SKEW_SECONDS = 5.0
 _FIRST_ZIP_YEAR = 1980  # the format of wheels knows no earlier date
 _SANE_YEARS = range(2026, 2100)
@@ -534,6 +549,7 @@ PREFLIGHT_CHECKS: Mapping[str, PreflightCheck] = {
     "downloads": check_downloads,
     "flash-attention": check_attention_targets,
     "foreign-wheels": check_foreign_wheels,
+    "submodules": check_submodules,
     "clock": check_clock,
     "locale": check_locale,
     "open-files": check_open_files,

@@ -87,7 +87,7 @@ def refuse_stale_source(project: Project, tree: Path, env: Mapping[str, str]) ->
     if state == "stale":
         raise SourceError(
             f"{tree} has changes that are not hipified: the build would not have them",
-            tip="run `hipify` of its script (--no-commit-hipify keeps it a change of yours), then plan again",
+            tip=f"`{_hipify_command(project, tree)} --no-commit-hipify` translates them; then plan again",
         )
 
 
@@ -107,8 +107,16 @@ def not_hipified_error(project: Project, tree: Path) -> SourceError:
     """Return the error for a tree that is not hipified any more."""
     return SourceError(
         f"{tree} is not hipified any more: it was, and then something else was checked out there",
-        tip="run `hipify` of its script, or go back to what was hipified",
+        tip=f"`{_hipify_command(project, tree)}` translates it; or go back to what was hipified",
     )
+
+
+def _hipify_command(project: Project, tree: Path) -> str:
+    """Return the command that hipifies a tree, wherever it is."""
+    place: list[str | Path] = [f"--{get_option_name(project.name)}-dir", tree]
+    if tree.name == project.name:
+        place = [project.distribution, "--source-dir", tree.parent]
+    return format_command(["rocm-wheels", "sources", "hipify", *place])
 
 
 @dataclass(frozen=True)

@@ -100,5 +100,6 @@ from .tree_status import read_tree_status as read_tree_status
 from .trees import TreeIdentity as TreeIdentity
 from .trees import TreePart as TreePart
 from .trees import identify_tree as identify_tree
+from .trees import list_missing_submodules as list_missing_submodules
 from .trees import list_repositories as list_repositories
 from .trees import restore_links as restore_links

@@ -15,6 +15,8 @@ from pathlib import Path
 from rocm_wheels.core import (
     RocmWheelsError,
     SourceError,
+    UsageError,
+    format_count,
     hide_credentials,
     lock_folder,
     log_note,
@@ -29,7 +31,9 @@ from rocm_wheels.sources.checkout_state import (
     OWN_FOLDER,
     REPOSITORY_NAMES,
     TIMES_FILE,
+    UPSTREAM_TAG,
     CheckoutState,
+    RepositoryState,
     ensure_folder,
     find_existing_folder,
     hold_new_folder,
@@ -37,7 +41,14 @@ from rocm_wheels.sources.checkout_state import (
     read_state,
     write_state,
 )
-from rocm_wheels.sources.commits import FileListing, is_tagged, load_times, restore_times, save_times
+from rocm_wheels.sources.commits import (
+    FileListing,
+    is_tagged,
+    list_foreign_commits,
+    load_times,
+    restore_times,
+    save_times,
+)
 from rocm_wheels.sources.git import (
     Git,
     GitConfiguration,
@@ -49,6 +60,8 @@ from rocm_wheels.sources.git import (
     write_configuration,
 )
 from rocm_wheels.sources.hipify import (
+    check_hipify,
+    hipify_checkout,
     hipify_repositories,
     is_build_env_current,
     settle_state,
@@ -67,6 +80,7 @@ from rocm_wheels.sources.local_changes import (
 )
 from rocm_wheels.sources.mirrors import obtain_commit, refuse_mirrors_inside
 from rocm_wheels.sources.network import (
+    SERVED_REFS,
     CommitRequest,
     Transport,
     check_ref,
@@ -100,6 +114,7 @@ from rocm_wheels.sources.tree_writer import (
     switch_files,
     tag_upstream_commits,
     take_snapshot,
+    update_submodules,
     write_commit_files,
 )
 from rocm_wheels.sources.trees import (
@@ -134,6 +149,7 @@ class CheckoutRequest:
     patches: PatchSet | None = None
     transport: Transport = field(default_factory=Transport)
     option_names: OptionNames = ONE_PROJECT_OPTIONS
+    branch: str = ""  # the local branch that work goes on, the hipify commit included; none: no branch
 
     @property
     def hipify_way(self) -> str:
@@ -434,6 +450,7 @@ def checkout_project(request: CheckoutRequest, *, env: Mapping[str, str], python
     require_extras("a checkout", "build")
     directory, pin = request.directory.absolute(), request.pin
     check_ref(pin.ref)
+    _check_branch_name(request, env)
     refuse_mirrors_inside(request.transport.mirrors, directory)
     check_patch_request(
         request.patches, hipify=request.hipify, commit=request.commit_hipify, submodules=request.submodules
@@ -467,7 +484,11 @@ def _checkout_into(request: CheckoutRequest, env: Mapping[str, str], python: Pat
         options=(request.option_names.origin, request.option_names.ref),
     )
     state = None if fresh else read_state(git_dir)
+    tip = _find_branch(Git(directory, env), request.branch) if request.branch and not fresh else ""
+    if tip and _may_continue(request, Git(directory, env), tip, commit):
+        return _continue_branch(request, git_dir, state, tip, commit, env=env, python=python)
     if state is not None and _is_up_to_date(request, state, commit, git_dir, env):
+        _attach_branch(request, Git(directory, env))
         return CheckoutResult(directory, replace(pin, commit=commit), state, False)
     begun = git_dir if directory.exists() else directory
     with lock_folder(git_dir / OWN_FOLDER, purpose=f"checkout of {request.project.name}"):
@@ -483,7 +504,87 @@ def _checkout_into(request: CheckoutRequest, env: Mapping[str, str], python: Pat
             raise
         commit = ready.commit
         new_state, tree = bring_to_commit(request, git_dir, before, ready, env=env, python=python)
+        _attach_branch(request, Git(directory, env))
     return CheckoutResult(directory, replace(pin, commit=commit), new_state, True, tree)
+
+
+def _check_branch_name(request: CheckoutRequest, env: Mapping[str, str]) -> None:
+    """Raise UsageError for a name that no local branch may have."""
+    git = Git(find_existing_folder(request.directory.absolute()), env)
+    if request.branch and not git.succeeds("check-ref-format", "--branch", request.branch):
+        raise UsageError(f"--branch {request.branch!r} is no name of a branch", tip="such as my-kernels")
+
+
+def _find_branch(git: Git, branch: str) -> str:
+    """Return the commit of a local branch; empty where there is no such branch."""
+    return git.text("for-each-ref", "--format=%(objectname)", f"refs/heads/{branch}")
+
+
+def _may_continue(request: CheckoutRequest, git: Git, tip: str, commit: str) -> bool:
+    """Tell whether a branch goes on as it is: it has commits of somebody's own, on top of the wanted commit.
+
+    Without any it is made anew. Raises SourceError where they lie on another commit: it has diverged.
+    """
+    has_wanted = git.succeeds("merge-base", "--is-ancestor", commit, tip)
+    excluded = (commit, UPSTREAM_TAG, "--remotes", f"--glob={SERVED_REFS}")
+    own = list_foreign_commits(git, *excluded, tip=f"refs/heads/{request.branch}")
+    if not own or has_wanted:
+        return bool(own)
+    end = git.text("rev-parse", f"{own[-1].split(' ', 1)[0]}^")
+    raise SourceError(
+        f"branch {request.branch} of {request.directory} has {format_count(len(own), 'commit')} of yours, "
+        f"and does not have {commit[:12]}, which {request.pin.ref} is now",
+        tip=f"check out into another branch (--branch {request.branch}-new), then take them there: "
+        f"`git rebase --onto {request.branch}-new {end[:12]} {request.branch}`",
+    )
+
+
+def _continue_branch(
+    request: CheckoutRequest,
+    git_dir: Path,
+    state: CheckoutState | None,
+    tip: str,
+    commit: str,
+    *,
+    env: Mapping[str, str],
+    python: Path,
+) -> CheckoutResult:
+    """Go to a branch with somebody's own commits, and hipify it where it is not. No commit of it changes."""
+    directory, git = request.directory, disable_private_filters(Git(request.directory, env))
+    if state is not None and state.operation is not None:
+        raise SourceError(
+            f"the {state.operation} in {directory} was interrupted",
+            tip="run `checkout` again without --branch; it continues",
+        )
+    name, moved = f"refs/heads/{request.branch}", False
+    if git.text("rev-parse", "--symbolic-full-name", "HEAD") != name:
+        with lock_folder(git_dir / OWN_FOLDER, purpose=f"checkout of {request.project.name}"):
+            refuse_own_work(list_repositories(git, state), state)
+            git.text("switch", "--quiet", request.branch)
+            if request.submodules:
+                update_submodules(git)
+        moved = True
+    log_note(f"{directory} is on branch {request.branch}, with your commits")
+    head = tip
+    if request.hipify and request.project.hipify.script and check_hipify(request.project, git) != "current":
+        commit_hipify = request.commit_hipify
+        result = hipify_checkout(request.project, directory, commit=commit_hipify, env=env, python=python)
+        head, moved = result.head, moved or bool(result.changed)
+    new = read_state(git_dir) or _plan_state(request, commit)
+    if "" not in new.left:
+        new = replace(
+            new, left={"": RepositoryState(head, commit, git.text("rev-parse", f"{head}^{{tree}}"))}
+        )
+    return CheckoutResult(directory, replace(request.pin, commit=commit), new, moved)
+
+
+def _attach_branch(request: CheckoutRequest, git: Git) -> None:
+    """Have HEAD on the branch, which is made, or moved there; nothing of somebody's own is on it."""
+    name = f"refs/heads/{request.branch}"
+    if not request.branch or (git.text("rev-parse", "--symbolic-full-name", "HEAD") == name):
+        return
+    git.text("switch", "--quiet", "--no-track", "--force-create", request.branch)
+    log_note(f"{request.project.name} is on branch {request.branch}")
 
 
 def _is_up_to_date(

@@ -30,6 +30,7 @@ from rocm_wheels.sources.checkout_state import (
     UPSTREAM_TAG,
 )
 from rocm_wheels.sources.git import OUR_EMAIL, OUR_NAME, Git, find_objects_folder
+from rocm_wheels.sources.network import SERVED_REFS
 from rocm_wheels.sources.trees import GITLINK, TreePart, temporary_index
 
 _LARGEST_GENERATED = 8 * 2**20  # bytes; an untracked file above this is a build product, not a source
@@ -357,15 +358,25 @@ def _plan_tag_move(git: Git, before: str, after: str, *, untagged: bool) -> str:
     return ""
 
 
-def list_foreign_commits(git: Git, *excluded: str) -> list[str]:
-    """List the commits (id and subject) of HEAD that neither upstream nor we made; newest first.
+def find_upstream_commit(git: Git, head: str) -> str:
+    """Return the newest commit below HEAD that a remote has: what lies on it is somebody's own work.
+
+    HEAD itself where no remote has any of its history.
+    """
+    options = ("--first-parent", "--boundary", "HEAD", "--not", "--remotes", f"--glob={SERVED_REFS}")
+    below = [line[1:] for line in git.text("rev-list", *options).splitlines() if line.startswith("-")]
+    return below[0] if below else head
+
+
+def list_foreign_commits(git: Git, *excluded: str, tip: str = "HEAD") -> list[str]:
+    """List the commits (id and subject) of a ``tip`` that neither upstream nor we made; newest first.
 
     Our committer marks ours, patches' too; a commit that somebody amends gets a committer of theirs.
     What is ``excluded`` and not there is left out.
     """
     options = ("-z", "--ignore-missing", "--no-show-signature", "--format=%ce%x09%h%x09%s")
     commits = []
-    for line in git.fields("log", *options, "HEAD", "--not", *excluded, "--"):
+    for line in git.fields("log", *options, tip, "--not", *excluded, "--"):
         email, short, subject = line.split("\t", 2)
         if email != OUR_EMAIL:
             commits.append(f"{short} {subject}")

@@ -49,6 +49,8 @@ from rocm_wheels.sources.commits import (
     build_tree,
     commit_hipify,
     find_touched_files,
+    find_upstream_commit,
+    list_foreign_commits,
     move_submodules,
     remove_files,
     restore_times,
@@ -487,10 +489,7 @@ def _inspect_repository(
     git, head = part.git, part.head
     recorded = state.left.get(part.path) if state is not None else None
     if recorded is None or recorded.head != head:
-        tagged = git.text("for-each-ref", "--format=%(objectname)", f"refs/tags/{UPSTREAM_TAG}")
-        if not tagged:
-            git.text("update-ref", f"refs/tags/{UPSTREAM_TAG}", head)
-        recorded = RepositoryState(head, tagged or head, part.tree)
+        recorded = RepositoryState(head, _tag_upstream_of(part), part.tree)
     seed = choose_seed_index(part.git_dir, head, state, part.path)
     if seed.exists():
         shutil.copy2(seed, index)
@@ -498,6 +497,20 @@ def _inspect_repository(
     skip = project.build.trees if not part.path else ()
     scan = RepositoryScan(git, index, skip, clean=clean or just_written)
     return HipifyRepository(part, recorded, scan, untagged)
+
+
+def _tag_upstream_of(part: TreePart) -> str:
+    """Return upstream's commit below HEAD, tagged: as it was, if HEAD has that, else as remotes have it.
+
+    A commit of somebody's own is not upstream's.
+    """
+    name = f"refs/tags/{UPSTREAM_TAG}"
+    tagged = part.git.text("for-each-ref", "--format=%(objectname)", name)
+    if tagged and (part.path or part.git.succeeds("merge-base", "--is-ancestor", tagged, part.head)):
+        return tagged
+    upstream = part.head if part.path else find_upstream_commit(part.git, part.head)
+    part.git.text("update-ref", name, upstream)
+    return upstream
 
 
 def _commit_all(
@@ -537,8 +550,8 @@ def _commit_repository(
     if tree != part.part.tree:
         index = part.scan.index if part.scan.clean else None
         head = commit_hipify(part.part, tree, part.state.upstream, untagged=part.untagged, index=index)
-    else:
-        tag_unchanged(part.git, head, untagged=part.untagged)
+    elif head == part.state.upstream or not list_foreign_commits(part.git, part.state.upstream):
+        tag_unchanged(part.git, head, untagged=part.untagged)  # not somebody's own commit
     return RepositoryState(head, part.state.upstream, tree)
 
 

@@ -8,7 +8,13 @@ from pathlib import Path
 
 from rocm_wheels.core import SourceError, hide_credentials
 from rocm_wheels.models import Project
-from rocm_wheels.sources.checkout_state import HIPIFY_TAG, UPSTREAM_TAG, CheckoutState, read_state
+from rocm_wheels.sources.checkout_state import (
+    HIPIFIED_REF,
+    HIPIFY_TAG,
+    UPSTREAM_TAG,
+    CheckoutState,
+    read_state,
+)
 from rocm_wheels.sources.git import OUR_EMAIL, Git, disable_private_filters
 from rocm_wheels.sources.hipify import check_hipify
 from rocm_wheels.sources.local_changes import list_own_changes, list_own_commits
@@ -18,6 +24,7 @@ from rocm_wheels.sources.trees import (
     choose_seed_index,
     hash_combined_tree,
     inspect_repository,
+    list_missing_submodules,
     list_repositories,
     require_commit,
     run_side_by_side,
@@ -52,6 +59,7 @@ class TreeStatus:
 
     ``changed_since_hipify``: some file, which hipify may translate, is not what it was then.
     ``hipify_lost``: it was hipified, and then git went to a commit that is not.
+    ``missing``: submodules that its commit names, and nobody fetched.
     ``origin``, ``ref`` and ``patches`` (digest of the set) are empty where another program made it.
     ``repositories``: the root, and the submodules in which anything differs from upstream.
     """
@@ -67,6 +75,7 @@ class TreeStatus:
     changed_since_hipify: bool
     hipify_lost: bool
     repositories: tuple[RepositoryStatus, ...]
+    missing: tuple[str, ...] = ()
 
     @property
     def changed(self) -> bool:
@@ -83,7 +92,9 @@ class TreeStatus:
         labels = ["patched"] if base or hipified else []
         labels += ["hipified"] if self.hipify != "no" else ["not hipified"] if self.hipify_lost else []
         labels += ["changed"] if self.changed else []
-        return (*(["interrupted"] if self.interrupted else []), *(labels or ["upstream"]))
+        labels = labels or ["upstream"]
+        labels += ["submodules missing"] if self.missing else []
+        return (*(["interrupted"] if self.interrupted else []), *labels)
 
 
 def read_tree_status(project: Project, directory: Path, *, env: Mapping[str, str]) -> TreeStatus:
@@ -132,6 +143,7 @@ def read_tree_status(project: Project, directory: Path, *, env: Mapping[str, str
         hipified == "stale",
         hipified == "no",
         tuple(statuses),
+        tuple(list_missing_submodules(directory.absolute(), env=env)),
     )
 
 
@@ -155,8 +167,11 @@ def _read_repository_status(part: TreePart, state: CheckoutState | None, untouch
     base = _list_patches(git, upstream, hipified or end, applied=is_ours)
     above = _list_patches(git, hipified, end, applied=is_ours) if hipified else []
     if recorded is None:  # whose the commits are that lie on top is not known then: they count as somebody's
-        commits = above if hipified else base
-        above, base = [], base if hipified else []
+        theirs = bool(hipified) and not git.succeeds("rev-parse", "-q", "--verify", HIPIFIED_REF)
+        commits = (
+            above if theirs else [*above, *base]
+        )  # those below the hipify of another program are patches
+        above, base = [], base if theirs else []
     else:
         commits = [] if untouched else list_own_commits(part, state, upstream)
     files = [] if untouched else list_own_changes(part, state)

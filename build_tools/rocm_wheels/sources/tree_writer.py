@@ -46,6 +46,7 @@ from rocm_wheels.sources.trees import (
     find_holder,
     has_object,
     is_populated,
+    list_gitlinks,
     list_repositories,
     list_tree,
     read_detached_head,
@@ -160,6 +161,12 @@ def _describe_written(root: TreePart, modules: SubmoduleFetch, written: Collecti
 
 _NO_SERVER = "protocol.allow=never"
 _WRITE_JOBS = min(2 * (os.cpu_count() or 1), 16)  # as many submodules are connected at a time
+
+
+def update_submodules(git: Git) -> None:
+    """Put submodules at the commits that the checked out one names; none is fetched, none is forced."""
+    if list_gitlinks(git):
+        _update_submodules(git, sync=False)
 
 
 def _update_submodules(git: Git, *arguments: str, sync: bool) -> None:

@@ -457,6 +457,25 @@ def require_commit(part: TreePart) -> None:
         read_head_and_folder(part.git)
 
 
+def list_missing_submodules(directory: Path, *, env: Mapping[str, str]) -> list[str]:
+    """List the submodules of a tree, recursively, that its commits name and nobody fetched.
+
+    None of a folder that is no checkout, or of a tree that was checked out without them.
+    """
+    if not (directory / ".git").exists():
+        return []
+    git = Git(directory, env, variables={"GIT_OPTIONAL_LOCKS": "0"})
+    state = read_state(_locate_git_directory(git))
+    if state is not None and not state.submodules:
+        return []
+    return [
+        part.path_from_root(link.path)
+        for part in list_repositories(git, state)
+        for link in part.links
+        if not is_populated(part.git.directory / link.path)
+    ]
+
+
 def run_side_by_side(work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
     """Return ``work(item)`` for every item, in their order; for what touches one repository each."""
     return run_in_parallel(work, items, jobs=_JOBS)
