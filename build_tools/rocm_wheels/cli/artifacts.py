@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -301,6 +302,69 @@ def packages_command(  # noqa: PLR0917 - one parameter an option
     )
     wheels = list(make_packages(request, read_environment()))
     print_result({"wheels": wheels}, wheels, as_json=as_json)
+
+
+@command("rocm show")
+@option(
+    "--rocm-path", type=GivenPath(), envvar="ROCM_PATH", show_envvar=True, default=Path("/opt/rocm"),
+    show_default=True, metavar="DIR", help="An installed ROCm.",
+)  # fmt: skip
+@option(
+    "--pytorch-dir", type=GivenPath(file_okay=False),
+    help="Source tree of torch: say what that one looks for [default: all that a torch uses].",
+)  # fmt: skip
+@json_option
+def show_command(rocm_path: Path, pytorch_dir: Path | None, as_json: bool) -> None:
+    """Show what an installed ROCm has for a build: versions, compilers, targets of its libraries.
+
+    What is missing is named, with what torch does without it. `build --rocm-path` ends before it starts where
+    torch's CMake would not do without.
+
+    \b
+    Examples:
+      rocm-wheels rocm show --rocm-path /opt/rocm
+      rocm-wheels rocm show --rocm-path /opt/rocm --pytorch-dir repos/pytorch
+    """
+    from rocm_wheels.core import align_rows
+    from rocm_wheels.models import HipPackage, get_rocm_libraries, read_hip_packages
+    from rocm_wheels.sdk import inspect_prefix, read_compiler_version
+
+    env = read_environment()
+    prefix = inspect_prefix(rocm_path.absolute(), env)
+    if pytorch_dir is not None:
+        packages = read_hip_packages(pytorch_dir, prefix.version)
+        if not packages:
+            raise UsageError(
+                f"{pytorch_dir} does not say what it looks for of ROCm: it has no cmake/public/LoadHIP.cmake",
+                tip="name a source tree of torch",
+            )
+    else:
+        used = (name for name, library in get_rocm_libraries().items() if library.use != "beside")
+        packages = tuple(HipPackage(name.lower(), required=False) for name in used if " " not in name)
+    missing = prefix.find_missing(packages, env)
+    clang = read_compiler_version(prefix, env)
+    lines = align_rows([*prefix.describe(), ("clang", clang)])
+    for part in missing:
+        need = "required" if part.required else "optional"
+        option_text = f"; --set-env pytorch:{part.option}=0 leaves it out" if part.option else ""
+        without = f": without it, {part.without}" if part.without else ""
+        kind = f" ({need}{option_text})" if pytorch_dir is not None else ""
+        lines.append(f"missing: {part.name}{kind}{without}")
+    document = {
+        "root": prefix.root,
+        "version": prefix.version,
+        "hip_version": prefix.hip_version,
+        "hipcc": prefix.hipcc,
+        "clang": prefix.compiler,
+        "clang_version": clang,
+        "device_libraries": prefix.device_libraries,
+        "device_targets": list(prefix.device_targets),
+        "kernels": {name: list(targets) for name, targets in prefix.kernels.items()},
+        "targets": list(prefix.targets),
+        "content": prefix.content,
+        "missing": [asdict(part) for part in missing],
+    }
+    print_result(document, lines, as_json=as_json)
 
 
 _HELP = """Install ROCm into a folder: of a run's artifacts, a nightly or dev tarball, or another folder.

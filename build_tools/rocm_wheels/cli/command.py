@@ -58,6 +58,7 @@ CONCEPTS: dict[str, Concept] = {
         "list_targets",
     ),
     "--family": Concept("family of GPU targets", ("--families", "--amdgpu-family"), "list_families"),
+    "--rocm-path": Concept("folder of an installed ROCm"),
     "--rocm": Concept("version of ROCm", ("--rocm-version", "--rocm-sdk-version")),
     "--torch": Concept("version of torch", ("--pytorch-version",)),
     "--python": Concept("Python, by version or by path", ("--pythons", "--target-python")),

@@ -166,6 +166,7 @@ rocm_group = Group(
         "fetch": ("artifacts:fetch_command", "Fetch artifacts of a ROCm build."),
         "from-artifacts": ("artifacts:install_command", "Install ROCm into a folder from artifacts."),
         "packages": ("artifacts:packages_command", "Make ROCm Python packages from artifacts or a folder."),
+        "show": ("artifacts:show_command", "Show what an installed ROCm has for a build, and what not."),
     },
     help="Get the ROCm that wheels are built against.",
 )

@@ -165,6 +165,7 @@ from .torch_builds import list_rocm_versions as list_rocm_versions
 from .torch_builds import list_torch_versions as list_torch_versions
 from .torch_features import FeatureTable as FeatureTable
 from .torch_features import FlashAttention as FlashAttention
+from .torch_features import HipPackage as HipPackage
 from .torch_features import decide_flash_attention as decide_flash_attention
 from .torch_features import get_features as get_features
 from .torch_features import has_aotriton_kernels as has_aotriton_kernels
@@ -172,6 +173,7 @@ from .torch_features import list_feature_answers as list_feature_answers
 from .torch_features import list_feature_targets as list_feature_targets
 from .torch_features import load_feature_table as load_feature_table
 from .torch_features import read_aotriton_release as read_aotriton_release
+from .torch_features import read_hip_packages as read_hip_packages
 from .torch_features import tabulate_features as tabulate_features
 from .torch_tests import KnownTestRow as KnownTestRow
 from .torch_tests import KnownTests as KnownTests

@@ -92,12 +92,19 @@ class LibraryProbe(Fact):
     setting: str = ""
 
 
+class LibrarySwitch(Fact):
+    """The options of torch that look for a library and end without it; one that is off leaves it out."""
+
+    options: tuple[Annotated[str, require_pattern(r"USE_[A-Z_]+", "an option of torch: USE_RCCL")], ...]
+
+
 class RocmLibrary(Fact):
     """A ROCm library, with the APIs that the compatibility page gives it. See the header of the table."""
 
     use: LibraryUse
     apis: tuple[_Api, ...]
     without: LibraryFallback
+    switch: LibrarySwitch | None = None
     therock: TheRockBuild | None = None
     more: LibraryApis | None = None
     types: LibraryTypes | None = None

@@ -27,6 +27,14 @@ from rocm_wheels.models.project_names import Platform, get_data_folder
 FEATURES_TABLE = "torch_features.yaml"
 _API_NAME = r"(torch[a-z]*(\.[A-Za-z_][A-Za-z0-9_]*)*)?"
 
+_HIP_PACKAGES = "cmake/public/LoadHIP.cmake"
+_CMAKE_IF = re.compile(r"\s*if\s*\((?P<condition>.*)\)\s*(#.*)?$", re.IGNORECASE)
+_CMAKE_ELSE = re.compile(r"\s*else(?P<elseif>if)?\s*\(", re.IGNORECASE)
+_CMAKE_ENDIF = re.compile(r"\s*endif\s*\(", re.IGNORECASE)
+_CMAKE_FIND = re.compile(
+    r"\s*find_package_and_print_version\(\s*(?P<name>[A-Za-z][\w-]*)\s*(?P<words>[^)]*)\)", re.IGNORECASE
+)
+
 FeatureState = Literal["supported", "unsupported", "too old", "other targets", "not told"]
 
 
@@ -231,6 +239,49 @@ def read_aotriton_release(torch_source: Path) -> str | None:
         return None
     match = re.search(r'set\(__AOTRITON_VER\s+"([0-9][^"]*)"', path.read_text(encoding="utf-8"))
     return match.group(1) if match else None
+
+
+@dataclass(frozen=True)
+class HipPackage:
+    """A package of ROCm that torch's CMake looks for, in small letters; ``required``: it ends without it."""
+
+    name: str
+    required: bool
+
+
+def read_hip_packages(torch_source: Path, rocm_version: str) -> tuple[HipPackage, ...]:
+    """Return the packages of ROCm that a torch tree looks for on Linux, in its order; none: it does not say.
+
+    Conditions other than on the platform and the version of ROCm count as met.
+    """
+    path = torch_source / _HIP_PACKAGES
+    if not path.is_file():
+        return ()
+    packages: dict[str, HipPackage] = {}
+    branches: list[bool | None] = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        if (match := _CMAKE_IF.match(line)) is not None:
+            branches.append(_judge_condition(match["condition"], rocm_version))
+        elif branches and (match := _CMAKE_ELSE.match(line)) is not None:
+            branches[-1] = None if branches[-1] is None or match["elseif"] else not branches[-1]
+        elif branches and _CMAKE_ENDIF.match(line):
+            branches.pop()
+        elif False not in branches and (match := _CMAKE_FIND.match(line)) is not None:
+            name, words = match["name"].lower(), match["words"].split()
+            if "MODULE" not in words:
+                required = "REQUIRED" in words or (name in packages and packages[name].required)
+                packages[name] = HipPackage(name, required)
+    return tuple(packages.values())
+
+
+def _judge_condition(condition: str, rocm_version: str) -> bool | None:
+    """Tell whether a condition of CMake is met; ``None``: that is not known."""
+    words = condition.replace('"', "").split()
+    if words in (["UNIX"], ["NOT", "WIN32"], ["WIN32"], ["NOT", "UNIX"]):
+        return words in (["UNIX"], ["NOT", "WIN32"])
+    if len(words) == 3 and words[:2] == ["ROCM_VERSION_DEV", "VERSION_GREATER_EQUAL"]:
+        return Version(rocm_version) >= Version(words[2])
+    return None
 
 
 def _parse_release(release: str) -> tuple[int, ...]:

@@ -74,6 +74,10 @@ from .resolve_packages import parse_resolution as parse_resolution
 from .resolve_packages import read_installed as read_installed
 from .resolve_packages import resolve_backends as resolve_backends
 from .resolve_packages import resolve_packages as resolve_packages
+from .rocm_prefix import MissingPart as MissingPart
+from .rocm_prefix import RocmPrefix as RocmPrefix
+from .rocm_prefix import inspect_prefix as inspect_prefix
+from .rocm_prefix import read_compiler_version as read_compiler_version
 from .rocm_sdk import SHARED_FOLDER as SHARED_FOLDER
 from .rocm_sdk import RocmSdk as RocmSdk
 from .rocm_sdk import query_sdk as query_sdk

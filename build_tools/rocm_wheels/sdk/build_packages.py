@@ -56,7 +56,7 @@ from rocm_wheels.sdk.package_contents import (
     select_runtime,
     write_devel_archive,
 )
-from rocm_wheels.sdk.rocm_sdk import read_installed_rocm, read_rocm_version, refuse_unknown_targets
+from rocm_wheels.sdk.rocm_prefix import read_installed_rocm, read_rocm_version, refuse_unknown_targets
 from rocm_wheels.wheels import (
     DEFAULT_EPOCH,
     LATEST_EPOCH,

@@ -1,0 +1,442 @@
+"""An installed ROCm, such as /opt/rocm: what it is, what a build finds in it, and what it has not.
+
+An installed tree does not say which build artifact a file came from; its place and name do. Kernels that
+libraries load from files (``lib/rocblas/library/…_gfx90a.co``) go to their target's device package. Code that
+is compiled into a library stays there: an installed ROCm is not split, so rocm-sdk-libraries holds the
+code of every target that the tree was built for.
+
+Its content is told apart by the names, sizes and times of its files: packages of a system, and archives,
+bring the times of their files with them, so that the same ones give the same digest on another machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import runpy
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from rocm_wheels.core import RocmWheelsError, SdkError, UsageError, capture_output, format_count
+from rocm_wheels.models import HipPackage, get_gfx_targets, get_rocm_libraries, is_rocm_library
+from rocm_wheels.sdk.artifacts import GENERIC, Artifact, list_files, list_targets, sort_targets
+from rocm_wheels.wheels import read_loader_info_of_file
+
+_TIP = "name the folder of an installed ROCm, such as /opt/rocm"
+_SHARED_ROOTS = ("/", "/usr", "/usr/local")  # where ROCm cannot be told from all else
+_DEVICE_LIBRARIES = (  # AMD's packages have the first ones, clang's own resource folder the others
+    "lib/llvm/amdgcn/bitcode",
+    "amdgcn/bitcode",
+    "lib/llvm/lib/clang/*/lib/amdgcn/bitcode",
+    "lib/llvm/lib/clang/*/amdgcn/bitcode",
+)
+_COMPILERS = ("lib/llvm/bin", "llvm/bin")
+_ISA_FILE = re.compile(r"oclc_isa_version_(?P<isa>[0-9a-f]+)\.bc")
+_RUNTIME = re.compile(r"libamdhip64\.so\.(?P<version>[0-9]+\.[0-9.]+)")
+_HIP_HEADER, _HIP_FILE = "include/hip/hip_version.h", "share/hip/version"
+_CMAKE_FOLDERS = ("lib/cmake", "lib64/cmake", "lib/*/cmake", "share/cmake")
+_TEMPLATE = Path(__file__).with_name("templates") / "rocm_sdk" / "_libraries.py"
+_COMPILER_SECONDS = 30.0
+_OFF = ("0", "OFF", "NO", "FALSE", "N")
+
+
+@dataclass(frozen=True)
+class MissingPart:
+    """A part of ROCm that a torch looks for, and that is not there.
+
+    ``name`` as people write it (``RCCL``); ``option`` of torch that leaves it out (""; none); ``without``:
+    what torch does then (""; nothing is known). ``required``: its CMake ends without it.
+    """
+
+    package: str
+    name: str
+    required: bool
+    option: str = ""
+    without: str = ""
+
+    def explain(self, version: str, root: Path) -> tuple[str, str]:
+        """Return what is wrong with a build on that ROCm, and what to do."""
+        install = f"install it into {root}"
+        if self.required and self.option:
+            leave_out = f"or leave it out: --set-env pytorch:{self.option}=0"
+            tip = f"{install}, {leave_out}{f' ({self.without})' if self.without else ''}"
+            return f"ROCm {version} in {root} has no {self.name}, which torch is built with", tip
+        if self.required:
+            text = f"ROCm {version} in {root} has no {self.name}, without which torch is not configured"
+            return text, f"{install}: no option of torch leaves it out"
+        text = f"ROCm {version} in {root} has no {self.name}: torch is built without it"
+        return f"{text}{f' ({self.without})' if self.without else ''}", f"{install}, or do without"
+
+
+@dataclass(frozen=True)
+class RocmPrefix:
+    """An installed ROCm. ``root`` is the folder as it was named.
+
+    ``compiler``: the folder of clang (``None``: hipcc looks for it by itself). ``device_targets``: those that
+    the device libraries are there for; ``kernels``: those of the kernel files of each library. ``content``:
+    a digest, 16 hexadecimal digits.
+    """
+
+    root: Path
+    version: str
+    hip_version: str
+    hipcc: Path
+    compiler: Path | None
+    device_libraries: Path
+    device_targets: tuple[str, ...]
+    kernels: Mapping[str, tuple[str, ...]]
+    content: str
+
+    @property
+    def cmake(self) -> Path:
+        """The folder of the CMake packages."""
+        return self.root / "lib" / "cmake"
+
+    @property
+    def compilers(self) -> tuple[str, ...]:
+        """What compiles, in words: hipcc, and clang where it is in the tree."""
+        clang = (str(self.compiler),) if self.compiler is not None else ()
+        return (str(self.hipcc), *clang)
+
+    def describe(self) -> list[tuple[str, str]]:
+        """Return what is in it, as rows: what, and where or for which targets."""
+        kernels = [(f"kernels of {name}", ", ".join(targets)) for name, targets in self.kernels.items()]
+        libraries = f"{self.device_libraries}, for {format_count(len(self.device_targets), 'target')}"
+        return [
+            ("ROCm", f"{self.version} in {self.root}"),
+            ("HIP", self.hip_version or "of no stated version"),
+            ("compilers", ", ".join(self.compilers)),
+            ("device libraries", libraries),
+            *kernels,
+            ("targets", ", ".join(self.targets) or "none: no library has kernels in files"),
+        ]
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The targets that it serves: those of rocBLAS, else of any library, else of the device libraries."""
+        served = self.kernels.get("rocblas") or tuple(t for targets in self.kernels.values() for t in targets)
+        return tuple(t for t in sort_targets(served or self.device_targets) if t in get_gfx_targets())
+
+    @cached_property
+    def libraries(self) -> frozenset[str]:
+        """The file names of ROCm's libraries in it, links included."""
+        folders = [path for name in ("lib", "lib64") if (path := self.root / name).is_dir()]
+        names = (path.name for folder in folders for path in folder.iterdir())
+        return frozenset(name for name in names if ".so" in name and is_rocm_library(name))
+
+    def find_library(self, name: str) -> str | None:
+        """Return the path of a library under its SONAME, by its short name in rocm_sdk (``miopen``)."""
+        folder, pattern = _load_library_places()[name].place("linux")
+        files = sorted(path for path in (self.root / folder).glob(pattern) if path.is_file())
+        if not files:
+            return None
+        loaded = read_loader_info_of_file(files[0])
+        soname = loaded.soname if loaded is not None else ""
+        file = next((path for path in files if path.name == soname), files[0])
+        return f"{folder}/{file.name}"
+
+    def find_missing(self, packages: Sequence[HipPackage], env: Mapping[str, str]) -> tuple[MissingPart, ...]:
+        """Return which packages a torch looks for and does not find, here or in ``CMAKE_PREFIX_PATH``.
+
+        ``env`` is that of the build: what an option there leaves out is not looked for.
+        """
+        others = [Path(word) for word in env.get("CMAKE_PREFIX_PATH", "").split(os.pathsep) if word]
+        missing = []
+        for package in packages:
+            if any(has_cmake_package(root, package.name) for root in (self.root, *others)):
+                continue
+            names = (name for name in get_rocm_libraries() if name.lower() == package.name)
+            name = next(names, package.name)
+            library = get_rocm_libraries().get(name)
+            switch = library.switch if library is not None else None
+            options = switch.options if switch is not None else ()
+            if any(env.get(option, "").upper() in _OFF for option in options):
+                continue
+            without = library.without.text if library is not None and name != package.name else ""
+            required = package.required or bool(options)
+            missing.append(MissingPart(package.name, name, required, options[0] if options else "", without))
+        return tuple(missing)
+
+
+def read_compiler_version(prefix: RocmPrefix, env: Mapping[str, str]) -> str:
+    """Ask the clang of an installed ROCm for its version: its first line, or why it does not say it."""
+    if prefix.compiler is None:
+        return "not in the tree: hipcc looks for it"
+    try:
+        text = capture_output(
+            [prefix.compiler / "clang++", "--version"],
+            env=env,
+            timeout=_COMPILER_SECONDS,
+            check=SdkError,
+            description="clang++",
+        )
+    except RocmWheelsError as failure:
+        return f"does not run: {failure}".partition("\n")[0]
+    return text.partition("\n")[0].strip()
+
+
+def has_cmake_package(root: Path, name: str) -> bool:
+    """Tell whether CMake finds a package below a folder, as find_package looks for it in config mode."""
+    files = {f"{name}-config.cmake", f"{name}config.cmake"}
+    for pattern in _CMAKE_FOLDERS:
+        for folder in root.glob(f"{pattern}/*"):
+            is_candidate = folder.name.lower().startswith(name) and folder.is_dir()
+            if is_candidate and any(file.name.lower() in files for file in folder.iterdir()):
+                return True
+    return False
+
+
+def _load_library_places() -> Mapping[str, Any]:
+    """Return the table of the rocm_sdk package that is made here: short name → where the library is."""
+    table: Mapping[str, Any] = runpy.run_path(str(_TEMPLATE))["LIBRARIES"]
+    return table
+
+
+def inspect_prefix(root: Path, env: Mapping[str, str]) -> RocmPrefix:
+    """Look at an installed ROCm.
+
+    UsageError where the folder is none, or one of the whole system; SdkError for what is no ROCm, or not all
+    of one release, and for what cannot be read.
+    """
+    if not root.is_dir():
+        raise UsageError(f"there is no folder {root} with a ROCm", tip=_TIP)
+    if str(root.resolve()) in _SHARED_ROOTS:
+        raise UsageError(
+            f"{root} holds the whole system: what of it is ROCm, and whether that changed, cannot be told",
+            tip="lay ROCm out in a folder of its own, or install it into one, such as /opt/rocm",
+        )
+    _require_readable(root)
+    if not (root / "include/hip").is_dir():
+        raise SdkError(f"{root} holds no ROCm: there is no include/hip", tip=_TIP)
+    version = read_rocm_version(root)
+    _refuse_mixed_versions(root)
+    hipcc = root / "bin" / "hipcc"
+    if not hipcc.is_file():
+        raise SdkError(
+            f"{root} holds no compiler: there is no bin/hipcc", tip="install its development packages there"
+        )
+    cmake = root / "lib" / "cmake"
+    if not cmake.is_dir():
+        raise SdkError(
+            f"{root} holds no CMake packages: there is no lib/cmake", tip="install its -dev packages"
+        )
+    libraries = _find_device_libraries(root, env)
+    files = tuple(_list_content(root))
+    compilers = [root / name for name in _COMPILERS if (root / name).is_dir()]
+    isas = (match["isa"] for path in libraries.iterdir() if (match := _ISA_FILE.fullmatch(path.name)))
+    return RocmPrefix(
+        root=root,
+        version=version,
+        hip_version=read_hip_version(root),
+        hipcc=hipcc,
+        compiler=compilers[0] if compilers else None,
+        device_libraries=libraries,
+        device_targets=sort_targets(f"gfx{isa}" for isa in isas),
+        kernels=_list_kernel_targets(files),
+        content=_digest_files(root, files),
+    )
+
+
+def _require_readable(root: Path) -> None:
+    for folder in (root, *(root / name for name in ("bin", "include", "lib"))):
+        if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
+            raise SdkError(f"{folder} cannot be read", tip="its owner, or root, must let you read it")
+
+
+def _find_device_libraries(root: Path, env: Mapping[str, str]) -> Path:
+    named = env.get("HIP_DEVICE_LIB_PATH", "")
+    folders = [path for pattern in _DEVICE_LIBRARIES for path in sorted(root.glob(pattern)) if path.is_dir()]
+    if folders:
+        return folders[0]
+    if named and Path(named).is_dir():
+        return Path(named)
+    raise SdkError(
+        f"{root} holds no device libraries: there is no {_DEVICE_LIBRARIES[0]}, nor {_DEVICE_LIBRARIES[1]}",
+        tip="install rocm-device-libs there, or let HIP_DEVICE_LIB_PATH name their folder",
+    )
+
+
+def _list_content(root: Path) -> Iterator[str]:
+    """Yield what a build may read of it: documentation, and what Python leaves there, is no part of that."""
+    for relative in list_files(root):
+        if not relative.startswith(_LEFT_OUT[:2]) and "__pycache__/" not in relative:
+            yield relative
+
+
+def _digest_files(root: Path, files: Iterable[str]) -> str:
+    """Digest names, sizes and times (whole seconds) of files; of links what they name, and lead to."""
+    digest = hashlib.sha256()
+    for relative in sorted(files):
+        path = root / relative
+        state = path.lstat()
+        line = f"{relative}\0{state.st_size}\0{int(state.st_mtime)}"
+        if path.is_symlink():
+            line = f"{relative}\0{path.readlink()}"
+            if path.exists() and not path.resolve().is_relative_to(root.resolve()):
+                followed = path.stat()
+                line += f"\0{followed.st_size}\0{int(followed.st_mtime)}"
+        digest.update(f"{line}\n".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()[:16]
+
+
+def _list_kernel_targets(files: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    targets: dict[str, set[str]] = defaultdict(set)
+    for relative in files:
+        if (target := find_target(relative)) is not None:
+            targets[relative.split("/")[1]].add(target)
+    return {library: sort_targets(names) for library, names in sorted(targets.items())}
+
+
+def read_hip_version(root: Path) -> str:
+    """Return the version of HIP (``7.2.53211``), "" where neither header nor file says it."""
+    return _read_numbers(root / _HIP_HEADER, "HIP") or _read_numbers(root / _HIP_FILE, "HIP")
+
+
+def _read_numbers(path: Path, name: str) -> str:
+    """Return the version that macros, or variables of a shell, state; "" where they do not."""
+    if not path.is_file():
+        return ""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    numbers = dict(re.findall(rf"\b{name}_VERSION_(MAJOR|MINOR|PATCH)[ =]+(\d+)", text))
+    parts = [numbers[part] for part in ("MAJOR", "MINOR", "PATCH") if part in numbers]
+    return ".".join(parts) if len(parts) == 3 else ""
+
+
+def _refuse_mixed_versions(root: Path) -> None:
+    """Refuse a tree whose files are of two releases: HIP has the first two numbers of its ROCm."""
+    stated = {name: _read_stated_version(root, name) for name in _VERSION_FILES}
+    stated |= {name: _read_numbers(root / name, "HIP") for name in (_HIP_HEADER, _HIP_FILE)}
+    for path in sorted((root / "lib").glob("libamdhip64.so.*")):
+        if path.is_file() and not path.is_symlink() and (match := _RUNTIME.fullmatch(path.name)):
+            stated[f"lib/{path.name}"] = match["version"]
+    series = {name: ".".join(version.split(".")[:2]) for name, version in stated.items() if version}
+    first = next(iter(series))
+    for name, text in series.items():
+        if text != series[first]:
+            raise SdkError(
+                f"{root} is a mixture of two releases: {stated[first]} by {first}, {stated[name]} by {name}",
+                tip="install the packages of one release, into an empty folder",
+            )
+
+
+_VERSION_FILES = (".info/version", "include/rocm-core/rocm_version.h")
+_LEFT_OUT = ("share/doc/", "share/man/", "share/therock/")
+
+# As LLVM numbers them: the major version, one digit for the minor one, one for the stepping. What follows is
+# no part of it: MIOpen appends compute units, in decimals after a `_` or hexadecimal after nothing.
+_KERNEL_TARGET = re.compile(r"gfx(?:[6-9]|[1-9][0-9])[0-9a-f]{2}")
+
+# The first rule that matches a path decides; artifacts are named as in ROCm's own build.
+_DEVELOPMENT = re.compile(
+    r"(include|lib/llvm/include|lib/cmake|lib/llvm/lib/cmake|share/cmake|lib/pkgconfig)/|.*\.(a|hpp?|cmake|inl)$"
+)
+_CLANG_RESOURCES = re.compile(r"lib/llvm/lib/clang/")
+_LIBRARIES = (
+    ("blas", re.compile(r"lib/(lib)?(roc|hip)(blas|sparse|solver)|lib/liborigami")),
+    ("fft", re.compile(r"lib/(lib)?(roc|hip)fft")),
+    ("rand", re.compile(r"lib/lib(roc|hip)rand")),
+    ("miopen", re.compile(r"lib/libMIOpen|share/miopen/")),
+    ("rccl", re.compile(r"lib/librccl|share/rccl/")),
+    ("hipdnn", re.compile(r"lib/libhipdnn")),
+    ("rpp", re.compile(r"lib/librpp")),
+)
+_CORE = (
+    ("amd-llvm", re.compile(r"(lib/)?llvm|amdgcn|lib/libamd_comgr")),
+    ("core-runtime", re.compile(r"lib/libhsa")),
+    ("rocprofiler-sdk", re.compile(r"lib/lib(roc(tx|tracer|profiler))")),
+    ("core-amdsmi", re.compile(r"lib/lib(amd_smi|rocm_smi)|.*(amd|rocm)[-_]smi")),
+)
+_REST = "core-hip"
+
+
+def read_rocm_version(prefix: Path) -> str:
+    """Return the version of the ROCm in ``prefix``; SdkError where no file says it."""
+    for name in _VERSION_FILES:
+        if version := _read_stated_version(prefix, name):
+            return version
+    raise SdkError(
+        f"{prefix} does not say which ROCm it is: no {' and no '.join(_VERSION_FILES)}",
+        tip=f"{_TIP}; for packages of it, --version may say the version",
+    )
+
+
+def _read_stated_version(prefix: Path, name: str) -> str:
+    """Return the version that a file states, "" where it is not there or states none."""
+    path = prefix / name
+    if name != _VERSION_FILES[0]:
+        return _read_numbers(path, "ROCM")
+    match = re.match(r"\d+\.\d+(\.\d+)?", path.read_text(encoding="utf-8")) if path.is_file() else None
+    return match[0] if match is not None else ""
+
+
+def read_installed_rocm(prefix: Path) -> tuple[Artifact, ...]:
+    """Sort the files of an installed ROCm into artifacts, sorted by name.
+
+    SdkError: not a ROCm, or a folder that cannot be read.
+    """
+    if not (prefix / "include/hip").is_dir():
+        raise SdkError(
+            f"{prefix} holds no ROCm: there is no include/hip",
+            tip=_TIP,
+        )
+    prefix = prefix.resolve()
+    paths: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for relative in list_files(prefix):
+        if relative.startswith(_LEFT_OUT):
+            continue
+        target = find_target(relative)
+        if target is None:
+            paths[(*_find_artifact(relative), GENERIC)].append(relative)
+        else:
+            paths[(_find_artifact(relative)[0], "lib", target)].append(relative)
+    artifacts = []
+    for (name, component, family), files in sorted(paths.items()):
+        folder = prefix / f"{name}_{component}_{family}"  # names it in messages; there is none
+        artifacts.append(Artifact(name, component, family, folder, (prefix,), tuple(sorted(files))))
+    return tuple(artifacts)
+
+
+def find_target(relative: str) -> str | None:
+    """Return the target whose kernels a file holds by its name; ``None``: it serves several, or none.
+
+    ``…_gfx90a-xnack+.hsaco`` → ``gfx90a``; MIOpen's ``gfx90a68.db`` (0x68 compute units) → ``gfx90a``;
+    ``…_gfx9-4-generic.co`` → ``None``. The target need not be one of the table.
+    """
+    if not re.match(r"(lib|share)/(rocblas|hipblaslt|hipsparselt|miopen|rocfft)/", relative):
+        return None
+    names = re.findall(r"gfx[0-9a-f]+", relative.rsplit("/", 1)[-1])
+    match = _KERNEL_TARGET.match(names[-1]) if names else None
+    return match[0] if match else None
+
+
+def refuse_unknown_targets(artifacts: Sequence[Artifact], prefix: Path, requested: Sequence[str]) -> None:
+    """Raise SdkError for kernels of a target outside the table, and among ``requested`` (none: all)."""
+    targets = requested or list_targets(artifacts)
+    known_targets = [target for target in targets if target in get_gfx_targets()]
+    faults = []
+    for target in targets:
+        files = sorted(path for a in artifacts if a.target == target for path in a.paths or ())
+        if files and target not in known_targets:
+            more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+            faults.append(f"{target} ({prefix / files[0]}{more})")
+    if faults:
+        leave_out = f"package others, with --gfx {','.join(known_targets)}, or " if known_targets else ""
+        raise SdkError(
+            f"kernels of what is no target of data/gfx_families.yaml: {', '.join(faults)}",
+            tip=f"{leave_out}give each an entry there",
+        )
+
+
+def _find_artifact(relative: str) -> tuple[str, str]:
+    """Return name and component of the artifact that ROCm's own build would have the file in."""
+    library = next((name for name, rule in _LIBRARIES if rule.match(relative)), None)
+    if _DEVELOPMENT.match(relative) and not _CLANG_RESOURCES.match(relative):
+        # rocm-sdk-core has the headers of HIP, for hiprtc; all others are in rocm-sdk-devel alone
+        return library or (_REST if relative.startswith("include/hip/") else "prim"), "dev"
+    name = library or next((name for name, rule in _CORE if rule.match(relative)), _REST)
+    return name, "lib" if library else "run"
