@@ -66,6 +66,7 @@ def write(folder: Path, env: dict[str, str]) -> ProvenanceStatement:
     build = SimpleNamespace(
         project=SimpleNamespace(name="pytorch"),
         platform="linux",
+        sdk=SimpleNamespace(content=""),
         build_number="1",
         suffix="+rocm7.1.0",
         flash_attention=None,

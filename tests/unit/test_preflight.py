@@ -159,6 +159,12 @@ FIRING: list[tuple[str, str, str, PreflightSubject]] = [
         replace(on(platform="windows", folders=(LONG,), programs=()), long_paths=True),
     ),
     (
+        "installed-rocm",
+        "error",
+        "ROCm 7.2.4 in /opt/rocm has no RCCL",
+        on(rocm_findings=(Finding("error", "ROCm 7.2.4 in /opt/rocm has no RCCL", "install it"),)),
+    ),
+    (
         "sdk-parts",
         "warning",
         "the ROCm SDK has no include/roctracer",

@@ -183,6 +183,11 @@ class AuditedWheel:
         folders = (re.match(f"{name}/_rocm/", member) for member in self.members)
         return next((folder[0] for folder in folders if folder), None)
 
+    @property
+    def installed_rocm(self) -> str:
+        """The version of the installed ROCm that it was built on; "" for others."""
+        return self.scan.metadata.installed_rocm if self.scan.metadata is not None else ""
+
     @cached_property
     def libraries(self) -> tuple[str, ...]:
         """The members that are native libraries by their name, sorted."""

@@ -225,6 +225,8 @@ def check_rocm_init(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
         return [Finding("error", str(error), _WRITE_TIP, subject=member)]
     if wheel.rocm_folder is not None:
         return [*_judge_carried_init(wheel, member, tree), *_check_init_use(wheel, PurePosixPath(member))]
+    if wheel.installed_rocm:
+        return [*_judge_installed_init(wheel, member, tree), *_check_init_use(wheel, PurePosixPath(member))]
     call = _find_init_call(tree)
     if call is None:
         return [Finding("error", f"`initialize()` does not call `{_INIT_CALL}`", _WRITE_TIP, subject=member)]
@@ -252,6 +254,20 @@ def _judge_carried_init(wheel: AuditedWheel, member: str, tree: ast.Module) -> l
     if expected is not None and version != expected:
         message = f"carries ROCm {version}, but was to carry {expected}"
         findings.append(Finding("error", message, _FAT_TIP, subject=member))
+    return findings
+
+
+def _judge_installed_init(wheel: AuditedWheel, member: str, tree: ast.Module) -> list[Finding]:
+    """The module of a torch on an installed ROCm says which libraries of it are loaded, and of which ROCm."""
+    stated = _read_constants(tree)
+    findings = []
+    libraries = stated.get("LIBRARIES")
+    if not isinstance(libraries, Mapping) or not libraries:
+        message = "does not say which libraries it loads (LIBRARIES)"
+        findings.append(Finding("error", message, _WRITE_TIP, subject=member))
+    if stated.get("ROCM_VERSION") != wheel.installed_rocm:
+        message = f"is for ROCm {stated.get('ROCM_VERSION')}, but was built on {wheel.installed_rocm}"
+        findings.append(Finding("error", message, _WRITE_TIP, subject=member))
     return findings
 
 

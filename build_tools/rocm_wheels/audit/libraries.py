@@ -292,7 +292,11 @@ def _judge_needs(
     """Judge what is needed from outside; without the packages that have it, say so far as names tell."""
     required = wheel.required
     libraries = {normalize(name) for name in required.libraries} if required else set()
-    missing = {name: members for name, members in needed_by.items() if name not in libraries}
+    missing = {
+        name: members
+        for name, members in needed_by.items()
+        if name not in libraries and not (wheel.installed_rocm and is_rocm_library(name))
+    }
     lacking = [name for name in missing if required is not None and _is_at_hand(required, name)]
     findings = []
     for library in sorted(lacking):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from packaging.metadata import InvalidMetadata, Metadata, parse_email
 from packaging.requirements import Requirement
@@ -168,7 +168,7 @@ def check_requirements(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
 def check_rocm_requirement(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     """``rocm[libraries]==<the SDK's version>`` is required exactly when the recipe says so.
 
-    A wheel that carries its ROCm requires none.
+    A wheel that carries its ROCm requires none, and so does one that was built on an installed ROCm.
     """
     if wheel.scan.metadata is None:
         return _METADATA_UNREAD
@@ -187,6 +187,8 @@ def check_rocm_requirement(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
             for requirement in requirements
         ]
     version = wheel.expected.rocm_version
+    if installed := wheel.scan.metadata.installed_rocm:
+        return _judge_installed_rocm(wheel, installed, requirements)
     if version is not None:
         return _check_pin(wheel, Requirement(f"{_ROCM}[{_LIBRARIES}]=={version}"))
     if any(_LIBRARIES in r.extras and get_exact_version(r) for r in requirements):
@@ -199,6 +201,21 @@ def check_rocm_requirement(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
             subject=where,
         )
     ]
+
+
+def _judge_installed_rocm(
+    wheel: AuditedWheel, installed: str, requirements: Sequence[Requirement]
+) -> list[Finding]:
+    """A wheel built on an installed ROCm names it in Requires-External, and requires no package of it."""
+    where, version = f"{wheel.dist_info}/METADATA", wheel.expected.rocm_version
+    findings = [
+        Finding("error", f"requires {r}, although it was built on an installed ROCm", subject=where)
+        for r in requirements
+    ]
+    if version is not None and not is_same_version(installed, version):
+        message = f"Requires-External is ROCm {installed}, and it was built on {version}"
+        findings.append(Finding("error", message, subject=where))
+    return findings
 
 
 def check_pins(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:

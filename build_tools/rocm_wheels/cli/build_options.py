@@ -17,6 +17,7 @@ from rocm_wheels.cli.command import list_project_aliases, option
 from rocm_wheels.cli.options import GivenPath, combine_options
 from rocm_wheels.core import DataError, UsageError, Workspace, get_project_home, is_clone
 from rocm_wheels.models import (
+    DEFAULT_ROCM,
     PACKAGING_MODES,
     RELEASE_TYPES,
     get_option_name,
@@ -105,7 +106,7 @@ sdk_options = combine_options(
     option(
         "--rocm",
         "rocm_sdk_version",
-        default=">1.0",
+        default=DEFAULT_ROCM,
         show_default=True,
         metavar="SPEC",
         help="Version specifier of the rocm packages, operator included.",
@@ -181,6 +182,13 @@ _output_options = combine_options(
         default=False,
         show_default=True,
         help="Run install-rocm first.",
+    ),
+    option(
+        "--rocm-path",
+        type=GivenPath(),
+        metavar="DIR",
+        help="Build on this installed ROCm, without packages of it [default: ROCM_PATH, where no packages are"
+        " asked for or installed].",
     ),
     option("--output-dir", type=_FOLDER, required=True, help="Where checked wheels go."),
     option(
@@ -348,8 +356,8 @@ _DECIDED_BY_OPTIONS = {
     "BUILD_VERSION": "--version-suffix",
     "PYTORCH_BUILD_NUMBER": "--pytorch-build-number",
     "MAX_JOBS": "MAX_JOBS in the environment",
-    "ROCM_HOME": "--rocm",
-    "ROCM_PATH": "--rocm",
+    "ROCM_HOME": "--rocm-path or --rocm",
+    "ROCM_PATH": "--rocm-path or --rocm",
 }
 
 
@@ -389,7 +397,27 @@ def make_sdk_request(options: Mapping[str, Any], env: MutableMapping[str, str]) 
         cache_dir=cache.absolute() if cache else None,
         pre=options["pre"],
         current_env=options["current_env"],
+        rocm_path=path.absolute() if (path := options.get("rocm_path")) is not None else None,
     )
+
+
+def _check_rocm_choice(options: Mapping[str, Any]) -> None:
+    """Raise UsageError where both an installed ROCm and packages are asked for.
+
+    Under a lock, ``--find-links`` has its build tools.
+    """
+    choices = {
+        "--install-rocm": options["install_rocm"],
+        "--rocm": options["rocm_sdk_version"] != DEFAULT_ROCM,
+        "--rocm-index": options["index_url"],
+        "--rocm-extras": options["rocm_extras"],
+        "--find-links": options["find_links"] and options["lock"] is None,
+    }
+    if options["rocm_path"] is not None and (chosen := [name for name, value in choices.items() if value]):
+        raise UsageError(
+            f"--rocm-path names an installed ROCm, and packages are asked for too: {', '.join(chosen)}",
+            tip="leave one of both out; `rocm packages --from-prefix` makes packages of an installed ROCm",
+        )
 
 
 def make_wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str]) -> WheelsRequest:
@@ -397,6 +425,7 @@ def make_wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str
     from rocm_wheels.pipeline import WheelsRequest
 
     options = {**options, **_parse_only(options)}
+    _check_rocm_choice(options)
     wheels = _read_given_wheels(options)
     if options["use_ccache"] and options["use_sccache"]:
         raise UsageError("--use-ccache and --use-sccache exclude each other", tip="leave one of them out")
@@ -422,7 +451,7 @@ def make_wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str
     return WheelsRequest(
         sdk=replace(sdk, python=pythons[0]) if pythons else sdk,
         pythons=pythons,
-        install_rocm=options["install_rocm"],
+        install_rocm=options["install_rocm"] or (sdk.rocm_path is not None and not sdk.current_env),
         output=output,
         work=work,
         sources={

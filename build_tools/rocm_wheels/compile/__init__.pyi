@@ -46,10 +46,12 @@ from .sdk_tree import PROBE_VERSION as PROBE_VERSION
 from .sdk_tree import Preloads as Preloads
 from .sdk_tree import SdkTree as SdkTree
 from .sdk_tree import ask_preloads as ask_preloads
+from .sdk_tree import find_preloads as find_preloads
 from .sdk_tree import inspect_sdk as inspect_sdk
 from .sdk_tree import list_preload_names as list_preload_names
 from .sdk_tree import list_sdk_warnings as list_sdk_warnings
 from .sdk_tree import probe_targets as probe_targets
+from .sdk_tree import render_installed_init as render_installed_init
 from .sdk_tree import render_rocm_init as render_rocm_init
 from .sdk_tree import select_preloads as select_preloads
 from .sdk_tree import write_generated_file as write_generated_file

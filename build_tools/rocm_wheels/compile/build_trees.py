@@ -130,7 +130,7 @@ def make_tree_key(request: BuildRequest, env: Mapping[str, str], *, python: Path
         "platform": request.platform,
         "python": str(python),
         "python tag": python_tag,
-        "ROCm": request.sdk.version,
+        "ROCm": request.sdk.identity,
         "source": str(request.source),  # objects of another checkout look newer than this one's files
     }
     return TreeKey(parts, shared=request.project.build.across_pythons is not None)

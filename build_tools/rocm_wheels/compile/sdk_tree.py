@@ -16,8 +16,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -42,7 +42,10 @@ from rocm_wheels.models import Platform, get_data_folder
 
 @dataclass(frozen=True)
 class SdkTree:
-    """An installed SDK: its version, three folders, and optional parts (``None`` when missing)."""
+    """An installed SDK: its version, three folders, and optional parts (``None`` when missing).
+
+    ``content`` tells an installed ROCm apart, which stays at one place when it is upgraded; "" for packages.
+    """
 
     version: str
     root: Path
@@ -54,10 +57,30 @@ class SdkTree:
     bitcode: Path | None = None  # lib/llvm/amdgcn/bitcode: device libraries
     host_math: Path | None = None  # lib/host-math: OpenBLAS
     roctracer: Path | None = None  # include/roctracer: headers for Kineto
+    content: str = ""
+
+    @property
+    def is_installed(self) -> bool:
+        """Tell whether it is an installed ROCm, and not made of packages that a wheel can require."""
+        return bool(self.content)
+
+    @property
+    def identity(self) -> str:
+        """Version and content, as far as the folder does not tell them."""
+        return f"{self.version} {self.content}".strip()
 
 
-def inspect_sdk(*, version: str, root: Path, cmake: Path, bin: Path) -> SdkTree:
-    """Look which parts an SDK has. Raises SdkError when one of its three folders is not there."""
+def inspect_sdk(
+    *,
+    version: str,
+    root: Path,
+    cmake: Path,
+    bin: Path,
+    compiler: Path | None = None,
+    bitcode: Path | None = None,
+    content: str = "",
+) -> SdkTree:
+    """Look which parts an SDK has; of an installed ROCm some are known. SdkError when a folder is missing."""
     folders = {"root": root, "cmake": cmake, "bin": bin}
     for name, folder in folders.items():
         if not folder.is_dir():
@@ -77,10 +100,11 @@ def inspect_sdk(*, version: str, root: Path, cmake: Path, bin: Path) -> SdkTree:
         bin=bin.absolute(),
         bundles=(root / "share/therock/therock_manifest.json").is_file(),
         sysdeps=find_part("lib/rocm_sysdeps"),
-        clang=find_part("lib/llvm/bin"),
-        bitcode=find_part("lib/llvm/amdgcn/bitcode"),
+        clang=compiler or find_part("lib/llvm/bin"),
+        bitcode=bitcode or find_part("lib/llvm/amdgcn/bitcode"),
         host_math=find_part("lib/host-math"),
         roctracer=find_part("include/roctracer"),
+        content=content,
     )
 
 
@@ -89,7 +113,7 @@ def list_sdk_warnings(sdk: SdkTree) -> tuple[str, ...]:
     parts = {
         "lib/rocm_sysdeps": (
             sdk.sysdeps or sdk.bundles,
-            "it was made from an installed ROCm; libdrm, liblzma and others are the system's",
+            "it is, or was made from, an installed ROCm; libdrm, liblzma and others are the system's",
         ),
         "lib/llvm/amdgcn/bitcode": (sdk.bitcode, "the compiler looks for its device libraries by itself"),
         "lib/host-math": (sdk.host_math, "torch is built without OpenBLAS"),
@@ -260,10 +284,14 @@ class _PreloadTable(Record):
 
 @dataclass(frozen=True)
 class Preloads:
-    """Libraries to load first, in order, and those left out with the SDK's reason."""
+    """Libraries to load first, in order, and those left out with the SDK's reason.
+
+    ``places``: where each is in an installed ROCm.
+    """
 
     libraries: tuple[str, ...]
     left_out: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
 
     def warning(self) -> str | None:
         """Say what was left out, or ``None``."""
@@ -302,6 +330,17 @@ def ask_preloads(python: Path, platform: Platform, env: Mapping[str, str]) -> Pr
     return select_preloads(names, left_out)
 
 
+def find_preloads(platform: Platform, find_library: Callable[[str], str | None]) -> Preloads:
+    """Return the libraries that a platform loads first, as far as an installed ROCm has them.
+
+    ``find_library`` says where one is, by its short name. Raises SdkError where torch cannot do without it.
+    """
+    names = list_preload_names(platform)
+    places = {name: place for name in names if (place := find_library(name)) is not None}
+    missing = {name: "it is not in the tree" for name in names if name not in places}
+    return replace(select_preloads(names, missing), places=places)
+
+
 def select_preloads(names: tuple[str, ...], left_out: Mapping[str, str]) -> Preloads:
     """Split the names; SdkError when a required one is among those left out."""
     for name in _load_preload_table().required:
@@ -331,6 +370,81 @@ def initialize():
 {names}        ],
         check_version="{rocm_version}",
     )
+'''
+
+
+def render_installed_init(rocm_version: str, root: Path, preloads: Preloads) -> str:
+    """Write the module of a torch that was built on an installed ROCm. The same input gives the same text.
+
+    The libraries are looked for in the folder that ``ROCM_PATH`` names, in that of the build, in ROCm's
+    Python packages of that very version, and by the loader: the first that has the HIP runtime is taken.
+    """
+    names = "".join(f'    "{name}": "{preloads.places[name]}",\n' for name in preloads.libraries)
+    return f'''"""Load the installed ROCm that this torch was built on. Generated; edits are lost."""
+
+import ctypes
+import os
+
+ROCM_VERSION = "{rocm_version}"
+ROCM_PATH = "{root.as_posix()}"  # of the build; the variable of this name goes before it
+LIBRARIES = {{  # where each is below that folder
+{names}}}
+
+
+def initialize():
+    """Load ROCm's libraries, so that torch's own find them loaded; ImportError where there is no ROCm."""
+    runtime = LIBRARIES["amdhip64"]
+    roots = [root for root in (os.environ.get("ROCM_PATH"), ROCM_PATH) if root]
+    for root in roots:
+        if os.path.exists(os.path.join(root, runtime)):
+            _check_version(root)
+            _load_libraries(root)
+            return
+    if _initialize_packages():
+        return
+    try:
+        ctypes.CDLL(os.path.basename(runtime), mode=ctypes.RTLD_GLOBAL)
+    except OSError as cause:
+        raise ImportError(
+            f"this torch was built on ROCm {{ROCM_VERSION}}, and {{' or '.join(roots)}} has no {{runtime}}: "
+            f"install that ROCm, let ROCM_PATH name its folder, or install rocm[libraries]=={{ROCM_VERSION}}"
+        ) from cause
+
+
+def _load_libraries(root):
+    for name, place in LIBRARIES.items():
+        path = os.path.join(root, place)
+        try:
+            ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+        except OSError as cause:  # which of the others torch needs, the loader says
+            if name == "amdhip64":
+                raise ImportError(f"{{path}} of ROCm cannot be loaded: {{cause}}") from cause
+
+
+def _initialize_packages():
+    """Tell whether ROCm's Python packages of that very version are installed; load their libraries then."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        if version("rocm") != ROCM_VERSION:
+            return False
+        import rocm_sdk
+    except (PackageNotFoundError, ImportError):
+        return False
+    rocm_sdk.initialize_process(preload_shortnames=list(LIBRARIES), check_version=ROCM_VERSION)
+    return True
+
+
+def _check_version(root):
+    import warnings
+
+    try:
+        with open(os.path.join(root, ".info", "version"), encoding="utf-8") as file:
+            version = file.read().strip()
+    except OSError:
+        return
+    if version.split(".")[:2] != ROCM_VERSION.split(".")[:2]:
+        warnings.warn(f"torch was built on ROCm {{ROCM_VERSION}}, and {{root}} is {{version}}", stacklevel=3)
 '''
 
 

@@ -184,6 +184,7 @@ from .torch_tests import TorchTestTable as TorchTestTable
 from .torch_tests import load_torch_tests as load_torch_tests
 from .torch_tests import select_known_tests as select_known_tests
 from .versions import add_version_marks as add_version_marks
+from .versions import DEFAULT_ROCM as DEFAULT_ROCM
 from .versions import add_version_parts as add_version_parts
 from .versions import check_exact_requirement as check_exact_requirement
 from .versions import get_local_part as get_local_part

@@ -44,12 +44,14 @@ class RepairRequest:
     """What is asked of a repair.
 
     ``platform``: a tag to make, None: the oldest that the symbols allow. ``excludes``: libraries that users
-    have, on the word of who asks. ``library_dirs``: where libraries to graft are. ``rocm_run_paths``: add the
+    have, on the word of who asks; ``installed``: those of an installed ROCm, with where it is.
+    ``library_dirs``: where libraries to graft are. ``rocm_run_paths``: add the
     folders of required packages to run paths.
     """
 
     platform: str | None = None
     excludes: frozenset[str] = frozenset()
+    installed: Mapping[str, str] = field(default_factory=dict)
     library_dirs: tuple[Path, ...] = ()
     clear_exec_stack: bool = False
     strip: bool = False

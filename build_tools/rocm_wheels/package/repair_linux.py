@@ -227,6 +227,8 @@ def _collect_needs(
     for library, members in sorted(needed_by.items()):
         if library in around.required.libraries:
             excluded[library] = around.required.owners[library]
+        elif library in around.request.installed:
+            excluded[library] = around.request.installed[library]
         elif library in around.request.excludes:
             excluded[library] = "--exclude"
         elif owner := around.find_rocm_owner(library):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,15 +84,24 @@ def list_source_parts(project: Project, lock: Lock | None, identity: TreeIdentit
 
 
 def embed_provenance(
-    wheel: Path, folder: Path, text: bytes | None, parts: WheelParts, pins: Sequence[str] = ()
+    wheel: Path,
+    folder: Path,
+    text: bytes | None,
+    parts: WheelParts,
+    pins: Sequence[str] = (),
+    *,
+    external: Sequence[str] = (),
 ) -> tuple[Path, str]:
     """Write a wheel with lock, bill of materials and pins inside into ``folder`` (its own: in its place).
 
-    Return it and its content. ``text`` is the lock, if there is one; ``pins``: see ``narrow_requirements``.
+    Return it and its content. ``text`` is the lock, if there is one; ``pins``: see ``narrow_requirements``;
+    ``external``: what it requires of the system, besides what its own build says.
     DataError for a wheel that is damaged; it is left as it was.
     """
     put = {} if text is None else {LOCK_MEMBER: text}
     edit = WheelEdit(put=put, parts=parts, requirements=partial(narrow_requirements, pins=pins))
+    if external:
+        edit = replace(edit, external=lambda old: list(dict.fromkeys([*old, *external])))
     written = rewrite_wheel(wheel, folder, edit, replace=True)
     return written.path, digest_record(written.record)
 

@@ -44,6 +44,7 @@ from rocm_wheels.sdk import (
     locate_layer,
     locate_layer_packages,
     query_sdk,
+    read_installed_sdk,
     read_target_family,
     share_sdk,
     uninstall_distribution,
@@ -258,7 +259,7 @@ class ReadyEnvironment:
     """An environment with ROCm in it: ``python_tag`` is its ABI (``cp312``, ``cp313t``).
 
     ``content`` is a digest over the files of the installed ROCm packages: the version alone
-    does not tell two builds of it apart.
+    does not tell two builds of it apart. Of an installed ROCm it says version and folder, too.
     """
 
     environment: BuildEnvironment
@@ -271,7 +272,17 @@ class ReadyEnvironment:
     def sdk_tree(self) -> SdkTree:
         """The parts of the SDK."""
         sdk = self.sdk
-        return inspect_sdk(version=sdk.version, root=sdk.root, cmake=sdk.cmake, bin=sdk.bin)
+        if (prefix := sdk.prefix) is None:
+            return inspect_sdk(version=sdk.version, root=sdk.root, cmake=sdk.cmake, bin=sdk.bin)
+        return inspect_sdk(
+            version=sdk.version,
+            root=sdk.root,
+            cmake=sdk.cmake,
+            bin=sdk.bin,
+            compiler=prefix.compiler,
+            bitcode=prefix.device_libraries,
+            content=prefix.content,
+        )
 
 
 def inspect_environment(
@@ -281,6 +292,8 @@ def inspect_environment(
 
     ROCm is reached by a path that all environments with the same packages share.
     """
+    if request.rocm_path is not None:
+        return _ask_python(environment, read_installed_sdk(request.rocm_path, env), env)
     if request.current_env:  # somebody else's: nothing is written there
         return _ask_environment(environment, env)
     answers_path = environment.prefix / _ANSWERS_NAME
@@ -313,13 +326,20 @@ def digest_records(site_packages: Path, pattern: str) -> str:
 
 
 def _ask_environment(environment: BuildEnvironment, env: Mapping[str, str]) -> ReadyEnvironment:
-    sdk = query_sdk(environment.python, env)
+    return _ask_python(environment, query_sdk(environment.python, env), env)
+
+
+def _ask_python(environment: BuildEnvironment, sdk: RocmSdk, env: Mapping[str, str]) -> ReadyEnvironment:
     answer = capture_output([environment.python, "-I", "-c", _TAG_SCRIPT], env=env, check=SdkError)
     implementation, tag, purelib, _ = json.loads(answer)
     if implementation != "cpython":
         raise SdkError(f"{environment.python} is {implementation}; wheels of torch are built for CPython")
     site_packages = Path(purelib)
-    return ReadyEnvironment(environment, sdk, tag, site_packages, _digest_rocm_packages(site_packages))
+    if sdk.prefix is None:
+        content = _digest_rocm_packages(site_packages)
+    else:
+        content = f"{sdk.version} in {sdk.root} {sdk.prefix.content}"
+    return ReadyEnvironment(environment, sdk, tag, site_packages, content)
 
 
 # but for rocm-bootstrap, which a split torch requires: it names targets, and nothing is built with it

@@ -101,6 +101,7 @@ def _define_build(
         "flash-attention": build.flash_attention,
         "verify": request.verify,
         "lock": {"sha256": lock_digest} if lock_digest else None,
+        "installed-rocm": build.sdk.content,
     }
     environment, withheld = select_variables(planned)
     rocm = read_installed(step_run.ready.environment.prefix / PACKAGES_NOTE) or {}

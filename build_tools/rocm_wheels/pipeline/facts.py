@@ -51,7 +51,13 @@ from rocm_wheels.pipeline.provided_wheels import (
 )
 from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest
 from rocm_wheels.pipeline.source_checks import LockedBuild
-from rocm_wheels.sdk import BuildEnvironment, check_environment, query_python_version
+from rocm_wheels.sdk import (
+    BuildEnvironment,
+    RocmSdk,
+    check_environment,
+    query_python_version,
+    read_installed_sdk,
+)
 from rocm_wheels.sources import TreeIdentity, identify_tree
 
 _UNKNOWN_IDENTITY = TreeIdentity("", None, "", False, 0)
@@ -102,6 +108,7 @@ class DoneStep:
 class Facts:
     """Everything that a plan is made of. ``pythons``: by tag, in the order in which they were asked for.
 
+    ``installed_rocm``: that of ``--rocm-path``.
     ``compiler_abi``: whether what compiles a project makes libstdc++'s new ABI, where that matters.
     ``configured_first``: projects whose recipe asks for that, and whose tree has a CMakeLists.txt.
     """
@@ -121,6 +128,7 @@ class Facts:
     triton_environment: Mapping[str, str] = field(default_factory=dict)
     locked: LockedBuild | None = None
     compiler_abi: Mapping[str, bool | None] = field(default_factory=dict)
+    installed_rocm: RocmSdk | None = None
     configured_first: tuple[str, ...] = ()
 
     @property
@@ -222,6 +230,9 @@ def gather_facts(
         triton_environment=_read_triton_environment(request, projects),
         locked=locked,
         compiler_abi=ask_compiler_abis(request, projects, env),
+        installed_rocm=None
+        if request.sdk.rocm_path is None
+        else read_installed_sdk(request.sdk.rocm_path, env),
         configured_first=tuple(
             project.name
             for project in projects

@@ -20,6 +20,7 @@ from rocm_wheels.core import (
     HIDDEN,
     DataError,
     UsageError,
+    Workspace,
     align_rows,
     format_count,
     format_duration,
@@ -53,6 +54,7 @@ from rocm_wheels.pipeline.step import (
 )
 from rocm_wheels.pipeline.step_kinds import STEP_KINDS
 from rocm_wheels.pipeline.tools import check_locked_tools
+from rocm_wheels.sdk import check_environment, inspect_prefix
 from rocm_wheels.sources import TreeIdentity, strip_repository_variables
 
 
@@ -207,12 +209,16 @@ def check_request(request: WheelsRequest, env: Mapping[str, str]) -> CheckedRequ
     """Refuse what cannot be right, and compare the trees with the lock where there is one."""
     projects = select_projects(request)
     _check_folders(request, projects)
-    _check_packaging(request)
     refuse_stray_wheels(request, projects)
     env = clean_environment(request, env)
-    locked = None
+    locked, asked_packages = None, bool(_list_unused_options(request.sdk))
     if request.lock is not None:
         request, locked = apply_lock(request, request.lock, projects, env)
+    if not asked_packages:
+        request = choose_rocm(request, env)
+    if request.sdk.rocm_path is not None:
+        inspect_prefix(request.sdk.rocm_path, env)  # before anything is written
+    _check_packaging(request)
     project_names = {project.name for project in projects}
     request = replace(request, chosen={name: name in project_names for name in request.sources})
     _ = request.target_sets
@@ -223,6 +229,25 @@ def check_request(request: WheelsRequest, env: Mapping[str, str]) -> CheckedRequ
     ):
         log_note(f"{', '.join(unused)}: of no effect on ROCm packages, which are taken as installed")
     return CheckedRequest(request, tuple(projects), env, locked)
+
+
+def choose_rocm(request: WheelsRequest, env: Mapping[str, str]) -> WheelsRequest:
+    """Return the request on the installed ROCm that ``ROCM_PATH`` names, where nothing else says which.
+
+    Packages that are asked for, and those that the work directory has, go before it.
+    """
+    path, sdk = env.get(_ROCM_VARIABLE, ""), request.sdk
+    if not path or request.install_rocm or sdk.rocm_path is not None or sdk.current_env:
+        return request
+    workspace = Workspace(request.work)
+    environments = [check_environment(request.sdk_for(p), workspace, env) for p in request.interpreters]
+    if any(status.environment is not None for status in environments):
+        log_note(
+            f"{_ROCM_VARIABLE}={path} does not count: ROCm's packages are installed (--rocm-path takes it)"
+        )
+        return request
+    log_note(f"{_ROCM_VARIABLE}: building on the ROCm in {path} (--install-rocm takes packages instead)")
+    return replace(request, install_rocm=True, sdk=replace(sdk, rocm_path=Path(path).absolute()))
 
 
 def clean_environment(
@@ -274,12 +299,14 @@ def log_rocm_and_targets(planned: PlannedRun) -> None:
     """Tell which ROCm and which targets it will be, as far as that is known."""
     facts = planned.facts
     ready = next((python.ready for python in facts.pythons.values() if python.ready is not None), None)
-    if ready is None:
+    sdk = facts.installed_rocm if ready is None else ready.sdk
+    if sdk is None:
         return
+    if sdk.prefix is not None:
+        for name, text in sdk.prefix.describe()[1:-1]:
+            log_note(f"{name}: {text}")
     source = f" (from {facts.locked.path})" if facts.locked is not None and facts.locked.lock.targets else ""
-    log_note(
-        f"ROCm {ready.sdk.version} at {ready.sdk.root}; targets {', '.join(planned.plan.targets)}{source}"
-    )
+    log_note(f"ROCm {sdk.version} at {sdk.root}; targets {', '.join(planned.plan.targets)}{source}")
 
 
 def _check_folders(request: WheelsRequest, projects: Sequence[Project]) -> None:
@@ -296,6 +323,12 @@ def _check_folders(request: WheelsRequest, projects: Sequence[Project]) -> None:
 
 def _check_packaging(request: WheelsRequest) -> None:
     """Raise UsageError where a way to package wheels lacks what it needs."""
+    if request.sdk.rocm_path is not None and request.packaging in ("fat", "split"):
+        raise UsageError(
+            f"--packaging {request.packaging} is for a torch that requires ROCm's packages, and on an"
+            " installed ROCm it requires none",
+            tip="`rocm packages --from-prefix` makes packages of it: build with these, by --find-links",
+        )
     links = request.sdk.find_links
     if request.packaging == "fat" and ("://" in links if links else not request.sdk.index_url):
         raise UsageError(
@@ -314,6 +347,7 @@ def _list_unused_options(request: SdkRequest) -> list[str]:
     return [option for option, value in option_values.items() if value]
 
 
+_ROCM_VARIABLE = "ROCM_PATH"
 PLAN_FORMAT = 2
 _STEP_ID = re.compile(r"\w[\w.-]*")
 _ADDRESS_OPTIONS = {"index_url": "--rocm-index", "find_links": "--find-links"}

@@ -336,9 +336,9 @@ class Planner:
         requested = self.requested_targets(name, tag)
         if isinstance(requested, KnownAfter):
             return requested
-        ready = self.facts.pythons[tag].ready
-        if ready is not None and not self.facts.request.unlisted_targets:
-            refuse_missing_targets(requested, ready.sdk)
+        sdk = self._find_sdk(tag)
+        if sdk is not None and not self.facts.request.unlisted_targets:
+            refuse_missing_targets(requested, sdk)
         if self.facts.request.packaging == "variant":
             from rocm_wheels.variants import choose_targets as named_targets
             from rocm_wheels.variants import parse_target_ids
@@ -353,12 +353,17 @@ class Planner:
 
     def requested_targets(self, name: str, tag: str) -> tuple[str, ...] | KnownAfter:
         """Return the targets of a set as they are asked for, bad ones included."""
-        targets, ready = self.graph.sets[name].targets, self.facts.pythons[tag].ready
+        targets, sdk = self.graph.sets[name].targets, self._find_sdk(tag)
         if targets is not None:
             return targets
-        if ready is None:
+        if sdk is None:
             return KnownAfter(f"install-rocm-{tag}")
-        return choose_targets(None, None, ready.sdk.targets).targets
+        return choose_targets(None, None, sdk.targets).targets
+
+    def _find_sdk(self, tag: str) -> RocmSdk | None:
+        """Return the ROCm of an interpreter; ``None`` while its packages are not installed."""
+        ready = self.facts.pythons[tag].ready
+        return self.facts.installed_rocm if ready is None else ready.sdk
 
     def list_requested_targets(self, tag: str) -> tuple[str, ...] | KnownAfter:
         """Return the targets of all sets as they are asked for, bad ones included."""
@@ -470,14 +475,16 @@ class Planner:
 
 
 def refuse_missing_targets(targets: Sequence[str], sdk: RocmSdk) -> None:
-    """Refuse targets that the installed ROCm packages have no device libraries for."""
+    """Refuse targets that the installed ROCm has no device libraries for."""
     missing = [target for target in targets if strip_features(target) not in sdk.targets]
     if missing:
+        install = f"install its packages (--install-rocm --rocm-extras device-{strip_features(missing[0])})"
+        if sdk.prefix is not None:
+            install = f"install the kernels of its libraries into {sdk.root}"
         raise UsageError(
             f"{', '.join(missing)} is not among the targets of the installed ROCm "
             f"{sdk.version}: {', '.join(sdk.targets)}",
-            tip=f"install its packages (--install-rocm --rocm-extras device-{strip_features(missing[0])}),"
-            " or compile without kernels of ROCm's libraries: --allow-unlisted-targets",
+            tip=f"{install}, or compile without kernels of ROCm's libraries: --allow-unlisted-targets",
         )
 
 

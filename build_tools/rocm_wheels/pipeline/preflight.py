@@ -13,7 +13,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +28,14 @@ from rocm_wheels.core import (
     read_max_jobs,
     run_in_parallel,
 )
-from rocm_wheels.models import Platform, Project, decide_flash_attention, get_line_pythons, load_project
+from rocm_wheels.models import (
+    Platform,
+    Project,
+    decide_flash_attention,
+    get_line_pythons,
+    load_project,
+    read_hip_packages,
+)
 from rocm_wheels.pipeline.estimates import estimate_step
 from rocm_wheels.pipeline.outputs import refuse_foreign_wheels
 from rocm_wheels.pipeline.planner import Planner
@@ -279,6 +286,7 @@ def _read_long_paths_switch() -> bool | None:
 
 
 _COMPILER_VARIABLES = ("CC", "CXX")
+_ROCM_PLACES = ("HIP_PATH",)  # which hipcc and FindHIP.cmake take before their own folder
 
 
 def preflight_plan(planned: PlannedRun) -> tuple[Finding, ...]:
@@ -301,6 +309,7 @@ def make_subject(planned: PlannedRun) -> PreflightSubject:
         (python_facts.ready for python_facts in facts.pythons.values() if python_facts.ready is not None),
         None,
     )
+    sdk = facts.installed_rocm if ready is None else ready.sdk
     tree = facts.trees.get("pytorch")
     attention = _expects_flash_attention(facts, planned.plan.targets)
     planner = Planner(planned.graph, facts, planned.plan.steps)
@@ -311,7 +320,8 @@ def make_subject(planned: PlannedRun) -> PreflightSubject:
         costs=tuple(_make_step_cost(step, planned) for step in steps if not step.brought),
         pythons=tuple(pythons),
         targets=planned.plan.targets,
-        sdk_targets=ready.sdk.targets if ready is not None else None,
+        sdk_targets=sdk.targets if sdk is not None else None,
+        rocm_findings=tuple(_judge_installed_rocm(facts, projects)),
         unreleased=_list_unreleased_pythons(facts, tags),
         flash_attention=attention,
         fetches=tuple(
@@ -346,6 +356,25 @@ def make_subject(planned: PlannedRun) -> PreflightSubject:
         sdk=ready.sdk_tree if ready is not None else None,
         epochs=[tree.identity.epoch for tree in facts.trees.values()],
     )
+
+
+def _judge_installed_rocm(facts: Facts, projects: Iterable[Project]) -> Iterator[Finding]:
+    """Say what torch looks for in an installed ROCm and does not find, and which variables lead elsewhere."""
+    request, sdk = facts.request, facts.installed_rocm
+    if sdk is None or sdk.prefix is None:
+        return
+    for project in projects:
+        variables = request.set_env.get(project.name, {})
+        env = {**facts.env, **project.get_environment(request.platform), **variables}
+        packages = read_hip_packages(request.sources[project.name], sdk.version)
+        for part in sdk.prefix.find_missing(packages, env):
+            message, tip = part.explain(sdk.version, sdk.root)
+            yield Finding("error" if part.required else "warning", message, tip)
+    for name in _ROCM_PLACES:
+        place = facts.env.get(name, "")
+        if place and not Path(place).resolve().is_relative_to(sdk.root.resolve()):
+            message = f"{name}={place} leads to another ROCm than {sdk.root}, which is built on"
+            yield Finding("warning", message, f"unset {name}, or name that ROCm: --rocm-path")
 
 
 def _make_program_environment(

@@ -102,8 +102,8 @@ class BuildFetch:
 class PreflightSubject:
     """Everything that checks look at: what a plan says, then what ``complete_subject`` finds on the machine.
 
-    ``sdk_targets`` is ``None`` while it is not known; ``sdk_lacks``, ``unreleased``, ``foreign``:
-    sentences. ``missing``: submodules that nobody fetched, by tree.
+    ``sdk_targets`` is ``None`` while it is not known; ``rocm_findings`` are those about an installed ROCm;
+    ``sdk_lacks``, ``unreleased``, ``foreign``: sentences. ``missing``: submodules that nobody fetched, by tree.
     ``newest`` is the newest time of the sources and their commits; ``long_paths`` what the
     registry of Windows says (``None`` elsewhere); ``open_files`` the limit of open files (``None``: none).
     """
@@ -122,6 +122,7 @@ class PreflightSubject:
     folders: tuple[PreflightFolder, ...] = ()
     programs: tuple[BuildProgram, ...] = ()
     sdk_lacks: tuple[str, ...] = ()
+    rocm_findings: tuple[Finding, ...] = ()
     fetches: tuple[BuildFetch, ...] = ()
     offline: bool = False
     foreign: tuple[str, ...] = ()
@@ -405,6 +406,11 @@ def check_sdk_parts(subject: PreflightSubject) -> Iterator[Finding]:
         yield Finding("warning", lack, "install another ROCm, or do without")
 
 
+def check_installed_rocm(subject: PreflightSubject) -> Iterator[Finding]:
+    """An installed ROCm must have what torch's CMake looks for, and nothing may lead to another one."""
+    yield from subject.rocm_findings
+
+
 def check_sdk_targets(subject: PreflightSubject) -> Iterator[Finding]:
     """ROCm's libraries have kernels for the targets that it was made for, and for no others."""
     if subject.sdk_targets is None:
@@ -545,6 +551,7 @@ PREFLIGHT_CHECKS: Mapping[str, PreflightCheck] = {
     "paths": check_odd_paths,
     "long-paths": check_long_paths,
     "sdk-parts": check_sdk_parts,
+    "installed-rocm": check_installed_rocm,
     "sdk-targets": check_sdk_targets,
     "downloads": check_downloads,
     "flash-attention": check_attention_targets,

@@ -202,7 +202,8 @@ def read_given_wheel(project: Project, wheel: Path, platform: Platform, tag: str
     except DataError as damage:
         return replace(bare, faults=(explain_error(damage),))
     requires = scan.metadata.requires_dist if scan.metadata is not None else ()
-    rocm = find_rocm_pin(requires)
+    installed_rocm = scan.metadata.installed_rocm if scan.metadata is not None else ""
+    rocm = installed_rocm or find_rocm_pin(requires)
     subject = AuditedWheel(
         scan, WheelExpectation(project, platform, python_tag=tag, rocm_version=rocm), parts
     )
@@ -381,7 +382,7 @@ def _read_installed_wheel(
     provided = replace(
         provided,
         version=str(installed.metadata.version),
-        rocm=find_rocm_pin(requires),
+        rocm=installed.metadata.installed_rocm or find_rocm_pin(requires),
         requires=list_other_requirements(requires),
         lock=hash_file(lock) if lock.is_file() else "",
     )

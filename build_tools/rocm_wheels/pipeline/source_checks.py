@@ -149,7 +149,7 @@ class LockedBuild:
     def lock_sdk(self, sdk: SdkRequest, python_version: str) -> SdkRequest:
         """Return the request of ROCm packages for a Python with the very packages that the lock has."""
         tools = self.get_tools(python_version)
-        if tools is None or not tools.rocm:
+        if tools is None or not tools.rocm or sdk.rocm_path is not None:
             return sdk
         return replace(
             sdk,

@@ -81,4 +81,5 @@ from .rocm_prefix import read_compiler_version as read_compiler_version
 from .rocm_sdk import SHARED_FOLDER as SHARED_FOLDER
 from .rocm_sdk import RocmSdk as RocmSdk
 from .rocm_sdk import query_sdk as query_sdk
+from .rocm_sdk import read_installed_sdk as read_installed_sdk
 from .rocm_sdk import share_sdk as share_sdk

@@ -29,7 +29,7 @@ from rocm_wheels.core import (
     write_atomically,
     write_json_file,
 )
-from rocm_wheels.models import LockedPackage, Platform, list_unusable_tools
+from rocm_wheels.models import DEFAULT_ROCM, LockedPackage, Platform, list_unusable_tools
 from rocm_wheels.sdk.interpreters import (
     PackageSource,
     clean_installer_cache,
@@ -68,18 +68,21 @@ class EnvironmentSpec:
     are those of ``rocm`` besides libraries and devel; ``extra_requirements`` are build tools
     (``cmake==3.27.*``) and come from the user's own index, never as pre-releases.
 
+    ``rocm_path``: an installed ROCm; no package of ROCm is installed then.
+
     ``packages``: what the lock ``held_by`` has of ROCm, and ``backends`` what source distributions among them
     are built with: these and no others are installed, and whatever environment has them is current.
     """
 
     python: Path
-    rocm_spec: str = ">1.0"
+    rocm_spec: str = DEFAULT_ROCM
     extras: tuple[str, ...] = ()
     index_url: str | None = None
     find_links: str | None = None
     cache_dir: Path | None = None
     pre: bool = True
     extra_requirements: tuple[str, ...] = ()
+    rocm_path: Path | None = None
     packages: Mapping[str, LockedPackage] = field(default_factory=dict)
     backends: Mapping[str, LockedPackage] = field(default_factory=dict)
     held_by: str = ""
@@ -91,7 +94,9 @@ class EnvironmentSpec:
 
     @property
     def requirement(self) -> str:
-        """The requirement on ROCm. SdkError when specifier or an extra cannot be one."""
+        """The requirement on ROCm, or in words where it is installed. SdkError when it cannot be one."""
+        if self.rocm_path is not None:
+            return f"ROCm in {self.rocm_path}"
         from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
         try:
@@ -212,11 +217,14 @@ def shorten_python_version(version: str) -> str:
 
 def name_environment(spec: EnvironmentSpec, version: str) -> str:
     """Return the folder name of an environment: Python ``version`` and ROCm specifier, readable."""
+    python = f"py{shorten_python_version(version)}"
+    if spec.rocm_path is not None:
+        return f"{python}-rocm-in-{re.sub(r'[^A-Za-z0-9.+]+', '-', str(spec.rocm_path)).strip('-')}"
     text = spec.rocm_spec
     words = {">=": "ge", "<=": "le", "!=": "not", "~=": "about", ">": "gt", "<": "lt", "=": "", "*": "any"}
     for sign, word in words.items():
         text = text.replace(sign, word)
-    return f"py{shorten_python_version(version)}-rocm-{re.sub(r'[^A-Za-z0-9.+]+', '-', text).strip('-')}"
+    return f"{python}-rocm-{re.sub(r'[^A-Za-z0-9.+]+', '-', text).strip('-')}"
 
 
 def compute_fingerprint(inputs: Mapping[str, object]) -> str:
@@ -329,6 +337,8 @@ def install_into(
     """Install ROCm and the build tools into an existing environment, replacing what is there of ROCm."""
     spec, python = spec.with_absolute_paths(), python.absolute()
     query_python_version(python, env)
+    if spec.rocm_path is not None:
+        return _describe_environment(_query_prefix(python, env), created=False)
     names = {"rocm", "rocm-sdk-core", "rocm-sdk-libraries", "rocm-sdk-devel", *spec.local_packages}
     names |= {f"rocm-sdk-{extra}" for extra in spec.extras if extra.startswith("device-gfx")}
     options = [word for name in sorted(names) for word in ("--reinstall-package", name)]
@@ -509,7 +519,13 @@ def _install_rocm(
     cwd: Path,
     note: Path,
 ) -> None:
-    """Resolve ROCm's packages, unless a lock has them, install them, and note from which files."""
+    """Resolve ROCm's packages, unless a lock has them, install them, and note from which files.
+
+    Of an installed ROCm there are none.
+    """
+    if spec.rocm_path is not None:
+        note_installed(note, _query_site_packages(python, env), Resolution({}))
+        return
     refresh = _refresh_local_packages(spec, env, cwd=cwd)
     resolution = Resolution(spec.packages)
     if not spec.packages:

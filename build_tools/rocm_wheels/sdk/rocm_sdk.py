@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rocm_wheels.core import SdkError, capture_output, format_command
+from rocm_wheels.sdk.rocm_prefix import RocmPrefix, inspect_prefix
 
 _TARGET = re.compile(r"gfx[0-9a-f]{3,5}(?:-generic)?")
 _QUERY_SECONDS = 1800.0  # the first question unpacks the development tree, gigabytes
@@ -29,7 +30,10 @@ print(json.dumps({n: v for n, v in reversed(found) if n == "rocm" or n.startswit
 
 @dataclass(frozen=True)
 class RocmSdk:
-    """What an SDK says about itself; the folders exist. ``installed``: ROCm distributions → version."""
+    """What an SDK says about itself; the folders exist. ``installed``: ROCm distributions → version.
+
+    ``prefix``: an installed ROCm, which has no distributions.
+    """
 
     version: str
     root: Path
@@ -37,6 +41,13 @@ class RocmSdk:
     bin: Path
     targets: tuple[str, ...]
     installed: Mapping[str, str]
+    prefix: RocmPrefix | None = None
+
+
+def read_installed_sdk(root: Path, env: Mapping[str, str]) -> RocmSdk:
+    """Return an installed ROCm as a build uses it. Raises as ``inspect_prefix``."""
+    prefix = inspect_prefix(root, env)
+    return RocmSdk(prefix.version, prefix.root, prefix.cmake, prefix.hipcc.parent, prefix.targets, {}, prefix)
 
 
 def query_sdk(python: Path, env: Mapping[str, str]) -> RocmSdk:

@@ -45,6 +45,7 @@ from .dist_info import WheelName as WheelName
 from .dist_info import WheelNameFields as WheelNameFields
 from .dist_info import compare_names as compare_names
 from .dist_info import encode_record_digest as encode_record_digest
+from .dist_info import format_external_rocm as format_external_rocm
 from .dist_info import get_fault_kind as get_fault_kind
 from .dist_info import list_dist_info_folders as list_dist_info_folders
 from .dist_info import parse_metadata as parse_metadata

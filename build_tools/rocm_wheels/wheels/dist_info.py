@@ -282,6 +282,9 @@ _MOST_TAGS = 10_000
 _PROJECT_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
+_EXTERNAL_ROCM = re.compile(r"rocm\s*\(\s*==\s*(?P<version>[^\s)]+)\s*\)")
+
+
 @dataclass(frozen=True)
 class WheelMetadata:
     """What METADATA says that we use. Requirements are kept as written, in their order."""
@@ -291,6 +294,13 @@ class WheelMetadata:
     requires_python: SpecifierSet
     requires_dist: tuple[str, ...]
     provides_extra: tuple[str, ...]
+    requires_external: tuple[str, ...] = ()
+
+    @property
+    def installed_rocm(self) -> str:
+        """The version of the installed ROCm that it was built on, by Requires-External; "" for others."""
+        matches = (_EXTERNAL_ROCM.fullmatch(line) for line in self.requires_external)
+        return next((match["version"] for match in matches if match is not None), "")
 
 
 @dataclass(frozen=True)
@@ -332,7 +342,19 @@ def parse_metadata(content: bytes, *, name: str) -> WheelMetadata:
             Requirement(requirement)
     except (InvalidVersion, InvalidSpecifier, InvalidRequirement, RecursionError) as cause:
         raise DataError(f"{name}: a field cannot be read") from cause
-    return WheelMetadata(raw["name"], version, python, requirements, tuple(raw.get("provides_extra", ())))
+    return WheelMetadata(
+        raw["name"],
+        version,
+        python,
+        requirements,
+        tuple(raw.get("provides_extra", ())),
+        tuple(raw.get("requires_external", ())),
+    )
+
+
+def format_external_rocm(version: str) -> str:
+    """Return the Requires-External of what was built on an installed ROCm (core metadata specification)."""
+    return f"rocm (=={version})"
 
 
 def parse_wheel_file(content: bytes, *, name: str) -> WheelFormat:

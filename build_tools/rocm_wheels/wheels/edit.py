@@ -236,7 +236,8 @@ class WheelEdit:
     ``version`` is the whole new version, ``local`` its local part; both follow in METADATA and the names of
     the ``.dist-info`` and ``.data`` folders. ``platforms`` also go into WHEEL, ``build`` too; a wheel for a
     platform is no longer said to be pure.
-    ``requirements`` maps the old Requires-Dist values to the new ones, ``extras`` those of Provides-Extra.
+    ``requirements`` maps the old Requires-Dist values to the new ones, ``extras`` those of Provides-Extra,
+    ``external`` those of Requires-External.
     ``put`` and ``drop`` are files in ``*.dist-info``, named without that folder. ``members`` are new contents
     of files elsewhere, by the whole names that they have; ``stored`` are larger ones, new files among them,
     and ``drop_members`` the files elsewhere that go. ``license_files`` maps the old License-File values to
@@ -253,6 +254,7 @@ class WheelEdit:
     label: str | None = None
     requirements: Callable[[tuple[str, ...]], Sequence[str]] | None = None
     extras: Callable[[tuple[str, ...]], Sequence[str]] | None = None
+    external: Callable[[tuple[str, ...]], Sequence[str]] | None = None
     put: Mapping[str, bytes] = field(default_factory=dict)
     drop: frozenset[str] = frozenset()
     members: Mapping[str, bytes] = field(default_factory=dict)
@@ -464,6 +466,9 @@ def _edit_metadata(content: bytes, name: str, edit: WheelEdit, version: Version 
     if edit.extras is not None:
         old_extras = get_field_values(read_metadata_fields(content, name)[0], "Provides-Extra")
         changes["Provides-Extra"] = list(edit.extras(old_extras))
+    if edit.external is not None:
+        old_external = get_field_values(read_metadata_fields(content, name)[0], "Requires-External")
+        changes["Requires-External"] = list(edit.external(old_external))
     if edit.license_files is not None:
         old_files = get_field_values(read_metadata_fields(content, name)[0], "License-File")
         changes["License-File"] = list(edit.license_files(old_files))

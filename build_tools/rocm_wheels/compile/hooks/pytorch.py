@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rocm_wheels.compile.build_request import BuildRequest
 from rocm_wheels.compile.hooks import Hooks, Preparation
-from rocm_wheels.compile.sdk_tree import render_rocm_init, write_generated_file
+from rocm_wheels.compile.sdk_tree import render_installed_init, render_rocm_init, write_generated_file
 from rocm_wheels.compile.variables import add_flags, look_up_variable, prepend_path
 from rocm_wheels.core import BuildError, SdkError, UsageError
 from rocm_wheels.models import make_rocm_requirement
@@ -24,7 +24,8 @@ def _complete_environment(request: BuildRequest, env: dict[str, str]) -> None:
         raise UsageError("torch: flash attention must be decided before the environment is made")
     attention = "ON" if request.flash_attention else "OFF"
     env["USE_FLASH_ATTENTION"] = env["USE_MEM_EFF_ATTENTION"] = attention
-    required = [make_rocm_requirement(request.sdk.version), request.triton_requirement]
+    rocm = None if request.sdk.is_installed else make_rocm_requirement(request.sdk.version)
+    required = [rocm, request.triton_requirement]
     env["PYTORCH_EXTRA_INSTALL_REQUIREMENTS"] = "|".join(text for text in required if text)
     if request.platform == "linux":
         _add_bundled_libraries(request, env)
@@ -36,7 +37,7 @@ def _add_bundled_libraries(request: BuildRequest, env: dict[str, str]) -> None:
     Packages made from an installed ROCm bundle nothing: there these libraries are the system's.
     """
     sysdeps = request.sdk.sysdeps
-    if sysdeps is None and request.sdk.bundles:
+    if sysdeps is None and request.sdk.bundles and not request.sdk.is_installed:
         raise SdkError(
             f"the ROCm SDK has no {request.sdk.root / 'lib' / 'rocm_sysdeps'}, which torch needs on Linux",
             tip="install the development files: rocm[libraries,devel]",
@@ -55,12 +56,11 @@ def _add_bundled_libraries(request: BuildRequest, env: dict[str, str]) -> None:
 def _prepare_tree(request: BuildRequest, preparation: Preparation) -> None:
     if preparation.preloads is None:
         raise BuildError("torch: the SDK was not asked what it can preload")
-    write_generated_file(
-        request.source,
-        _INIT_MODULE,
-        render_rocm_init(request.sdk.version, preparation.preloads),
-        env=preparation.env,
-    )
+    if request.sdk.is_installed:
+        text = render_installed_init(request.sdk.version, request.sdk.root, preparation.preloads)
+    else:
+        text = render_rocm_init(request.sdk.version, preparation.preloads)
+    write_generated_file(request.source, _INIT_MODULE, text, env=preparation.env)
     if request.platform == "windows":
         for source in find_windows_libraries(preparation.env):
             target = request.source / "torch" / "lib" / source.name

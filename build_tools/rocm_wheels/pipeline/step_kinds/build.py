@@ -26,6 +26,7 @@ from rocm_wheels.compile import (
     configure_tree,
     explain_low_rate,
     list_error_places,
+    find_preloads,
     make_front_end_command,
     open_cache_session,
     read_statistics,
@@ -451,9 +452,11 @@ class BuildStep:
         """Return with what a front end is run: its environment, Python and folders, and who listens."""
         step_run, ready, preloads = self.step_run, self.step_run.ready, None
         if self.project.checks.rocm_init:
-            preloads = ask_preloads(
-                ready.environment.python, step_run.facts.request.platform, step_run.facts.env
-            )
+            platform = step_run.facts.request.platform
+            if (prefix := ready.sdk.prefix) is not None:
+                preloads = find_preloads(platform, prefix.find_library)
+            else:
+                preloads = ask_preloads(ready.environment.python, platform, step_run.facts.env)
             if text := preloads.warning():
                 log_warning(text)
 
@@ -537,8 +540,24 @@ class BuildStep:
         """Put lock, bill of materials and pins into a wheel; return its content."""
         from rocm_wheels.package import embed_provenance
 
-        pins = self.planned_build.pins
-        return embed_provenance(wheel, wheel.parent, self._lock_text, self._list_parts(), pins)[1]
+        return embed_provenance(
+            wheel,
+            wheel.parent,
+            self._lock_text,
+            self._list_parts(),
+            self.planned_build.pins,
+            external=self._list_external(),
+        )[1]
+
+    def _list_external(self) -> tuple[str, ...]:
+        """Return what the wheel requires of the system: the installed ROCm that it was built on."""
+        from rocm_wheels.wheels import format_external_rocm
+
+        project, sdk = self.project, self.step_run.ready.sdk
+        serves_all = project.serves_every_family(self.planned_build.request.platform)
+        if sdk.prefix is None or serves_all or not (project.has_device_code or project.checks.requires_rocm):
+            return ()
+        return (format_external_rocm(sdk.version),)
 
     def _write_statement(self, wheel: Path, sha256: str, moment: BuildMoment) -> dict[str, Any]:
         """Write beside a finished wheel how it was built, and return it."""

@@ -29,7 +29,9 @@ def settle_install_rocm(planner: Planner, step: Step) -> Step:
     return replace(
         step,
         inputs=python_facts.inputs,
-        command=format_install_command([request.requirement], request.source),
+        command=""
+        if request.rocm_path is not None
+        else format_install_command([request.requirement], request.source),
         verdict="run" if python_facts.why_install else "skip",
         why=python_facts.why_install or "up to date",
     )

@@ -91,8 +91,11 @@ def _repair_wheel(step_run: StepRun, wheel: Path, folder: Path) -> PackagedFiles
         offers = PackagePool.collect(
             [wheel, *_find_needed_wheels(step_run)], [], None, facts.env, site_packages=ready.site_packages
         )
+        prefix = ready.sdk.prefix
+        libraries = prefix.libraries if prefix is not None else ()
         request = RepairRequest(
             excludes=frozenset(settings.excludes),
+            installed=dict.fromkeys(libraries, f"ROCm {ready.sdk.version} in {ready.sdk.root}"),
             library_dirs=settings.library_dirs,
             clear_exec_stack=settings.clear_exec_stack,
             strip=settings.strip,
