@@ -364,6 +364,24 @@ def test_two_releases_of_rocm(tmp_path: Path) -> None:
     assert said({"ROCM_PATH": "/opt/rocm-6.4.1"}) == [("warning", "unset ROCM_PATH")]
 
 
+@pytest.mark.parametrize(
+    ("system", "package", "severities"),
+    [("7.2.1", "", []), ("6.4.1", "", ["error"]), ("", "", ["error"]), ("", "7.2.4", [])],
+)
+def test_a_torch_on_an_installed_rocm_wants_that_one(
+    tmp_path: Path, system: str, package: str, severities: list[str]
+) -> None:
+    place = environment(tmp_path / "venv")
+    metadata = install_torch(place.site_packages, "gfx1100") / "METADATA"
+    metadata.write_text(f"{metadata.read_text()}Requires-External: rocm (==7.2.4)\n")
+    if package:
+        install(place.site_packages, "rocm-sdk-core", package)
+        install(place.site_packages, "rocm", package)
+    here = (RocmInstallation(system, "info", "/opt/rocm"),) if system else ()
+    findings = run_checks(subject(tmp_path, place=place, hardware=Hardware((gpu(),), here)))
+    assert [one.severity for one in found(findings, "rocm")] == severities
+
+
 def test_an_override_that_is_no_version_is_told_of_once(tmp_path: Path) -> None:
     look = subject(tmp_path, env={"HSA_OVERRIDE_GFX_VERSION": "10.3"})
     assert found(run_checks(look), "override") == []

@@ -7,7 +7,7 @@ compatibility.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -28,6 +28,7 @@ from rocm_wheels.models import (
     list_default_packages,
     list_projects,
 )
+from rocm_wheels.wheels import read_external_rocm
 
 _ROOT_VARIABLES = ("ROCM_PATH", "ROCM_HOME", "HIP_PATH", "HIP_DEVICE_LIB_PATH")
 _PATH_VARIABLES = ("LD_LIBRARY_PATH", "LD_PRELOAD")
@@ -44,6 +45,10 @@ def check_rocm(subject: DoctorSubject) -> Iterator[Finding]:
             f"ROCm {installation.version} {'from pip' if installation is pip else 'on the system'} "
             f"({installation.path})",
         )
+    torch = subject.installed.torch
+    if torch is not None and (built_on := read_external_rocm(torch.distribution.external)):
+        yield from _check_external_rocm(built_on, pip, system)
+        return
     if not pip and not system:
         bundled = _find_bundled_hip(subject)
         bundled_text = f"; torch has its own libraries ({bundled})" if bundled else ""
@@ -76,6 +81,22 @@ def check_rocm(subject: DoctorSubject) -> Iterator[Finding]:
                 f"and {system[0].version} in {system[0].path}",
                 f"leave {system[0].path} out of LD_LIBRARY_PATH and ROCM_PATH when torch runs",
             )
+
+
+def _check_external_rocm(
+    built_on: str, pip: RocmInstallation | None, system: Sequence[RocmInstallation]
+) -> Iterator[Finding]:
+    """See that the installed ROCm that torch was built on is here, or packages of that very version."""
+    if (pip is not None and pip.version == built_on) or any(
+        _parse_minor(installation.version) == _parse_minor(built_on) for installation in system
+    ):
+        return
+    others = [f"{installation.version} ({installation.path})" for installation in system]
+    yield Finding(
+        "error",
+        f"torch was built on an installed ROCm {built_on}, and there is {join_some(others) or 'none'} here",
+        f"install that ROCm and let ROCM_PATH name its folder, or pip install 'rocm[libraries]=={built_on}'",
+    )
 
 
 def check_rocm_variables(subject: DoctorSubject) -> Iterator[Finding]:

@@ -175,7 +175,8 @@ class InstalledDistribution:
     ``name`` is normalised, ``version`` as it is written. ``info`` is its ``.dist-info`` folder,
     ``site_folder`` the folder on the path that it is in. ``installer`` is ``pip``, ``uv``, … ("" when
     nothing says). ``origin`` is the URL or folder that it was installed from when that was named directly,
-    ``editable`` the source tree that is imported instead of a copy. ``tags`` are those of its wheel.
+    ``editable`` the source tree that is imported instead of a copy. ``tags`` are those of its wheel;
+    ``external`` is what it requires of the system.
     """
 
     name: str
@@ -184,6 +185,7 @@ class InstalledDistribution:
     site_folder: Path
     installer: str = ""
     requires: tuple[str, ...] = ()
+    external: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     origin: str = ""
     editable: Path | None = None
@@ -248,6 +250,7 @@ def _read_distribution(info: Path, site_folder: Path) -> InstalledDistribution:
         site_folder=site_folder,
         installer=_read_text(info / "INSTALLER").strip(),
         requires=tuple(message.get_all("Requires-Dist", [])),
+        external=tuple(message.get_all("Requires-External", [])),
         tags=tuple(HeaderParser().parsestr(_read_text(info / "WHEEL")).get_all("Tag", [])),
         origin=origin,
         editable=editable,

@@ -52,6 +52,7 @@ from .dist_info import parse_metadata as parse_metadata
 from .dist_info import parse_wheel_file as parse_wheel_file
 from .dist_info import parse_wheel_name as parse_wheel_name
 from .dist_info import parse_wheel_record as parse_wheel_record
+from .dist_info import read_external_rocm as read_external_rocm
 from .dist_info import split_wheel_name as split_wheel_name
 from .edit import WheelDiff as WheelDiff
 from .edit import WheelEdit as WheelEdit

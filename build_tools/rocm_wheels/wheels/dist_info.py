@@ -299,8 +299,7 @@ class WheelMetadata:
     @property
     def installed_rocm(self) -> str:
         """The version of the installed ROCm that it was built on, by Requires-External; "" for others."""
-        matches = (_EXTERNAL_ROCM.fullmatch(line) for line in self.requires_external)
-        return next((match["version"] for match in matches if match is not None), "")
+        return read_external_rocm(self.requires_external)
 
 
 @dataclass(frozen=True)
@@ -350,6 +349,12 @@ def parse_metadata(content: bytes, *, name: str) -> WheelMetadata:
         tuple(raw.get("provides_extra", ())),
         tuple(raw.get("requires_external", ())),
     )
+
+
+def read_external_rocm(lines: Iterable[str]) -> str:
+    """Return the version of ROCm that Requires-External names; "" where it names none."""
+    matches = (_EXTERNAL_ROCM.fullmatch(line.strip()) for line in lines)
+    return next((match["version"] for match in matches if match is not None), "")
 
 
 def format_external_rocm(version: str) -> str:
