@@ -164,7 +164,7 @@ class LockedBuild:
         if self.lock.rocm is not None and Version(version) != Version(self.lock.rocm):
             raise UsageError(
                 f"ROCm {version} is installed, and {self.path} says {self.lock.rocm}",
-                tip=f"install that one (--install-rocm), or make a lock with --rocm {version}",
+                tip=f"take that one (--install-rocm, or --rocm-path), or make a lock with --rocm {version}",
             )
 
 
