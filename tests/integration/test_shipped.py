@@ -70,3 +70,15 @@ def test_smoke_tests_run_from_the_wheel(installed: Path, tmp_path: Path) -> None
     argv = [sys.executable, "-m", "rocm_wheels", "smoke-tests", *words]
     ended = subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 16 and "torch is not installed in" in ended.stderr, "they are there"
+
+
+@pytest.mark.slow
+def test_a_recipe_in_a_foreign_folder_counts_from_the_wheel(installed: Path, tmp_path: Path) -> None:
+    recipe = (CLONE / "tests/real/bitsandbytes.yaml").read_text(encoding="utf-8")
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes/bitsandbytes.yaml").write_text(recipe, encoding="utf-8")
+    env = {**os.environ, "PYTHONPATH": str(installed)}
+    for words, expected in ((("recipe", "check"), ""), (("build", "--help"), "--bitsandbytes-dir")):
+        argv = [sys.executable, "-m", "rocm_wheels", *words]
+        ended = subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert expected in ended.stdout
