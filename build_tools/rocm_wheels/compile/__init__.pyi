@@ -2,7 +2,6 @@ from .build_request import BuildRequest as BuildRequest
 from .build_trees import TREE_KEY_FILE as TREE_KEY_FILE
 from .build_trees import find_parking_folder as find_parking_folder
 from .build_trees import hash_compilers as hash_compilers
-from .build_trees import is_configuration_variable as is_configuration_variable
 from .build_trees import keep_cmake_path as keep_cmake_path
 from .build_trees import make_tree_key as make_tree_key
 from .cache_trust import CACHE_TEST_VERSION as CACHE_TEST_VERSION
@@ -56,4 +55,5 @@ from .sdk_tree import render_rocm_init as render_rocm_init
 from .sdk_tree import select_preloads as select_preloads
 from .sdk_tree import write_generated_file as write_generated_file
 from .variables import add_visual_studio as add_visual_studio
+from .variables import is_configuration_variable as is_configuration_variable
 from .variables import prepend_path as prepend_path

@@ -38,7 +38,7 @@ from pathlib import Path
 
 from rocm_wheels.compile.build_request import BuildRequest
 from rocm_wheels.compile.generated_files import ask_git, exclude_from_git, list_ignored_files
-from rocm_wheels.compile.variables import prepend_path
+from rocm_wheels.compile.variables import SPEED_ONLY_VARIABLES, is_configuration_variable, prepend_path
 from rocm_wheels.core import (
     BuildError,
     capture_output,
@@ -48,30 +48,8 @@ from rocm_wheels.core import (
     write_json_file,
 )
 
-# Variables that a first configure writes down for good, or that change what is compiled. The names of
-# torch's and triton's are listed closely: TORCH_LOGS or TRITON_CACHE_DIR must not cost a new tree.
-_CONFIGURE_VARIABLES = re.compile(
-    r"(?:CC|CXX|CPP|LD|AR|HIPCC|BLAS|CPATH|LIBRARY_PATH|C_INCLUDE_PATH|CPLUS_INCLUDE_PATH|PKG_CONFIG_PATH"
-    r"|LDSHARED|LDCXXSHARED|ARFLAGS|COMPILER_PATH|GCC_EXEC_PREFIX|CCC_OVERRIDE_OPTIONS"
-    r"|(?:C|CXX|CPP|LD|HIP|HIPCC)FLAGS|DISTUTILS_USE_SDK|FORCE_CUDA|DEBUG|REL_WITH_DEB_INFO|BUILD_TYPE"
-    r"|HIPCC_(?:COMPILE|LINK)_FLAGS_APPEND"
-    r"|PYTORCH_ROCM_ARCH|TORCH_CUDA_ARCH_LIST|ROCM_(?:HOME|PATH)|MKL_ROOT"
-    r"|HIP_(?:PATH|PLATFORM|CLANG_PATH|DEVICE_LIB_PATH)"
-    r"|TRITON_(?:BUILD|APPEND|OFFLINE|CODEGEN|PLUGIN|WHEEL_NAME)\w*"
-    r"|(?:JSON|PYBIND11)_SYSPATH"
-    r"|WERROR|ONNX_(?:ML|NAMESPACE)|MKL_THREADING|MAGMA_HOME|ATEN_(?:THREADING|AVX\w*)|_?GLIBCXX_USE_CXX11_ABI"
-    # what torch hands on to CMake besides USE_…, BUILD_… and CMAKE_… (its tools/setup_helpers/cmake.py)
-    r"|UBSAN_FLAGS|WITH_BLAS|INSTALL_TEST|INTEL_(?:MKL|OMP)_DIR|(?:MKLDNN|ONEDNN)_(?:CPU_RUNTIME|THREADING)"
-    r"|MSVC_Z7_OVERRIDE|EXPERIMENTAL_SINGLE_THREAD_POOL|OPENSSL_ROOT_DIR|STATIC_DISPATCH_BACKEND"
-    r"|SELECTED_OP_LIST|TRACING_BASED|PYTHON_LIB_REL_PATH|EXTRA_CAFFE2_CMAKE_FLAGS|FFMPEG_ROOT"
-    r"|(?:USE|CMAKE|SKBUILD|CAFFE2|TORCHVISION|APEX|LLVM|OpenBLAS|OPENBLAS|AOTRITON|Numa|libuv|LIBUV)_\w+)"
-)
 # the versions of Visual Studio and of Windows' SDK are in the first two
 _MSVC_VARIABLES = re.compile(r"INCLUDE|LIB|_?CL_?|_?LINK_?")
-_SPEED_ONLY = ("CMAKE_BUILD_PARALLEL_LEVEL",)
-# BUILD_TEST=0 is torch's, BUILD_ID and BUILD_URL are a CI server's and differ each time
-_SWITCH_VALUE = re.compile(r"0|1|ON|OFF|TRUE|FALSE|YES|NO|Y|N", re.IGNORECASE)
-_NO_SWITCH_NAME = re.compile(r"BUILD_(?:NUMBER|ID|VERSION)")
 _PYTHON_PARTS = ("python", "python tag")
 
 
@@ -115,7 +93,7 @@ def make_tree_key(request: BuildRequest, env: Mapping[str, str], *, python: Path
     Source, Python, ROCm, variables, and which programs the names of the host's compilers stand for. Of what
     is set for this project alone, by recipe or user, it is not known what it changes: all of it counts.
     """
-    alone = {*request.recipe_variables, *request.set_env} - {*_SPEED_ONLY}
+    alone = {*request.recipe_variables, *request.set_env} - {*SPEED_ONLY_VARIABLES}
     parts = {
         n: redact_for_comparison(n, value)
         for n, value in env.items()
@@ -168,13 +146,6 @@ def _describe_programs(names: tuple[str, ...], path: str) -> str:
         location: f"{state.st_size} bytes, {int(state.st_mtime)}" for location, state in states.items()
     }
     return " ".join(f"{name}={location} ({descriptions[location]})" for name, location in programs.items())
-
-
-def is_configuration_variable(name: str, value: str) -> bool:
-    """Tell whether a variable is one that configures builds, and no server's (``BUILD_ID``)."""
-    if name.startswith("BUILD_") and name != "BUILD_TYPE":
-        return bool(_SWITCH_VALUE.fullmatch(value)) and not _NO_SWITCH_NAME.fullmatch(name)
-    return bool(_CONFIGURE_VARIABLES.fullmatch(name)) and name not in _SPEED_ONLY
 
 
 TREE_KEY_FILE = ".rocm-wheels-tree"

@@ -4,7 +4,6 @@ from .ci import HOSTED_RUNNER as HOSTED_RUNNER
 from .ci import IMAGE_DIGEST as IMAGE_DIGEST
 from .ci import MATRIX_PACKAGINGS as MATRIX_PACKAGINGS
 from .ci import MULTI_ARCH as MULTI_ARCH
-from .ci import PACKAGING_MODES as PACKAGING_MODES
 from .ci import ChangeScope as ChangeScope
 from .ci import CiFamily as CiFamily
 from .ci import CiRunner as CiRunner
@@ -14,7 +13,6 @@ from .ci import FamilyPlatform as FamilyPlatform
 from .ci import GithubLimits as GithubLimits
 from .ci import MatrixLayout as MatrixLayout
 from .ci import MatrixPackaging as MatrixPackaging
-from .ci import PackagingMode as PackagingMode
 from .ci import PinnedImage as PinnedImage
 from .ci import RunnerLabel as RunnerLabel
 from .ci import UntestedCells as UntestedCells
@@ -127,6 +125,8 @@ from .project_names import Platform as Platform
 from .project_names import RecipeFile as RecipeFile
 from .project_names import RecipeFolder as RecipeFolder
 from .project_names import find_recipes as find_recipes
+from .project_names import PACKAGING_MODES as PACKAGING_MODES
+from .project_names import PackagingMode as PackagingMode
 from .project_names import get_data_folder as get_data_folder
 from .project_names import get_option_name as get_option_name
 from .project_names import get_recipes_folder as get_recipes_folder

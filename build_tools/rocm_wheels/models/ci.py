@@ -71,8 +71,6 @@ RunnerLabel = Annotated[
 ]  # workflows hold it
 CiTest = Literal["sanity", "smoke", "tests"]
 ChangeScope = Literal["project", "tests", "nothing", "everything"]
-PackagingMode = Literal["per-family", "multi-arch", "split", "variant", "fat"]  # what people install
-PACKAGING_MODES: tuple[PackagingMode, ...] = get_args(PackagingMode)
 MatrixLayout = Literal["per-family", "multi-arch"]  # how cells share builds and sets
 MatrixPackaging = Literal["per-family", "multi-arch", "split", "fat"]  # of a set, as workflows stage it
 MATRIX_PACKAGINGS: tuple[MatrixPackaging, ...] = get_args(MatrixPackaging)

@@ -12,11 +12,13 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from rocm_wheels.core import DataError, get_project_home
 
 Platform = Literal["linux", "windows"]
+PackagingMode = Literal["per-family", "multi-arch", "split", "variant", "fat"]  # what people install
+PACKAGING_MODES: tuple[PackagingMode, ...] = get_args(PackagingMode)
 RELEASE_TYPES = ("ci", "dev", "dev-bkc", "nightly", "nightly-bkc", "prerelease")
 RECIPES_GROUP = "rocm_wheels.recipes"
 _PROJECT_NAME = re.compile(r"[a-z][a-z0-9_]*")

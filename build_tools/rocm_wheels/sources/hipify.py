@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rocm_wheels.core import (
     SourceError,
@@ -30,7 +30,6 @@ from rocm_wheels.core import (
     show_live_line,
     write_atomically,
 )
-from rocm_wheels.models import Project
 from rocm_wheels.sources.checkout_state import (
     LEFT_REF,
     OWN_FOLDER,
@@ -87,6 +86,9 @@ from rocm_wheels.sources.trees import (
     update_heads,
     write_index_notes,
 )
+
+if TYPE_CHECKING:
+    from rocm_wheels.models import Project
 
 BUILD_ENV_FILE = "build_env.json"
 

@@ -21,10 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from rocm_wheels.core import DataError, SourceError, UsageError, log_warning
-from rocm_wheels.models import Platform, Project, ProjectSource
 
 if TYPE_CHECKING:
-    from rocm_wheels.models import TorchLine
+    from rocm_wheels.models import Platform, Project, ProjectSource, TorchLine
 
 REF_OPTION = "--ref"
 _UNREADABLE_TIP = "is it a torch tree? Correct the file, or name another torch tree"
