@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import json
 import os
 import select
 import signal
 import sys
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
@@ -17,6 +18,7 @@ import click
 
 from rocm_wheels.core import (
     RocmWheelsError,
+    UsageError,
     configure_log,
     explain_error,
     explain_missing_module,
@@ -70,7 +72,35 @@ def read_build_environment() -> dict[str, str]:
     """Return a copy of the process's environment, on Windows with Visual Studio's compilers."""
     from rocm_wheels.compile import add_visual_studio
 
-    return add_visual_studio(read_environment(), sys.platform)
+    return add_visual_studio(leave_shell(read_environment()), sys.platform)
+
+
+_SHELL_VARIABLE = "ROCM_WHEELS_SHELL"
+
+
+def enter_shell(env: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
+    """Return ``variables`` for a shell that is opened from ``env``, with a note of what they were outside."""
+    changed = {name: [env.get(name), value] for name, value in variables.items() if env.get(name) != value}
+    return {**variables, _SHELL_VARIABLE: json.dumps(changed)}
+
+
+def leave_shell(env: dict[str, str]) -> dict[str, str]:
+    """Return the environment outside a shell of ours: in it a build is what it is anywhere else.
+
+    What somebody has set there since stays.
+    """
+    note = env.pop(_SHELL_VARIABLE, None)
+    if note is None:
+        return env
+    try:
+        changed: dict[str, list[str | None]] = json.loads(note)
+        for name, (before, value) in changed.items():
+            if env.get(name) == value:
+                env.pop(name)
+                env.update({} if before is None else {name: before})
+    except (ValueError, TypeError, AttributeError) as damage:
+        raise UsageError(f"{_SHELL_VARIABLE} is damaged", tip=f"unset {_SHELL_VARIABLE}") from damage
+    return env
 
 
 def format_command_line() -> str:

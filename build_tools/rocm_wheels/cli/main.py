@@ -23,6 +23,8 @@ SECTIONS = {
     "Build": {
         "plan": ("build:plan", "Show what a build would do, and why."),
         "build": ("build:build", "Build, check and collect wheels."),
+        "dev": ("develop:develop_command", "Compile a project in its tree after each edit."),
+        "shell": ("develop:shell_command", "Open a shell with the environment of a project's build."),
         "run-step": ("runs:run_step", "Do one step of a plan."),
         "status": ("runs:status_command", "Show what a build is at now."),
         "runs": ("main:runs_group", "List, show and explain the runs of a work directory."),

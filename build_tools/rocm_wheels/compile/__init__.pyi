@@ -3,6 +3,7 @@ from .build_trees import TREE_KEY_FILE as TREE_KEY_FILE
 from .build_trees import find_parking_folder as find_parking_folder
 from .build_trees import hash_compilers as hash_compilers
 from .build_trees import keep_cmake_path as keep_cmake_path
+from .build_trees import list_compilers as list_compilers
 from .build_trees import make_tree_key as make_tree_key
 from .cache_trust import CACHE_TEST_VERSION as CACHE_TEST_VERSION
 from .cache_trust import check_cache_trust as check_cache_trust
@@ -29,8 +30,10 @@ from .failure import find_first_failure as find_first_failure
 from .failure import format_repeat_command as format_repeat_command
 from .failure import list_error_places as list_error_places
 from .frontend import BuiltWheel as BuiltWheel
+from .frontend import DevelopedTree as DevelopedTree
 from .frontend import build_wheel as build_wheel
 from .frontend import configure_tree as configure_tree
+from .frontend import develop_tree as develop_tree
 from .frontend import find_built_wheel as find_built_wheel
 from .frontend import make_front_end_command as make_front_end_command
 from .frontend import set_wheel_commit as set_wheel_commit

@@ -25,6 +25,7 @@ class BuildRequest:
     ``commit_epoch`` is the date of the source commit in seconds; ``commit`` is the one that the wheel shall
     name, where HEAD is another one. ``torch_line`` (``2.10``) is the series of the torch that is built, or
     built against. ``offline``: nothing may be downloaded. ``set_env`` goes over everything else.
+    ``editable``: the wheel holds no code, it leads to the source tree.
     """
 
     project: Project
@@ -45,6 +46,7 @@ class BuildRequest:
     commit: str | None = None
     cache: CompilerCache | None = None
     set_env: Mapping[str, str] = field(default_factory=dict)
+    editable: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "source", self.source.absolute())

@@ -124,8 +124,13 @@ def _describe_compilers(env: Mapping[str, str]) -> str:
 
 def hash_compilers(env: Mapping[str, str]) -> dict[str, str]:
     """Return the SHA-256 (hex) of the files behind the same names, by the names of the files."""
+    return {path.name: hash_file(path) for path in list_compilers(env)}
+
+
+def list_compilers(env: Mapping[str, str]) -> list[Path]:
+    """Return the files behind the names of compilers that builds try."""
     locations = _locate_programs(_list_compiler_names(env), env.get("PATH", "")).values()
-    return {Path(location).name: hash_file(Path(location)) for location in locations}
+    return [Path(location) for location in dict.fromkeys(locations)]
 
 
 def _list_compiler_names(env: Mapping[str, str]) -> tuple[str, ...]:
@@ -396,6 +401,9 @@ def _copy_cmake(data: Path, cmake_folder: Path, version: str) -> None:
 _BINARY_SUFFIXES = (".so", ".pyd", ".dll", ".dylib")
 
 
+CONTINUED = "continued"  # what ``enter_tree`` says, at least, of a tree that was in place
+
+
 def enter_tree(
     request: BuildRequest, key: TreeKey, parking: Path, *, env: Mapping[str, str], clean: bool = False
 ) -> str:
@@ -434,7 +442,7 @@ def enter_tree(
     os.utime(trees.main / TREE_KEY_FILE)  # used now
     trees.prune_staging()
     passed = pass_tree_on(request, state, key, trees.list_ignored() - state.before)
-    return "; ".join(text for text in (outcome or "continued", passed) if text)
+    return "; ".join(text for text in (outcome or CONTINUED, passed) if text)
 
 
 class _BuildTrees:

@@ -35,7 +35,13 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import Version
 
 from rocm_wheels.compile.build_request import BuildRequest
-from rocm_wheels.compile.build_trees import enter_tree, keep_cmake_path, make_tree_key, prepare_parking_folder
+from rocm_wheels.compile.build_trees import (
+    CONTINUED,
+    enter_tree,
+    keep_cmake_path,
+    make_tree_key,
+    prepare_parking_folder,
+)
 from rocm_wheels.compile.failure import (
     BuildFailed,
     BuildFailure,
@@ -185,6 +191,88 @@ def configure_tree(
 
 
 @dataclass(frozen=True)
+class DevelopedTree:
+    """A project that was compiled in its tree. ``wheel``: the editable one, where the front end ran.
+
+    ``version``: of that wheel; ``ninja``: the command that compiles what changes from now on, ``None`` where
+    only the front end can; ``environment``: the whole one in which the program ran.
+    """
+
+    wheel: Path | None
+    version: str
+    tree: str
+    seconds: float
+    ninja: tuple[str, ...] | None
+    environment: Mapping[str, str]
+
+
+def develop_tree(
+    request: BuildRequest,
+    *,
+    base: Mapping[str, str],
+    env: Mapping[str, str],
+    python: Path,
+    python_tag: str,
+    out_dir: Path,
+    log: Path,
+    configured: bool,
+    preloads: Preloads | None = None,
+    clean: bool = False,
+    on_line: Callable[[str], None] | None = None,
+    ran: Callable[[list[str], Mapping[str, str], FinishedProcess], None] | None = None,
+    restore: Callable[[], None] | None = None,
+) -> DevelopedTree:
+    """Compile an editable request in its tree: what changed, where that is in place and ``configured`` so.
+
+    The other arguments are those of ``build_wheel``. Raises BuildFailed.
+    """
+    with _prepare_front_end(
+        request,
+        base=base,
+        env=env,
+        python=python,
+        python_tag=python_tag,
+        out_dir=out_dir,
+        log=log,
+        preloads=preloads,
+        clean=clean,
+        restore=restore,
+    ) as front_end:
+        watch, wheel, version = ConfigureWatch(request, front_end.env), None, ""
+        ninja = find_ninja_command(request, front_end.env) if configured else None
+        if not front_end.tree.startswith(CONTINUED):
+            ninja = None  # what the other tree left beside the sources is written anew by the front end
+        if ninja is not None:
+            finished = front_end.run_program(ninja, list(ninja), watch, on_line, ran)
+        else:
+            finished = front_end.run_build(watch, on_line, ran)
+            built, version = find_built_wheel(request, front_end.fresh)
+            wheel = out_dir / built.name
+            built.replace(wheel)
+        return DevelopedTree(
+            wheel,
+            version,
+            front_end.tree,
+            finished.seconds,
+            find_ninja_command(request, front_end.env),
+            front_end.env,
+        )
+
+
+def find_ninja_command(request: BuildRequest, env: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Return what compiles a configured tree with ninja alone, ``None`` where CMake has left no such tree.
+
+    Where CMake has rules to install, they run too: they put libraries beside the Python files (torch).
+    """
+    tree, program = request.folder / request.project.build.trees[0], shutil.which("ninja", path=env["PATH"])
+    if program is None or not (tree / "build.ninja").is_file():
+        return None
+    installs = "\nbuild install: " in (tree / "build.ninja").read_text(encoding="utf-8", errors="replace")
+    jobs = ("-j", env["MAX_JOBS"]) if env.get("MAX_JOBS") else ()
+    return (program, "-C", os.fspath(tree), *jobs, *(("install",) if installs else ()))
+
+
+@dataclass(frozen=True)
 class _FrontEnd:
     """A front end that is about to run: its tree is in place, and ``fresh`` is where its wheel goes."""
 
@@ -209,6 +297,18 @@ class _FrontEnd:
         shown_command = make_front_end_command(
             request, folder, python=self.python, out_dir=self.out_dir.absolute()
         )
+        return self.run_program(argv, shown_command, watch, on_line, ran)
+
+    def run_program(
+        self,
+        argv: Sequence[str],
+        shown_command: list[str],
+        watch: ConfigureWatch,
+        on_line: Callable[[str], None] | None,
+        ran: Callable[[list[str], Mapping[str, str], FinishedProcess], None] | None,
+    ) -> FinishedProcess:
+        """Run what compiles in the tree, to its end or to where the watch ends it. Raises BuildFailed."""
+        request, folder = self.request, self.request.folder
         position = self.log.stat().st_size if self.log.is_file() else 0
         activity, began, lost = f"building {request.project.name}", time.monotonic(), None
         watch.delete_lost_caches()
@@ -272,9 +372,23 @@ def _prepare_front_end(
         yield _FrontEnd(request, base, env, python, out_dir, Path(name).absolute(), log, tree)
 
 
+_EDITABLE_SCRIPT = """\
+import sys
+from build import ProjectBuilder
+settings = {}
+for name, _, value in (word.partition("=") for word in sys.argv[3:]):
+    settings.setdefault(name, []).append(value)
+ProjectBuilder(sys.argv[1]).build("editable", sys.argv[2], settings)
+"""
+
+
 def make_front_end_command(request: BuildRequest, folder: Path, *, python: Path, out_dir: Path) -> list[str]:
     """Return the command line that builds a wheel of the tree in ``folder`` into ``out_dir``."""
     build = request.project.build
+    settings = [*build.config_settings, *find_hooks(request.project).settings(request, folder)]
+    if request.editable:  # PEP 660, as `pip install --editable --no-build-isolation` does
+        argv = [str(python), "-I", "-c", _EDITABLE_SCRIPT, str(folder), str(out_dir)]
+        return [*argv, *settings]
     if build.front_end == "setup.py":
         return [str(python), "setup.py", "bdist_wheel", "--dist-dir", str(out_dir)]
     # isolated: the tree's own build/ or packaging.py are not what the front end imports
@@ -282,7 +396,6 @@ def make_front_end_command(request: BuildRequest, folder: Path, *, python: Path,
     if request.platform == "windows":
         # ninja is the system's there (release_lines.yaml), which the check of requirements cannot see
         argv.append("--skip-dependency-check")
-    settings = [*build.config_settings, *find_hooks(request.project).settings(request, folder)]
     return [*argv, *(f"-C{setting}" for setting in settings)]
 
 

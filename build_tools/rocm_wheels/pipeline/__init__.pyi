@@ -12,6 +12,15 @@ from .clean import hold_for_cleaning as hold_for_cleaning
 from .clean import measure_disk_size as measure_disk_size
 from .clean import remove_leftover as remove_leftover
 from .clean import select_leftovers as select_leftovers
+from .edit_loop import LoopResult as LoopResult
+from .edit_loop import SourceChanges as SourceChanges
+from .edit_loop import begin_loop as begin_loop
+from .edit_loop import compose_shell_environment as compose_shell_environment
+from .edit_loop import digest_build_variables as digest_build_variables
+from .edit_loop import locate_loop_note as locate_loop_note
+from .edit_loop import note_slow_start as note_slow_start
+from .edit_loop import read_loop_options as read_loop_options
+from .edit_loop import repeat_loop as repeat_loop
 from .estimates import Estimate as Estimate
 from .estimates import History as History
 from .estimates import PastStep as PastStep

@@ -20,6 +20,7 @@ from rocm_wheels.core import (
     SdkError,
     UsageError,
     Workspace,
+    hash_file,
     log_warning,
     measure_machine,
     run_in_parallel,
@@ -60,6 +61,7 @@ from rocm_wheels.sdk import (
 )
 from rocm_wheels.sources import TreeIdentity, identify_tree
 
+_FRONT_END_FILES = ("pyproject.toml", "setup.py", "setup.cfg", "MANIFEST.in")
 _UNKNOWN_IDENTITY = TreeIdentity("", None, "", False, 0)
 
 
@@ -68,6 +70,7 @@ class TreeFacts:
     """A source tree as it is now. ``files``: digests of its requirements files, ``requires``: names in them.
 
     ``version``: the base version, where the recipe says which file has it. ``aotriton``: of torch.
+    ``front_end``: digests of the files that a front end goes by, where it is to run for them alone.
     """
 
     source: Path
@@ -76,6 +79,7 @@ class TreeFacts:
     aotriton: str | None
     requires: tuple[str, ...]
     files: Mapping[str, str]
+    front_end: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -259,8 +263,8 @@ def inspect_python(
     """
     version, workspace = query_python_version(python, env), Workspace(request.work)
     sdk = get_sdk_request(request, python, version, locked)
-    if only is not None and _python_tag(version) != only:
-        return PythonFacts(python, version, _python_tag(version), {}, "", None, {})
+    if only is not None and make_python_tag(version) != only:
+        return PythonFacts(python, version, make_python_tag(version), {}, "", None, {})
     if sdk.current_env:
         environment: BuildEnvironment | None = BuildEnvironment(
             python, python.parent, python.parent.parent, created=False
@@ -284,11 +288,11 @@ def inspect_python(
     return PythonFacts(
         python=python,
         version=version,
-        tag=_python_tag(version),
+        tag=make_python_tag(version),
         inputs=inputs,
         why_install=why,
         ready=ready,
-        provided=find_provided_wheels(request, projects, ready, _python_tag(version), env),
+        provided=find_provided_wheels(request, projects, ready, make_python_tag(version), env),
     )
 
 
@@ -300,7 +304,8 @@ def get_sdk_request(
     return sdk if locked is None else locked.lock_sdk(sdk, version)
 
 
-def _python_tag(version: str) -> str:
+def make_python_tag(version: str) -> str:
+    """Return the ABI tag of a Python of a version: ``cp312``, ``cp313t``."""
     major, minor, rest = version.split(".", 2)
     return f"cp{major}{minor}{'t' if rest.endswith('t') else ''}"
 
@@ -348,7 +353,21 @@ def _inspect_tree(
         aotriton=read_aotriton_release(source) if project.name == "pytorch" else None,
         requires=read_required_names((), files),
         files={str(file.relative_to(source)): digest_requirements_file(file) for file in files},
+        front_end=_hash_front_end_files(project, source) if request.develop else {},
     )
+
+
+def list_front_end_files(project: Project, source: Path) -> list[Path]:
+    """Return the files of a tree that its front end reads, and ninja does not."""
+    names = [f"{folder}/{name}" for folder in project.build.folders for name in _FRONT_END_FILES]
+    names += [project.version.file or "", *project.build.requirements]
+    paths = dict.fromkeys(source / name for name in names if name)
+    return [path for path in paths if path.is_file()]
+
+
+def _hash_front_end_files(project: Project, source: Path) -> dict[str, str]:
+    files = list_front_end_files(project, source)
+    return {path.relative_to(source).as_posix(): hash_file(path)[:12] for path in files}
 
 
 def _read_done_steps(workspace: Workspace, steps: Sequence[str]) -> dict[str, DoneStep]:

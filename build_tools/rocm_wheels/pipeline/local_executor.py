@@ -44,7 +44,7 @@ from rocm_wheels.pipeline.run_step import (
     run_step_command,
 )
 from rocm_wheels.pipeline.status import ResourceUsage, StepDisplay
-from rocm_wheels.pipeline.step import PACKAGING_KINDS, Step, StepGraph
+from rocm_wheels.pipeline.step import COMPILING_KINDS, PACKAGING_KINDS, Step, StepGraph
 
 _MAX_PARALLEL_STEPS = 8
 _THREAD_PREFIX = "step-at-work"
@@ -196,7 +196,7 @@ class LocalExecutor:
 
     def _start_step(self, name: str, pending: list[str], pool: ThreadPoolExecutor) -> None:
         step = self.settled[name]
-        jobs = self._allot_jobs(step, pending) if step.kind == "build" else None
+        jobs = self._allot_jobs(step, pending) if step.kind in COMPILING_KINDS else None
         log_file = self.record.folder / f"{name}.log"
         self.screen.begin_step(name, step.why, log_file)
         self._running[pool.submit(copy_context().run, self._run_step, step, jobs, log_file)] = name
@@ -209,7 +209,7 @@ class LocalExecutor:
         work = [
             max(other.estimate.seconds, 1.0) if other.estimate else 1.0
             for other in others
-            if other.kind == "build"
+            if other.kind in COMPILING_KINDS
         ]
         own_work = max(step.estimate.seconds, 1.0) if step.estimate else 1.0
         return max(1, round(slots * own_work / (own_work + sum(work))))

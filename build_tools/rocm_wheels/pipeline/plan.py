@@ -42,6 +42,7 @@ from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest, select_proje
 from rocm_wheels.pipeline.source_checks import LockedBuild, apply_lock
 from rocm_wheels.pipeline.status import shorten_digests
 from rocm_wheels.pipeline.step import (
+    COMPILING_KINDS,
     BuildCell,
     BuiltAgainst,
     KnownAfter,
@@ -81,7 +82,9 @@ def list_run_targets(graph: StepGraph, facts: Facts, steps: Sequence[Step]) -> t
     run_targets: dict[str, None] = {}
     for step in steps:
         targets = (
-            planner.find_targets(step.cell) if step.kind == "build" and step.verdict != "left out" else ()
+            planner.find_targets(step.cell)
+            if step.kind in COMPILING_KINDS and step.verdict != "left out"
+            else ()
         )
         if not isinstance(targets, KnownAfter):
             run_targets.update(dict.fromkeys(targets))
@@ -287,7 +290,7 @@ def _refuse_run_misfits(graph: StepGraph, facts: Facts) -> None:
         if not all(map(facts.builds_project, project.build.after))
     }
     for step in graph.steps.values():
-        if step.kind == "build" and step.project in asking:
+        if step.kind in COMPILING_KINDS and step.project in asking:
             targets = planner.find_targets(step.cell)
             known_targets = () if isinstance(targets, KnownAfter) else targets
             builds.append((asking[step.project], step.cell.tag, known_targets))

@@ -50,6 +50,7 @@ from rocm_wheels.pipeline.preflight_checks import (
     run_preflight_checks,
 )
 from rocm_wheels.pipeline.provided_wheel_checks import find_usable_triton
+from rocm_wheels.pipeline.step import COMPILING_KINDS
 from rocm_wheels.sdk import query_interpreter
 from rocm_wheels.sources import list_missing_submodules
 
@@ -298,7 +299,7 @@ def make_subject(planned: PlannedRun) -> PreflightSubject:
     """Look at what the steps of a plan that are not current will meet."""
     facts, request = planned.facts, planned.facts.request
     steps = [step for step in planned.plan if step.may_run]
-    builds = [(step, load_project(str(step.project))) for step in steps if step.kind == "build"]
+    builds = [(step, load_project(str(step.project))) for step in steps if step.kind in COMPILING_KINDS]
     delivering = [(step, load_project(str(step.project))) for step in steps if step.delivers]
     projects = list({project.name: project for _, project in builds}.values())
     tags = dict.fromkeys(step.cell.tag for step, _ in builds if step.cell.tag in facts.pythons)
@@ -411,7 +412,7 @@ def _make_step_cost(step: Step, planned: PlannedRun) -> StepCost:
     expected = step.estimate or estimate_step(
         step.kind, max(len(planned.plan.targets), 1), planned.facts.machine, planned.facts.history
     )
-    return StepCost(step.id, step.project if step.kind == "build" else None, expected)
+    return StepCost(step.id, step.project if step.kind in COMPILING_KINDS else None, expected)
 
 
 def _expects_flash_attention(facts: Facts, targets: tuple[str, ...]) -> bool:

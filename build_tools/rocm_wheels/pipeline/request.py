@@ -95,6 +95,7 @@ class WheelsRequest:
     lock: Path | None = None
     packaging: PackagingMode = "per-family"
     repair: RepairSettings = RepairSettings()
+    develop: bool = False  # no wheels: each project is compiled in its tree, and installed as editable
     split_group: Literal["target", "family"] = (
         "target"  # what a device wheel is for, where packaging is split
     )
@@ -104,6 +105,10 @@ class WheelsRequest:
     def interpreters(self) -> tuple[Path, ...]:
         """The interpreters that wheels are built for."""
         return self.pythons or (self.sdk.python,)
+
+    def is_debug(self, project: str) -> bool:
+        """Tell whether a project is compiled for a debugger."""
+        return self.set_env.get(project, {}).get("DEBUG") == "1"
 
     def sdk_for(self, python: Path) -> SdkRequest:
         """Return the request of ROCm packages for one interpreter."""

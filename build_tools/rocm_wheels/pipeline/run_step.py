@@ -49,7 +49,13 @@ from rocm_wheels.pipeline.request import WheelsRequest, select_projects
 from rocm_wheels.pipeline.run_record import RunRecord, create_run_record
 from rocm_wheels.pipeline.source_checks import LockedBuild, refuse_stale_source
 from rocm_wheels.pipeline.status import ResourceUsage
-from rocm_wheels.pipeline.step import KINDS_SERVING_FEWER, BuiltAgainst, Step, make_step_graph
+from rocm_wheels.pipeline.step import (
+    COMPILING_KINDS,
+    KINDS_SERVING_FEWER,
+    BuiltAgainst,
+    Step,
+    make_step_graph,
+)
 from rocm_wheels.pipeline.step_kinds import STEP_KINDS
 from rocm_wheels.pipeline.step_run import StepRun
 from rocm_wheels.sdk import EnvironmentSpec
@@ -184,7 +190,7 @@ def look_up_facts(file: PlanFile, step: Step, env: Mapping[str, str]) -> Facts:
     tree_names = [] if step.project is None else [step.project]
     if step.kind == "install-tools":
         tree_names = [project.name for project in projects]
-    if step.kind == "build" and step.project is not None:
+    if step.kind in COMPILING_KINDS and step.project is not None:
         refuse_stale_source(load_project(step.project), request.sources[step.project], env)
     return gather_facts(
         request,
@@ -192,7 +198,7 @@ def look_up_facts(file: PlanFile, step: Step, env: Mapping[str, str]) -> Facts:
         env,
         _open_locked_build(file),
         trees=tree_names,
-        identified=tree_names if step.kind in ("build", "configure") else [],
+        identified=tree_names if step.kind in (*COMPILING_KINDS, "configure") else [],
         only=step.cell.tag,
         installed=step.kind != "install-rocm",
     )
@@ -374,7 +380,7 @@ def run_step_in_record(record: Path, file: PlanFile, path: Path, name: str, env:
 def count_step_jobs(file: PlanFile, step: Step, machine: MachineResources, env: Mapping[str, str]) -> int:
     """Return how many compilers a step may run: as many as its user says, else as memory and cores allow."""
     requested_jobs = read_max_jobs(env)
-    if requested_jobs is not None or step.kind != "build":
+    if requested_jobs is not None or step.kind not in COMPILING_KINDS:
         return count_compile_jobs(machine, None, requested_jobs)
     history = read_history(Workspace(file.request.work).runs, env)
     expected = estimate_step(str(step.project), max(len(file.plan.targets), 1), machine, history)

@@ -33,12 +33,14 @@ StepKind = Literal[
     "check-cache",
     "configure",
     "build",
+    "develop",
     "repair",
     "fat",
     "split",
     "variant",
 ]
 StepVerdict = Literal["run", "skip", "known later", "left out"]
+COMPILING_KINDS: frozenset[StepKind] = frozenset({"build", "develop"})
 PACKAGING_KINDS: frozenset[StepKind] = frozenset({"repair", "fat", "split", "variant"})
 # kinds of which one that was done for more inputs serves for fewer: what is installed for others stays
 KINDS_SERVING_FEWER: frozenset[StepKind] = frozenset({"install-tools"})
@@ -192,6 +194,11 @@ def build_step_id(project: str, cell: BuildCell) -> str:
     return f"build-{project}-{cell.suffix}"
 
 
+def develop_step_id(project: str, cell: BuildCell, *, debug: bool) -> str:
+    """Return the id of the step that compiles a project in its tree, of which debug builds have their own."""
+    return f"develop-{project}-{cell.suffix}{'-debug' if debug else ''}"
+
+
 def configure_step_id(project: str) -> str:
     """Return the id of the step that configures a project's tree, before anything is built."""
     return f"configure-{project}"
@@ -217,6 +224,11 @@ def make_step_graph(facts: Facts) -> StepGraph:
         others = tuple(name for name in installs if name not in rocm)
         add(Step(f"install-tools-{tag}", "install-tools", BuildCell(tag), after=rocm, behind=others))
         before[tag] = (f"install-tools-{tag}",)
+        for project in facts.projects if request.develop else ():
+            name = develop_step_id(project.name, BuildCell(tag), debug=request.is_debug(project.name))
+            add(Step(name, "develop", BuildCell(tag, next(iter(sets))), project.name, after=before[tag]))
+    if request.develop:
+        return StepGraph(steps, sets)
     shared: tuple[str, ...] = ()
     first, others = tuple(installs[:1]), tuple(installs[1:])
     if request.probe:

@@ -8,10 +8,10 @@ USE_ROCM, PYTORCH_ROCM_ARCH                   build the HIP kernels, for these t
 BUILD_TEST, INSTALL_TEST                      build test programs, and put them into torch/test; both are on unless given
 ROCM_HOME, CMAKE_PREFIX_PATH                  where ROCm and its cmake files are
 MAX_JOBS                                      compilers at the same time
-BUILD_TYPE                                    of cmake; Release unless given
+BUILD_TYPE, DEBUG                             of cmake; Release unless given, Debug with DEBUG=1
 
 cmake itself reads CC, CXX, CXXFLAGS, LDFLAGS and CMAKE_{C,CXX}_COMPILER_LAUNCHER. Objects stay
-in build/: a build that was stopped goes on where it was.
+in build/: a build that was stopped goes on where it was. An editable install (pip install -e .) puts what was built into torch/.
 """
 
 import os
@@ -63,7 +63,7 @@ def write_version():
         f"git_version = {git_version()!r}\n"
         f"hip = {hip.stdout.strip() if enabled('USE_ROCM') else None!r}\n"
         "cuda = None\n"
-        "debug = False\n"
+        f"debug = {enabled('DEBUG')}\n"
     )
 
 
@@ -80,7 +80,8 @@ class CMakeBuild(build_ext):
 
     def run(self):
         definitions = {
-            "CMAKE_BUILD_TYPE": os.environ.get("BUILD_TYPE", "Release"),
+            "CMAKE_BUILD_TYPE": "Debug" if enabled("DEBUG") else os.environ.get("BUILD_TYPE", "Release"),
+            "CMAKE_INSTALL_PREFIX": str(ROOT / "torch"),
             "CMAKE_PREFIX_PATH": os.environ.get("CMAKE_PREFIX_PATH", ""),
             "USE_ROCM": "ON" if enabled("USE_ROCM") else "OFF",
             "PYTORCH_ROCM_ARCH": os.environ.get("PYTORCH_ROCM_ARCH", ""),
@@ -90,8 +91,10 @@ class CMakeBuild(build_ext):
         options = [f"-D{name}={value}" for name, value in definitions.items()]
         subprocess.run(["cmake", "-GNinja", "-S", ROOT, "-B", BUILD, *options], check=True)
         jobs = ["-j", os.environ["MAX_JOBS"]] if os.environ.get("MAX_JOBS") else []
-        subprocess.run(["cmake", "--build", BUILD, *jobs], check=True)
-        self.collect(Path(self.build_lib) / "torch")
+        target = ["--target", "install"] if self.inplace else []
+        subprocess.run(["cmake", "--build", BUILD, *target, *jobs], check=True)
+        if not self.inplace:
+            self.collect(Path(self.build_lib) / "torch")
 
     def collect(self, package):
         """Copy what was built, and the headers for extensions, into the package."""

@@ -9,6 +9,7 @@ from rocm_wheels.pipeline.planner import Planner
 from rocm_wheels.pipeline.step import Step, StepKind
 from rocm_wheels.pipeline.step_kinds.build import run_build, run_configure, settle_build, settle_configure
 from rocm_wheels.pipeline.step_kinds.check_cache import run_cache_check, settle_check_cache
+from rocm_wheels.pipeline.step_kinds.develop import run_develop, settle_develop
 from rocm_wheels.pipeline.step_kinds.fat import run_fat, settle_fat
 from rocm_wheels.pipeline.step_kinds.install_rocm import run_install_rocm, settle_install_rocm
 from rocm_wheels.pipeline.step_kinds.install_tools import run_install_tools, settle_install_tools
@@ -38,6 +39,7 @@ STEP_KINDS: Mapping[StepKind, StepKindCode] = {
     "check-cache": StepKindCode(settle_check_cache, run_cache_check),
     "configure": StepKindCode(settle_configure, run_configure),
     "build": StepKindCode(settle_build, run_build),
+    "develop": StepKindCode(settle_develop, run_develop),
     "repair": StepKindCode(settle_repair, run_repair),
     "fat": StepKindCode(settle_fat, run_fat),
     "split": StepKindCode(settle_split, run_split),

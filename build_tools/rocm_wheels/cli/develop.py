@@ -1,0 +1,193 @@
+"""``dev`` and ``shell``: compile a project in its tree as often as somebody edits it, and work with it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rocm_wheels.cli.boundary import (
+    enter_shell,
+    format_command_line,
+    read_build_environment,
+    read_environment,
+)
+from rocm_wheels.cli.build_options import resolve_folders, sdk_options, work_options
+from rocm_wheels.cli.command import command, complete_with, option
+from rocm_wheels.cli.options import GivenPath, json_option, print_result
+from rocm_wheels.core import UsageError, show_live_line
+from rocm_wheels.models import list_project_names
+
+if TYPE_CHECKING:
+    from rocm_wheels.pipeline import WheelsRequest
+
+_project_argument = click.argument(
+    "project", default="pytorch", metavar="[PROJECT]", shell_complete=complete_with("list_projects")
+)
+_debug_option = option(
+    "--debug", is_flag=True, help="The debug build (DEBUG=1), which has a build tree of its own."
+)
+
+
+@command("dev")
+@_project_argument
+@sdk_options
+@option("--install-rocm/--no-install-rocm", default=False, show_default=True, help="Run install-rocm first.")
+@option("--gfx", "pytorch_rocm_arch", metavar="LIST", help="gfx targets or families, by commas.")
+@option(
+    "--venv",
+    type=GivenPath(file_okay=False),
+    metavar="DIR",
+    help="Build and install in this virtual environment, which has ROCm [default: one below --work-dir].",
+)
+@option(
+    "--set-env",
+    multiple=True,
+    metavar="PROJECT:NAME=VALUE",
+    help="A variable for the build of one project, over all others; may be repeated.",
+)
+@_debug_option
+@option("--clean", is_flag=True, help="Throw the build tree of this configuration away first.")
+@option("--offline", is_flag=True, help="Download nothing.")
+@json_option
+def develop_command(project: str, as_json: bool, **options: Any) -> None:
+    """Compile PROJECT in its source tree and install it as editable: after each edit, run it again.
+
+    The first run installs what is missing and runs the project's front end, as `pip install -e .
+    --no-build-isolation` does, in the environment and the build tree of `build`. Later ones hipify what
+    changed and run ninja, unless something else changed too: setup.py, the environment, targets, variables.
+    PROJECT is pytorch unless another one is named.
+
+    \b
+    Example:
+      rocm-wheels dev pytorch --install-rocm --rocm-index URL --gfx gfx1100
+      rocm-wheels shell pytorch     # and there: python -m pytest test/test_nn.py
+    """
+    from rocm_wheels.pipeline import begin_loop, locate_loop_note, note_slow_start, repeat_loop
+
+    project, env = _find_project(project), read_build_environment()
+    _, work = resolve_folders(options)
+    if options["venv"] is not None:
+        env["VIRTUAL_ENV"] = str(options["venv"].absolute())
+    parameters = {**options, "work_dir": work}
+    result = None
+    if not options["clean"]:
+        note = locate_loop_note(work, project, debug=options["debug"])
+        result = repeat_loop(note, parameters, env, show_live_line)
+    if result is None:
+        request = _make_request(project, options, env)
+        note_slow_start(project)
+        result = begin_loop(request, project, {**parameters, "clean": False}, env, format_command_line())
+    hipified = f", {result.hipified} hipified" if result.hipified else ""
+    line = f"{project} {result.version}: {result.action}{hipified} ({result.seconds:.1f} s); {result.python}"
+    print_result(result.as_json(), [line], as_json=as_json)
+
+
+def _find_project(text: str) -> str:
+    """Return the project of that name; the names of wheels count. Raises UsageError."""
+    if (name := text.replace("-", "_")) in list_project_names():
+        return name
+    from rocm_wheels.cli.checkout import find_project_name
+
+    return find_project_name(text)
+
+
+def _make_request(project: str, options: Mapping[str, Any], env: dict[str, str]) -> WheelsRequest:
+    """Return what `build` would be asked for, but that the project is developed. Raises UsageError."""
+    from dataclasses import replace
+
+    from rocm_wheels.cli.build import build
+    from rocm_wheels.cli.build_options import make_wheels_request
+    from rocm_wheels.core import require_extras
+    from rocm_wheels.sdk import locate_python
+
+    require_extras("a build", "build")
+    _, work = resolve_folders(options)
+    # what `build` has besides, with its defaults: not those of a configuration file
+    defaults = click.Command.make_context(build, "build", ["--output-dir", str(work / "develop")]).params
+    settings = list(options["set_env"])
+    if options["debug"]:
+        settings.append(f"{project}:DEBUG=1")
+    changes: dict[str, Any] = {"set_env": settings, "only": project}
+    if options["venv"] is not None:
+        if options["current_env"]:
+            raise UsageError("--venv and --current-env exclude each other", tip="leave one of them out")
+        python = locate_python(options["venv"])
+        if not python.exists():
+            raise UsageError(
+                f"--venv {options['venv']} is no virtual environment: there is no {python}",
+                tip="make one first, with `uv venv` or `python -m venv`",
+            )
+        changes["current_env"] = True
+        env["VIRTUAL_ENV"] = str(options["venv"].absolute())
+    request = make_wheels_request({**defaults, **options, **changes}, env)
+    return replace(request, develop=True, probe=False, verify=False)
+
+
+_SHELLS = ("sh", "fish", "powershell")
+
+
+@command("shell")
+@_project_argument
+@work_options
+@_debug_option
+@option(
+    "--print",
+    "printed",
+    type=click.Choice(_SHELLS),
+    metavar="SHELL",
+    help="Print the variables as lines for this shell to evaluate: sh, fish or powershell.",
+)
+@json_option
+def shell_command(
+    project: str, debug: bool, printed: str | None, as_json: bool, **options: Any
+) -> int | None:
+    """Open a shell in which PROJECT can be imported, tested and built by hand, as `dev` builds it.
+
+    Its variables are those of the build step of the last `dev`: PATH, ROCM_PATH, PYTORCH_ROCM_ARCH,
+    CMAKE_PREFIX_PATH, … PROJECT is pytorch unless another one is named.
+
+    \b
+    Examples:
+      rocm-wheels shell pytorch
+      eval "$(rocm-wheels shell pytorch --print sh)"
+    """
+    from rocm_wheels.core import compare_environments, run_on_terminal
+    from rocm_wheels.pipeline import compose_shell_environment, read_loop_options
+
+    project, env = _find_project(project), read_build_environment()
+    _, work = resolve_folders(options)
+    parameters = _restore_paths(read_loop_options(work, project, debug=debug))
+    variables = compose_shell_environment(_make_request(project, parameters, env), project, env)
+    outer = read_build_environment()
+    variables = enter_shell(outer, variables)
+    changes = compare_environments(read_environment(), variables)
+    if as_json or printed:
+        lines = [format_variable(name, value, printed or "sh") for name, value in sorted(changes.items())]
+        print_result(changes, lines, as_json=as_json)
+        return None
+    shell = env.get("SHELL") or env.get("COMSPEC") or "/bin/sh"
+    sys.stdout.flush()
+    return run_on_terminal([shell], env=variables, stdin=True, error=UsageError)
+
+
+def _restore_paths(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return options as they were given: paths come as text out of a note."""
+    names = ("root_checkout_dir", "work_dir", "pip_cache_dir", "venv")
+    paths = {name: Path(parameters[name]) for name in names if parameters[name] is not None}
+    return {**parameters, **paths}
+
+
+def format_variable(name: str, value: str | None, shell: str) -> str:
+    """Return the line that sets or removes a variable."""
+    if shell == "fish":
+        text = None if value is None else value.replace("\\", "\\\\").replace("'", "\\'")
+        return f"set -e {name}" if text is None else f"set -gx {name} '{text}'"
+    if shell == "powershell":
+        text = None if value is None else value.replace("'", "''")
+        return f"Remove-Item Env:{name}" if text is None else f"$Env:{name} = '{text}'"
+    return f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}"

@@ -1,0 +1,409 @@
+"""The loop of somebody who edits a project: what the last full run found out, and what runs again by it.
+
+A full run is a plan with a step ``develop``. It leaves a note: the command of ninja, the variables that it
+needs, and what all of that depends on. While nothing but sources has changed since, hipify and ninja are all
+that runs. Nothing that they do not need is imported or looked up then: that is most of what a short command
+costs. Sources are looked at by git's own stat data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+from rocm_wheels.compile.variables import is_configuration_variable
+from rocm_wheels.core import UsageError, log_note, run_command, show_live_line, write_json_file
+from rocm_wheels.sources.checkout_state import hold_checkout
+from rocm_wheels.sources.git import Git, disable_private_filters
+
+if TYPE_CHECKING:
+    from rocm_wheels.core import FinishedProcess
+    from rocm_wheels.models import Project
+    from rocm_wheels.pipeline.request import WheelsRequest
+
+_NOTE_FORMAT = 1
+# what reaches a compiler, or decides which one that is, besides the variables that configure builds
+_OTHER_VARIABLES = ("PATH", "HOME", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX")
+# no hipify translates these; what belongs to hipify itself is told apart by its name
+_NEVER_HIPIFIED = frozenset({".py", ".pyi", ".md", ".rst", ".yml", ".yaml", ".json", ".toml"})
+_TREE_KEY_FILE = ".rocm-wheels-tree"  # compile.TREE_KEY_FILE, which costs an import of the recipes' models
+_COMPILED_LINE = re.compile(r"\[\d+/\d+\] (?!Re-checking|Re-running CMake|Install the project)")
+
+SourceStamps = Mapping[str, list[int]]  # bytes and time (ns) of each file that git calls changed
+
+
+@dataclass(frozen=True)
+class LoopResult:
+    """What a run did: ``configured``, ``compiled`` or ``up to date``. ``python`` can import the project."""
+
+    project: str
+    action: str
+    python: str
+    source: str
+    version: str
+    hipified: int
+    seconds: float
+
+    def as_json(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {**vars(self), "seconds": round(self.seconds, 3)}
+
+
+@dataclass(frozen=True)
+class SourceChanges:
+    """A checkout as git sees it: its commit, and the files that differ from it."""
+
+    commit: str
+    stamps: SourceStamps
+
+    @classmethod
+    def read(cls, source: Path, env: Mapping[str, str]) -> SourceChanges | None:
+        """Ask git, in submodules with changes too; ``None`` for a folder that is no checkout."""
+        if not (source / ".git").exists():
+            return None
+        git = _make_git(source, env)
+        stamps: dict[str, list[int]] = {}
+        commit = _read_changes(git, "", stamps)
+        return cls(commit, stamps)
+
+    def list_differences(self, stamps: SourceStamps) -> list[str]:
+        """Return the files that are others than in the stamps."""
+        return [path for path in {**self.stamps, **stamps} if self.stamps.get(path) != stamps.get(path)]
+
+
+def _make_git(source: Path, env: Mapping[str, str]) -> Git:
+    return disable_private_filters(Git(source, env, variables={"GIT_OPTIONAL_LOCKS": "0"}))
+
+
+def _read_changes(git: Git, prefix: str, stamps: dict[str, list[int]]) -> str:
+    options = ("--porcelain=v2", "-z", "--branch", "--untracked-files=all", "--ignore-submodules=none")
+    fields = iter(git.fields("status", *options))
+    commit = ""
+    for entry in fields:
+        kind, _, rest = entry.partition(" ")
+        if kind == "#":
+            name, _, value = rest.partition(" ")
+            commit = value if name == "branch.oid" else commit
+            continue
+        path = rest if kind in "?!" else rest.split(" ", {"1": 7, "2": 8, "u": 9}[kind])[-1]
+        if kind == "2":
+            next(fields)  # where a renamed file was
+        if kind not in "?!" and rest.split(" ", 2)[1].startswith("S") and (git.directory / path).is_dir():
+            inner = git.in_directory(git.directory / path).with_variables(**git.variables)
+            stamps[f"{prefix}{path}"] = [
+                int(_read_changes(inner, f"{prefix}{path}/", stamps)[:15] or "0", 16)
+            ]
+            continue
+        try:
+            state = os.lstat(git.directory / path)
+        except FileNotFoundError:
+            stamps[f"{prefix}{path}"] = []
+        else:
+            stamps[f"{prefix}{path}"] = [state.st_size, state.st_mtime_ns]
+    return commit
+
+
+def locate_loop_note(work: Path, project: str, *, debug: bool) -> Path:
+    """Return the file that a full run leaves; its log lies beside."""
+    return work / "develop" / f"{project}{'-debug' if debug else ''}.json"
+
+
+def read_loop_options(work: Path, project: str, *, debug: bool) -> dict[str, Any]:
+    """Return the options that the last full run was given. Raises UsageError where there was none."""
+    note = _read_note(locate_loop_note(work, project, debug=debug))
+    if note is None:
+        raise UsageError(
+            f"{project} was not developed in {work} yet", tip=f"run `rocm-wheels dev {project}` first"
+        )
+    return dict(note["parameters"])
+
+
+def repeat_loop(
+    path: Path, parameters: Mapping[str, object], env: Mapping[str, str], on_line: Callable[[str], None]
+) -> LoopResult | None:
+    """Hipify and compile what changed since the run that left the note at ``path``.
+
+    Returns ``None`` where that does not do: there is no such note, or it was of something else. Raises
+    SourceError, and BuildFailed with the compiler's own message.
+    """
+    begin, note = time.monotonic(), _read_note(path)
+    if note is None or note["ninja"] is None or note["parameters"] != _make_comparable(parameters):
+        return None
+    if note["variables"] != digest_build_variables(env, note["environment"]) or not _is_in_place(note):
+        return None
+    source = Path(note["source"])
+    hipified = _hipify_edits(path, note, source, env)  # which holds the checkout itself
+    if hipified is None:
+        return None
+    with hold_checkout(source, activity=f"dev of {note['project']}", env=env):
+        action = _compile_edits(path, note, env, on_line)
+        if _stamp_file(note["cache"]) != note["files"][note["cache"]]:
+            return None  # CMake was configured again: whether as asked, the full run looks
+    seconds = time.monotonic() - begin
+    return LoopResult(
+        note["project"], action, note["python"], str(source), note["version"], hipified, seconds
+    )
+
+
+def _hipify_edits(path: Path, note: dict[str, Any], source: Path, env: Mapping[str, str]) -> int | None:
+    """Hipify where files changed that hipify reads; return how many are other ones now.
+
+    Returns ``None`` for what a full run has to look at, or to refuse: another commit that is not hipified.
+    """
+    sources = SourceChanges.read(source, env)
+    if sources is None:
+        return None
+    edits, moved = sources.list_differences(note["stamps"]), sources.commit != note["commit"]
+    if not edits and not moved:
+        return 0
+    changed: tuple[str, ...] = ()
+    script = note["hipify"]["script"]
+    if script is not None and (moved or any(_may_be_hipified(name, script) for name in edits)):
+        from rocm_wheels.sources.hipify import check_hipify, hipify_changes
+
+        # that much of a recipe is all that hipify asks for
+        project = cast(
+            "Project",
+            SimpleNamespace(
+                name=note["project"],
+                hipify=SimpleNamespace(**note["hipify"]),
+                build=SimpleNamespace(trees=tuple(note["trees"])),
+            ),
+        )
+        if moved and check_hipify(project, _make_git(source, env)) not in ("stale", "current"):
+            return None
+        changed = hipify_changes(project, source, env=env, python=Path(sys.executable))
+        sources = SourceChanges.read(source, env) or sources
+    note["stamps"], note["commit"] = sources.stamps, sources.commit
+    write_json_file(path, note)
+    return len(changed)
+
+
+def _may_be_hipified(path: str, script: str) -> bool:
+    name = PurePosixPath(path)
+    own = name.is_relative_to(PurePosixPath(script).parent) or "hipify" in path
+    return own or name.suffix not in _NEVER_HIPIFIED
+
+
+def _compile_edits(
+    path: Path, note: Mapping[str, Any], env: Mapping[str, str], on_line: Callable[[str], None]
+) -> str:
+    changes: Mapping[str, str | None] = note["environment"]
+    build_env = {name: value for name, value in env.items() if name not in changes}
+    build_env |= {name: value for name, value in changes.items() if value is not None}
+    argv = list(note["ninja"])
+    if "-j" in argv and env.get("MAX_JOBS", "").isdecimal():
+        argv[argv.index("-j") + 1] = env["MAX_JOBS"]
+    log, compiled = path.with_suffix(".log"), False
+    log.unlink(missing_ok=True)
+
+    def take_line(line: str) -> None:
+        nonlocal compiled
+        compiled = compiled or bool(_COMPILED_LINE.match(line))
+        on_line(line)
+
+    finished = run_command(argv, env=build_env, log=log, on_line=take_line, check=None)
+    show_live_line("")
+    if finished.returncode:
+        raise _make_failure(note, argv, finished, log=log, env=env, build_env=build_env)
+    return "compiled" if compiled else "up to date"
+
+
+def _make_failure(
+    note: Mapping[str, Any],
+    argv: list[str],
+    finished: FinishedProcess,
+    *,
+    log: Path,
+    env: Mapping[str, str],
+    build_env: Mapping[str, str],
+) -> Exception:
+    from rocm_wheels.compile.failure import (
+        BuildFailed,
+        explain_failure,
+        find_first_failure,
+        format_repeat_command,
+    )
+
+    failure = find_first_failure(log.read_text(encoding="utf-8", errors="replace").splitlines())
+    command = format_repeat_command(argv, cwd=Path(note["source"]), base=env, env=build_env)
+    code = finished.returncode
+    ending = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
+    summary = f"building {note['project']} {ending}"
+    text = explain_failure(summary, failure, log=log, command=command)
+    return BuildFailed(text, failure=failure, log=log, command=command)
+
+
+def _is_in_place(note: Mapping[str, Any]) -> bool:
+    """Tell whether the note's tree is the one in its source, and the files that it goes by are unchanged."""
+    try:
+        key = json.loads(Path(note["tree"], _TREE_KEY_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    marks = {name: _stamp_file(name) for name in note["files"]}
+    return bool([key.get("key"), key.get("python")] == note["tree_key"] and marks == note["files"])
+
+
+def _stamp_file(path: str) -> list[int]:
+    try:
+        state = Path(path).stat()
+    except FileNotFoundError:
+        return []
+    return [state.st_size, state.st_mtime_ns]
+
+
+def digest_build_variables(env: Mapping[str, str], changes: Mapping[str, str | None]) -> str:
+    """Return a digest of the variables that decide how something is built; none can be read from it."""
+    names = {name for name, value in env.items() if is_configuration_variable(name, value)}
+    values = {name: env.get(name) for name in sorted({*names, *_OTHER_VARIABLES, *changes})}
+    return hashlib.sha256(json.dumps(values).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _make_comparable(parameters: Mapping[str, object]) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(json.dumps(dict(parameters), default=str))
+    return values
+
+
+def _read_note(path: Path) -> dict[str, Any] | None:
+    try:
+        note = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+    return note if isinstance(note, dict) and note.get("format") == _NOTE_FORMAT else None
+
+
+def begin_loop(
+    request: WheelsRequest,
+    project: str,
+    parameters: Mapping[str, object],
+    env: Mapping[str, str],
+    command: str,
+) -> LoopResult:
+    """Do a full run: install what is missing, run the front end where it has to, compile, and leave a note.
+
+    ``command`` is the line that people gave. Raises what a run of ``build`` raises.
+    """
+    from rocm_wheels.models import load_project
+    from rocm_wheels.pipeline.local_executor import ExecutionOptions
+    from rocm_wheels.pipeline.outputs import read_stamp
+    from rocm_wheels.pipeline.plan import check_request
+    from rocm_wheels.pipeline.run import build_wheels
+    from rocm_wheels.pipeline.source_checks import hipify_stale_sources
+
+    begin = time.monotonic()
+    path = locate_loop_note(request.work, project, debug=request.is_debug(project))
+    checked = check_request(request, env)
+    recipe, source = load_project(project), request.sources[project]
+    before = SourceChanges.read(source, env)
+    hipify_stale_sources([recipe], request.sources, checked.env, {})
+    sources = SourceChanges.read(source, env)  # what changes from now on is hipified by the next run
+    summary = build_wheels(request, env, ExecutionOptions(), command)
+    if summary.failure is not None:
+        raise summary.failure
+    step = find_develop_step(request, project, env)
+    stamp = read_stamp(request.work / "steps", step)
+    assert stamp is not None, f"{step} has ended well"
+    facts = stamp.facts
+    if facts["loop"] is not None and sources is not None:
+        note = _make_note(request, project, sources, facts, env)
+        write_json_file(path, {**note, "parameters": _make_comparable(parameters)})
+    hipified = sources.list_differences(before.stamps) if sources is not None and before is not None else []
+    action = "configured" if facts["configured"] else _read_action(summary.record, step)
+    seconds = time.monotonic() - begin
+    return LoopResult(project, action, facts["python"], str(source), facts["version"], len(hipified), seconds)
+
+
+def _read_action(record: Path | None, step: str) -> str:
+    """Tell by the log of a step whether anything was compiled."""
+    assert record is not None, f"{step} always runs"
+    lines = (record / f"{step}.log").read_text(encoding="utf-8", errors="replace").splitlines()
+    return "compiled" if any(_COMPILED_LINE.match(line) for line in lines) else "up to date"
+
+
+def _make_note(
+    request: WheelsRequest,
+    project: str,
+    sources: SourceChanges,
+    facts: Mapping[str, Any],
+    env: Mapping[str, str],
+) -> dict[str, Any]:
+    from rocm_wheels.models import load_project
+    from rocm_wheels.pipeline.facts import list_front_end_files
+
+    recipe, source, loop = load_project(project), request.sources[project], facts["loop"]
+    tree = Path(loop["tree"])
+    cache = str(tree / "CMakeCache.txt")
+    files = [*loop["files"], cache, *map(str, list_front_end_files(recipe, source))]
+    key = json.loads((tree / _TREE_KEY_FILE).read_text(encoding="utf-8"))
+    return {
+        "format": _NOTE_FORMAT,
+        "project": project,
+        "source": str(source),
+        "version": facts["version"],
+        "python": facts["python"],
+        "ninja": loop["ninja"],
+        "environment": loop["environment"],
+        "variables": digest_build_variables(env, loop["environment"]),
+        "tree": str(tree),
+        "tree_key": [key["key"], key["python"]],
+        "cache": cache,
+        "files": {name: _stamp_file(name) for name in files},
+        "trees": list(recipe.build.trees),
+        "hipify": {
+            "by": recipe.hipify.by,
+            "script": recipe.hipify.script,
+            "reason": recipe.hipify.reason,
+            "variables": None,
+        },
+        "commit": sources.commit,
+        "stamps": sources.stamps,
+    }
+
+
+def find_develop_step(request: WheelsRequest, project: str, env: Mapping[str, str]) -> str:
+    """Return the id of the step that compiles a project in its tree."""
+    from rocm_wheels.pipeline.facts import make_python_tag
+    from rocm_wheels.pipeline.step import BuildCell, develop_step_id
+    from rocm_wheels.sdk import query_python_version
+
+    tag = make_python_tag(query_python_version(request.interpreters[0], env))
+    return develop_step_id(project, BuildCell(tag), debug=request.is_debug(project))
+
+
+def compose_shell_environment(request: WheelsRequest, project: str, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of the step that compiles a project, with the Python that imports it in front.
+
+    Raises UsageError where the build environment is not there as the request wants it.
+    """
+    from rocm_wheels.pipeline.plan import check_request, plan_run
+    from rocm_wheels.pipeline.planner import Planner
+    from rocm_wheels.pipeline.step import KnownAfter
+    from rocm_wheels.pipeline.step_kinds.develop import complete_environment, locate_develop_environment
+
+    planned = plan_run(check_request(request, env))
+    planner = Planner(planned.graph, planned.facts, planned.plan.steps)
+    step = planned.graph.steps[find_develop_step(request, project, env)]
+    build = planner.plan_step_build(step)
+    if isinstance(build, KnownAfter):
+        raise UsageError(
+            f"the build environment of {project} is not up to date: {build}",
+            tip=f"run `rocm-wheels dev {project}` again",
+        )
+    ready = planner.python_facts(step).ready
+    assert ready is not None, "a build is planned for an environment"
+    target = locate_develop_environment(project, ready, planned.facts.workspace)
+    return complete_environment(build.environment, target)
+
+
+def note_slow_start(project: str) -> None:
+    """Say that a full run begins, which takes longer than the next ones."""
+    log_note(f"{project}: full run; edits of sources need hipify and ninja alone afterwards")

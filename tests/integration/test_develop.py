@@ -1,0 +1,155 @@
+"""``dev`` and ``shell``: an editable torch, edited, compiled, debugged, tried; on a demo's environment."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from finished_demo import Demo
+from programs import Ended
+
+from rocm_wheels.demo import ROCM_VERSION
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.network,
+    pytest.mark.skipif(sys.platform != "linux", reason="the miniature is built on Linux"),
+]
+KERNEL = "aten/src/ATen/native/cuda/Saxpy.cu"
+BUILD = 12
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A checkout of a developer's own, with the work directory of a demo."""
+
+    demo: Demo
+    torch: Path
+
+    def run(self, name: str, *words: str, **env: str) -> Ended:
+        work = self.demo.folder / "sources" / ".rocm-wheels"
+        places = ("--source-dir", str(self.torch.parent), "--work-dir", str(work))
+        return self.demo.run(
+            name, "torch", *places, *words, door="build_tools/rocm_wheels/__main__.py", **env
+        )
+
+    def develop(self, *words: str) -> Any:
+        ended = self.run("dev", "--rocm", f"=={ROCM_VERSION}", "--gfx", "gfx942", "--json", *words)
+        assert ended.code == 0, ended.err
+        return json.loads(ended.out)
+
+    def edit(self, path: str, text: str) -> None:
+        with (self.torch / path).open("a", encoding="utf-8") as file:
+            file.write(text)
+
+    def objects(self) -> dict[str, int]:
+        """When each object of the tree in place was written."""
+        files = (self.torch / "build").rglob("*.o")
+        return {path.name: path.stat().st_mtime_ns for path in files}
+
+    def ask(self, python: str, expression: str) -> str:
+        words = [python, "-c", f"import torch; print({expression})"]
+        return subprocess.run(words, cwd="/", capture_output=True, text=True, check=True).stdout.strip()
+
+    def read_built_environment(self) -> dict[str, str]:
+        """The variables of the newest run of the front end, or of ninja, but for debug builds."""
+        for folder in sorted((self.demo.folder / "sources/.rocm-wheels/runs").iterdir(), reverse=True):
+            for line in (folder / "events.jsonl").read_text().splitlines():
+                event = json.loads(line)
+                step = event.get("step") or ""
+                if event["event"] == "command" and step.startswith("develop-") and "debug" not in step:
+                    environment: dict[str, str] = event["environment"]
+                    return environment
+        raise AssertionError("nothing was developed")
+
+    def runs(self) -> int:
+        return len(list((self.demo.folder / "sources" / ".rocm-wheels" / "runs").iterdir()))
+
+
+@pytest.fixture(scope="module")
+def branch(demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Branch:
+    torch = tmp_path_factory.mktemp("branch") / "pytorch"
+    shutil.copytree(demo.torch, torch, symlinks=True, ignore=shutil.ignore_patterns("build"))
+    return Branch(demo, torch)
+
+
+def test_an_edit_costs_hipify_and_ninja_alone_and_all_else_is_noticed(branch: Branch) -> None:
+    first = branch.develop()
+    assert first["action"] == "configured"
+    assert branch.ask(first["python"], "torch.__file__") == str(branch.torch / "torch/__init__.py")
+    before, runs = branch.objects(), branch.runs()
+
+    branch.edit(KERNEL, "// mine\n")
+    edited = branch.develop()
+    assert (edited["action"], edited["hipified"]) == ("compiled", 1)
+    assert {name for name, time in branch.objects().items() if before[name] != time} == {"Saxpy.hip.o"}
+    branch.edit("torch/cuda/__init__.py", "MINE = 7\n")
+    again = branch.develop()
+    assert (again["action"], again["hipified"]) == ("up to date", 0)
+    assert branch.ask(first["python"], "torch.cuda.MINE") == "7"
+    assert branch.runs() == runs
+
+    branch.edit(KERNEL, "int wrong = ;\n")
+    failed = branch.run("dev", "--rocm", f"=={ROCM_VERSION}", "--gfx", "gfx942", "--json")
+    assert (failed.code, failed.out) == (BUILD, "")
+    assert "Saxpy.hip:" in failed.err and "expected expression" in failed.err
+    text = (branch.torch / KERNEL).read_text()
+    (branch.torch / KERNEL).write_text(text.replace("int wrong = ;\n", ""))
+    assert branch.develop()["action"] == "compiled"
+
+    released = branch.objects()
+    debug = branch.develop("--debug")
+    assert branch.ask(debug["python"], "torch.version.debug") == "True"
+    branch.develop()
+    assert branch.objects() == released
+    assert branch.ask(first["python"], "torch.version.debug") == "False"
+
+
+@pytest.mark.exhaustive
+def test_another_commit_needs_no_front_end_and_another_setup_does(branch: Branch) -> None:
+    branch.develop()
+    runs = branch.runs()
+    branch.edit(KERNEL, "// of the branch\n")
+    identity = ("-c", "user.name=A", "-c", "user.email=a@example.org")
+    for words in (
+        ["checkout", "-q", "-b", "mine"],
+        [*identity, "commit", "-qm", "mine", KERNEL],
+        ["checkout", "-q", "-"],
+    ):
+        subprocess.run(["git", *words], cwd=branch.torch, check=True)
+    for name in ("mine", "-"):
+        switched = branch.develop()
+        assert (switched["action"], switched["hipified"]) == ("compiled", 1)
+        subprocess.run(["git", "checkout", "-q", name], cwd=branch.torch, check=True)
+    assert branch.runs() == runs
+    branch.develop()
+
+    branch.edit("setup.py", "# mine\n")
+    assert branch.develop()["action"] == "configured"
+    assert branch.develop()["action"] == "up to date"
+
+
+def test_a_shell_has_the_environment_of_the_build_step(branch: Branch, tmp_path: Path) -> None:
+    python = branch.develop()["python"]
+    printed = branch.run("shell", "--json")
+    variables = json.loads(printed.out)
+    built = branch.read_built_environment()
+    # the jobs of one run; its git and its cmake, which stand before the PATH of all others
+    steps = {"MAX_JOBS", "CMAKE_BUILD_PARALLEL_LEVEL", "PATH", "PYTHONPATH"}
+    assert {name: variables[name] for name in built.keys() - steps} == {
+        name: value for name, value in built.items() if name not in steps
+    }
+    assert variables["PATH"].split(":")[0] == str(Path(python).parent)
+    script = tmp_path / "shell"
+    script.write_text(
+        '#!/bin/sh\npython -c "import torch; print(torch.__file__)"\necho $PYTORCH_ROCM_ARCH\nexit 7\n'
+    )
+    script.chmod(0o755)
+    opened = branch.run("shell", SHELL=str(script))
+    assert (opened.code, opened.out.split()) == (7, [str(branch.torch / "torch/__init__.py"), "gfx942"])
