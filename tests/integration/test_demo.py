@@ -220,6 +220,22 @@ def test_pip_took_plain_wheels_and_uv_the_null_variant(demo: Demo) -> None:
     assert ended.stdout.startswith("7.1.0")
 
 
+def test_a_torch_without_its_device_wheel_says_which_extra_brings_it(demo: Demo, tmp_path: Path) -> None:
+    python = demo.folder / "installed/split/bin/python"
+
+    def import_torch() -> str:
+        words = [python, "-I", "-c", "import torch; torch.silu_cpu"]
+        return subprocess.run(words, env=demo.env, capture_output=True, text=True, check=True).stderr
+
+    assert import_torch() == ""
+    (info,) = (demo.folder / "installed/split").glob("lib/python*/site-packages/amd_torch_device_*.dist-info")
+    gone = info.rename(tmp_path / info.name)
+    try:
+        assert "pip install 'torch[device-gfx942]'" in import_torch()
+    finally:
+        gone.rename(info)
+
+
 def test_a_set_is_released_by_a_named_exception(demo: Demo) -> None:
     """Blocked for want of a GPU, then excused; what people get are the bytes that were built and tested."""
     said = demo.log()

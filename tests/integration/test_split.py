@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import re
 import shutil
 import struct
 import subprocess
@@ -188,7 +189,8 @@ def test_files_go_where_their_target_goes(world: World, tmp_path: Path) -> None:
     old, new = world.torch.members, read(host)
     moved = {name for names in files.values() for name in names}
     assert old.keys() - new.keys() == old.keys() & moved
-    assert {name for name in old.keys() & new.keys() if old[name] != new[name]} == {HIP, C10}
+    changed = {name for name in old.keys() & new.keys() if old[name] != new[name]}
+    assert changed == {HIP, C10, "torch/__init__.py"}
     assert list(read_wheel_code(host)) == [ALL], "no other code object is left over"
     for target in GPUS:
         kernel = code(target, 0)[1]
@@ -545,6 +547,43 @@ def test_an_extra_brings_the_wheels_of_a_gpu(world: World, tmp_path: Path, extra
     }
     archives = {path.name for path in (tmp_path / "site/torch").glob(".kpack/*")}
     assert {name.removeprefix("torch_")[:6] for name in archives} == {key[:6] for key in keys}
+    # import says which extra is missing: every one on a machine without a list of GPUs, else that of the GPU
+    none = ["pip install 'torch[device-gfx90a]'", "pip install 'torch[device-gfx942]'"]
+    none += ["pip install 'torch[device-gfx1100]'"]
+    assert import_torch(tmp_path, "/none") == ([] if extras else none)
+    assert import_torch(tmp_path, NODES) == ([none[0]] if "all" not in extras else [])
+
+
+# as the kernel driver lists a CPU, an MI250X, and a GPU that this torch has nothing for
+NODES = "nodes"
+
+
+def import_torch(folder: Path, nodes: str) -> list[str]:
+    """Import the torch that is in `site`; return the commands of its warning."""
+    for number, version in enumerate((0, 90010, 100300)):
+        (folder / f"nodes/{number}").mkdir(parents=True, exist_ok=True)
+        (folder / f"nodes/{number}/properties").write_text(
+            f"cpu_cores_count 8\ngfx_target_version {version}\n"
+        )
+    program = (
+        "import sys; from pathlib import Path; real, at = Path.glob, Path(sys.argv[1]);"
+        "Path.glob = lambda path, pattern: real(at if 'kfd' in str(path) else path, pattern); import torch"
+    )
+    words = [sys.executable, "-W", "always", "-c", program, nodes]
+    ended = subprocess.run(words, cwd=folder, env={"PYTHONPATH": "site"}, capture_output=True, check=True)
+    return re.findall(r"pip install '[^']*'", ended.stderr.decode())
+
+
+def test_a_package_that_says_nothing_at_import_stays_as_it_is(world: World, tmp_path: Path) -> None:
+    """Nor is a module of somebody else overwritten."""
+    for number, gone in enumerate(({"torch/__init__.py"}, set())):
+        members = {name: content for name, content in world.torch.members.items() if name not in gone}
+        members |= {} if gone else {"torch/_device_wheels.py": b"x = 1\n"}
+        draft = replace(world, torch=replace(world.torch, members=members))
+        host, _ = split_torch(draft, tmp_path / str(number))
+        assert {n: c for n, c in read(host).items() if n.endswith(".py")} == {
+            n: c for n, c in members.items() if n.endswith(".py")
+        }
 
 
 Members = dict[str, bytes]

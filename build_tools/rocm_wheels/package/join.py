@@ -30,6 +30,7 @@ from rocm_wheels.core import (
     run_in_parallel,
 )
 from rocm_wheels.package.prune import require_plain_wheel
+from rocm_wheels.package.split import NOTICE_LINES, NOTICE_MODULE
 from rocm_wheels.wheels import (
     KPACK_SUFFIX,
     BinarySpan,
@@ -159,11 +160,13 @@ class _WheelJoiner:
             raise PackageError(f"{self._request.host} and a device wheel both have {existing[0]}")
         targets = {target for library in libraries.values() for target in library.targets}
         names = tuple(str(target) for target in sorted(targets, key=TargetId.get_sort_key))
+        notices, texts = self._take_notices_out()
         edit = WheelEdit(
             requirements=_drop_device_requirements,
             extras=lambda old: [extra for extra in old if not _is_device_extra(extra)],
+            members=texts,
             stored={**self._files, **{name: library.stored for name, library in libraries.items()}},
-            drop_members=frozenset(name for name in self._entries if name.endswith(KPACK_SUFFIX)),
+            drop_members=frozenset(name for name in self._entries if name.endswith(KPACK_SUFFIX)) | notices,
             step=f"join {' '.join(names)}",
         )
         return JoinPlan(
@@ -174,6 +177,16 @@ class _WheelJoiner:
             files=len(self._files),
             edit=edit,
         )
+
+    def _take_notices_out(self) -> tuple[frozenset[str], dict[str, bytes]]:
+        """Return the modules that splitting added, and the texts of packages as they were before that."""
+        texts = {}
+        for name in (name for name in self._entries if name.endswith(f"/{NOTICE_MODULE}")):
+            start = f"{name.removesuffix(NOTICE_MODULE)}__init__.py"
+            text = self._host.read(self._entries[start]) if start in self._entries else b""
+            if text.endswith(NOTICE_LINES):
+                texts[name] = (start, text.removesuffix(NOTICE_LINES))
+        return frozenset(texts), dict(texts.values())
 
     def _open(self, wheel: Path) -> WheelArchive:
         archive = self._stack.enter_context(WheelArchive.open(wheel))

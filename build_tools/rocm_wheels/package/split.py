@@ -92,6 +92,12 @@ from rocm_wheels.wheels import (
 
 SplitGroup: TypeAlias = Literal["target", "family"]
 
+NOTICE_MODULE = "_device_wheels.py"
+NOTICE_LINES = b"""
+# written by `rocm-wheels wheel split`: says which extra, device-gfx..., brings kernels that are missing
+from . import _device_wheels as _device_wheels
+"""
+_NOTICE_TEMPLATE = Path(__file__).with_name("templates") / "device_wheels.py"
 _LARGE_BUNDLE = 64 << 20  # one of these at a time: memory
 _KINDS = ("hip", "hipv4")
 
@@ -281,10 +287,13 @@ class _WheelSplitter:
             keys,
             jobs=os.cpu_count() or 1,
         )
+        stored = {name: member.stored for name, member in libraries.items()}
+        texts = self._add_notice(chips, keys, stored)
         edit = WheelEdit(
             requirements=lambda old: [*old, *self._list_requirements(chips, keys, old)],
             extras=lambda old: [*old, *map(make_device_extra, chips), DEVICE_ALL],
-            stored={name: member.stored for name, member in libraries.items()},
+            members=texts,
+            stored=stored,
             drop_members=frozenset(moved),
             step=f"split {_join_targets(targets)}",
         )
@@ -299,6 +308,26 @@ class _WheelSplitter:
             after=self._measure(edit, before),
             edit=edit,
         )
+
+    def _add_notice(
+        self, chips: Sequence[str], keys: Sequence[str], stored: dict[str, StoredMember]
+    ) -> dict[str, bytes]:
+        """Add the module that says at import which extra is missing; return the package's text, which has it.
+
+        A package without an ``__init__.py``, or with a module of this name, says nothing.
+        """
+        start, notice = f"{self._root}/__init__.py", f"{self._root}/{NOTICE_MODULE}"
+        if start not in self._entries or notice in self._entries:
+            return {}
+        devices = {}
+        for chip in chips:
+            names = [make_device_name(self._metadata.name, k) for k in get_package_chain(chip) if k in keys]
+            devices[make_device_extra(chip)] = tuple(names)
+        text = _NOTICE_TEMPLATE.read_text(encoding="utf-8")
+        text = text.replace('HOST = ""', f'HOST = "{self._metadata.name}"')
+        text = text.replace("]] = {}", f"]] = {devices!r}")
+        stored[notice] = pack_member(_make_entry(notice), [text.encode()], self._stack)
+        return {start: self._archive.read(self._entries[start]) + NOTICE_LINES}
 
     def _find_root(self) -> str:
         """Return the folder that device wheels are unpacked over: the package of the wheel."""
@@ -573,8 +602,9 @@ class _WheelSplitter:
         """Return the sizes of the host wheel; PackageError for what PyPI refuses."""
         content, packed = before
         for name, member in edit.stored.items():
-            content += member.entry.size - self._entries[name].size
-            packed += member.entry.compressed - self._entries[name].compressed
+            old = self._entries.get(name)
+            content += member.entry.size - (old.size if old else 0)
+            packed += member.entry.compressed - (old.compressed if old else 0)
         for name in edit.drop_members:
             content -= self._entries[name].size
             packed -= self._entries[name].compressed
