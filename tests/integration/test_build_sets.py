@@ -35,7 +35,9 @@ def test_a_run_leaves_variants_beside_its_wheels(demo: Demo) -> None:
     (triton,) = (wheel for wheel in variants if wheel.name.startswith("triton-"))
     (torch,) = (wheel for wheel in variants if wheel.name.startswith("torch-"))
     pin = f"Requires-Dist: triton=={parse_wheel_name(triton.name).version}"
-    assert pin in read_dist_info_files(torch)["METADATA"].decode()
+    metadata = read_dist_info_files(torch)["METADATA"].decode()
+    assert pin in metadata
+    assert "Requires-Dist: rocm[libraries]==7.1.0+miniature\n" in metadata, "of several GPUs nobody has all"
     before = {wheel: wheel.stat().st_mtime_ns for wheel in variants}
     again = demo.build(*VARIANT)
     assert again.code == 0, again.err
@@ -134,6 +136,9 @@ def test_a_set_of_wheels_for_each_target(demo: Demo) -> None:
         assert held == {"torch": {target}, "torchaudio": {target}, "triton": set()}
         labels = {parse_wheel_name(wheel.name).label for wheel in (folder / "variants").glob("*.whl")}
         assert labels == {f"rocm7.1_{target}"}
+        (torch,) = (folder / "variants").glob("torch-*.whl")
+        metadata = read_dist_info_files(torch)["METADATA"].decode()
+        assert f"Requires-Dist: rocm[device-{target},libraries]==7.1.0+miniature\n" in metadata
     assert "nothing to do" in demo.build("--per-target", *VARIANT, output="sets").err
 
 

@@ -27,7 +27,7 @@ from rocm_wheels.variants import (
     merge_documents,
     parse_wheel_document,
 )
-from rocm_wheels.wheels import parse_wheel_name, read_dist_info_files, scan_wheel
+from rocm_wheels.wheels import WheelParts, format_sbom, parse_wheel_name, read_dist_info_files, scan_wheel
 
 STATIC = ["--provider", "static", "--static-targets", "gfx942,gfx1100", "--rocm-versions", "7.2,7.1"]
 
@@ -196,6 +196,37 @@ def test_the_same_wheel_gives_the_same_bytes_and_stays_itself(tmp_path: Path) ->
     assert "Version: 2.9.0\n" in metadata
     assert "Requires-Dist: demo-kernels==1.0\n" in metadata
     assert "Requires-Dist: rocm[libraries]==7.2.0\n" in metadata
+
+
+@pytest.mark.parametrize(
+    ("targets", "devices", "extras"),
+    [
+        (("gfx942",), ("gfx1100", "gfx942"), "[device-gfx942,libraries]"),
+        (("gfx90a",), ("gfx1100", "gfx942"), "[libraries]"),
+        (("gfx942",), (), "[libraries]"),
+        (("gfx1100", "gfx942"), ("gfx1100", "gfx942"), "[libraries]"),
+    ],
+)
+def test_a_wheel_for_one_gpu_requires_what_its_rocm_has_for_it(
+    tmp_path: Path, targets: tuple[str, ...], devices: tuple[str, ...], extras: str
+) -> None:
+    """Where ROCm is in device packages, as the bill of materials of the build tells; pip reads it, too."""
+    made = draft(*targets, requires=("rocm[libraries]==7.2.0", "numpy>=1; python_version >= '3'"))
+    bill = format_sbom(WheelParts("1", targets, "7.2.0", devices=devices), made.distribution, made.version)
+    made.members[f"demo-{made.version}.dist-info/sboms/rocm-wheels.cdx.json"] = bill
+    for more in ([], ["--keep-local-version"]):
+        assert run(stamp, made.write(tmp_path), *more, "--output-dir", tmp_path / "out", "--replace") == 0
+        for variant in (tmp_path / "out").iterdir():
+            requires = scan_wheel(variant).metadata.requires_dist
+            assert requires[0] == f"rocm{extras}==7.2.0" and requires[1].startswith("numpy>=1")
+
+
+def test_a_bill_of_materials_that_is_none_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    made = draft("gfx942")
+    made.members[f"demo-{made.version}.dist-info/sboms/rocm-wheels.cdx.json"] = b"[]"
+    assert run(stamp, made.write(tmp_path), "--output-dir", tmp_path / "out") == 2
+    assert "rocm-wheels.cdx.json is not as rocm-wheels writes it" in capfd.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_unstamp_gives_back_what_was_stamped(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ from rocm_wheels.variants import (
     describe_properties,
     find_label_contradictions,
     has_variant_marker,
+    make_device_extra,
     make_label,
     make_properties,
     merge_documents,
@@ -56,12 +57,14 @@ from rocm_wheels.variants import (
     read_wheel_targets,
 )
 from rocm_wheels.wheels import (
+    SBOM_MEMBER,
     BegunRewrite,
     WheelEdit,
     WheelName,
     begin_rewrite,
     get_edited_name,
     get_field_values,
+    list_rocm_devices,
     parse_wheel_name,
     read_dist_info_files,
     read_metadata_fields,
@@ -152,12 +155,16 @@ def _strip_local_pin(text: str) -> str:
 
 @dataclass(frozen=True)
 class WheelFacts:
-    """A wheel: its name, its Requires-Dist values as written, its ``variant.json`` (None: it has none)."""
+    """A wheel: its name, its Requires-Dist values as written, its ``variant.json`` (None: it has none).
+
+    ``devices``: the targets that the ROCm of its build has device packages for, as far as its bill tells.
+    """
 
     path: Path
     name: WheelName
     requirements: tuple[str, ...]
     document: bytes | None
+    devices: tuple[str, ...] = ()
 
     def get_release(self, *, keep_local: bool) -> tuple[str, str]:
         """Return project and version of the release that the wheel becomes a variant of."""
@@ -178,7 +185,9 @@ def read_wheel_facts(wheel: Path) -> WheelFacts:
     if "METADATA" not in files:
         raise DataError(f"{wheel}: its .dist-info folder has no METADATA")
     fields, _ = read_metadata_fields(files["METADATA"], f"{wheel}: METADATA")
-    return WheelFacts(wheel, name, get_field_values(fields, "Requires-Dist"), files.get(VARIANT_FILE_NAME))
+    devices = tuple(list_rocm_devices(files[SBOM_MEMBER])) if SBOM_MEMBER in files else ()
+    requirements = get_field_values(fields, "Requires-Dist")
+    return WheelFacts(wheel, name, requirements, files.get(VARIANT_FILE_NAME), devices)
 
 
 JoinedDocuments = Sequence[tuple[str, VariantMetadata]]
@@ -515,16 +524,32 @@ def _choose_properties(
 def _make_edit(wheel: WheelFacts, document: VariantMetadata, request: StampRequest) -> WheelEdit:
     (label,) = document.variants
     put = {VARIANT_FILE_NAME: document.to_json()}
+    targets = document.variants[label].get(AMD_NAMESPACE, {}).get(GFX_ARCH, ())
+    extra = make_device_extra(targets[0]) if len(targets) == 1 and targets[0] in wheel.devices else ""
+
+    def change_requirements(old: Sequence[str]) -> list[str]:
+        with_extra = [_require_rocm_extra(text, extra) for text in old] if extra else list(old)
+        return with_extra if request.keep_local else strip_local_pins(with_extra)
+
     if request.keep_local:
-        return WheelEdit(label=label, put=put, step=f"stamp {label}")
+        return WheelEdit(label=label, put=put, requirements=change_requirements, step=f"stamp {label}")
     remaining = strip_rocm_local(wheel.name.version.local)
     return WheelEdit(
         label=label,
         put=put,
         local=remaining if remaining != (wheel.name.version.local or "") else None,
-        requirements=strip_local_pins,
+        requirements=change_requirements,
         step=f"stamp {label}",
     )
+
+
+def _require_rocm_extra(text: str, extra: str) -> str:
+    """Return a requirement on ``rocm`` with an extra, so that its libraries have code for the GPU."""
+    requirement = Requirement(text)
+    if canonicalize_name(requirement.name) != "rocm" or extra in requirement.extras:
+        return text
+    requirement.extras = {*requirement.extras, extra}
+    return str(requirement)
 
 
 def group_by_release(wheels: Iterable[WheelFacts], *, keep_local: bool) -> list[list[WheelFacts]]:

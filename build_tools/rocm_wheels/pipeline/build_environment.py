@@ -62,12 +62,16 @@ _INDEX_LINE = re.compile(
 
 @dataclass(frozen=True)
 class EnvironmentPackage:
-    """An installed distribution: canonical name, version, its RECORD, canonical names that it requires."""
+    """An installed distribution: canonical name, version, its RECORD, canonical names that it requires.
+
+    ``extras`` are those that it has.
+    """
 
     name: str
     version: str
     record: Path
     requires: tuple[str, ...]
+    extras: tuple[str, ...] = ()
 
     def identity(self) -> str:
         """Return version and a digest of the installed files."""
@@ -101,7 +105,9 @@ def list_installed_packages(site_packages: Path, names: str = "*") -> Mapping[st
         name = canonicalize_name(headers.get("Name", ""))
         lines = (str(line) for line in headers.get_all("Requires-Dist", []))
         requires = tuple(dict.fromkeys(_parse_names(line for line in lines if "extra ==" not in line)))
-        packages[name] = EnvironmentPackage(name, headers.get("Version", ""), folder / "RECORD", requires)
+        extras = tuple(str(extra) for extra in headers.get_all("Provides-Extra", []))
+        version = headers.get("Version", "")
+        packages[name] = EnvironmentPackage(name, version, folder / "RECORD", requires, extras)
     return packages
 
 

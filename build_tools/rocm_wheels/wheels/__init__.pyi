@@ -125,6 +125,7 @@ from .sbom import SourcePart as SourcePart
 from .sbom import WheelParts as WheelParts
 from .sbom import describe_file as describe_file
 from .sbom import format_sbom as format_sbom
+from .sbom import list_rocm_devices as list_rocm_devices
 from .sbom import list_steps as list_steps
 from .sbom import make_package_url as make_package_url
 from .sbom import make_repository_url as make_repository_url

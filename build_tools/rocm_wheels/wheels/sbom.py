@@ -20,6 +20,7 @@ from rocm_wheels.core import DataError
 
 SBOM_MEMBER = "sboms/rocm-wheels.cdx.json"
 _STEP = "rocm-wheels:step"
+_DEVICES = "rocm-wheels:rocm-devices"
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://cyclonedx.org/schema/bom-1.6.schema.json")
 
 
@@ -49,13 +50,17 @@ class PackagePart:
 
 @dataclass(frozen=True)
 class WheelParts:
-    """What a wheel was made of, by which version of rocm-wheels; ``rocm`` is the version of ROCm."""
+    """What a wheel was made of, by which version of rocm-wheels; ``rocm`` is the version of ROCm.
+
+    ``devices`` are the GPU targets that this ROCm has device packages for: extras of ``rocm``.
+    """
 
     tool: str
     targets: tuple[str, ...] = ()
     rocm: str | None = None
     sources: tuple[SourcePart, ...] = ()
     packages: tuple[PackagePart, ...] = ()
+    devices: tuple[str, ...] = ()
 
 
 def format_sbom(parts: WheelParts, name: str, version: str, licence: str | None = None) -> bytes:
@@ -71,7 +76,11 @@ def format_sbom(parts: WheelParts, name: str, version: str, licence: str | None 
         "version": version,
         "purl": reference,
         "properties": _list_properties(
-            [("rocm-wheels:targets", " ".join(parts.targets)), ("rocm-wheels:rocm", parts.rocm)]
+            [
+                ("rocm-wheels:targets", " ".join(parts.targets)),
+                ("rocm-wheels:rocm", parts.rocm),
+                (_DEVICES, " ".join(parts.devices)),
+            ]
         ),
     }
     if licence:
@@ -137,6 +146,16 @@ def list_steps(content: bytes) -> list[str]:
     """Return what was done to a wheel since it was built, as its document says."""
     properties = json.loads(content)["metadata"]["component"]["properties"]
     return [str(entry["value"]) for entry in properties if entry["name"] == _STEP]
+
+
+def list_rocm_devices(content: bytes) -> list[str]:
+    """Return the targets that the ROCm of a build has device packages for. DataError for another format."""
+    try:
+        properties = json.loads(content)["metadata"]["component"]["properties"]
+        values = [entry["value"] for entry in properties if entry["name"] == _DEVICES]
+        return [target for value in values for target in value.split()]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:
+        raise DataError(f"{SBOM_MEMBER} is not as rocm-wheels writes it") from cause
 
 
 def describe_file(name: str, sha256: str, licence: str | None = None) -> dict[str, Any]:

@@ -583,10 +583,13 @@ class BuildStep:
         ]
         if self.project.serves_every_family(request.platform):
             return WheelParts(__version__, sources=sources, packages=tuple(packages))
-        for package in list_installed_packages(ready.site_packages, "rocm*").values():
+        rocm = list_installed_packages(ready.site_packages, "rocm*")
+        for package in rocm.values():
             packages.append(PackagePart(package.name, package.version, package.hash_files()))
         targets = request.targets if self.project.has_device_code else ()
-        return WheelParts(__version__, targets, ready.sdk.version, sources, tuple(packages))
+        extras = rocm["rocm"].extras if "rocm" in rocm else ()
+        devices = tuple(sorted(e.removeprefix("device-") for e in extras if e.startswith("device-gfx")))
+        return WheelParts(__version__, targets, ready.sdk.version, sources, tuple(packages), devices)
 
     def _verify_wheel(self, wheel: BuiltWheel, inside: str) -> AuditReport:
         """Check a wheel as a file; then, where it is right, import it where others will need it."""

@@ -16,7 +16,7 @@ from rocm_wheels.pipeline.planner import Planner
 from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput
 from rocm_wheels.pipeline.step_run import StepRun
 
-SPLIT_VERSION = "1"
+SPLIT_VERSION = "2"
 
 
 def settle_split(planner: Planner, step: Step) -> Step:

@@ -19,7 +19,7 @@ from rocm_wheels.pipeline.step_run import StepRun
 from rocm_wheels.pipeline.wheel_checks import judge_report, make_expectation
 
 VARIANTS_FOLDER = "variants"
-VARIANT_VERSION = "1"
+VARIANT_VERSION = "2"
 
 
 def settle_stamp_variant(planner: Planner, step: Step) -> Step:
