@@ -128,3 +128,28 @@ def test_an_exchanged_file_is_refused(world: World, tmp_path: Path) -> None:
     assert "rocm-sdk-core==7.1.0 has the sha256 " in ended.err
     assert not list((tmp_path / "work").rglob("exchanged.txt")) and world.calls() == []
     assert TAG in ended.err
+
+
+def test_a_build_writes_the_lock_that_repeats_it(world: World, tmp_path: Path) -> None:
+    """In another folder, from other checkouts: the same bytes. A tree that was changed is in no lock."""
+    lock(world, tmp_path)
+    first, again = tmp_path / "l", tmp_path / "again" / "written.lock"
+    words = world.words("--source-dir", str(tmp_path / "trees"), "--work-dir", str(tmp_path / "w"))
+    words = [*words, "--output-dir", str(tmp_path / "wheels"), "--write-lock", str(again)]
+    again.parent.mkdir()
+    changed = tmp_path / "trees/pytorch/source.txt"
+    text = changed.read_text()
+    changed.write_text("mine")
+    refused = world.run(*words)
+    assert (refused.code, "pytorch: it was changed" in refused.err, again.exists()) == (10, True, False)
+    changed.write_text(text)
+    assert (ended := world.run(*words)).code == 0, ended.err
+    assert read(again)["tools"].keys() == {PYTHON} and read(again)["rocm"] == "7.1.0"
+    assert read(again)["projects"]["pytorch"]["commit"] == read(first)["projects"]["pytorch"]["commit"]
+    trees = ["--source-dir", str(again.parent / "trees"), "--no-hipify"]
+    assert (ended := world.run("checkout", "--lock", str(again), *trees)).code == 0, ended.err
+    assert (ended := build(world, again)).code == 0, ended.err
+    wheels = {path.name: path.read_bytes() for path in (tmp_path / "wheels").glob("*.whl")}
+    assert {path.name: path.read_bytes() for path in again.parent.glob("wheels/*.whl")} == wheels
+    for more in (["--lock", str(first)], ["--dry-run"]):
+        assert (ended := world.run(*words, *more)).code == 2, ended.err

@@ -95,6 +95,12 @@ def install_rocm(as_json: bool, **options: Any) -> None:
 @sdk_options
 @project_options
 @build_options
+@option(
+    "--write-lock",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Lock trees, ROCm and tools in this file first, and build by it: --lock FILE repeats the build.",
+)
 @option("--jobs", type=click.IntRange(min=1), metavar="N", help="Steps at a time [default: by cores].")
 @option("--keep-going", is_flag=True, help="After a failure, continue with what does not need it.")
 @option("--step-timeout", type=Duration(), metavar="TIME", help="End a step after 90m, 6h, 30s, ….")
@@ -119,6 +125,8 @@ def build(**options: Any) -> None:
     if not options["dry_run"]:
         require_extras("a build", "build")
     request = make_wheels_request(options, env)
+    if options["write_lock"] is not None:
+        request = _write_lock(request, options, env)
     if options["dry_run"]:
         print_plan(request, env, as_json=options["as_json"], details=True, of_done=False)
         return
@@ -130,6 +138,20 @@ def build(**options: Any) -> None:
             log_note(line)
     if summary.failure is not None:
         raise summary.failure
+
+
+def _write_lock(request: Any, options: Mapping[str, Any], env: Mapping[str, str]) -> Any:
+    from rocm_wheels.cli.checkout_options import resolve_patch_folder
+    from rocm_wheels.cli.lock import check_output_path
+    from rocm_wheels.pipeline import write_build_lock
+    from rocm_wheels.sources import Transport
+
+    if options["dry_run"]:
+        raise UsageError("--write-lock writes, and --dry-run does not", tip="leave one of them out")
+    path = check_output_path(options["write_lock"], "--write-lock")
+    if path is None:
+        raise UsageError("--write-lock - is no file", tip="name a file: --write-lock set.lock")
+    return write_build_lock(request, path, resolve_patch_folder(None), env, Transport())
 
 
 production.add_command(install_rocm, "install-rocm")

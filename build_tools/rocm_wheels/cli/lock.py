@@ -334,19 +334,21 @@ def _lock_as_json(path: Path, lock: Lock) -> dict[str, Any]:
     return {"file": path, "projects": projects, "tools": tools}
 
 
-def check_output_path(path: Path | None) -> Path | None:
+def check_output_path(path: Path | None, option_name: str = "-o") -> Path | None:
     """Return the file to write, ``None`` for stdout; found wanting now, not after everything was asked."""
     if path is None:
-        raise UsageError("no output file given", tip="name it with -o FILE")
+        raise UsageError("no output file given", tip=f"name it with {option_name} FILE")
     if str(path) == "-":
         return None
     if path.is_dir():
-        raise UsageError(f"-o {path} is a folder", tip="name a file")
+        raise UsageError(f"{option_name} {path} is a folder", tip="name a file")
     above = next((folder for folder in path.absolute().parents if folder.exists()), None)
     if above is None or not above.is_dir():
-        raise UsageError(f"-o {path}: {above} is not a folder", tip="choose another file")
+        raise UsageError(f"{option_name} {path}: {above} is not a folder", tip="choose another file")
     if not os.access(above, os.W_OK | os.X_OK):
-        raise UsageError(f"-o {path}: {above} is not writable", tip="make it so, or choose another file")
+        raise UsageError(
+            f"{option_name} {path}: {above} is not writable", tip="make it so, or choose another file"
+        )
     return path
 
 

@@ -150,4 +150,5 @@ from .tools import ToolsRequest as ToolsRequest
 from .tools import find_unmet_requirements as find_unmet_requirements
 from .tools import make_marker_environment as make_marker_environment
 from .tools import resolve_lock_tools as resolve_lock_tools
+from .tools import write_build_lock as write_build_lock
 from .trace import make_trace as make_trace

@@ -180,7 +180,7 @@ def apply_lock(
     file = open_lock(path, request.platform)
     _refuse_other_python(file, request, env)
     spec, targets = _locked_rocm_specifier(file, request), _locked_targets(file, request)
-    identities = _compare_trees(file, request, projects, env)
+    identities = compare_trees(file, request, projects, env)
     digest = digest_lock(file.lock)
     _check_locked_pythons(file, request, env)
     trees_text = f"{format_count(len(identities), 'source tree')} match{'es' if len(identities) == 1 else ''}"
@@ -258,7 +258,7 @@ def _locked_targets(file: LockFile, request: WheelsRequest) -> str | None:
     return locked_text
 
 
-def _compare_trees(
+def compare_trees(
     file: LockFile, request: WheelsRequest, projects: Sequence[Project], env: Mapping[str, str]
 ) -> dict[str, TreeIdentity]:
     """Return what the trees hold, compared with the lock side by side. Raises SourceError that names all."""

@@ -16,11 +16,21 @@ from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.core import SdkError, format_command, hide_credentials, log_note
+from rocm_wheels.core import (
+    SdkError,
+    SourceError,
+    UsageError,
+    format_command,
+    hide_credentials,
+    log_note,
+)
 from rocm_wheels.models import (
+    TORCH_PROJECT,
     Lock,
+    LockedPatches,
     LockedTools,
     Platform,
+    Project,
     get_line_tools,
     get_newest_line_tools,
     list_unusable_tools,
@@ -32,16 +42,21 @@ from rocm_wheels.pipeline.build_environment import (
     read_requirements,
 )
 from rocm_wheels.pipeline.facts import Facts
+from rocm_wheels.pipeline.request import WheelsRequest, select_projects
+from rocm_wheels.pipeline.source_checks import compare_trees
 from rocm_wheels.sdk import (
     EnvironmentSpec,
     PackageSource,
     PackageTarget,
     Resolution,
     find_interpreters,
+    query_python_version,
     resolve_backends,
     resolve_packages,
     resolve_rocm,
+    shorten_python_version,
 )
+from rocm_wheels.sources import Git, find_git_directory, read_state
 
 if TYPE_CHECKING:
     from rocm_wheels.sources import LockFile, Transport
@@ -219,6 +234,90 @@ def resolve_lock_tools(
             log_note(f"resolving the tools for Python {python}")
             tools[python] = _resolve_python_tools(lock, files, python, request.sdk, env, cwd=trees)
     return lock.replace_tools(tools)
+
+
+def write_build_lock(
+    request: WheelsRequest, path: Path, patches: Path, env: Mapping[str, str], transport: Transport
+) -> WheelsRequest:
+    """Lock what a build has its wheels from, write that to ``path``, and return the request that goes by it.
+
+    Its trees as they were checked out, the ROCm that its options come to, and the tools. ``patches``: folder
+    of the patch sets. Raises UsageError, SourceError for a tree that no lock can hold, SdkError.
+    """
+    from rocm_wheels.sources import LockFile, write_lock
+
+    if request.lock is not None or not request.install_rocm:
+        raise UsageError(
+            "--write-lock locks what the build installs, and "
+            + (
+                "--lock says that already"
+                if request.lock is not None
+                else "without --install-rocm that is not ROCm"
+            ),
+            tip="`rocm-wheels lock update FILE tools` renews a lock"
+            if request.lock is not None
+            else "add --install-rocm, or leave --write-lock out",
+        )
+    projects = select_projects(request)
+    versions = [query_python_version(python, env) for python in request.interpreters]
+    sdk = replace(request.sdk, python=request.interpreters[0]).with_absolute_paths()
+    lock = _lock_trees(request, projects, env, transport)
+    file = LockFile(path, lock)
+    try:
+        compare_trees(file, request, projects, env)
+    except SourceError as error:
+        error.tip = (
+            "a lock names what others can fetch: take changes back, or make them a patch of the project"
+        )
+        raise
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-tools-") as folder:
+        rocm = resolve_rocm(sdk, PackageTarget(sdk.python, platform=lock.platform), env, cwd=Path(folder))
+    _refuse_direct("rocm", rocm)
+    pythons = tuple(dict.fromkeys(map(shorten_python_version, versions)))
+    lock = lock.model_copy(update={"rocm": rocm.packages["rocm"].version, "pythons": pythons})
+    trees = (request.sources[project.name] for project in projects)
+    checkouts = next((tree.parent for tree in trees), None)
+    tools_request = ToolsRequest(pythons, sdk, checkouts, patches)
+    write_lock(path, resolve_lock_tools(LockFile(path, lock), tools_request, env, transport))
+    return replace(request, lock=path)
+
+
+def _lock_trees(
+    request: WheelsRequest, projects: Sequence[Project], env: Mapping[str, str], transport: Transport
+) -> Lock:
+    """Return the lock of the commits, submodules and patches that trees were checked out at. SourceError."""
+    from rocm_wheels.sources import LockRequest, ProjectOptions, make_lock
+
+    options, patches = {}, {}
+    for project in projects:
+        tree = request.sources[project.name]
+        state = read_state(find_git_directory(Git(tree, env))) if (tree / ".git").exists() else None
+        if state is None or state.operation is not None:
+            raise SourceError(
+                f"{tree} was not checked out by rocm-wheels as a whole, so that a lock cannot say what it is",
+                tip="check it out with `rocm-wheels checkout`, or leave --write-lock out",
+            )
+        options[project.name] = ProjectOptions(state.ref, state.origin, state.upstream, "its checkout")
+        if state.patches:
+            patches[project.name] = LockedPatches(name=state.patch_set, digest=state.patches)
+    targets = () if request.per_target else request.target_sets[0].targets or ()
+    lock = make_lock(
+        LockRequest(
+            projects=tuple(projects),
+            torch=load_project(TORCH_PROJECT),
+            options=options,
+            platform=request.platform,
+            targets=targets,
+            checkouts=request.sources[projects[0].name].parent,
+        ),
+        env=env,
+        transport=transport,
+    )
+    locked = {
+        name: project.model_copy(update={"patches": patches.get(name)})
+        for name, project in lock.projects.items()
+    }
+    return lock.model_copy(update={"projects": locked})
 
 
 def _resolve_python_tools(
