@@ -56,6 +56,26 @@ def test_the_content_of_a_wheel_does_not_depend_on_its_lock(tmp_path: Path) -> N
     assert digest_content(other.write(tmp_path)) != before
 
 
+def test_the_bytes_of_a_wheel_do_not_depend_on_the_umask_of_its_build(tmp_path: Path) -> None:
+    """A front end stores the modes that files have; with umask 077 nobody else could read them unpacked."""
+    wheels = []
+    for mask in (0o022, 0o077):
+        (folder := tmp_path / str(mask)).mkdir()
+        path = torch_draft().write(folder)
+        with zipfile.ZipFile(path) as archive:
+            members = [(info, archive.read(info)) for info in archive.infolist()]
+        with zipfile.ZipFile(path, "w") as archive:
+            for info, content in members:
+                mode = 0o777 if info.filename.endswith(".so") else 0o666
+                info.create_system, info.external_attr = 3, (0o100000 | (mode & ~mask)) << 16
+                archive.writestr(info, content)
+        wheels.append(embed_provenance(path, folder, None, PARTS)[0])
+    assert wheels[0].read_bytes() == wheels[1].read_bytes()
+    with zipfile.ZipFile(wheels[1]) as archive:
+        modes = {info.filename.endswith(".so"): info.external_attr >> 16 for info in archive.infolist()}
+    assert modes == {True: 0o100755, False: 0o100644}
+
+
 def test_a_damaged_wheel_stays_as_it_is(tmp_path: Path) -> None:
     wheel = torch_draft().write(tmp_path)
     wheel.write_bytes(wheel.read_bytes()[:-30])

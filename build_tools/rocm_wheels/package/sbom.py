@@ -99,7 +99,8 @@ def embed_provenance(
     DataError for a wheel that is damaged; it is left as it was.
     """
     put = {} if text is None else {LOCK_MEMBER: text}
-    edit = WheelEdit(put=put, parts=parts, requirements=partial(narrow_requirements, pins=pins))
+    requirements = partial(narrow_requirements, pins=pins)
+    edit = WheelEdit(put=put, parts=parts, requirements=requirements, plain_modes=True)
     if external:
         edit = replace(edit, external=lambda old: list(dict.fromkeys([*old, *external])))
     written = rewrite_wheel(wheel, folder, edit, replace=True)

@@ -245,6 +245,7 @@ class WheelEdit:
     ``step`` is what the wheel's bill of materials, where it has one of ours, says was done (``retag``);
     ``undone`` begins the step that is taken back, ``contained`` are packages whose files are now inside. The
     version in it follows by itself. ``parts``: a new one.
+    ``plain_modes``: files are of mode 0644 or, those that their owner may run, 0755, whatever umask they had.
     """
 
     version: str | None = None
@@ -265,6 +266,7 @@ class WheelEdit:
     undone: str = ""
     contained: tuple[PackagePart, ...] = ()
     parts: WheelParts | None = None
+    plain_modes: bool = False
 
 
 @dataclass(frozen=True)

@@ -319,7 +319,7 @@ class BegunRewrite:
         plan = _plan_rewrite(self.archive, edit)
         self.archive.require_whole()  # what is not as RECORD says would be listed anew, as if it were right
         with self.sink:
-            size = _write_archive(self.archive, plan, edit.stored, self.sink)
+            size = _write_archive(self.archive, plan, edit.stored, self.sink, plain_modes=edit.plain_modes)
         self.archive.require_unchanged()
         signatures = tuple(sorted(name for name in plan.dropped if name.endswith(SIGNATURE_SUFFIXES)))
         if signatures:
@@ -450,9 +450,14 @@ def _order_members(archive: WheelArchive, plan: EditPlan) -> tuple[list[ZipEntry
 
 
 def _write_archive(
-    archive: WheelArchive, plan: EditPlan, stored: Mapping[str, StoredMember], sink: ArchiveWriter
+    archive: WheelArchive,
+    plan: EditPlan,
+    stored: Mapping[str, StoredMember],
+    sink: ArchiveWriter,
+    *,
+    plain_modes: bool = False,
 ) -> int:
-    """Write the archive; return its size."""
+    """Write the archive; return its size. ``plain_modes``: as ``WheelEdit`` has it."""
     directory = []
     remaining = dict(plan.texts)
     entry_by_name = {entry.name: entry for entry in archive.members}
@@ -460,11 +465,17 @@ def _write_archive(
     date = entry_by_name[f"{folder}/WHEEL"]
     record = plan.get_new_name(f"{folder}/RECORD")
 
+    def list_member(entry: ZipEntry) -> None:
+        if plain_modes and stat.S_ISREG(entry.mode):
+            mode = stat.S_IFREG | (0o755 if entry.mode & 0o100 else 0o644)
+            entry = entry._replace(external=mode << 16)
+        directory.append(pack_central_entry(entry, sink.position))
+
     def put_member(name: str, content: bytes, old: ZipEntry | None) -> None:
         entry, data = make_zip_entry(name, content, date=date.date, time=date.time)
         if old is not None and not stat.S_ISLNK(old.mode):
             entry = entry._replace(external=old.external, made_by=old.made_by, system=old.system)
-        directory.append(pack_central_entry(entry, sink.position))
+        list_member(entry)
         sink.write(pack_local_header(entry))
         sink.write(data)
 
@@ -473,7 +484,7 @@ def _write_archive(
         is_unchanged = entry.keeps_header and name == entry.name
         if name != entry.name:
             entry = entry.with_name(name)
-        directory.append(pack_central_entry(entry, sink.position))
+        list_member(entry)
         if is_unchanged:
             sink.copy_range(entry.header, entry.end)
         else:
@@ -482,7 +493,7 @@ def _write_archive(
 
     def put_stored(name: str, member: StoredMember) -> None:
         entry = member.entry.with_name(name)
-        directory.append(pack_central_entry(entry, sink.position))
+        list_member(entry)
         sink.write(pack_local_header(entry))
         sink.copy_from(member.descriptor, member.offset, member.offset + entry.compressed)
 
