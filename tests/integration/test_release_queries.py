@@ -145,7 +145,7 @@ def test_the_newest_that_passed(store: FolderStore, ask: Ask) -> None:
                 "version": "2.9.1+rocm7.1.0",
                 "rocm": None,
                 "created": SETS[1].created,
-                "why": "smoke tests passed on gfx1030 with Python 3.10, 2026-11-21",
+                "why": "smoke tests passed on gfx1030 with Python 3.10, 2026-11-21 (reported, unsigned)",
                 "index": index,
                 "install": install,
                 "newer": [{"set": IDS[n], "family": FAMILY, "why": why} for n, why in newer],
@@ -259,10 +259,10 @@ def test_what_a_channel_shows_and_what_is_known_now(store: FolderStore, ask: Ask
     assert (new["set"], old["set"]) == (IDS[2], IDS[1])
     assert (new["since"], new["by"]) == ("2026-11-22T00:00:00Z", "ann@here")
     assert new["then"] == {"state": "untested", "told": ["gfx1030: untested", "gfx1031: untested"]}
-    assert new["now"]["state"] == "partly tested" and old["now"]["state"] == "untested"
+    assert new["now"]["state"] == "reported, unsigned" and old["now"]["state"] == "untested"
     assert new["now"]["targets"][0] == {
         "gfx": "gfx1030",
-        "state": "tested",
+        "state": "reported, unsigned",
         "by": ["smoke tests"],
         "pythons": ["3.10"],
         "when": "2026-11-21",

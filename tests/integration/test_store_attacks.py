@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,7 @@ from rocm_wheels.release import (
     load_layout,
     parse_evidence,
     read_set_log,
+    sign_evidence,
 )
 
 LAYOUT = load_layout()
@@ -78,10 +81,11 @@ class Attacked:
     def set_file(self) -> Path:
         return self.place / STAGED.set_document(self.document.id)
 
-    def know(self, kind: str, outcome: str, hours: float) -> str:
+    def know(self, kind: str, outcome: str, hours: float, key: Path | None = None) -> str:
         when = datetime.now(timezone.utc).replace(microsecond=0) - timedelta(hours=hours)
         of = {"document": self.document, "when": when, "added": when, "gfx": TARGET}
         evidence = said(kind, outcome, about=self.document.digest, **of).evidence
+        evidence = evidence if key is None else sign_evidence(evidence, key, dict(os.environ))
         add_evidence(FolderStore(self.place), LAYOUT, self.document, evidence)
         return evidence.id
 
@@ -405,3 +409,61 @@ def test_a_set_of_before_is_held_until_its_wheels_are_staged_once_more(good: Att
     assert not read_set_log(store, RELEASED, attacked.document.id).faults
     head = json.loads((attacked.place / RELEASED.channel_document("nightly")).read_bytes())["sets"][0]["log"]
     assert head == {"count": 3, "digest": hashlib.sha256(attacked.entries[-1].read_bytes()).hexdigest()}
+
+
+def list_shown_states(attacked: Attacked) -> set[str]:
+    """Return the words for tests of all that people read of a channel: documents, pages, listing, answers."""
+    words = set[str]()
+    for path in attacked.files("v2"):
+        if path.name.endswith(".json") and "/simple/" not in str(path):
+            document = json.loads(path.read_bytes())
+            for leaf in list_leaves(document) if isinstance(document, dict) else ():
+                value = get_leaf(document, leaf)
+                if leaf[-1] == "state" or "told" in leaf:
+                    words.add(str(value))
+    for page in (attacked.place / RELEASED.channel_pages("nightly")).rglob("index.html"):
+        words |= set(re.findall(r"<p>(.*?)</p>", page.read_text()))
+    return words
+
+
+def get_leaf(value: Any, at: tuple[str | int, ...]) -> Any:
+    for name in at:
+        value = value[name]
+    return value
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not installed")
+@pytest.mark.parametrize("signed_by", ["nobody", "mallory", "ann"])
+def test_a_line_that_nobody_known_signed_makes_nothing_tested(
+    good: Attacked, tmp_path: Path, signed_by: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("ann", "mallory"):
+        make_key = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)]
+        subprocess.run(make_key, check=True)
+    policy = tmp_path / "policy.yaml"
+    rules = "{verify: {fresh: 14d}, complete: {}, smoke: {fresh: 7d}}"
+    channels = f"channels: {{nightly: {{rules: {rules}}}, stable: {{signed: required, rules: {rules}}}}}\n"
+    policy.write_text(f"{channels}signers: {{ann: {(tmp_path / 'ann.pub').read_text().strip()}}}\n")
+    attacked = replace(good.copy(f"signed-by-{signed_by}"), policy=policy)
+    for kind in ("verify", "smoke") if signed_by != "nobody" else ():
+        attacked.know(kind, "pass", 2, tmp_path / signed_by)
+    expected, code = ("tested", 0) if signed_by == "ann" else ("reported, unsigned", 15)
+    assert attacked.run("promote", "--channel", "nightly") == 0  # which takes reports
+    assert attacked.run("refresh") == 0
+    states = list_shown_states(attacked)
+    assert any(expected in word for word in states), states
+    assert any(re.search(r"(?<!un)(?<!partly )tested", word) for word in states) == (signed_by == "ann")
+    view = attacked.place / RELEASED.view_pages(TARGET, "nightly")
+    assert view.exists(), "nightly takes reports, so that stores without keys have views"
+    capsys.readouterr()
+    listing = ["releases", str(attacked.place), "--policy", str(policy), "--channel", "nightly", "--json"]
+    assert run_command(cli, listing) == 0
+    (shown,) = json.loads(capsys.readouterr().out)["channels"][0]["sets"]
+    assert shown["then"]["state"] == shown["now"]["state"] == expected
+    assert {target["state"] for target in shown["now"]["targets"]} == {expected}
+    assert attacked.run("gate", "--channel", "stable") == code
+    assert attacked.run("promote", "--channel", "stable") == code
+    assert (attacked.place / RELEASED.channel_document("stable")).exists() == (code == 0)
+    assert (
+        attacked.run("releases", "--passed", TARGET, "--channel", "stable", "--policy", str(policy)) == code
+    )

@@ -153,7 +153,7 @@ def test_a_set_is_held_until_all_its_evidence_is_there(world: World):
     assert code == 0, out
     assert "      20261121T100000Z-" in out
     said = json.loads(world.gate("--json")[1])
-    assert (said["passed"], said["state"]["word"], said["next"]) == (True, "partly tested", "")
+    assert (said["passed"], said["state"]["word"], said["next"]) == (True, "reported, unsigned", "")
     assert {rule["outcome"] for rule in said["rules"]} == {"pass"}
 
 

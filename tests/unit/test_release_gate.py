@@ -261,11 +261,22 @@ def test_only_signed_evidence_counts_where_that_is_needed():
         "\nsigners: {ann: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIK0wmN/Cr3JXqmLW7u+g9pTh+wyqDHpSQEIQczXkVx9q}"
     )
     text = ONE.replace("nightly: {", "nightly: {signed: required, ") + signers
-    verdict = judged(text, *GREEN)
+    plain = [said("verify", signer=""), said(signer="")]
+    verdict = judged(text, *plain)
     assert {why for _, why in verdict.ignored} == {"no signer listed by the policy has signed it"}
     assert [one.rule for one in verdict.failures] == ["verify", "smoke"]
+    assert all("no signer listed by the policy has signed it" in one.why for one in verdict.failures)
+    assert all(one.tip.endswith(" --sign-with KEY") for one in verdict.failures)
+    assert judged(ONE, *plain).passed and make_shown_state(judged(ONE, *plain)).word == "reported, unsigned"
     assert judged(text, said("verify", signer="ann"), said(signer="ann")).passed
     assert not judged(text, said("verify", signer="ann"), said(signer="ann"), said(outcome="fail")).passed
+
+
+def test_where_nobody_could_sign_the_gate_says_what_to_do():
+    text = ONE.replace("nightly: {", "nightly: {signed: required, ")
+    verdict = judged(text, *GREEN)
+    assert [one.rule for one in verdict.failures] == ["signers"]
+    assert "ssh-keygen -t ed25519 -f KEY" in verdict.next_step and "--sign-with KEY" in verdict.next_step
 
 
 def test_a_set_for_many_families_needs_each_target_and_the_wheels_that_it_gets():
@@ -339,6 +350,7 @@ def test_our_own_policy_needs_more_from_channel_to_channel():
     assert smoke is not None
     assert (smoke.targets, smoke.pythons, smoke.fresh) == ("every", "every", timedelta(days=60))
     assert (own.waivers, own.families) == ((), {})
+    assert [channel.signed for channel in own.channels.values()] == ["optional", "optional", "required"]
 
 
 def test_the_data_of_families_names_its_exceptions():

@@ -55,7 +55,6 @@ WRONG = {
     "a waiver of what others name": f"{ONE}\n{WAIVER.replace('smoke', 'evidence')}",
     "an owner of nothing": ONE + "\nfamilies: {gfx1031: {owner: eve, reason: no card}}",
     "some selections": ONE.replace("pythons: one", "pythons: one, selections: some"),
-    "signed by nobody": ONE.replace("nightly: {", "nightly: {signed: required, "),
     "a runner that is no label": ONE + '\nfamilies: {gfx1031: {runners: {linux: "a b"}}}',
     "no YAML": ONE[:-3],
 }

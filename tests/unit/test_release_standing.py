@@ -48,6 +48,7 @@ def of_first(*args: str, **more: object) -> StoredEvidence:
 
 
 SIGNED = of_first(hours=2, signer="ann")
+PLAIN = [of_first(hours=2, signer=""), of_first(signer="")]
 
 
 @pytest.mark.parametrize(
@@ -65,11 +66,15 @@ SIGNED = of_first(hours=2, signer="ann")
         # a pass that came after: enough for nightly, not for stable, so not where no channel is asked for
         ([of_first("smoke", "fail", hours=3), of_first("smoke")], "nightly", None, "tested"),
         ([of_first("smoke", "fail", hours=3), of_first("smoke")], None, None, "failed"),
-        ([of_first("smoke", "fail", hours=3), of_first(hours=2), of_first()], None, None, "failed"),
+        ([of_first("smoke", "fail", hours=3), *PLAIN], None, None, "failed"),
+        ([of_first("smoke", "fail", hours=3), *PLAIN], "nightly", None, "reported, unsigned"),
         ([of_first("smoke", "fail", hours=3), SIGNED, of_first(signer="ann")], None, None, "tested"),
-        # signatures are for the channel that wants them
-        ([of_first("smoke")], "stable", None, "untested"),
-        ([of_first("smoke", signer="ann")], "stable", None, "tested"),
+        # what nobody known signed is a report, whatever the channel takes, and goes where something failed
+        (PLAIN, "stable", None, "reported, unsigned"),
+        (PLAIN, "nightly", None, "reported, unsigned"),
+        (PLAIN, None, None, "reported, unsigned"),
+        ([*PLAIN, of_first("tests", "fail", signer="")], None, None, "failed"),
+        ([*PLAIN, SIGNED], "stable", None, "tested"),
         ([of_first("smoke", trouble="its signature is not of what it says")], None, None, "untested"),
         ([of_first("smoke", hours=-9)], None, None, "untested"),
     ],
@@ -80,6 +85,27 @@ def test_what_is_known_of_a_target(
     assert states(*known, channel=channel, kind=kind)["gfx1030"] == expected
     alone = find_state_on(SETS[0], known, "gfx1030:xnack-", TWO, NOW, channel=channel, kind=kind)
     assert alone is not None and (alone.gfx, alone.state) == ("gfx1030", expected)
+
+
+def test_of_one_version_a_signed_pass_goes_before_a_reported_one() -> None:
+    reported = of(SETS[3], "", "2.9.1"), of(SETS[2], "", "2.9.1")
+    older = of(SETS[0], "ann", "2.9.0")
+    for rest, channel, expected in (
+        ((*reported, of(SETS[1], "ann", "2.9.1"), older), None, (SETS[1].id, "tested")),
+        ((*reported, older), None, (SETS[3].id, "reported, unsigned")),  # the newest version leads
+        ((*reported, older), "stable", (SETS[0].id, "tested")),
+        (reported, "stable", ("", "")),
+    ):
+        found = find_newest_passed(rest, "gfx1030", TWO, NOW, channel=channel)
+        answer = (
+            (found.candidate.document.id, found.state.state) if found.candidate and found.state else ("", "")
+        )
+        assert answer == expected
+
+
+def of(document: SetDocument, signer: str, version: str) -> SetCandidate:
+    numbered = document.model_copy(update={"version": version})
+    return SetCandidate(numbered, (said("smoke", document=numbered, signer=signer),))
 
 
 def test_without_a_channel_a_run_counts_that_counts_for_one() -> None:

@@ -94,6 +94,12 @@ def of(document: SetDocument, kind: str = "smoke", outcome: str = "pass", **more
             list(TARGETS),
         ),
         (
+            [("smoke", "pass", {"gfx": g, "signer": ""}) for g in TARGETS],
+            "reported, unsigned",
+            ["gfx1030: reported, unsigned (smoke tests with", "gfx1031: reported, unsigned"],
+            list(TARGETS),  # the channel takes reports
+        ),
+        (
             [
                 *(("smoke", "pass", {"gfx": g, "hours": 9}) for g in TARGETS),
                 ("tests", "fail", {"gfx": "gfx1030"}),
@@ -124,6 +130,18 @@ def test_what_is_told_of_a_set(
     assert [line[: len(wanted)] for line, wanted in zip(known.told, lines, strict=False)] == lines
     assert [gfx for gfx in TARGETS if known.passed_on(gfx)] == passed
     assert known.is_failing == (state in {"tests failed", "checks failed"})
+
+
+def test_a_view_shows_reports_where_its_channel_takes_them_and_signed_ones_first() -> None:
+    reported = told(SETS[2], *(of(SETS[2], gfx=gfx, signer="") for gfx in TARGETS))
+    older = told(SETS[1], *(of(SETS[1], gfx=gfx) for gfx in TARGETS))
+    assert (reported.takes_reports, reported.version) == (True, older.version)
+    assert find_view_sets([reported], "stable") == dict.fromkeys(TARGETS, (SETS[2].id,))
+    assert find_view_sets([older, reported], "stable") == dict.fromkeys(TARGETS, (SETS[1].id,))
+    newer = reported.model_copy(update={"version": "2.10.0+rocm7.1.0"})
+    assert find_view_sets([older, newer], "stable") == dict.fromkeys(TARGETS, (SETS[2].id,))
+    strict = [one.model_copy(update={"takes_reports": False}) for one in (older, newer)]
+    assert find_view_sets(strict, "stable") == dict.fromkeys(TARGETS, (SETS[1].id,))
 
 
 def test_what_cannot_be_believed_is_in_no_view() -> None:

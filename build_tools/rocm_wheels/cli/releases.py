@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.command import command, option
@@ -172,7 +173,7 @@ def list_command(  # noqa: PLR0917 - click passes them by name
     if kind is not None and (passed is None or last_good):
         tip = "the last good set passed some tests and failed none" if last_good else "add --passed GFX"
         raise UsageError("--kind goes with --passed alone", tip=tip)
-    if policy is not None and not asks:
+    if not asks and click.get_current_context().get_parameter_source("policy") is ParameterSource.COMMANDLINE:
         raise UsageError("--policy has no effect here", tip="it goes with --channel, --passed, --last-good")
     if not asks:
         _print_sets(store, family, store_layout, as_json=as_json)

@@ -127,6 +127,7 @@ from .shell import hide_variable_value as hide_variable_value
 from .shell import redact_environment as redact_environment
 from .shell import redact_for_comparison as redact_for_comparison
 from .spool import SpoolFile as SpoolFile
+from .ssh_signature import MAKE_KEY_TIP as MAKE_KEY_TIP
 from .ssh_signature import SshSignature as SshSignature
 from .ssh_signature import find_signer as find_signer
 from .ssh_signature import is_public_key as is_public_key

@@ -23,7 +23,7 @@ _ARMOR = re.compile(
     r"-----BEGIN SSH SIGNATURE-----\n([A-Za-z0-9+/=\n]{1,4096})-----END SSH SIGNATURE-----\n?"
 )
 _SIGNATURE_HEAD = b"SSHSIG\0\0\0\x01"
-_KEY_TIP = "make one with: ssh-keygen -t ed25519 -f KEY"
+MAKE_KEY_TIP = "make a key: ssh-keygen -t ed25519 -f KEY"
 _SIGNING_SECONDS = 120.0  # somebody may have to touch a key
 
 
@@ -74,11 +74,11 @@ def sign_content(content: bytes, key: Path, namespace: str, env: Mapping[str, st
     Ed25519 key, or ssh-keygen cannot sign with it.
     """
     if not key.is_file():
-        raise UsageError(f"there is no key {key}", tip=_KEY_TIP)
+        raise UsageError(f"there is no key {key}", tip=MAKE_KEY_TIP)
     program = _find_ssh_keygen(env)
     public_key = _read_public_key(key, program, env)
     if not is_public_key(public_key):
-        raise UsageError(f"{key} is not an Ed25519 key", tip=_KEY_TIP)
+        raise UsageError(f"{key} is not an Ed25519 key", tip=MAKE_KEY_TIP)
     match = PUBLIC_KEY_PATTERN.match(public_key)
     assert match is not None
     argv: list[str | Path] = [program, "-Y", "sign", "-q", "-n", namespace, "-f", key]
@@ -93,7 +93,7 @@ def sign_content(content: bytes, key: Path, namespace: str, env: Mapping[str, st
     )
     signature = SshSignature(match[0], text.strip() + "\n")
     if not is_signature_of(signature, content, namespace, env):
-        raise UsageError(f"what {key} signs is not of the public key beside it ({key}.pub)", tip=_KEY_TIP)
+        raise UsageError(f"what {key} signs is not of the public key beside it ({key}.pub)", tip=MAKE_KEY_TIP)
     return signature
 
 
@@ -103,11 +103,11 @@ def read_public_key(key: Path, env: Mapping[str, str]) -> str:
     Raises UsageError for a file that is no Ed25519 key.
     """
     if not key.is_file():
-        raise UsageError(f"there is no key {key}", tip=_KEY_TIP)
+        raise UsageError(f"there is no key {key}", tip=MAKE_KEY_TIP)
     text = _read_public_key(key, _find_ssh_keygen(env), env)
     match = PUBLIC_KEY_PATTERN.match(text)
     if match is None or not is_public_key(text):
-        raise UsageError(f"{key} is not an Ed25519 key", tip=_KEY_TIP)
+        raise UsageError(f"{key} is not an Ed25519 key", tip=MAKE_KEY_TIP)
     return match[0]
 
 

@@ -30,7 +30,7 @@ from rocm_wheels.release.evidence.evidence import CLOCK_SKEW
 from rocm_wheels.release.evidence.store import StoredEvidence as Result
 from rocm_wheels.release.gate import judge_set
 from rocm_wheels.release.layout import FamilyPaths
-from rocm_wheels.release.policy import Policy, TargetTestState, Verdict, make_shown_state
+from rocm_wheels.release.policy import REPORTED, Policy, TargetTestState, Verdict, make_shown_state
 from rocm_wheels.release.set_conflicts import FEWER_TARGETS_PREFIX, UNPINNED_PREFIXES
 from rocm_wheels.release.set_log import LogHead, SetLog
 from rocm_wheels.release.wheel_set import (
@@ -47,7 +47,9 @@ from rocm_wheels.release.wheel_set import (
 from rocm_wheels.wheels import parse_wheel_name
 
 ChannelAction = Literal["promote", "demote", "abandon", "refresh"]
-ShownTestState = Literal["tested", "partly tested", "untested", "tests failed", "checks failed"]
+ShownTestState = Literal[
+    "tested", "partly tested", "reported, unsigned", "untested", "tests failed", "checks failed"
+]
 _DONE_WORDS = {
     "promote": "promoted",
     "demote": "demoted",
@@ -293,26 +295,33 @@ class SetStatus(PublishedSet):
     ``failed_checks`` are rules about files that failed since (``verify``, ``resolver``), or say that what is
     known cannot be believed (``hashes``, ``log``, ``evidence``: the document was changed, results are gone).
     ``of`` is the digest of all that this was found from, "" when it must be looked at again. ``log`` is the
-    head of the log that it was found by; None: there is none.
+    head of the log that it was found by; None: there is none. ``takes_reports``: the channel takes a pass
+    that nobody known has signed.
     """
 
     failed_checks: tuple[str, ...]
     of: str
     log: LogHead | None = None
+    takes_reports: bool = True
 
     @property
     def is_failing(self) -> bool:
         """Whether something failed since it was released."""
         return self.state in {"tests failed", "checks failed"}
 
-    def rank_for(self, channel: str) -> SetRank:
-        """Return what the newest set of a channel is found by."""
-        return rank_set((self.project,), self.version, self.created, self.set, channel=channel)
+    def rank_for(self, channel: str, gfx: str = "") -> SetRank:
+        """Return what the newest set of a channel is found by; on a target tested ones of a version lead."""
+        tested = self._find_test_state(gfx) == "tested"
+        return rank_set((self.project,), self.version, self.created, self.set, channel=channel, tested=tested)
 
     def passed_on(self, gfx: str) -> bool:
         """Tell whether it passed on a target, its files are whole, and no result is gone."""
-        tested = any(target.gfx == gfx and target.state == "tested" for target in self.targets)
-        return tested and not WHOLENESS_RULES.intersection(self.failed_checks)
+        state = self._find_test_state(gfx)
+        passed = state == "tested" or (state == REPORTED and self.takes_reports)
+        return passed and not WHOLENESS_RULES.intersection(self.failed_checks)
+
+    def _find_test_state(self, gfx: str) -> TargetTestState:
+        return next((target.state for target in self.targets if target.gfx == gfx), "untested")
 
 
 class ChannelView(Record):
@@ -391,7 +400,7 @@ def read_channel_status(store: Store, paths: FamilyPaths, channel: str) -> Store
 _RULES_WITH_AGE = ("verify", "resolver", "smoke", "tests")  # those with an age
 _WITHOUT_LOG = "released before sets had a log: nothing shows whether results were removed"
 _ANY_STATUS_AGE = timedelta(days=36500)
-_DIGEST_FORM = 4  # of what is told: another one is another digest
+_DIGEST_FORM = 5  # of what is told: another one is another digest
 
 
 def drop_age_limits(policy: Policy) -> Policy:
@@ -510,6 +519,7 @@ def make_set_status(
         wheels=tuple(_make_wheel_status(file, document) for file in wheels),
         of="" if ahead else digest,
         log=(stated or channel_set.log or log.head) if log.faults else log.head,
+        takes_reports=policy.takes_reports(channel),
     )
 
 

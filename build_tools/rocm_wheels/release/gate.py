@@ -27,7 +27,7 @@ from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
-from rocm_wheels.core import Store, UsageError, format_count, format_duration, suggest_name
+from rocm_wheels.core import MAKE_KEY_TIP, Store, UsageError, format_count, format_duration, suggest_name
 from rocm_wheels.models import strip_features
 from rocm_wheels.release.evidence.evidence import CLOCK_SKEW, Evidence, EvidenceKind, summarize_evidence
 from rocm_wheels.release.evidence.store import (
@@ -40,6 +40,7 @@ from rocm_wheels.release.layout import FamilyPaths, StoreLayout
 from rocm_wheels.release.policy import (
     INTEGRITY_RULES,
     LONGEST_WAIVER,
+    REPORTED,
     ChannelPolicy,
     FreshRule,
     GpuRule,
@@ -72,6 +73,7 @@ from rocm_wheels.release.wheel_set import (
     list_wheel_pythons,
 )
 
+_UNSIGNED = "no signer listed by the policy has signed it"
 _MachineAndWheel = tuple[str, str]  # kind of machine, sha256
 
 
@@ -102,7 +104,8 @@ class WeighedEvidence:
 
     ``covered`` are the sha256 that they speak for, ``passing`` the results that do; ``failing`` those that
     hold, ``overcome`` those that do not any more, ``stale`` passes that are too old, ``few`` those in which
-    too few tests passed, or only some were run.
+    too few tests passed, or only some were run; ``unsigned`` those that would count if a signer had signed
+    them.
     """
 
     covered: frozenset[str] = frozenset()
@@ -111,6 +114,7 @@ class WeighedEvidence:
     overcome: tuple[StoredEvidence, ...] = ()
     stale: tuple[StoredEvidence, ...] = ()
     few: tuple[StoredEvidence, ...] = ()
+    unsigned: tuple[StoredEvidence, ...] = ()
 
 
 def explain_ignored(stored: StoredEvidence, measure: EvidenceMeasure) -> str:
@@ -127,7 +131,7 @@ def explain_ignored(stored: StoredEvidence, measure: EvidenceMeasure) -> str:
     if max(evidence.when, evidence.added) - measure.now > CLOCK_SKEW:
         return f"it is from the future: {max(evidence.when, evidence.added):%Y-%m-%d %H:%M} UTC"
     if measure.signed and not stored.signer:
-        return "no signer listed by the policy has signed it"
+        return _UNSIGNED
     return ""
 
 
@@ -150,13 +154,14 @@ def weigh_evidence(
 
     Of the latter the machine does not matter either: whoever looks at a file sees the same.
     """
-    relevant = [
-        stored for stored in evidence if stored.evidence.kind == kind and not explain_ignored(stored, measure)
-    ]
+    of_kind = [stored for stored in evidence if stored.evidence.kind == kind]
+    reasons = {stored.id: explain_ignored(stored, measure) for stored in of_kind}
+    relevant = [stored for stored in of_kind if not reasons[stored.id]]
+    unsigned = _sort_evidence([stored for stored in of_kind if reasons[stored.id] == _UNSIGNED])
     few = {stored.id for stored in relevant if stored.evidence.passed and explain_too_few(stored, measure)}
     counted = [stored for stored in relevant if stored.id not in few]
     if gfx is None:
-        return _weigh_lines(counted, measure, lambda _: "")
+        return replace(_weigh_lines(counted, measure, lambda _: ""), unsigned=unsigned)
     on_target = _weigh_lines(
         [stored for stored in counted if stored.evidence.gfx == gfx], measure, _get_machine_kind
     )
@@ -169,6 +174,7 @@ def weigh_evidence(
         few=_sort_evidence(
             [stored for stored in relevant if stored.id in few and stored.evidence.gfx == gfx]
         ),
+        unsigned=tuple(stored for stored in unsigned if stored.evidence.gfx == gfx),
     )
 
 
@@ -247,6 +253,11 @@ class GateCase:
     def rules(self) -> ChannelPolicy:
         """What the channel says of evidence."""
         return self.policy.channels[self.channel]
+
+    @property
+    def sign_option(self) -> str:
+        """What a command that adds results needs in the end, where they must be signed."""
+        return "" if self.policy.takes_reports(self.channel) else " --sign-with KEY"
 
     def make_measure(
         self, fresh: timedelta, at_least: int = 1, *, selections: bool = False
@@ -344,7 +355,9 @@ def describe_past_failures(weighed: WeighedEvidence) -> str:
 
 
 def describe_staleness(weighed: WeighedEvidence, measure: EvidenceMeasure) -> str:
-    """Return that evidence is too old, or of too few tests, for the end of a sentence; "" for none."""
+    """Return why passes do not count, for the end of a sentence: unsigned, too old, of too few tests."""
+    if weighed.unsigned:
+        return f"; of {format_count(len(weighed.unsigned), 'pass')} {_UNSIGNED}"
     if not weighed.stale:
         return f"; {explain_too_few(weighed.few[0], measure)}" if weighed.few else ""
     age = format_duration((measure.now - weighed.stale[0].evidence.when).total_seconds())
@@ -389,11 +402,25 @@ def find_target_state(case: GateCase, gfx: str) -> TargetState:
     """Return what is known of a target by all evidence that counts, however old.
 
     With a Python it is tested when all that is installed together there was; of torch's own tests, torch.
+    Where results that a signer of the policy signed do not make it tested, those of others make it reported.
     """
+    state = _weigh_target(case, gfx, signed=True)
+    if state.state == "tested" or all(stored.signer for stored in case.evidence if stored.evidence.passed):
+        return state
+    reported = _weigh_target(case, gfx, signed=False)
+    if reported.state == "tested":
+        reported = replace(reported, state=REPORTED)
+    # a report makes no failure good where none counts
+    return reported if case.policy.takes_reports(case.channel) or state.state != "failed" else state
+
+
+def _weigh_target(case: GateCase, gfx: str, *, signed: bool) -> TargetState:
+    """Return what is known of a target by signed results, or by all; failures count, signed or not."""
     by, pythons, days, failed = [], set[str](), [], False
     for kind in _GPU_EVIDENCE_KINDS:
         rule = _find_gpu_rule(case, kind)
         measure = case.make_measure(_ANY_EVIDENCE_AGE, rule.at_least, selections=rule.selections == "count")
+        measure = replace(measure, signed=signed)
         weighed = weigh_evidence(kind, gfx, case.evidence, measure)
         failed = failed or bool(weighed.failing)
         if covered_groups := _find_covered_groups(
@@ -489,6 +516,7 @@ def _apply_exceptions(case: GateCase, result: RuleResult, *, some: bool) -> Rule
     add = f"rocm-wheels set evidence add STORE --set {document.id} --from {results}".replace(
         "GFX", result.gfx
     )
+    add += case.sign_option
     tip = f"run {_TEST_NAMES[result.rule]} on {runner}{run.replace('GFX', result.gfx)}, then: {add}"
     return case.apply_waivers(replace(result, why=why, tip=tip))
 
@@ -566,7 +594,8 @@ def judge_set(
         return Verdict(document.id, document.family, channel, now, (refused,))
     case = GateCase(policy, channel, document, tuple(evidence), now)
     rules = policy.rules_for(channel, document.family)
-    results = [_judge_hashes(case, log, wheel_faults), _judge_log(case, log), *_judge_lost_evidence(case)]
+    results = [*_judge_signers(case), _judge_hashes(case, log, wheel_faults), _judge_log(case, log)]
+    results += _judge_lost_evidence(case)
     results.append(_judge_files(case, "verify", rules.verify))
     if rules.complete is not None:
         results.append(_judge_completeness(case))
@@ -589,6 +618,18 @@ def judge_set(
         notes=tuple(case.describe_ended_waivers(results)),
         log=log.head,
     )
+
+
+def _judge_signers(case: GateCase) -> list[RuleResult]:
+    """Return a failure where evidence must be signed and the policy names nobody who could."""
+    if case.policy.takes_reports(case.channel) or case.policy.signers:
+        return []
+    why = f"evidence for {case.channel} must be signed, and the policy names nobody under `signers`"
+    tip = (
+        f"{MAKE_KEY_TIP}; name KEY.pub under `signers` in a copy of the policy, which you give by --policy; "
+        "add results with --sign-with KEY"
+    )
+    return [RuleResult("signers", "fail", why, tip=tip)]
 
 
 def _judge_log(case: GateCase, log: SetLog) -> RuleResult:
@@ -702,6 +743,7 @@ def _judge_files(case: GateCase, kind: EvidenceKind, rule: FreshRule) -> RuleRes
     result = RuleResult(kind, "fail", "", "", list_deciding_ids(weighed), list_overcome_ids(weighed))
     command, more = _FILE_CHECK_COMMANDS[kind]
     tip = f"{command}, then: rocm-wheels set evidence add STORE --set {document.id} --from RESULTS{more}"
+    tip += case.sign_option
     uncovered = [file.name for file in files if file.sha256 not in weighed.covered]
     if weighed.failing:
         why = describe_failures(weighed)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Final, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -43,10 +43,11 @@ from rocm_wheels.release.set_log import LogHead
 ChannelName = Literal["nightly", "prerelease", "stable"]
 CHANNEL_NAMES: tuple[ChannelName, ...] = get_args(ChannelName)
 RuleName = Literal[
-    "hashes", "log", "evidence", "verify", "complete", "provenance", "resolver", "smoke", "tests"
+    "signers", "hashes", "log", "evidence", "verify", "complete", "provenance", "resolver", "smoke", "tests"
 ]
 RULE_NAMES: tuple[RuleName, ...] = get_args(RuleName)
 INTEGRITY_RULES = (
+    "signers",
     "hashes",
     "log",
     "evidence",
@@ -169,8 +170,8 @@ class ChangedRules(Record):
 
 class ChannelPolicy(Record):
     """A channel. After a failure so many passes in a row are needed on the same kind of machine; evidence
-    must be ``signed`` by one of the signers or need not; ``bypasses`` count named exceptions, or those alone
-    that this policy names itself (``own``), or none."""
+    must be ``signed`` by one of the signers, or a report by anybody counts too; ``bypasses`` count named
+    exceptions, or those alone that this policy names itself (``own``), or none."""
 
     rules: ChannelRules
     passes_after_failure: int = Field(default=1, ge=1, le=10)
@@ -237,10 +238,6 @@ class Policy(Record):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Policy:
-        for name, channel in self.channels.items():
-            if channel.signed == "required" and not self.signers:
-                message = f"{name} needs signed evidence, and `signers` names nobody"
-                raise make_record_error(message, "channels", name, "signed")
         for rules, rules_location in self._list_rules():
             for signer in rules.provenance.signed_by if rules.provenance is not None else ():
                 if signer not in self.signers:
@@ -292,6 +289,11 @@ class Policy(Record):
         }
         return rules.model_copy(update={**changed, **dict.fromkeys(changed_rules.not_needed)})
 
+    def takes_reports(self, channel: str) -> bool:
+        """Tell whether a pass that nobody known has signed counts for a channel, too."""
+        channel_policy = self.channels.get(channel)
+        return channel_policy is None or channel_policy.signed == "optional"
+
     def find_test_place(self, families: Sequence[str], platform: Platform) -> tuple[str, FamilyPlatform]:
         """Return where the first of these families is tested of which anything is said, and its name.
 
@@ -332,7 +334,8 @@ def load_policy(path: Path | None = None) -> Policy:
 
 
 RuleOutcome = Literal["pass", "fail", "waived", "bypassed"]
-TargetTestState = Literal["tested", "failed", "untested"]
+TargetTestState = Literal["tested", "reported, unsigned", "failed", "untested"]
+REPORTED: Final = "reported, unsigned"
 
 
 @dataclass(frozen=True)
@@ -361,8 +364,9 @@ class RuleResult:
 class TargetState:
     """What is known of a target by all evidence that counts, whatever a channel needs.
 
-    ``by`` are the kinds of tests that passed, ``pythons`` those that they passed with, ``when`` is the day
-    of the newest ("": none).
+    It is tested by results that one of the policy's signers signed; a pass that nobody known signed is a
+    report. ``by`` are the kinds of tests that passed, ``pythons`` those that they passed with, ``when`` is
+    the day of the newest ("": none).
     """
 
     gfx: str
@@ -427,7 +431,7 @@ class Verdict:
 class ShownState:
     """What users are told on the pages of a set: one word, and lines of plain text."""
 
-    word: Literal["tested", "partly tested", "untested", "tests failed"]
+    word: Literal["tested", "partly tested", "reported, unsigned", "untested", "tests failed"]
     lines: tuple[str, ...]
 
 
@@ -445,7 +449,9 @@ def make_shown_state(verdict: Verdict) -> ShownState:
         return ShownState("tests failed", tuple(lines))
     if states == {"tested"}:
         return ShownState("tested", tuple(lines))
-    return ShownState("partly tested" if "tested" in states else "untested", tuple(lines))
+    if "tested" in states:
+        return ShownState("partly tested", tuple(lines))
+    return ShownState(REPORTED if REPORTED in states else "untested", tuple(lines))
 
 
 def _describe_target(target: TargetState) -> str:
@@ -454,4 +460,4 @@ def _describe_target(target: TargetState) -> str:
     if target.state == "untested":
         return f"{target.gfx}: untested"
     pythons = f" with Python {', '.join(target.pythons)}" if any(target.pythons) else ""
-    return f"{target.gfx}: tested ({' and '.join(target.by)}{pythons}, {target.when})"
+    return f"{target.gfx}: {target.state} ({' and '.join(target.by)}{pythons}, {target.when})"

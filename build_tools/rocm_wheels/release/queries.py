@@ -3,11 +3,13 @@
 By the gate's rule of what counts, and no other (``release.gate.find_target_state``):
 
 - *tested* on a target: results of one kind at least (smoke tests, full tests) pass there, however old,
-  and no failure of any kind stands. *failed*: a failure stands, whatever passed. *untested*: neither.
-- A set has *passed* on a target when it is tested there; of one kind (``smoke``, ``tests``) when it would
-  be by the results of that kind alone. A set that is not for a target has not passed on it.
-- The *newest* is that of the newest torch, and of those the one that was created last (``wheel_set``);
-  each platform has its own.
+  signed by signers of the policy, and no failure of any kind stands. *reported, unsigned*: it would be, by
+  results that nobody known signed. *failed*: a failure stands, whatever passed. *untested*: none of these.
+- A set has *passed* on a target when it is tested there, or reported and a channel takes that; of one kind
+  (``smoke``, ``tests``) when it would be by the results of that kind alone. A set that is not for a target
+  has not passed on it.
+- The *newest* is that of the newest torch, of those one that is tested before those that are reported, and
+  of those the one that was created last (``wheel_set``); each platform has its own.
 - The *last known good* is the newest that passed on a target, of those that nobody took back. Why a set
   was demoted is written nowhere, so each one that was demoted is taken back: for a channel, those that it
   showed once and does not show; where no channel is asked for, those that no channel shows any more.
@@ -47,7 +49,7 @@ from rocm_wheels.release.channel import (
 from rocm_wheels.release.evidence.store import StoredEvidence, find_doubt, read_all_evidence
 from rocm_wheels.release.gate import GateCase, find_target_state
 from rocm_wheels.release.layout import Area, FamilyPaths, StoreLayout
-from rocm_wheels.release.policy import CHANNEL_NAMES, Policy, TargetState
+from rocm_wheels.release.policy import CHANNEL_NAMES, REPORTED, Policy, TargetState
 from rocm_wheels.release.set_list import SetRow, list_sets, make_set_row
 from rocm_wheels.release.views import PublicLocation, read_public
 from rocm_wheels.release.wheel_set import (
@@ -150,10 +152,16 @@ def find_newest_passed(
 ) -> SearchResult:
     """Look for the first of ``sets`` (newest first) that passed on a target; the rest is not taken.
 
-    With the ids of those that were taken back it is the last known good one.
+    One that is reported gives way to one of its version that is tested. With the ids of those that were
+    taken back it is the last known good one.
     """
+    channels = policy.channels if channel is None else [channel]
+    takes_reports = any(policy.takes_reports(name) for name in channels)
     passed_over: list[tuple[SetCandidate, TargetState | None]] = []
+    reported: SearchResult | None = None
     for candidate in sets:
+        if reported is not None and not _is_of_version(candidate, reported.candidate):
+            break
         state = None
         if candidate.document.id not in taken_back and not candidate.doubt:
             state = find_state_on(
@@ -161,8 +169,17 @@ def find_newest_passed(
             )
         if state is not None and state.state == "tested":
             return SearchResult(candidate, state, tuple(passed_over))
+        if state is not None and state.state == REPORTED and takes_reports and reported is None:
+            reported = SearchResult(candidate, state, tuple(passed_over))
+            if not policy.signers:  # none can be tested, and the rest need not be read
+                break
         passed_over.append((candidate, state))
-    return SearchResult(None, None, tuple(passed_over))
+    return reported or SearchResult(None, None, tuple(passed_over))
+
+
+def _is_of_version(candidate: SetCandidate, other: SetCandidate | None) -> bool:
+    """Tell whether two sets are of one version."""
+    return other is not None and candidate.document.version == other.document.version
 
 
 def _make_cases(
@@ -191,13 +208,14 @@ def _join_states(states: Iterable[TargetState]) -> TargetState:
             return state
         known_states.append(state)
     tested = [state for state in known_states if state.state == "tested"]
+    tested = tested or [state for state in known_states if state.state == REPORTED]
     if not tested:
         return known_states[0]
     by = sorted({word for state in tested for word in state.by}, reverse=True)  # smoke tests, full tests
     pythons = {word for state in tested for word in state.pythons}
     in_order = sorted(pythons, key=lambda word: (word.endswith("t"), len(word), word))
     return TargetState(
-        known_states[0].gfx, "tested", tuple(by), tuple(in_order), max(state.when for state in tested)
+        tested[0].gfx, tested[0].state, tuple(by), tuple(in_order), max(state.when for state in tested)
     )
 
 
@@ -403,7 +421,9 @@ class _SetSearch:
             taken_back=taken_back,
         )
         states = {item.document.id: state for item, state in result.passed_over}
-        passed_over = passed_entries[:-1] if result.candidate else passed_entries
+        ids = [item.row.id for item in passed_entries]
+        position = ids.index(result.candidate.document.id) if result.candidate else len(ids)
+        passed_over = passed_entries[:position]
         doubts = {item.document.id: item.doubt for item, _ in result.passed_over if item.doubt}
         why = {**doubts, **taken_back}
         newer = tuple(
@@ -415,7 +435,7 @@ class _SetSearch:
             return QueryAnswer(
                 gfx, None, f"none of {format_count(len(newer), 'set')} for it", newer=newer, os=platform
             )
-        entry, document = passed_entries[-1], result.candidate.document
+        entry, document = passed_entries[position], result.candidate.document
         index = _find_index_address(self.query, document, entry.area, self.public)
         install = make_install_command(document, index, gfx, self.public.other_indexes)
         return QueryAnswer(gfx, entry.row, _describe_state(result.state), index, install, newer, platform)
@@ -481,12 +501,14 @@ class _SetSearch:
 
 
 def _explain_passed_over(state: TargetState | None, gfx: str) -> str:
-    return f"{'tests failed' if state and state.state == 'failed' else 'untested'} on {gfx}"
+    words = {"failed": "tests failed", REPORTED: REPORTED}
+    return f"{words.get(state.state, 'untested') if state else 'untested'} on {gfx}"
 
 
 def _describe_state(state: TargetState) -> str:
     pythons = f" with Python {', '.join(state.pythons)}" if any(state.pythons) else ""
-    return f"{' and '.join(state.by)} passed on {state.gfx}{pythons}, {state.when}"
+    unsigned = f" ({REPORTED})" if state.state == REPORTED else ""
+    return f"{' and '.join(state.by)} passed on {state.gfx}{pythons}, {state.when}{unsigned}"
 
 
 def _make_status(

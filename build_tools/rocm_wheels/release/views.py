@@ -1,6 +1,8 @@
 """What follows from channels: views for each GPU target, and ``support.json``.
 
-For a channel and a GPU target a view shows the newest set that passed on it, of each platform. A view is an
+For a channel and a GPU target a view shows the newest set that passed on it, of each platform. Where the
+channel does not ask for signatures a pass that nobody known signed counts, too; of the newest version a set
+with a signed one goes first. A view is an
 index of one set for Linux and one for Windows, where both have one: a machine finds the
 wheels of its own there. Each platform has the newest torch that is good on that GPU, whatever came after
 it. Where no set passed there is no view: nothing is found (404), and never another set. A set that fails
@@ -27,9 +29,10 @@ whole at any moment.
      "releases": [{"family", "channel", "set", "created", "promoted",          newest first
                    "project": "torch", "version": "2.9.1+rocm7.1.0", "rocm": "7.1.0" or null,
                    "os": "linux|windows", "kind": "per-family|multi-arch|variants", "origin": set id or null,
-                   "state": "tested|partly tested|untested|tests failed|checks failed",
+                   "state": "tested|partly tested|reported, unsigned|untested|tests failed|checks failed",
                    "told": [lines: targets, named exceptions, waivers],
-                   "targets": [{"gfx", "state": "tested|failed|untested", "by": ["smoke tests", "full tests"],
+                   "targets": [{"gfx", "state": "tested|reported, unsigned|failed|untested",
+                                "by": ["smoke tests", "full tests"],
                                 "pythons": ["3.12"], "when": "2026-11-21" or ""}],
                    "wheels": [{"file", "sha256", "pythons", "platforms", "gfx", "label", "rocm"}],
                    "index", "url", "install"}],
@@ -163,11 +166,17 @@ def _find_taken_projects(document: SetDocument, rival: SetDocument, has_unpinned
 
 
 def find_newest_by_platform(
-    sets: Iterable[SetStatus], channel: str, conflict: Callable[[SetStatus, SetStatus], bool] | None = None
+    sets: Iterable[SetStatus],
+    channel: str,
+    conflict: Callable[[SetStatus, SetStatus], bool] | None = None,
+    gfx: str = "",
 ) -> tuple[SetStatus, ...]:
-    """Return the newest set of each platform, that of Linux first; none that has a clash with one before."""
+    """Return the newest set of each platform, that of Linux first; none that has a clash with one before.
+
+    With ``gfx``, of the newest version one that is tested there goes before those that are reported.
+    """
     newest, chosen = (
-        sorted(sets, key=lambda status: status.rank_for(channel), reverse=True),
+        sorted(sets, key=lambda status: status.rank_for(channel, gfx), reverse=True),
         list[SetStatus](),
     )
     for platform in PLATFORM_ORDER:
@@ -187,7 +196,7 @@ def find_view_sets(
     ids_by_target = {}
     for gfx in sorted({target.gfx for status in sets for target in status.targets}):
         if newest := find_newest_by_platform(
-            (status for status in sets if status.passed_on(gfx)), channel, conflict
+            (status for status in sets if status.passed_on(gfx)), channel, conflict, gfx
         ):
             ids_by_target[gfx] = tuple(status.set for status in newest)
     return ids_by_target

@@ -485,25 +485,32 @@ def _python_number(python: str) -> tuple[int, str]:
 
 
 PLATFORM_ORDER: tuple[Platform, ...] = get_args(Platform)  # in the order in which they are told
-SetRank = tuple[bool, bool, Version, str, str]
+SetRank = tuple[bool, bool, Version, bool, str, str]
 TORCH_PROJECT, _NO_VERSION = "torch", Version("0")
 _PRERELEASE_CHANNELS = {"nightly", None}
 
 
 def rank_set(
-    projects: Container[str], version: str, created: str, set_id: str, *, channel: str | None
+    projects: Container[str],
+    version: str,
+    created: str,
+    set_id: str,
+    *,
+    channel: str | None,
+    tested: bool = False,
 ) -> SetRank:
-    """Return what sets are sorted by: the greatest is the newest.
+    """Return what sets are sorted by: the greatest is the newest, of one version one that is ``tested``.
 
     ``version`` is that of the set: torch's, where that is among its ``projects``.
     """
     if TORCH_PROJECT not in projects:
-        return False, False, _NO_VERSION, created, set_id
+        return False, False, _NO_VERSION, tested, created, set_id
     torch_version = Version(version)
     return (
         True,
         channel in _PRERELEASE_CHANNELS or not torch_version.is_prerelease,
         torch_version,
+        tested,
         created,
         set_id,
     )
