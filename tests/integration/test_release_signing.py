@@ -22,7 +22,14 @@ from judged_sets import a_set, put_set, said, wheel
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
-from rocm_wheels.core import FolderStore, UsageError, is_public_key
+from rocm_wheels.core import (
+    DataError,
+    FolderStore,
+    UsageError,
+    WorkflowIdentity,
+    find_attester,
+    is_public_key,
+)
 from rocm_wheels.release import (
     Evidence,
     EvidenceHost,
@@ -46,6 +53,20 @@ channels:
 signers:
   ann: KEY
 """
+
+# a public attestation by a workflow, its certificate and entry in the log of 2024-12-16; source:
+# https://github.com/sigstore/sigstore-conformance, commit a73de4970176d258e0154c530b89d20b89444e4d,
+# test/assets/bundle-verify/happy-path-intoto-in-dsse-v3 and a.txt beside it
+ATTESTATION = Path(__file__).resolve().parents[1] / "data" / "attestation"
+BUNDLE = (ATTESTATION / "bundle.sigstore.json").read_text()
+ATTESTED = (ATTESTATION / "a.txt").read_bytes()
+ISSUER = "https://token.actions.githubusercontent.com"
+WORKFLOWS = (
+    "https://github.com/sigstore-conformance/extremely-dangerous-public-oidc-beacon/.github/workflows/"
+)
+BEACON = WorkflowIdentity(
+    identity=f"{WORKFLOWS}extremely-dangerous-oidc-beacon.yml@refs/heads/main", issuer=ISSUER
+)
 
 pytestmark = pytest.mark.skipif(
     shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not installed"
@@ -233,3 +254,68 @@ def test_a_channel_that_needs_signatures_is_opened_by_one(
     assert run_command(cli, add) == 0
     assert run_command(cli, gate) == 15
     assert "a result is gone" not in capsys.readouterr().out
+
+
+@pytest.fixture
+def sigstore_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the library keep the roots that come with it in a folder of the test."""
+    for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "sigstore"))
+
+
+@pytest.mark.usefixtures("sigstore_home")
+def test_an_attestation_is_by_the_workflow_that_the_policy_names_and_of_this_content():
+    elsewhere = BEACON.identity.replace("heads/main", "heads/other")
+    other_ref = WorkflowIdentity(identity=elsewhere, issuer=ISSUER)
+    other_issuer = WorkflowIdentity(identity=BEACON.identity, issuer="https://accounts.example.org")
+    assert find_attester(BUNDLE, ATTESTED, {"ref": other_ref, "ci": BEACON}) == "ci"
+    assert find_attester(BUNDLE, ATTESTED, {"ref": other_ref, "issuer": other_issuer}) == ""
+    with pytest.raises(DataError, match="its attestation is not of what it says"):
+        find_attester(BUNDLE, ATTESTED + b"x", {"ci": BEACON})
+    bundle = json.loads(BUNDLE)
+    statement = json.loads(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
+    statement["subject"][0]["digest"]["sha256"] = hashlib.sha256(b"forged").hexdigest()
+    bundle["dsseEnvelope"]["payload"] = base64.b64encode(json.dumps(statement).encode()).decode()
+    for forged in (json.dumps(bundle), "{}", "no JSON"):
+        with pytest.raises(DataError, match="its attestation is not valid"):
+            find_attester(forged, b"forged", {"ci": BEACON})
+
+
+@pytest.mark.usefixtures("sigstore_home")
+def test_evidence_that_a_workflow_attested_is_signed_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    place = tmp_path / "store"
+    put_set(FolderStore(place), SET)
+    results, payloads, policy = tmp_path / "verify.json", tmp_path / "payloads", tmp_path / "policy.yaml"
+    identity = f"{{identity: '{BEACON.identity}', issuer: '{ISSUER}'}}"
+    policy.write_text(POLICY.replace("ann: KEY", f"ci: {identity}"))
+    row = {"wheel": TORCH.name, "passed": True, "sha256": TORCH.sha256, "ran": ["record"]}
+    results.write_text(json.dumps([row]))
+    chosen = [str(place), "--set", "2.9.1"]
+    add = ["evidence", "add", *chosen, "--by", "ann", "--from"]
+    gate = ["gate", *chosen, "--channel", "nightly", "--policy", str(policy)]
+    assert run_command(cli, [*add, str(results), "--write-payloads", str(payloads)]) == 0
+    (payload,) = payloads.iterdir()
+    attested = [*add, str(payloads), "--attestation", str(ATTESTATION / "bundle.sigstore.json")]
+    content = payload.read_bytes()
+    payload.write_bytes(content.replace(b'"ann"', b'"eve" '))
+    assert run_command(cli, attested) == 2
+    payload.write_bytes(content)
+    assert run_command(cli, attested) == 0
+    assert run_command(cli, gate) == 15  # a real attestation, of something else
+    listing = ["evidence", "list", *chosen, "--policy", str(policy)]
+    capsys.readouterr()
+    assert run_command(cli, listing) == 0
+    assert "its attestation is not of what it says" in capsys.readouterr().out
+    # an evidence that this attestation is about there is not: the digest of this one is said to be that
+    shutil.rmtree(place)
+    put_set(FolderStore(place), SET)
+    signature = {"key": "sigstore", "value": BUNDLE}
+    values = {**json.loads(content), "added": "2026-11-21T12:00:00Z", "signature": signature}
+    entry = Evidence.model_validate_json(json.dumps({**values, "when": "2026-11-21T11:00:00Z"}))
+    monkeypatch.setattr(Evidence, "payload", property(lambda _: ATTESTED))
+    assert add_evidence(FolderStore(place), LAYOUT, SET, entry)
+    for signers, expected in (({"ci": BEACON}, "ci"), ({}, "")):
+        (stored,) = read_evidence(FolderStore(place), LAYOUT, SET, signers=signers, env=ENV)
+        assert (stored.signer, stored.trouble) == (expected, "")

@@ -141,12 +141,26 @@ def describe_origin(command: str) -> dict[str, str]:
 @option("--when", metavar="TIME", help="When it was found [default: what results say, else the file].")
 @option("--log", "log_url", default="", metavar="URL", help="Where its log is.")
 @option("--sign-with", type=GivenPath(file_okay=True), metavar="KEY", help="Sign it: Ed25519 SSH key.")
+@option(
+    "--write-payloads",
+    type=GivenPath(),
+    metavar="DIR",
+    help="Add nothing: write what an attestation must be about into DIR, a file a result.",
+)
+@option(
+    "--attestation",
+    type=GivenPath(file_okay=True),
+    metavar="BUNDLE",
+    help="A Sigstore bundle about the payloads that --from names: GitHub's artifact attestation.",
+)
 @option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
-def add(
+def add(  # noqa: PLR0917 - click passes them by name
     chosen: ChosenSet,
     results: tuple[Path, ...],
     wheels: tuple[Path, ...],
     sign_with: Path | None,
+    write_payloads: Path | None,
+    attestation: Path | None,
     as_json: bool,
     **said: Any,
 ) -> None:
@@ -164,22 +178,36 @@ def add(
         add_evidence,
         add_failures_beside,
         hash_wheels,
+        read_attested,
         read_results,
         require_own_evidence,
         sign_evidence,
     )
+    from rocm_wheels.release import write_payloads as write_payload_files
+
+    if sum(path is not None for path in (sign_with, write_payloads, attestation)) > 1:
+        tip = "first --write-payloads, then attest them, then --attestation"
+        raise UsageError("--sign-with, --write-payloads and --attestation are three ways", tip=tip)
 
     target, when = _parse_target(said["gfx"]), _parse_time(said["when"]) if said["when"] else None
     store, layout, document = chosen.open_set()
     origin = _make_origin(document, hash_wheels(wheels), said)
-    entries = read_results(results, replace(origin, gfx=target, when=when))
+    if attestation is not None:
+        entries = read_attested(results, attestation, current_time())
+    else:
+        entries = read_results(results, replace(origin, gfx=target, when=when))
     for entry in entries:
         require_own_evidence(document, entry)
     env = read_environment()
     sign = (
         (lambda entry: entry) if sign_with is None else (lambda entry: sign_evidence(entry, sign_with, env))
     )
-    entries = add_failures_beside(store, layout, document, entries, sign)
+    if attestation is None:
+        entries = add_failures_beside(store, layout, document, entries, sign)
+    if write_payloads is not None:
+        for path in write_payload_files(entries, write_payloads):
+            click.echo(str(path))
+        return
     rows = [(entry, add_evidence(store, layout, document, entry)) for entry in entries]
     _warn_of_other_targets(document, entries)
     if as_json:

@@ -126,6 +126,8 @@ from .shell import hide_secrets as hide_secrets
 from .shell import hide_variable_value as hide_variable_value
 from .shell import redact_environment as redact_environment
 from .shell import redact_for_comparison as redact_for_comparison
+from .sigstore_bundle import WorkflowIdentity as WorkflowIdentity
+from .sigstore_bundle import find_attester as find_attester
 from .spool import SpoolFile as SpoolFile
 from .ssh_signature import MAKE_KEY_TIP as MAKE_KEY_TIP
 from .ssh_signature import SshSignature as SshSignature

@@ -24,6 +24,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "build": ("auditwheel", "delvewheel", "git", "gitdb", "isal", "jinja2", "markupsafe", "uv"),
     "release": ("fsspec", "jinja2", "markupsafe", "pytest", "uv"),
     "s3": ("botocore",),
+    "sigstore": ("sigstore",),
 }
 # who installed us, by the file that is left in the environment, and how that installs an extra
 _INSTALLERS = {

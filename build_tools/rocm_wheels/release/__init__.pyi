@@ -44,9 +44,11 @@ from .evidence.store import add_failures_beside as add_failures_beside
 from .evidence.store import find_doubt as find_doubt
 from .evidence.store import is_valid_signature as is_valid_signature
 from .evidence.store import read_all_evidence as read_all_evidence
+from .evidence.store import read_attested as read_attested
 from .evidence.store import read_evidence as read_evidence
 from .evidence.store import require_own_evidence as require_own_evidence
 from .evidence.store import sign_evidence as sign_evidence
+from .evidence.store import write_payloads as write_payloads
 from .final_versions import decide_final_versions as decide_final_versions
 from .final_versions import make_final_version as make_final_version
 from .final_versions import map_versions as map_versions

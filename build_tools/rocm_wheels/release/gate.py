@@ -780,7 +780,7 @@ def judge_staged_set(
     warn_of_wrong_clocks(evidence, now)
     paths = FamilyPaths(layout, document.family)
     asked = policy.rules_for(channel, document.family).provenance is not None
-    statements = read_set_statements(store, paths, document, policy.signers if asked else {}, env)
+    statements = read_set_statements(store, paths, document, policy.signer_keys if asked else {}, env)
     faults = (digests or StoredDigests()).list_wheel_faults(store, paths, document)
     verdict = judge_set(
         policy, channel, document, evidence, now, log=log, statements=statements, wheel_faults=faults

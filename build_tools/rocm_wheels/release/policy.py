@@ -20,6 +20,7 @@ from pydantic_core import PydanticCustomError
 from rocm_wheels.core import (
     DataError,
     Record,
+    WorkflowIdentity,
     is_public_key,
     load_record,
     make_record_error,
@@ -233,15 +234,15 @@ class Policy(Record):
 
     channels: Mapping[ChannelKey, ChannelPolicy] = Field(min_length=1)
     families: Mapping[PolicyFamily, FamilyPolicy] = {}
-    signers: Mapping[PrintableName, PublicKey] = {}
+    signers: Mapping[PrintableName, PublicKey | WorkflowIdentity] = {}
     waivers: tuple[Waiver, ...] = ()
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Policy:
         for rules, rules_location in self._list_rules():
             for signer in rules.provenance.signed_by if rules.provenance is not None else ():
-                if signer not in self.signers:
-                    message = f"there is no signer {signer}{suggest_name(signer, self.signers)}"
+                if signer not in self.signer_keys:
+                    message = f"there is no signer {signer}{suggest_name(signer, self.signer_keys)}"
                     raise make_record_error(message, *rules_location, "provenance", "signed_by")
         for channel_name, location in self._list_named_channels():
             if channel_name not in self.channels:
@@ -251,7 +252,7 @@ class Policy(Record):
             message = f"{MULTI_ARCH} may have `channels` alone: GPUs are tested and excused by families"
             raise make_record_error(message, "families", MULTI_ARCH)
         keys: dict[str, str] = {}
-        for name, key in self.signers.items():
+        for name, key in self.signer_keys.items():
             if (other := keys.setdefault(" ".join(key.split()[:2]), name)) != name:
                 raise make_record_error(
                     f"{other} and {name} have one key: who signs is one person", "signers", name
@@ -288,6 +289,11 @@ class Policy(Record):
             if (rule := getattr(changed_rules, name)) is not None
         }
         return rules.model_copy(update={**changed, **dict.fromkeys(changed_rules.not_needed)})
+
+    @property
+    def signer_keys(self) -> dict[str, str]:
+        """The signers that have a key, by name; others are workflows."""
+        return {name: signer for name, signer in self.signers.items() if isinstance(signer, str)}
 
     def takes_reports(self, channel: str) -> bool:
         """Tell whether a pass that nobody known has signed counts for a channel, too."""

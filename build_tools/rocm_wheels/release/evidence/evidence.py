@@ -35,6 +35,7 @@ from rocm_wheels.core import (
 from rocm_wheels.models import Sha256Digest
 from rocm_wheels.release.wheel_set import SetDocument, SetId
 
+SIGSTORE_KEY = "sigstore"
 CLOCK_SKEW = timedelta(minutes=5)  # two clocks that are both right enough
 EvidenceKind = Literal["verify", "smoke", "tests", "resolver"]
 EVIDENCE_KINDS: tuple[EvidenceKind, ...] = get_args(EvidenceKind)
@@ -107,10 +108,18 @@ class EvidenceHost(Record):
 
 
 class Signature(Record):
-    """A signature by ssh-keygen: the public key (``ssh-ed25519 AAAA…``) and the armored signature."""
+    """A signature by ssh-keygen: the public key (``ssh-ed25519 AAAA…``) and the armored signature.
+
+    Where ``key`` is ``sigstore``, ``value`` is a Sigstore bundle, whose certificate names who attested it.
+    """
 
     key: str
     value: str
+
+    @property
+    def is_bundle(self) -> bool:
+        """Whether it is a Sigstore bundle."""
+        return self.key == SIGSTORE_KEY
 
 
 class Evidence(Record):

@@ -16,6 +16,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
+
 from rocm_wheels.core import (
     AlreadyInStoreError,
     DataError,
@@ -23,16 +25,21 @@ from rocm_wheels.core import (
     SshSignature,
     Store,
     UsageError,
+    WorkflowIdentity,
     create_or_read,
+    find_attester,
     find_signer,
     format_count,
     is_signature_of,
     log_warning,
     run_in_parallel,
     sign_content,
+    summarize_faults,
+    write_atomically,
 )
 from rocm_wheels.release.evidence.evidence import (
     CLOCK_SKEW,
+    SIGSTORE_KEY,
     Evidence,
     Signature,
     describe_evidence,
@@ -53,6 +60,7 @@ from rocm_wheels.release.wheel_set import SetDocument
 if TYPE_CHECKING:
     from datetime import datetime
 
+Signers = Mapping[str, str | WorkflowIdentity]  # public keys and workflows by name
 _EVIDENCE_SUFFIX = ".json"
 _READ_JOBS = 8
 _SIGNATURE_JOBS = 4
@@ -177,11 +185,11 @@ def read_evidence(
     layout: StoreLayout,
     document: SetDocument,
     *,
-    signers: Mapping[str, str],
+    signers: Signers,
     env: Mapping[str, str],
     area: Area = "staging",
 ) -> list[StoredEvidence]:
-    """Return all that is known of a set, oldest first, with who signed it (``signers``: keys by name).
+    """Return all that is known of a set, oldest first, with who signed it (``signers`` by name).
 
     Raises DataError for a file that cannot be read, or that was changed.
     """
@@ -201,7 +209,7 @@ def read_all_evidence(
     layout: StoreLayout,
     document: SetDocument,
     *,
-    signers: Mapping[str, str],
+    signers: Signers,
     env: Mapping[str, str],
 ) -> tuple[list[StoredEvidence], SetLog]:
     """Return what is known of a set where it is staged, and where it was copied to when it was released.
@@ -227,7 +235,7 @@ def read_released_evidence(
     layout: StoreLayout,
     document: SetDocument,
     *,
-    signers: Mapping[str, str],
+    signers: Signers,
     env: Mapping[str, str],
 ) -> tuple[list[StoredEvidence], SetLog]:
     """Return what is known of a set where it was released, and the log that names it."""
@@ -279,15 +287,23 @@ def warn_of_wrong_clocks(stored_evidence: Sequence[StoredEvidence], now: datetim
         )
 
 
-def _check_signature(
-    stored: StoredEvidence, signers: Mapping[str, str], env: Mapping[str, str]
-) -> StoredEvidence:
+def _check_signature(stored: StoredEvidence, signers: Signers, env: Mapping[str, str]) -> StoredEvidence:
     evidence = stored.evidence
     if evidence.signature is None:
         return stored
+    if evidence.signature.is_bundle:
+        workflows = {name: signer for name, signer in signers.items() if not isinstance(signer, str)}
+        if not workflows:  # it could be nobody's
+            return stored
+        try:
+            signer = find_attester(evidence.signature.value, evidence.payload, workflows)
+        except DataError as fault:
+            return replace(stored, trouble=fault.message)
+        return replace(stored, signer=signer)
     if not is_valid_signature(evidence, env):
         return replace(stored, trouble="its signature is not of what it says")
-    return replace(stored, signer=find_signer(evidence.signature.key, signers))
+    keys = {name: signer for name, signer in signers.items() if isinstance(signer, str)}
+    return replace(stored, signer=find_signer(evidence.signature.key, keys))
 
 
 _COPY_JOBS = 8
@@ -350,6 +366,41 @@ def sign_evidence(evidence: Evidence, key: Path, env: Mapping[str, str]) -> Evid
     return evidence.model_copy(
         update={"signature": Signature(key=signature.public_key, value=signature.text)}
     )
+
+
+def write_payloads(evidence: Sequence[Evidence], folder: Path) -> list[Path]:
+    """Write what an attestation of each evidence must be about into files of a folder; nothing is added."""
+    paths = [folder / f"{entry.id}{_EVIDENCE_SUFFIX}" for entry in evidence]
+    folder.mkdir(parents=True, exist_ok=True)
+    for entry, path in zip(evidence, paths, strict=True):
+        write_atomically(path, entry.payload)
+    return paths
+
+
+def read_attested(paths: Sequence[Path], bundle: Path, added: datetime) -> list[Evidence]:
+    """Return evidence that ``write_payloads`` wrote, with the attestation that is about them.
+
+    Raises DataError for a file that is none, UsageError where there is none.
+    """
+    files: list[Path] = []
+    for path in paths:
+        files += sorted(path.glob(f"*{_EVIDENCE_SUFFIX}")) if path.is_dir() else [path]
+    if not files:
+        raise UsageError(f"there is no payload in {paths[0]}", tip="write them: --write-payloads DIR")
+    signature = Signature(key=SIGSTORE_KEY, value=bundle.read_text(encoding="utf-8").strip())
+    evidence: list[Evidence] = []
+    for file in files:
+        content = file.read_bytes()
+        try:
+            entry = Evidence.model_validate_json(
+                content[:-1] + f', "added": "{added.isoformat()}"}}'.encode()
+            )
+        except ValidationError as cause:
+            raise DataError(f"{file} is no payload: {summarize_faults(cause, Evidence)}") from None
+        if entry.payload != content:
+            raise DataError(f"{file} was changed after it was written")
+        evidence.append(entry.model_copy(update={"signature": signature}))
+    return evidence
 
 
 def is_valid_signature(evidence: Evidence, env: Mapping[str, str]) -> bool:
