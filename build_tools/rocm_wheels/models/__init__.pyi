@@ -119,14 +119,14 @@ from .project import list_projects as list_projects
 from .project import load_project as load_project
 from .project import read_recipe as read_recipe
 from .project import sort_projects as sort_projects
+from .project_names import PACKAGING_MODES as PACKAGING_MODES
 from .project_names import RECIPES_GROUP as RECIPES_GROUP
 from .project_names import RELEASE_TYPES as RELEASE_TYPES
+from .project_names import PackagingMode as PackagingMode
 from .project_names import Platform as Platform
 from .project_names import RecipeFile as RecipeFile
 from .project_names import RecipeFolder as RecipeFolder
 from .project_names import find_recipes as find_recipes
-from .project_names import PACKAGING_MODES as PACKAGING_MODES
-from .project_names import PackagingMode as PackagingMode
 from .project_names import get_data_folder as get_data_folder
 from .project_names import get_option_name as get_option_name
 from .project_names import get_recipes_folder as get_recipes_folder
@@ -183,8 +183,8 @@ from .torch_tests import TorchTestSuite as TorchTestSuite
 from .torch_tests import TorchTestTable as TorchTestTable
 from .torch_tests import load_torch_tests as load_torch_tests
 from .torch_tests import select_known_tests as select_known_tests
-from .versions import add_version_marks as add_version_marks
 from .versions import DEFAULT_ROCM as DEFAULT_ROCM
+from .versions import add_version_marks as add_version_marks
 from .versions import add_version_parts as add_version_parts
 from .versions import check_exact_requirement as check_exact_requirement
 from .versions import get_local_part as get_local_part

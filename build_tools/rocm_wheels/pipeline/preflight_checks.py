@@ -103,9 +103,9 @@ class PreflightSubject:
     """Everything that checks look at: what a plan says, then what ``complete_subject`` finds on the machine.
 
     ``sdk_targets`` is ``None`` while it is not known; ``rocm_findings`` are those about an installed ROCm;
-    ``sdk_lacks``, ``unreleased``, ``foreign``: sentences. ``missing``: submodules that nobody fetched, by tree.
-    ``newest`` is the newest time of the sources and their commits; ``long_paths`` what the
-    registry of Windows says (``None`` elsewhere); ``open_files`` the limit of open files (``None``: none).
+    ``sdk_lacks``, ``unreleased``, ``foreign``: sentences. ``missing``: submodules that nobody fetched, by
+    tree. ``newest`` is the newest time of the sources and their commits; ``long_paths`` what the registry of
+    Windows says (``None`` elsewhere); ``open_files`` the limit of open files (``None``: none).
     """
 
     platform: Platform

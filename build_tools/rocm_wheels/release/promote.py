@@ -43,8 +43,8 @@ from rocm_wheels.release.set_conflicts import (
     require_ties,
 )
 from rocm_wheels.release.set_list import ReleasedSets, copy_to_release
-from rocm_wheels.release.stored_digests import StoredDigests
 from rocm_wheels.release.snapshots import ReleaseSigner, SnapshotKeeper, keep_channel_snapshot
+from rocm_wheels.release.stored_digests import StoredDigests
 from rocm_wheels.release.wheel_set import SetDocument
 
 
