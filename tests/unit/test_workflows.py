@@ -84,6 +84,7 @@ ROLES = {
     "set gate": ("READ", None),
     "store fsck": ("READ", None),
     "set promote": ("RELEASE", "${{ inputs.channel }}"),
+    "set refresh": ("RELEASE", "nightly"),
 }
 
 

@@ -25,7 +25,6 @@ from typing import Any
 from rocm_wheels.core import RocmWheelsError, SdkError, UsageError, capture_output, format_count
 from rocm_wheels.models import HipPackage, get_gfx_targets, get_rocm_libraries, is_rocm_library
 from rocm_wheels.sdk.artifacts import GENERIC, Artifact, list_files, list_targets, sort_targets
-from rocm_wheels.wheels import read_loader_info_of_file
 
 _TIP = "name the folder of an installed ROCm, such as /opt/rocm"
 _SHARED_ROOTS = ("/", "/usr", "/usr/local")  # where ROCm cannot be told from all else
@@ -131,6 +130,8 @@ class RocmPrefix:
 
     def find_library(self, name: str) -> str | None:
         """Return the path of a library under its SONAME, by its short name in rocm_sdk (``miopen``)."""
+        from rocm_wheels.wheels import read_loader_info_of_file  # planning does not load it
+
         folder, pattern = _load_library_places()[name].place("linux")
         files = sorted(path for path in (self.root / folder).glob(pattern) if path.is_file())
         if not files:
