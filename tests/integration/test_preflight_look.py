@@ -173,7 +173,7 @@ def test_somebody_elses_wheel(tmp_path: Path) -> None:
     dist.mkdir()
     (dist / "apex-0.1-cp311-cp311-linux_x86_64.whl").touch()
     (dist / "apex-0.1-cp39-cp39-linux_x86_64.whl").touch()
-    wheels = [(load_project("apex"), tag, dist) for tag in ("cp311", "cp312")]
+    wheels = [(load_project("apex"), tag, dist, "") for tag in ("cp311", "cp312")]
     subject = looked(tmp_path, wheels=wheels)
     assert len(subject.foreign) == 1
     assert ("foreign-wheels", "error") in said(subject)

@@ -343,6 +343,7 @@ NOT_HERE = {
     (_OF_SET, "tests", "install from the index of the set"): "as that of the job test",
     (_OF_SET, "tests", "torch's own tests"): "refuses without smoke tests that passed",
     (_OF_SET, "results", "and torch's own tests"): "there are none without those",
+    ("nightly.yml", "renew", "rocm-wheels"): "a job of stores with a key alone",
     ("nightly.yml", "renew", "renew what is signed"): "test_signed_channels does, with keys of its own",
     ("real.yml", "chain", "the chain"): "takes root, 30 GB and half an hour",
     ("real.yml", "exhaustive", "every kill point, a whole night"): "is what the suite takes samples of",

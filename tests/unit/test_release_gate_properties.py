@@ -76,7 +76,9 @@ def verdict(rules: Policy, known: list[StoredEvidence], now: datetime = NOW) -> 
 
 
 def evidence(some: list[int], *, green: bool) -> list[StoredEvidence]:
-    return [*(GREEN if green else []), *(POOL[number] for number in some)]
+    """Return evidence of which no two have one id, as in a store."""
+    chosen = [*(GREEN if green else []), *(POOL[number] for number in some)]
+    return list({one.id: one for one in reversed(chosen)}.values())[::-1]
 
 
 @QUICK

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -251,13 +252,20 @@ class Command(click.Command):
 
         Options of commands come of recipes: where those are must be known before a command is imported.
         """
-        if ctx.parent is None:
-            from rocm_wheels.models import set_recipe_search
-
-            words = list(args)
-            set_recipe_search(lambda: _list_recipe_folders(ctx, words))
         ctx.meta.setdefault(_ORIGINS, {})[id(self)] = getattr(self, "_origins", {})
-        return super().parse_args(ctx, args)
+        if ctx.parent is not None:
+            return super().parse_args(ctx, args)
+        from rocm_wheels.models import set_recipe_search
+
+        words = list(args)
+        set_recipe_search(lambda: _list_recipe_folders(ctx, words))
+        forget_search = partial(set_recipe_search, tuple)  # who calls us from Python may go on elsewhere
+        ctx.call_on_close(forget_search)
+        try:
+            return super().parse_args(ctx, args)
+        except BaseException:
+            forget_search()
+            raise
 
 
 def _refuse_option_clash(command: Command) -> None:

@@ -6,6 +6,7 @@ Digests may be given, in a file as ``sha256sum`` writes it.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import tarfile
 import zlib
@@ -90,6 +91,11 @@ def read_wheel_file(
     return IndexedFile(project, _make_entry(state, scan.sha256, now, content, variant), content)
 
 
+def _describe_content(status: os.stat_result) -> tuple[int, int, int]:
+    """Return what changes when a file is written to, or put in another's place; reading changes its atime."""
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
 def _read_sdist(path: Path, *, now: str, digest: str | None, place: str) -> IndexedFile:
     project, _, _ = parse_file_name(path.name)
     status = path.stat()
@@ -103,7 +109,7 @@ def _read_sdist(path: Path, *, now: str, digest: str | None, place: str) -> Inde
     except (tarfile.TarError, EOFError, zlib.error, KeyError) as cause:
         raise DataError(f"{path} is not a readable source distribution with a PKG-INFO") from cause
     sha256 = digest or hash_file(path)
-    if path.stat() != status:
+    if _describe_content(path.stat()) != _describe_content(status):
         raise DataError(f"{path} changed while it was read")
     state = WheelFileState(path.name, status.st_size, status.st_mtime_ns, place)
     return IndexedFile(project, _make_entry(state, sha256, now, None, None, python=python))
