@@ -8,12 +8,15 @@ has made: what a pull request or a push touches, a release, promotions by hand, 
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
@@ -21,6 +24,7 @@ from workflow_runner import Ran, Runner
 from workflow_world import CLONE, FAMILIES, ROCM, History, Night, labels, run_night
 
 from rocm_wheels.models import get_gfx_families, load_ci_table
+from rocm_wheels.release import Evidence
 
 pytestmark = [
     pytest.mark.slow,
@@ -238,17 +242,23 @@ def test_a_set_for_families_that_somebody_chose_does_not_take_the_place_of_one_f
 def together(night: Night) -> Runner:
     """The same night in the other layout, for one Python, with the compiler cache that the first one left.
 
-    Where its lock is the same, the sources and what families share are too.
+    Where its lock is the same, the sources and what families share are too. Its results are attested.
     """
     given = {**night.given, "layout": "multi-arch", "pythons": RUNNING}
     machines = labels() - {"ubuntu-24.04"}
     if night.pythons != [RUNNING]:
-        return night.run("nightly.yml", given, machines=machines)
+        return night.run("nightly.yml", given, machines=machines, attests=True)
     place = "nightly.yml/line[0]/"
     served = {f"{place}{job}": night.ran(job) for job in ("build/sources[0]", "build/shared[0]")}
     taken = ("sources-", "shared-")
     return night.run(
-        "nightly.yml", given, machines=machines, served=served, after=night.runner, artifacts=taken
+        "nightly.yml",
+        given,
+        machines=machines,
+        served=served,
+        after=night.runner,
+        artifacts=taken,
+        attests=True,
     )
 
 
@@ -281,6 +291,31 @@ def test_one_set_is_for_all_families(night: Night, together: Runner) -> None:
     assert results[f"{ONE_SET}/promote"] == "skipped"
 
 
+def list_attested(store: Path, family: str) -> dict[str, list[bool]]:
+    """Return whether the bundle that is kept with each evidence of a set names its payload, by kind."""
+    attested: dict[str, list[bool]] = {}
+    for path in (store / "v2-staging" / family / "evidence").glob("*/*.json"):
+        evidence = Evidence.model_validate_json(path.read_text(encoding="utf-8"))
+        if evidence.signature is not None:
+            bundle = json.loads(evidence.signature.value)
+            statement = json.loads(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
+            digests = [subject["digest"]["sha256"] for subject in statement["subject"]]
+            named = hashlib.sha256(evidence.payload).hexdigest() in digests
+            attested.setdefault(evidence.kind, []).append(named)
+    return attested
+
+
+def test_results_are_attested_where_the_repository_says_so(night: Night, together: Runner) -> None:
+    """One bundle for all of a job. Who signed it is no question here: the real action never ran."""
+    checks = together.jobs[f"{ONE_SET}/checks"]
+    outcomes = {name: outcome for name, outcome, _ in checks.steps}
+    assert (outcomes["write it down"], outcomes["write it down, attested"]) == ("skipped", "success")
+    attested = list_attested(night.store, "multi-arch")
+    assert set(attested) >= {"verify", "resolve-check"} and all(map(all, attested.values())), attested
+    assert list_attested(night.store, FAMILIES[0]) == {}
+    assert sum(one.startswith("attested ") for one in together.services.asked) == 1
+
+
 def test_what_is_tested_has_an_environment_of_its_own(night: Night, together: Runner) -> None:
     """On a machine that says it has a GPU and has none: all is installed, and no test of it passes."""
     stage = together.jobs[f"{ONE_SET}/stage"]
@@ -309,6 +344,11 @@ def test_what_is_tested_has_an_environment_of_its_own(night: Night, together: Ru
     gate = runner.jobs[f"{ONE_SET}/gate"].said("gate")
     assert "FAIL  smoke on gfx1151" in gate, "an exception goes out untested, and not when it failed"
     assert runner.jobs[f"{ONE_SET}/promote"].result == "skipped"
+    served |= {f"{ONE_SET}/test[{number}]": test, f"{ONE_SET}/gate": Ran("failure")}
+    again = night.run("nightly.yml", given, served=served, after=runner, attests=True)
+    handed_in = again.jobs[f"{ONE_SET}/results[{number}]"]
+    assert "smoke: fail" in handed_in.said("write it down, attested"), handed_in.steps
+    assert all(list_attested(night.store, "multi-arch")["smoke"])
     home = night.folder / "world" / "home"
     left = [*(night.folder / "github" / "tools").rglob("torch"), *home.rglob("*.whl")]
     assert not left, "for the jobs after"
@@ -343,6 +383,7 @@ NOT_HERE = {
     (_OF_SET, "tests", "install from the index of the set"): "as that of the job test",
     (_OF_SET, "tests", "torch's own tests"): "refuses without smoke tests that passed",
     (_OF_SET, "results", "and torch's own tests"): "there are none without those",
+    (_OF_SET, "results", "and of torch's own tests"): "as the one before",
     ("nightly.yml", "renew", "rocm-wheels"): "a job of stores with a key alone",
     ("nightly.yml", "renew", "renew what is signed"): "test_signed_channels does, with keys of its own",
     ("real.yml", "chain", "the chain"): "takes root, 30 GB and half an hour",

@@ -7,12 +7,16 @@ NTFS has not, and no files are errors; the least common folder of all files is t
 
 from __future__ import annotations
 
+import base64
 import fnmatch
+import hashlib
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -225,12 +229,22 @@ def credentials(at: At, given: Mapping[str, Any]) -> None:
 
 
 def attest(at: At, given: Mapping[str, Any]) -> None:
-    """Note what was attested; nothing to attest is an error."""
+    """Write one bundle about all files, with their digests and without certificate, log entry or signature.
+
+    Nothing to attest is an error.
+    """
     _only(given, "subject-path")
-    found = sorted(one.name for one in at.workspace.glob(str(given["subject-path"])))
+    found = sorted(at.workspace.glob(str(given["subject-path"])))
     if not found:
         raise Failed(f"Could not find subject at path {given['subject-path']}")
     at.services.asked.append(f"attested {len(found)} files")
+    digests = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
+    subjects = [{"name": name, "digest": {"sha256": digest}} for name, digest in digests.items()]
+    statement = base64.b64encode(json.dumps({"subject": subjects}).encode()).decode()
+    # in a folder of its own outside of the workspace, as there
+    bundle = Path(tempfile.mkdtemp(dir=at.services.folder)) / "attestation.json"
+    bundle.write_text(json.dumps({"dsseEnvelope": {"payload": statement}}) + "\n", encoding="utf-8")
+    at.outputs["bundle-path"] = str(bundle)
 
 
 ACTIONS: dict[str, Callable[[At, Mapping[str, Any]], None]] = {

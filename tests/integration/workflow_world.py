@@ -122,11 +122,13 @@ class Night:
         only: str = "",
         machines: Collection[str] = (),
         env: Mapping[str, str] | None = None,
+        attests: bool = False,
     ) -> Runner:
         """Run another workflow on the hosted machines of the night, ``only`` with the Python that it names.
 
         Other ``machines`` build, or take jobs that want a GPU and have none. Jobs that are ``served`` did
         what they did before, and this one goes on with the artifacts of the run that it comes ``after``.
+        The repository ``attests`` its results.
         """
         mine = self.runner.services
         here = {python: path for python, path in mine.pythons.items() if only in {"", python}}
@@ -135,7 +137,7 @@ class Night:
         services.caches.update(mine.caches)
         kept = after.services.artifacts if after else {}
         services.artifacts |= {name: kept[name] for name in kept if name.startswith(tuple(artifacts))}
-        said = {"STORE": self.store}
+        said = {"STORE": self.store, "EVIDENCE_SIGNED": "true" if attests else ""}
         variables = {f"ROCM_WHEELS_{name}": str(value) for name, value in said.items()}
         runner = Runner(
             self.runner.folder,

@@ -107,6 +107,32 @@ def test_a_job_has_the_role_of_what_it_does_and_no_other() -> None:
     assert done == {role for role, _ in ROLES.values()}
 
 
+def test_jobs_that_add_results_can_attest_them_and_no_job_may_without_need() -> None:
+    """The bundle is that of the step before; of what was written, nothing is added twice."""
+    adding = set()
+    for name, workflow in WORKFLOWS.items():
+        for key, job in workflow["jobs"].items():
+            if "steps" not in job:
+                continue
+            attests = [step for step in job["steps"] if "/attest-build-provenance@" in step.get("uses", "")]
+            assert ("attestations" in job["permissions"]) == bool(attests), (name, key)
+            adds = [step for step in job["steps"] if " set evidence add " in step.get("run", "")]
+            if not adds:
+                continue
+            adding.add(key)
+            (attest,), with_bundle = attests, adds.pop()
+            assert attest["with"] == {"subject-path": "payloads/*.json"} and attest["id"] == "attestation"
+            assert with_bundle["run"].endswith(' --from payloads --attestation "$BUNDLE"'), key
+            assert with_bundle["env"]["BUNDLE"] == "${{ steps.attestation.outputs.bundle-path }}"
+            assert "steps.attestation.outcome == 'success'" in with_bundle["if"]
+            for plain, written in zip(adds[::2], adds[1::2], strict=True):
+                assert written["run"] == f"{plain['run']} --write-payloads payloads", key
+                assert plain["if"].endswith("&& vars.ROCM_WHEELS_EVIDENCE_SIGNED != 'true' }}"), key
+                assert written["if"].endswith("&& vars.ROCM_WHEELS_EVIDENCE_SIGNED == 'true' }}"), key
+                assert f"steps.{written['id']}.outcome == 'success'" in attest["if"], key
+    assert adding == {"checks", "results"}
+
+
 def test_forks_read_the_cache_and_only_trusted_code_writes_it() -> None:
     saves = [(where, step) for where, step in steps() if "/cache/save@" in step.get("uses", "")]
     assert [where for where, _ in saves] == ["build-line.yml first"]
