@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from source_trees import Tree, Upstream, content, times
+from source_trees import DEEP, MIDDLE, Tree, Upstream, content, times
 
 from rocm_wheels.core import SourceError
 from rocm_wheels.sources import (
@@ -209,10 +209,15 @@ def test_a_new_clone_is_hipified_in_one_run(twice: Tree, tmp_path: Path) -> None
 
 def test_what_somebody_hipified_and_committed_is_made_anew(twice: Tree, tmp_path: Path) -> None:
     twice.upstream.git(tmp_path, "clone", "-q", "-b", "twice", twice.upstream.url, "tree")
+    with pytest.raises(SourceError, match=MIDDLE) as refused:
+        twice.hipify()  # fetched afterwards, it would never be hipified
+    assert "submodule update --init --recursive" in (refused.value.tip or "")
+    assert HIPIFY_TAG not in twice.git("tag") and not twice.git("status", "--porcelain")
+    twice.git("submodule", "--quiet", "update", "--init", "--recursive")
     subprocess.run([PYTHON, "tools/amd_build/build_amd.py"], cwd=twice.directory, check=True)
     (twice.directory / "a.cu").write_text("cuda other\n")
-    twice.git("add", "-A")
-    twice.git("commit", "-qm", "Mine")
+    for where in (DEEP, MIDDLE, ""):
+        twice.commit("Mine", {}, where)
     assert "hip/a.hip" in twice.hipify().changed
     (twice.directory / "a.cu").write_text("cuda third\n")
     assert "hip/a.hip" in twice.hipify(commit=False).changed

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rocm_wheels.core import (
     SourceError,
+    format_command,
     format_count,
     lock_folder,
     log_note,
@@ -82,6 +83,7 @@ from rocm_wheels.sources.trees import (
     read_current_tree,
     require_commit,
     run_side_by_side,
+    select_missing_submodules,
     stamp_index,
     update_heads,
     write_index_notes,
@@ -619,6 +621,8 @@ def hipify_checkout(
         if commit and state is not None and state.operation == "hipify":
             recover_hipify(git, state)
         parts = list_repositories(git)
+        if script and (state is None or state.submodules):
+            _refuse_missing_submodules(directory, parts)
         clean = commit and refuse_uncommitted(parts, state)
         before = state
         if state is not None:
@@ -649,6 +653,17 @@ def hipify_checkout(
                     done = shared
             write_state(git_dir, done)
     return HipifyResult(directory, new.left[""].head, changed)
+
+
+def _refuse_missing_submodules(directory: Path, parts: Sequence[TreePart]) -> None:
+    """Raise SourceError where submodules are not there: fetched later, they would count as hipified."""
+    if missing := select_missing_submodules(parts):
+        update = format_command(["git", "-C", directory, "submodule", "update", "--init", "--recursive"])
+        raise SourceError(
+            f"{directory} lacks {format_count(len(missing), 'submodule')}, to be hipified with it: "
+            f"{', '.join(missing)}",
+            tip=f"`{update}`, then again",
+        )
 
 
 def hipify_changes(

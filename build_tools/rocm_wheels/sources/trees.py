@@ -468,9 +468,14 @@ def list_missing_submodules(directory: Path, *, env: Mapping[str, str]) -> list[
     state = read_state(_locate_git_directory(git))
     if state is not None and not state.submodules:
         return []
+    return select_missing_submodules(list_repositories(git, state))
+
+
+def select_missing_submodules(tree: Iterable[TreePart]) -> list[str]:
+    """Return the paths, from the root, of the submodules that the repositories of a tree name and lack."""
     return [
         part.path_from_root(link.path)
-        for part in list_repositories(git, state)
+        for part in tree
         for link in part.links
         if not is_populated(part.git.directory / link.path)
     ]
