@@ -99,6 +99,7 @@ def test_an_edit_costs_hipify_and_ninja_alone_and_all_else_is_noticed(branch: Br
     failed = branch.run("dev", "--rocm", f"=={ROCM_VERSION}", "--gfx", "gfx942", "--json")
     assert (failed.code, failed.out) == (BUILD, "")
     assert "Saxpy.hip:" in failed.err and "expected expression" in failed.err
+    assert f"in the source: {branch.torch / KERNEL}:" in failed.err
     text = (branch.torch / KERNEL).read_text()
     (branch.torch / KERNEL).write_text(text.replace("int wrong = ;\n", ""))
     assert branch.develop()["action"] == "compiled"

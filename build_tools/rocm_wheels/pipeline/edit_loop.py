@@ -233,6 +233,7 @@ def _make_failure(
         find_first_failure,
         format_repeat_command,
     )
+    from rocm_wheels.sources.hipify_record import find_translated_line
 
     failure = find_first_failure(log.read_text(encoding="utf-8", errors="replace").splitlines())
     command = format_repeat_command(argv, cwd=Path(note["source"]), base=env, env=build_env)
@@ -240,7 +241,12 @@ def _make_failure(
     ending = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
     summary = f"building {note['project']} {ending}"
     text = explain_failure(summary, failure, log=log, command=command)
-    return BuildFailed(text, failure=failure, log=log, command=command)
+    failed = BuildFailed(text, failure=failure, log=log, command=command)
+    if failure is not None and failure.file is not None and failure.line is not None:
+        file = Path(note["source"], failure.file)
+        if (place := find_translated_line(file, failure.line, env=env)) is not None:
+            failed.name_source(f"{place[0]}:{place[1]}")
+    return failed
 
 
 def _is_in_place(note: Mapping[str, Any]) -> bool:
