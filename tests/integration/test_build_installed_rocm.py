@@ -25,6 +25,7 @@ from rocm_wheels.wheels import parse_metadata, read_dist_info_files
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 __all__ = ["made_world", "world"]
 VERSION = "7.1.0"
+USAGE, BUILD = 2, 12
 
 
 @pytest.fixture
@@ -106,6 +107,11 @@ def test_an_upgrade_is_seen_and_the_variable_counts(world: World, rocm: Path) ->
     assert build(world, *only, ROCM_PATH=str(rocm)).code == 0
     assert world.calls() == ["pytorch begun", "pytorch done"]
     assert set(world.wheels()) == set(first)
+    place = ("--source-dir", str(world.sources), "--work-dir", str(world.folder / "work on rocm"))
+    developed = world.run("dev", "pytorch", *place, "--gfx", TARGET, "--rocm-path", str(rocm))
+    assert (developed.code, f"at {rocm};" in developed.err) == (BUILD, True)  # no editable installs in it
+    refused = world.run("dev", "pytorch", *place, "--gfx", "gfx1030", ROCM_PATH=str(rocm))
+    assert (refused.code, refused.err.count("ROCM_PATH: building on")) == (USAGE, 1)
 
 
 def test_packages_go_before_the_variable(world: World, rocm: Path) -> None:

@@ -169,6 +169,14 @@ def project_options(function: F) -> F:
     return function
 
 
+rocm_path_option = option(
+    "--rocm-path",
+    type=GivenPath(),
+    metavar="DIR",
+    help="Build on this installed ROCm, without packages of it [default: ROCM_PATH, where no packages are"
+    " asked for or installed].",
+)
+
 # what is built, and where it goes
 _output_options = combine_options(
     option(
@@ -183,13 +191,7 @@ _output_options = combine_options(
         show_default=True,
         help="Run install-rocm first.",
     ),
-    option(
-        "--rocm-path",
-        type=GivenPath(),
-        metavar="DIR",
-        help="Build on this installed ROCm, without packages of it [default: ROCM_PATH, where no packages are"
-        " asked for or installed].",
-    ),
+    rocm_path_option,
     option("--output-dir", type=_FOLDER, required=True, help="Where checked wheels go."),
     option(
         "--lock",

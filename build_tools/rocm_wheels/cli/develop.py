@@ -16,7 +16,7 @@ from rocm_wheels.cli.boundary import (
     read_build_environment,
     read_environment,
 )
-from rocm_wheels.cli.build_options import resolve_folders, sdk_options, work_options
+from rocm_wheels.cli.build_options import resolve_folders, rocm_path_option, sdk_options, work_options
 from rocm_wheels.cli.command import command, complete_with, option
 from rocm_wheels.cli.options import GivenPath, json_option, print_result
 from rocm_wheels.core import UsageError, show_live_line
@@ -37,6 +37,7 @@ _debug_option = option(
 @_project_argument
 @sdk_options
 @option("--install-rocm/--no-install-rocm", default=False, show_default=True, help="Run install-rocm first.")
+@rocm_path_option
 @option("--gfx", "pytorch_rocm_arch", metavar="LIST", help="gfx targets or families, by commas.")
 @option(
     "--venv",
@@ -65,6 +66,7 @@ def develop_command(project: str, as_json: bool, **options: Any) -> None:
     \b
     Example:
       rocm-wheels dev pytorch --install-rocm --rocm-index URL --gfx gfx1100
+      rocm-wheels dev pytorch --rocm-path /opt/rocm --gfx gfx1100
       rocm-wheels shell pytorch     # and there: python -m pytest test/test_nn.py
     """
     from rocm_wheels.pipeline import begin_loop, locate_loop_note, note_slow_start, repeat_loop
@@ -177,7 +179,7 @@ def shell_command(
 
 def _restore_paths(parameters: dict[str, Any]) -> dict[str, Any]:
     """Return options as they were given: paths come as text out of a note."""
-    names = ("root_checkout_dir", "work_dir", "pip_cache_dir", "venv")
+    names = ("root_checkout_dir", "work_dir", "pip_cache_dir", "rocm_path", "venv")
     paths = {name: Path(parameters[name]) for name in names if parameters[name] is not None}
     return {**parameters, **paths}
 

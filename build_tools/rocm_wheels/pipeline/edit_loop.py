@@ -312,7 +312,7 @@ def begin_loop(
     before = SourceChanges.read(source, env)
     hipify_stale_sources([recipe], request.sources, checked.env, {})
     sources = SourceChanges.read(source, env)  # what changes from now on is hipified by the next run
-    summary = build_wheels(request, env, ExecutionOptions(), command)
+    summary = build_wheels(request, env, ExecutionOptions(), command, checked=checked)
     if summary.failure is not None:
         raise summary.failure
     step = find_develop_step(request, project, env)

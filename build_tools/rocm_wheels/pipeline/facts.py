@@ -313,7 +313,8 @@ def make_python_tag(version: str) -> str:
 def _missing_environment_error(sdk: SdkRequest, workspace: Workspace) -> UsageError:
     return UsageError(
         f"no build environment with rocm{sdk.rocm_spec} for {sdk.python} is in {workspace.environments}",
-        tip="add --install-rocm, or run install-rocm with the same --rocm first",
+        tip="add --install-rocm, or name an installed ROCm with --rocm-path; packages of an earlier run count"
+        " with the same --rocm and --work-dir",
     )
 
 

@@ -483,7 +483,7 @@ def refuse_missing_targets(targets: Sequence[str], sdk: RocmSdk) -> None:
             install = f"install the kernels of its libraries into {sdk.root}"
         raise UsageError(
             f"{', '.join(missing)} is not among the targets of the installed ROCm "
-            f"{sdk.version}: {', '.join(sdk.targets)}",
+            f"{sdk.version}: {', '.join(sdk.targets) or 'its libraries have kernels for none'}",
             tip=f"{install}, or compile without kernels of ROCm's libraries: --allow-unlisted-targets",
         )
 

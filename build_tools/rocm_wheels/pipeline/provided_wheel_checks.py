@@ -120,7 +120,7 @@ def refuse_misfits(facts: Facts, builds: Iterable[tuple[Project, str, Sequence[s
                 if faults:
                     wrong.setdefault(provided[name].describe(), {}).update(dict.fromkeys(faults))
     if missing:
-        raise _missing_wheels_error(missing)
+        raise _missing_wheels_error(missing, develop=facts.request.develop)
     if wrong:
         lines = [
             f"{wheel_text} cannot be built against:\n  " + "\n  ".join(faults)
@@ -155,7 +155,7 @@ def _may_be_installed(facts: Facts, tag: str) -> bool:
     return facts.request.sdk.current_env and facts.pythons[tag].ready is None
 
 
-def _missing_wheels_error(missing: dict[str, dict[str, None]]) -> UsageError:
+def _missing_wheels_error(missing: dict[str, dict[str, None]], *, develop: bool) -> UsageError:
     lines, ways = [], []
     for name, needed_by in missing.items():
         option, distribution = get_option_name(name), load_project(name).distribution
@@ -163,6 +163,12 @@ def _missing_wheels_error(missing: dict[str, dict[str, None]]) -> UsageError:
             f"{', '.join(needed_by)}: built against {distribution}, which this run does not build, and which"
             " is neither given nor installed in the build environment"
         )
+        if develop:
+            ways.append(
+                f"`rocm-wheels build --project {name}`, with the same ROCm and the same --work-dir, builds"
+                f" {distribution} and installs it there"
+            )
+            continue
         ways.append(
             f"--build-{option} builds it, --{option}-wheel FILE takes a wheel, and --current-env (or the work"
             f" directory of a run that built it) has the {distribution} that is installed there"

@@ -27,6 +27,7 @@ from rocm_wheels.pipeline.facts import Facts
 from rocm_wheels.pipeline.local_executor import ExecutionOptions, LocalExecutor, StepOutcome
 from rocm_wheels.pipeline.outputs import list_wheels, read_stamp
 from rocm_wheels.pipeline.plan import (
+    CheckedRequest,
     PlannedRun,
     check_request,
     format_built_against,
@@ -156,14 +157,20 @@ class RunSummary:
 
 
 def build_wheels(
-    request: WheelsRequest, env: Mapping[str, str], options: ExecutionOptions, command: str
+    request: WheelsRequest,
+    env: Mapping[str, str],
+    options: ExecutionOptions,
+    command: str,
+    *,
+    checked: CheckedRequest | None = None,
 ) -> RunSummary:
     """Build what is asked for and return a row a wheel, also when something failed.
 
-    ``command`` is the line that people gave. Errors before the first step begins are raised.
+    ``command`` is the line that people gave, ``checked`` what ``check_request`` made of the request, where
+    it was called already. Errors before the first step begins are raised.
     """
     begin = time.monotonic()
-    checked = check_request(request, env)
+    checked = checked or check_request(request, env)
     with lock_folder(
         checked.request.work, purpose="build", tip=f"{WAIT_TIP}, or give this run another --work-dir"
     ):

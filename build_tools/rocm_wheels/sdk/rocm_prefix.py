@@ -26,7 +26,7 @@ from rocm_wheels.core import RocmWheelsError, SdkError, UsageError, capture_outp
 from rocm_wheels.models import HipPackage, get_gfx_targets, get_rocm_libraries, is_rocm_library
 from rocm_wheels.sdk.artifacts import GENERIC, Artifact, list_files, list_targets, sort_targets
 
-_TIP = "name the folder of an installed ROCm, such as /opt/rocm"
+_TIP = "name the folder that ROCm is installed in: the one with include/hip and bin/hipcc"
 _SHARED_ROOTS = ("/", "/usr", "/usr/local")  # where ROCm cannot be told from all else
 _DEVICE_LIBRARIES = (  # AMD's packages have the first ones, clang's own resource folder the others
     "lib/llvm/amdgcn/bitcode",

@@ -75,6 +75,7 @@ from rocm_wheels.sources.local_changes import (
     refuse_uncommitted,
 )
 from rocm_wheels.sources.trees import (
+    CHECKOUT_TIP,
     TreePart,
     choose_seed_index,
     find_holder,
@@ -127,7 +128,7 @@ def write_build_env(git: Git, git_dir: Path, project: Project, *, hipified: bool
         write_atomically(note, content)
         if current != content:
             write_atomically(directory / BUILD_ENV_FILE, content)
-            log_note(f"variables for the build of {project.name}: {directory / BUILD_ENV_FILE}")
+            log_note(f"variables for the build of {project.name}: {BUILD_ENV_FILE} in its tree")
 
 
 def _read_build_env(directory: Path, git_dir: Path) -> tuple[str | None, str | None, Path]:
@@ -600,14 +601,13 @@ def hipify_checkout(
     """
     directory = directory.absolute()
     if not (directory / ".git").exists():
-        raise SourceError(
-            f"{directory} is not a git checkout", tip="run `checkout` first, or name it with --checkout-dir"
-        )
+        raise SourceError(f"{directory} is not a git checkout", tip=CHECKOUT_TIP)
     script = project.hipify.script
     if script and not (directory / script).is_file():
         raise SourceError(
             f"{directory} has no {script}, which the recipe of {project.name} names for hipify",
-            tip="is this the right folder? name it with --checkout-dir",
+            tip="is this the right folder? --checkout-dir of the project's script names another,"
+            " --pytorch-dir and the like of `rocm-wheels`",
         )
     plain = Git(directory, env)
     git_dir = find_git_directory(plain)
@@ -621,9 +621,9 @@ def hipify_checkout(
         if commit and state is not None and state.operation == "hipify":
             recover_hipify(git, state)
         parts = list_repositories(git)
+        clean = commit and refuse_uncommitted(parts, state)
         if script and (state is None or state.submodules):
             _refuse_missing_submodules(directory, parts)
-        clean = commit and refuse_uncommitted(parts, state)
         before = state
         if state is not None:
             write_state(git_dir, replace(state, operation="hipify" if commit else "hipify without commit"))

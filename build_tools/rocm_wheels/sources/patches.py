@@ -41,6 +41,7 @@ from rocm_wheels.sources.local_changes import (
     refuse_unfinished_operations,
 )
 from rocm_wheels.sources.trees import (
+    CHECKOUT_TIP,
     TreePart,
     find_holder,
     has_head_commit,
@@ -502,9 +503,6 @@ def _plan_repository(
     return replace(state, head=head, tree=tree)
 
 
-_CHECKOUT_TIP = "run `checkout` first, or name it with --checkout-dir"
-
-
 @dataclass(frozen=True)
 class SavedPatches:
     """``patches``: what the set holds now, by name; ``written`` and ``removed``: what changed on the disk."""
@@ -537,7 +535,7 @@ def save_patches(
     """
     directory = directory.absolute()
     if not (directory / ".git").exists():
-        raise SourceError(f"{directory} is not a git checkout", tip=_CHECKOUT_TIP)
+        raise SourceError(f"{directory} is not a git checkout", tip=CHECKOUT_TIP)
     git = disable_private_filters(Git(directory, env))
     git_dir = find_git_directory(git)
     with lock_folder(git_dir / OWN_FOLDER, purpose=f"save-patches of {project.name}"):
@@ -567,7 +565,7 @@ def save_patches(
 def read_patch_origin(directory: Path, *, env: Mapping[str, str]) -> tuple[str, str]:
     """Return the name of the set that a tree was made with, and its ref; empty where that is not known."""
     if not (directory / ".git").exists():
-        raise SourceError(f"{directory} is not a git checkout", tip=_CHECKOUT_TIP)
+        raise SourceError(f"{directory} is not a git checkout", tip=CHECKOUT_TIP)
     state = read_state(find_git_directory(Git(directory.absolute(), env)))
     return (state.patch_set, state.ref) if state is not None else ("", "")
 

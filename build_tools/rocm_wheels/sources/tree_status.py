@@ -20,6 +20,7 @@ from rocm_wheels.sources.hipify import check_hipify
 from rocm_wheels.sources.local_changes import list_own_changes, list_own_commits
 from rocm_wheels.sources.patches import is_our_commit
 from rocm_wheels.sources.trees import (
+    CHECKOUT_TIP,
     TreePart,
     choose_seed_index,
     hash_combined_tree,
@@ -100,9 +101,7 @@ class TreeStatus:
 def read_tree_status(project: Project, directory: Path, *, env: Mapping[str, str]) -> TreeStatus:
     """Look at a project's tree. Raises SourceError when it is no checkout or has no commit."""
     if not (directory / ".git").exists():
-        raise SourceError(
-            f"{directory} is not a git checkout", tip="run `checkout` first, or name it with --checkout-dir"
-        )
+        raise SourceError(f"{directory} is not a git checkout", tip=CHECKOUT_TIP)
     git = disable_private_filters(Git(directory.absolute(), env, variables={"GIT_OPTIONAL_LOCKS": "0"}))
     root = inspect_repository("", git, "")
     if not root.head:

@@ -128,6 +128,10 @@ def _hash_blob(path: Path) -> str:
 
 GITLINK = "160000"  # the mode of a submodule in trees and indexes
 _REPOSITORY_ANSWER = re.compile(r"(.*?)(?:\n([0-9a-f]{40}))?(?:\n([0-9a-f]{40}))?", re.DOTALL)
+CHECKOUT_TIP = (
+    "run `checkout` first, or name the folder: --checkout-dir of the project's script, --pytorch-dir and the"
+    " like of `rocm-wheels`"
+)
 _JOBS = min(2 * (os.cpu_count() or 1), 16)  # repositories of one tree at a time
 
 _T = TypeVar("_T")
