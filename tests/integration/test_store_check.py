@@ -473,7 +473,15 @@ def test_a_change_in_progress_is_no_damage(released: Released, tmp_path: Path, e
         writes = begun_again(released, source, tmp_path / f"{mode} clean", mode, "")
         claims = 0
         begin = next(number for number, write in enumerate(writes) if "channels/nightly.json" in write)
-        chosen = range(len(writes)) if exhaustive else [2, begin, begin + 4, len(writes) - 2, len(writes) - 1]
+        logs = [number for number, write in enumerate(writes) if f"copy {RELEASE.logs_folder}/" in write]
+        results = [
+            number
+            for number, write in enumerate(writes)
+            if f"copy {RELEASE.family_folder}/evidence/" in write
+        ]
+        assert results and results[-1] < logs[0]  # no log names what is not there
+        sample = [2, logs[0], begin, begin + 4, len(writes) - 2, len(writes) - 1]
+        chosen = range(len(writes)) if exhaustive else sample
         for number in chosen:
             write = writes[number]
             store = FolderStore(tmp_path / f"{mode} {number}")

@@ -42,7 +42,7 @@ from rocm_wheels.release.evidence.evidence import Evidence, parse_evidence
 from rocm_wheels.release.layout import SET_FILE, FamilyPaths, StoreLayout
 from rocm_wheels.release.pages import make_set_pages, read_released_sets
 from rocm_wheels.release.set_conflicts import RequirementsByFile, read_requirements, sort_by_dependencies
-from rocm_wheels.release.set_log import require_stated_document
+from rocm_wheels.release.set_log import copy_log_entries, list_log_numbers, require_stated_document
 from rocm_wheels.release.stored_digests import StoredDigests
 from rocm_wheels.release.wheel_set import SetDocument, SetFile, find_set_platform, list_families, read_set
 from rocm_wheels.wheels import STATEMENT_SIGNATURE_SUFFIX, STATEMENT_SUFFIX
@@ -266,14 +266,16 @@ def copy_to_release(
             lambda file: _copy_wheel(store, staging, release, file, known_digests), files, jobs=_COPY_JOBS
         )
     )
+    # entries are listed before the results and copied after them: no log names what is not there
+    log_numbers = list_log_numbers(store, staging, document.id).get(document.id, set())
     other_copies = _list_copies(store, staging, release, document)
     new += _write_set_pages(store, release, document)
-    folders = [release.set_folder(document.id), release.log_folder(document.id)]
-    folders.append(release.evidence_folder(document.id))
+    folders = [release.set_folder(document.id), release.evidence_folder(document.id)]
     present = {item.path for folder in folders for item in store.listing(folder)}
     new += sum(
         run_in_parallel(lambda item: _copy_file(store, *item, present=present), other_copies, jobs=_COPY_JOBS)
     )
+    new += copy_log_entries(store, staging, release, document.id, sorted(log_numbers))
     last = staging.set_document(document.id), release.set_document(document.id)
     return new + _copy_file(store, *last, "", present=present)
 
@@ -401,7 +403,7 @@ def _write_set_pages(store: Store, release: FamilyPaths, document: SetDocument) 
 def _list_copies(
     store: Store, staging: FamilyPaths, release: FamilyPaths, document: SetDocument
 ) -> list[_FileCopy]:
-    """Return the locks, the statements, what else lies there, log and evidence. ReleaseError for gaps."""
+    """Return the locks, the statements, what else lies there, and evidence. ReleaseError for gaps."""
     folder, index = staging.set_folder(document.id), staging.set_index(document.id)
     bound = {f"{folder}/{item.path}": item.digest for item in document.sources}
     bound |= {
@@ -419,12 +421,9 @@ def _list_copies(
         for path in staged_paths
         if path[len(folder) + 1 :] not in _STAGING_FILES and not path.startswith(f"{index}/")
     ]
-    # the log before the results: each that it names is there when those are listed
-    folders = [(staging.log_folder(document.id), release.log_folder(document.id))]
-    folders.append((staging.evidence_folder(document.id), release.evidence_folder(document.id)))
-    for source, target in folders:
-        for listed in store.listing(source):
-            copies.append((listed.path, f"{target}/{listed.path.rpartition('/')[2]}", ""))
+    target = release.evidence_folder(document.id)
+    for listed in store.listing(staging.evidence_folder(document.id)):
+        copies.append((listed.path, f"{target}/{listed.path.rpartition('/')[2]}", ""))
     return copies
 
 

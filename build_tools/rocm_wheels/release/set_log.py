@@ -269,11 +269,11 @@ def copy_log_entries(
     return new
 
 
-def list_log_numbers(store: Store, paths: FamilyPaths) -> dict[str, set[int]]:
-    """Return the numbers of the entries of all logs of an area, by set: one listing."""
+def list_log_numbers(store: Store, paths: FamilyPaths, only: str = "") -> dict[str, set[int]]:
+    """Return the numbers of the entries of all logs of an area, by set, or of one: one listing."""
     folder = f"{paths.family_folder}/{paths.layout.log}/"
     numbers_by_set: dict[str, set[int]] = {}
-    for listed in store.listing(folder.rstrip("/")):
+    for listed in store.listing(f"{folder}{only}".rstrip("/")):
         set_id, _, name = listed.path.removeprefix(folder).partition("/")
         if match := _ENTRY_NAME.fullmatch(name):
             numbers_by_set.setdefault(set_id, set()).add(int(match[1]))
