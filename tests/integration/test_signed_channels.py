@@ -295,6 +295,24 @@ def _follow(memory: SnapshotMemory, store: Store, other: Store) -> SnapshotMemor
     return memory
 
 
+def test_a_channel_is_signed_for_the_first_time_whether_or_not_it_tells_something_new(
+    sets: Sets, keys: list[Path], tmp_path: Path
+) -> None:
+    store, signing = sets.store(linked(sets.rename, tmp_path / "store")), Signing(keys[0])
+    Signing(None).refresh(store)
+    clean = sets.store(linked(store.inner.folder, tmp_path / "clean"))
+    with pytest.raises(ReleaseError, match="nobody has signed"):
+        signing.refresh(clean)
+    signing.begin(clean)
+    for number, write in enumerate(clean.writes):
+        place = linked(store.inner.folder, tmp_path / str(number))
+        with pytest.raises(Killed):
+            signing.begin(sets.store(place, write, "after"))
+        again = sets.store(place)
+        signing.begin(again)
+        assert signing.check(again).errors == (), write
+
+
 def test_without_the_key_what_is_signed_stays_as_it_is(
     sets: Sets, promoted: tuple[FaultyStore, FaultyStore], keys: list[Path]
 ) -> None:

@@ -141,6 +141,7 @@ def refreshed_as_json(refreshed: RefreshResult, store: str, layout: Path | None)
         "views": views_as_json(refreshed),
         "evidence": refreshed.evidence,
         "pages": refreshed.pages,
+        "signed": refreshed.signed,
         "left": refreshed.other_change or None,
         "failing": failing_as_json(store, refreshed, layout),
     }
@@ -152,7 +153,7 @@ def describe_refreshed(refreshed: RefreshResult) -> str:
     if refreshed.other_change:
         return f"{name}: left as it is"
     if not (refreshed.retold or refreshed.views or refreshed.evidence or refreshed.pages):
-        return f"{name}: nothing to do"
+        return f"{name}: {'signed anew' if refreshed.signed else 'nothing to do'}"
     updates = f"updates its entry of {', '.join(refreshed.retold)}; " if refreshed.retold else ""
     return f"{name}: {updates}{refreshed.evidence} results copied, {refreshed.pages} pages changed"
 
@@ -288,7 +289,11 @@ def refresh_command(  # noqa: PLR0917 - click passes them by name
     if not channels:  # of a promotion that was killed early there are only files
         log_note(f"there is no channel in {opened.url} yet: `rocm-wheels set promote` makes them")
     done, failures = _refresh_channels(refresher, channels)
-    changed = refresher.refresh_support(families)
+    try:
+        changed = refresher.refresh_support(families)
+    except RocmWheelsError as failure:
+        _raise_first_failure(done, [*failures, failure])
+        raise
     report = refresher.check_released(family) if rehearsal is None else None  # links of a rehearsal are none
     _print_refreshed(
         store,

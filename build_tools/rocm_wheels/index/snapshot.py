@@ -152,7 +152,8 @@ def verify_snapshot(
     payload = json.loads(content)["payload"].encode()
     signer = signature.public_key if signers is None else find_signer(signature.public_key, signers)
     if not signer:
-        raise DataError(f"{where} is signed by {signature.public_key}, which is not trusted")
+        tip = "ask whoever runs it: if that key is theirs, too, name it with --released-by KEY.pub"
+        raise DataError(f"{where} is signed by {signature.public_key}, which is not trusted", tip=tip)
     if not is_signature_of(signature, payload, SNAPSHOT_NAMESPACE, env):
         raise DataError(f"{where} was changed after it was signed")
     return VerifiedSnapshot(snapshot, signer, hashlib.sha256(payload).hexdigest())

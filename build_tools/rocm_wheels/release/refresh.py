@@ -77,8 +77,8 @@ class RefreshResult:
 
     ``retold`` are the sets of which its pages tell something else now, ``views`` those that changed: (target,
     set before, set now, their platform), ``None`` for none. ``evidence`` counts copied results, ``pages``
-    pages that were written or removed. ``other_change`` says who is changing the channel: then nothing was
-    done. ``failing`` are sets that it shows although something failed since.
+    pages that were written or removed; ``signed``: its snapshot was. ``other_change`` says who is changing
+    the channel: then nothing was done. ``failing`` are sets that it shows although something failed since.
     """
 
     family: str
@@ -90,6 +90,7 @@ class RefreshResult:
     other_change: str = ""
     failing: tuple[SetStatus, ...] = ()
     other_policy: bool = False
+    signed: bool = False
 
 
 @dataclass(frozen=True)
@@ -165,14 +166,16 @@ class Refresher:
                 f"an earlier refresh of {channel} of {family} was not finished; now it is"
             )
         promoter.require_signed(record)
-        if self.signer is not None and stored.tag is not None:
+        if self.signer is not None:
             stored = self._forget_unsigned(promoter, stored)
+            self._begin_snapshot(promoter, record)
         known, brought = self._bring_evidence(promoter, record.channel)
         sets = self._find_statuses(record.channel, stored, known, promoter.released)
         retold, pages_written = self._retell_channel(promoter, record, sets)
         views, exchanged = self._publish_views(promoter, stored, sets)
-        if self.signer is not None:
-            change_documents(lambda: self._sign_channel(promoter), description=promoter.snapshot.path)
+        signed = self.signer is not None and change_documents(
+            lambda: self._sign_channel(promoter), description=promoter.snapshot.path
+        )
         return RefreshResult(
             family,
             channel,
@@ -182,6 +185,7 @@ class Refresher:
             pages_written + exchanged,
             failing=tuple(status for status in sets if status.is_failing),
             other_policy=self.again and stored.document.policy not in {"", self._digest},
+            signed=signed,
         )
 
     def _make_promoter(self, family: str, channel: str) -> Promoter:
@@ -190,12 +194,20 @@ class Refresher:
 
     def _forget_unsigned(self, promoter: Promoter, stored: StoredStatus) -> StoredStatus:
         """Return what is known of sets where it is signed, else nothing: then they are judged anew."""
-        snapshot, path = promoter.snapshot, promoter.release.channel_status(promoter.channel)
-        if snapshot.vouches(snapshot.read().snapshot, path, stored.content):
+        keeper, path = promoter.snapshot, promoter.release.channel_status(promoter.channel)
+        snapshot = keeper.read().snapshot
+        if stored.tag is None or keeper.vouches(snapshot, path, stored.content):
             return stored
-        log_note(f"{self.store.url_of(path)} is not what was signed: its sets are judged anew")
+        if snapshot is not None:
+            log_note(f"{self.store.url_of(path)} is not what was signed: its sets are judged anew")
         empty = ChannelStatus(family=promoter.release.family, channel=promoter.channel)
         return StoredStatus(empty, stored.tag)
+
+    def _begin_snapshot(self, promoter: Promoter, record: ChannelRecord) -> None:
+        """Sign the document of a channel that has no snapshot that holds, before anything that follows."""
+        if promoter.snapshot.read().snapshot is None:
+            path = promoter.release.channel_document(promoter.channel)
+            promoter.snapshot.add({path: (record.content,)}, channel_document=record.content)
 
     def _sign_channel(self, promoter: Promoter) -> bool:
         """Sign what a channel and its views show, unless they are being changed; tell whether it was new.

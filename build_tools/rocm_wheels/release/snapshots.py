@@ -130,8 +130,8 @@ class SnapshotKeeper:
         except DataError as cause:
             if signer.anew:
                 return StoredSnapshot(None, stored.tag, _read_version(stored.content))
-            tip = "if it was signed by another key that you trust, name that: --released-by KEY.pub"
-            raise ReleaseError(f"the snapshot of {self.title} cannot be believed", tip=tip) from cause
+            message = f"the snapshot of {self.title} cannot be believed"
+            raise ReleaseError(message, tip=RESTORE_TIP) from cause
         snapshot = verified.snapshot
         if (snapshot.family, snapshot.name) != (self.family, self.name):
             raise ReleaseError(f"{where} is of {snapshot.name} of {snapshot.family}", tip=RESTORE_TIP)

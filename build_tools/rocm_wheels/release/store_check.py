@@ -778,7 +778,7 @@ class _Look:
         try:
             verified = verify_snapshot(content, "it", self.check.signers, self.check.env)
         except DataError as fault:
-            self._add("wrong-snapshot", path, explain_error(fault), tip=RESTORE_TIP)
+            self._add("wrong-snapshot", path, fault.message, tip=fault.tip or RESTORE_TIP)
             return None
         snapshot = verified.snapshot
         if (snapshot.family, snapshot.name) != (keeper.family, keeper.name):
