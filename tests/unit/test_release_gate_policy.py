@@ -41,6 +41,7 @@ WRONG = {
     "a waiver of everything": f"{ONE}\n{WAIVER.replace('gfx: gfx942, ', '')}",
     "a waiver without a channel": f"{ONE}\n{WAIVER.replace('[nightly]', '[]')}",
     "a key of another kind": f"{ONE}\nsigners: {{ann: ssh-rsa AAAA}}",
+    "a workflow of nobody": f"{ONE}\nsigners: {{ci: {{identity: x, issuer: https://example.org}}}}",
     "half of a key": f"{ONE}\nsigners: {{ann: {KEY[:-5]}}}",
     "a key without a name": f"{ONE}\nsigners: {{'': {KEY}}}",
     "one key of two people": f"{ONE}\nsigners: {{ann: {KEY}, bob: {KEY} bob@example.org}}",

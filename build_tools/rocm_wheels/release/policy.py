@@ -14,7 +14,7 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from rocm_wheels.core import (
@@ -110,6 +110,10 @@ PolicyTarget = Annotated[
 ]
 WaivableRule = Annotated[str, AfterValidator(_check_waivable)]
 PublicKey = Annotated[str, AfterValidator(_check_public_key)]
+PolicySigner = Annotated[
+    Annotated[PublicKey, Tag("key")] | Annotated[WorkflowIdentity, Tag("workflow")],
+    Discriminator(lambda value: "key" if isinstance(value, str) else "workflow"),  # a fault is of one of them
+]
 
 
 class CompleteRule(Record):
@@ -234,7 +238,7 @@ class Policy(Record):
 
     channels: Mapping[ChannelKey, ChannelPolicy] = Field(min_length=1)
     families: Mapping[PolicyFamily, FamilyPolicy] = {}
-    signers: Mapping[PrintableName, PublicKey | WorkflowIdentity] = {}
+    signers: Mapping[PrintableName, PolicySigner] = {}
     waivers: tuple[Waiver, ...] = ()
 
     @model_validator(mode="after")
@@ -243,6 +247,8 @@ class Policy(Record):
             for signer in rules.provenance.signed_by if rules.provenance is not None else ():
                 if signer not in self.signer_keys:
                     message = f"there is no signer {signer}{suggest_name(signer, self.signer_keys)}"
+                    if signer in self.signers:
+                        message = f"{signer} is a workflow, and statements are signed by keys"
                     raise make_record_error(message, *rules_location, "provenance", "signed_by")
         for channel_name, location in self._list_named_channels():
             if channel_name not in self.channels:
