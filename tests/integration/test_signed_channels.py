@@ -279,6 +279,14 @@ def test_an_old_state_that_is_put_back_is_named_and_never_signed(
     urls = SnapshotMemory(memory.folder)
     moved = StoreCheck(whole, LAYOUT, now, pauses=(), env=ENV, memory=_follow(urls, store, whole))
     assert ("old-state", SNAPSHOT) in {finding.key for finding in moved.run().errors}
+    assert signing.signer is not None
+    signing.signer = replace(signing.signer, memory=urls)
+    with pytest.raises(ReleaseError, match="an old state was put back"):
+        signing.refresh(whole)
+    restored = sets.store(linked(whole.inner.folder, tmp_path / "restored"))
+    signing.signer = replace(signing.signer, memory=_follow(urls, store, restored))
+    signing.begin(restored)  # who put a copy back says so
+    assert signing.check(restored, urls).errors == ()
     later = Signing(keys[0], MOMENT + timedelta(days=15))
     assert ("expired-snapshot", SNAPSHOT) in {finding.key for finding in later.check(whole).errors}
     with pytest.raises(ReleaseError, match="expired"):

@@ -160,10 +160,10 @@ def raise_damage(report: StoreReport, store: str, *, is_repair: bool = False) ->
     count = format_count(len(report.errors), "damage stays", "damages stay")
     if is_repair:
         raise ReleaseError(f"{count} in {store}", tip=tips[0] if tips else None)
-    raise ReleaseError(
-        f"{store} is damaged in {format_count(len(report.errors), 'place')}",
-        tip=f"`rocm-wheels store fsck {store} --repair` puts right what can be",
-    )
+    tip: str | None = f"`rocm-wheels store fsck {store} --repair` puts right what can be"
+    if tips and not any(finding.remedy for finding in report.errors):
+        tip = tips[0]
+    raise ReleaseError(f"{store} is damaged in {format_count(len(report.errors), 'place')}", tip=tip)
 
 
 def list_damage_lines(report: StoreReport) -> Iterator[str]:

@@ -32,6 +32,8 @@ from rocm_wheels.index import (
 
 _MOST_FOLDERS = 4  # above an index in which its snapshot is looked for
 _UNSIGNED_TIP = "name the index of a signed channel; without --released-by pages are taken as they are"
+_OLD_TIP = "it may be a mirror or a cache that lags behind: try again later, then tell whoever runs the index"
+_EXPIRED_TIP = "see that this machine's clock is right; whoever runs the index signs it anew: `set refresh`"
 _CHANGED_TIP = "somebody changed it, or is changing it: try again, then tell whoever runs the index"
 
 
@@ -112,15 +114,17 @@ class SignedIndexes:
         where = hide_credentials(url)
         try:
             verified = verify_snapshot(content, "it", self.signers, self.env)
-            fault = self.memory.find_fault(url, verified)
+            fault, tip = self.memory.find_fault(url, verified), _OLD_TIP
         except DataError as cause:
             message = f"{where} cannot be believed: {cause.message}"
             raise HostError(message, tip=cause.tip or _CHANGED_TIP) from None
         snapshot = verified.snapshot
         if (snapshot.family, snapshot.name) != (family, name):
-            fault = f"it is of {snapshot.name} of {snapshot.family}"
-        if fault := fault or snapshot.find_time_fault(self.now):
-            raise HostError(f"{where} cannot be believed: {fault}", tip=_CHANGED_TIP)
+            fault, tip = f"it is of {snapshot.name} of {snapshot.family}", _CHANGED_TIP
+        if not fault:
+            fault, tip = snapshot.find_time_fault(self.now), _EXPIRED_TIP
+        if fault:
+            raise HostError(f"{where} cannot be believed: {fault}", tip=tip)
         self.memory.remember(url, verified)
         return snapshot
 

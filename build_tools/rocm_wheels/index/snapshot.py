@@ -172,15 +172,19 @@ class SnapshotMemory:
         """Return why a snapshot is not the newest, or not the one of its version, "" where it may be."""
         version, digest = self._read(url)
         if verified.snapshot.version < version:
-            found = f"it is version {verified.snapshot.version}, and version {version} was seen"
-            return f"{found}: an old state was put back"
+            state = f"it is version {verified.snapshot.version}, signed {verified.snapshot.issued}"
+            return f"{state}, and version {version} was seen: an old state was put back"
         if verified.snapshot.version == version and verified.digest != digest:
             return f"it is not the version {version} that was seen: two were signed with one number"
         return ""
 
+    def find_version(self, url: str) -> int:
+        """Return the highest version that was seen of a snapshot, 0 for none."""
+        return self._read(url)[0]
+
     def remember(self, url: str, verified: VerifiedSnapshot) -> None:
         """Note that a snapshot was seen; an older one than before changes nothing."""
-        if verified.snapshot.version > self._read(url)[0]:
+        if verified.snapshot.version > self.find_version(url):
             seen = {"version": verified.snapshot.version, "digest": verified.digest}
             write_json_file(self.locate(url), seen)
 

@@ -52,6 +52,10 @@ from rocm_wheels.release.layout import SUPPORT_SNAPSHOT, FamilyPaths, StoreLayou
 DEFAULT_VALID_DAYS = 14
 _SUPPORT_NAME = "support"
 RESTORE_TIP = "it was edited, or an old one was put back: put the right one back from a copy of the store"
+OLD_STATE_TIP = (
+    "put the newer one back from a copy of the store; if you put this one back yourself, sign that once: "
+    "`rocm-wheels set refresh STORE --sign-with KEY --sign-anew`"
+)
 ANEW_TIP = (
     "look at what it shows, then sign that once: `rocm-wheels set refresh STORE --sign-with KEY --sign-anew`"
 )
@@ -136,7 +140,11 @@ class SnapshotKeeper:
         if (snapshot.family, snapshot.name) != (self.family, self.name):
             raise ReleaseError(f"{where} is of {snapshot.name} of {snapshot.family}", tip=RESTORE_TIP)
         if signer.memory is not None and (fault := signer.memory.find_fault(where, verified)):
-            raise ReleaseError(f"{where}: {fault}", tip=RESTORE_TIP)
+            if signer.anew:
+                return StoredSnapshot(
+                    None, stored.tag, max(snapshot.version, signer.memory.find_version(where))
+                )
+            raise ReleaseError(f"{where}: {fault}", tip=OLD_STATE_TIP)
         if (fault := snapshot.find_time_fault(signer.now)) and not signer.anew:
             raise ReleaseError(f"the snapshot of {self.title} cannot be believed: {fault}", tip=ANEW_TIP)
         return StoredSnapshot(snapshot, stored.tag, snapshot.version)

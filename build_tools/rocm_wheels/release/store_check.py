@@ -58,6 +58,7 @@ from rocm_wheels.release.set_list import make_listing
 from rocm_wheels.release.set_log import LOST_LOG_TIP, SetLog, read_set_log
 from rocm_wheels.release.snapshots import (
     ANEW_TIP,
+    OLD_STATE_TIP,
     RESTORE_TIP,
     SnapshotKeeper,
     find_channel_fault,
@@ -787,7 +788,7 @@ class _Look:
             return None
         memory, where = self.check.memory, self.store.url_of(path)
         if memory is not None and (fault_text := memory.find_fault(where, verified)):
-            self._add("old-state", path, fault_text, tip=RESTORE_TIP)
+            self._add("old-state", path, fault_text, tip=OLD_STATE_TIP)
         elif memory is not None:
             memory.remember(where, verified)
         if fault_text := snapshot.find_time_fault(self.check.now):
