@@ -322,7 +322,7 @@ def test_a_channel_is_signed_for_the_first_time_whether_or_not_it_tells_somethin
 
 
 def test_without_the_key_what_is_signed_stays_as_it_is(
-    sets: Sets, promoted: tuple[FaultyStore, FaultyStore], keys: list[Path]
+    sets: Sets, promoted: tuple[FaultyStore, FaultyStore], keys: list[Path], tmp_path: Path
 ) -> None:
     store, nobody, stranger = promoted[0], Signing(None), Signing(keys[1])
     store.writes.clear()
@@ -331,6 +331,11 @@ def test_without_the_key_what_is_signed_stays_as_it_is(
             attempt(store, sets.documents[0])
     assert store.writes == []
     assert {finding.check for finding in stranger.check(store).errors} == {"wrong-snapshot"}
+    memory, later = SnapshotMemory(tmp_path / "seen"), Signing(keys[1], MOMENT + timedelta(days=1))
+    forged = sets.store(linked(store.inner.folder, tmp_path / "forged"))
+    later.begin(forged)
+    assert nobody.check(forged, memory).errors == ()
+    assert memory.find_version(forged.url_of(SNAPSHOT)) == 0  # whose it is, nobody said
     store.remove(SNAPSHOT)
     assert ("unsigned", CHANNEL) in {finding.key for finding in nobody.check(store).errors}
     with pytest.raises(ReleaseError, match="nobody has signed"):

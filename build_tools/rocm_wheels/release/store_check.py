@@ -789,7 +789,9 @@ class _Look:
         memory, where = self.check.memory, self.store.url_of(path)
         if memory is not None and (fault_text := memory.find_fault(where, verified)):
             self._add("old-state", path, fault_text, tip=OLD_STATE_TIP)
-        elif memory is not None:
+        elif (
+            memory is not None and self.check.signers is not None
+        ):  # else a stranger's would hold up the next
             memory.remember(where, verified)
         if fault_text := snapshot.find_time_fault(self.check.now):
             self._add("expired-snapshot", path, fault_text, tip=ANEW_TIP)
