@@ -8,6 +8,7 @@ another release, are begun anew. What the release needs of a GPU is missing, so 
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -22,6 +23,7 @@ from rocm_wheels.core import (
     ReleaseError,
     SdkError,
     explain_error,
+    find_cache_folder,
     format_duration,
     get_project_home,
     is_clone,
@@ -257,8 +259,7 @@ def prepare_inputs(folder: Path, env: Mapping[str, str]) -> Mapping[str, str]:
     from rocm_wheels.demo import fetch_hipify, make_artifacts, make_repositories
 
     miniature = get_project_home() / "tests" / "miniature"
-    cache = Path(env.get("XDG_CACHE_HOME") or Path(env.get("HOME", folder)) / ".cache") / "rocm-wheels"
-    hipify = fetch_hipify(cache, env=env)
+    hipify = fetch_hipify(find_cache_folder(env, sys.platform), env=env)
     repositories = make_repositories(miniature, folder / "upstream", hipify=hipify, env=env)
     for place, version, targets in (
         (folder / "rocm-artifacts", ROCM_VERSION, TARGETS),

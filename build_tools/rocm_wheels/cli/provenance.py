@@ -10,7 +10,7 @@ import click
 
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.command import command, option
-from rocm_wheels.cli.options import GivenPath, RegularFile, json_option, print_result
+from rocm_wheels.cli.options import GivenPath, RegularFile, json_option, print_result, read_signers
 from rocm_wheels.core import (
     DataError,
     PackageError,
@@ -18,7 +18,6 @@ from rocm_wheels.core import (
     align_rows,
     format_count,
     format_finding,
-    read_public_key,
     run_in_parallel,
 )
 
@@ -62,7 +61,7 @@ def verify(wheels: tuple[Path, ...], keys: tuple[Path, ...], list_faults: bool, 
     if not wheels:
         raise UsageError("no wheels were named", tip="for example: rocm-wheels provenance verify dist/*.whl")
     env = read_environment()
-    signers = {key.name: read_public_key(key, env) for key in keys} or None
+    signers = read_signers(keys, env) or None
     reports = run_in_parallel(lambda wheel: verify_provenance(wheel, env, signers), wheels, jobs=_JOBS)
     if as_json:
         click.echo(json.dumps([_convert_report(report) for report in reports], indent=1))

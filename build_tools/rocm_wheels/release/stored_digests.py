@@ -9,7 +9,6 @@ not remembered: a second write in the same tick of that clock would not show.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from rocm_wheels.core import (
     Record,
     Store,
     StoredFileInfo,
+    fingerprint_of_url,
     format_count,
     format_size,
     log_note,
@@ -127,8 +127,7 @@ class StoredDigests:
     def _locate_record(self, store: Store, paths: FamilyPaths, document: SetDocument) -> Path | None:
         if self.folder is None:
             return None
-        url = store.url_of(paths.set_folder(document.id))
-        return self.folder / f"{hashlib.sha256(url.encode()).hexdigest()[:32]}.json"
+        return self.folder / f"{fingerprint_of_url(store.url_of(paths.set_folder(document.id)))}.json"
 
     def _load(self, kept_file: Path | None) -> Mapping[str, _RememberedDigest]:
         """Read what another process has kept; what cannot be read is read from the store anew."""
