@@ -21,6 +21,7 @@ from promoted_sets import PAGES, PASSED, RELEASE, Sets, linked, sets, watched_po
 from release_world import FAMILY, TARGET
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from install_world import make_environment
 from judged_sets import policy, said
 
 from rocm_wheels.cli.boundary import run_command
@@ -402,6 +403,35 @@ def test_an_installer_takes_what_was_signed_and_nothing_older(
     assert code == 17 and "an old state was put back" in text
     shutil.rmtree(tmp_path / "state")
     assert choose(channel, keys[0], capsys)[0] == 0  # who has seen nothing newer cannot know
+
+
+def test_torch_is_installed_from_a_signed_channel(
+    sets: Sets,
+    promoted: tuple[FaultyStore, FaultyStore],
+    keys: list[Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Pages are signed by who releases, statements by who builds; ROCm's packages come from elsewhere."""
+    store, folder = promoted[0], promoted[0].inner.folder
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    Signing(keys[0], datetime.now(timezone.utc).replace(microsecond=0)).begin(store)
+    venv = make_environment(tmp_path / "venv")
+    url = f"{sets.url}{quote(folder.relative_to(sets.root).as_posix())}/"
+    words = ["torch", "--index", f"{url}v2/{FAMILY}/simple/nightly/", "--rocm-index", f"{url}rocm/"]
+    words += ["--dependency-index", f"{url}rocm/", "--gfx", TARGET, "--python", str(venv.prefix)]
+    words += ["--cache-dir", str(tmp_path / "cache")]
+
+    def install(*more: str) -> int:
+        return run_command(cli, ["install", *words, *more])
+
+    assert install("--released-by", f"{keys[1]}.pub") == 17
+    assert install("--released-by", f"{keys[0]}.pub", "--provenance", "required") == 17
+    assert install("--released-by", f"{keys[0]}.pub", "--signed-by", f"{keys[1]}.pub") == 17
+    assert venv.packages() == {}
+    assert install("--released-by", f"{keys[0]}.pub") == 0
+    assert {"torch", "triton", "rocm"} == set(venv.packages())
+    assert venv.packages()["torch"].startswith("2.9.2")
 
 
 def test_the_commands_sign_by_a_key_that_a_variable_holds(
