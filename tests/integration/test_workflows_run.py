@@ -311,7 +311,7 @@ def test_results_are_attested_where_the_repository_says_so(night: Night, togethe
     outcomes = {name: outcome for name, outcome, _ in checks.steps}
     assert (outcomes["write it down"], outcomes["write it down, attested"]) == ("skipped", "success")
     attested = list_attested(night.store, "multi-arch")
-    assert set(attested) >= {"verify", "resolve-check"} and all(map(all, attested.values())), attested
+    assert set(attested) >= {"verify", "resolver"} and all(map(all, attested.values())), attested
     assert list_attested(night.store, FAMILIES[0]) == {}
     assert sum(one.startswith("attested ") for one in together.services.asked) == 1
 
