@@ -14,17 +14,17 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta, timezone
+from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from attacked_sets import LAYOUT, RELEASED, STAGED, Attacked, list_leaves, overwrite, stage_attacked
 from judged_sets import said
-from promoted_sets import linked
-from release_world import FAMILY, TARGET, World
+from release_world import TARGET, World
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
@@ -32,21 +32,12 @@ from rocm_wheels.core import FolderStore
 from rocm_wheels.release import (
     FamilyPaths,
     LogEntry,
-    SetDocument,
     add_evidence,
     find_set,
-    load_layout,
     parse_evidence,
     read_set_log,
-    sign_evidence,
 )
 
-LAYOUT = load_layout()
-STAGED, RELEASED = FamilyPaths(LAYOUT, FAMILY), FamilyPaths(LAYOUT, FAMILY, "release")
-POLICY = """
-channels:
-  nightly: {rules: {verify: {fresh: 14d}, complete: {}, smoke: {fresh: 7d}}}
-"""
 SAMPLE = 12  # each that many is in CI
 
 
@@ -55,63 +46,9 @@ def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
-@dataclass(frozen=True)
-class Attacked:
-    """A store, and the set in it."""
-
-    place: Path
-    document: SetDocument
-    policy: Path
-
-    def copy(self, name: str) -> Attacked:
-        return Attacked(linked(self.place, self.place.with_name(name)), self.document, self.policy)
-
-    def files(self, folder: str) -> list[Path]:
-        return sorted(path for path in (self.place / folder).rglob("*") if path.is_file())
-
-    @property
-    def results(self) -> list[Path]:
-        return self.files(STAGED.evidence_folder(self.document.id))
-
-    @property
-    def entries(self) -> list[Path]:
-        return self.files(STAGED.log_folder(self.document.id))
-
-    @property
-    def set_file(self) -> Path:
-        return self.place / STAGED.set_document(self.document.id)
-
-    def know(self, kind: str, outcome: str, hours: float, key: Path | None = None) -> str:
-        when = datetime.now(timezone.utc).replace(microsecond=0) - timedelta(hours=hours)
-        of = {"document": self.document, "when": when, "added": when, "gfx": TARGET}
-        evidence = said(kind, outcome, about=self.document.digest, **of).evidence
-        evidence = evidence if key is None else sign_evidence(evidence, key, dict(os.environ))
-        add_evidence(FolderStore(self.place), LAYOUT, self.document, evidence)
-        return evidence.id
-
-    def run(self, *words: str) -> int:
-        chosen = ["--set", self.document.id] if words[0] in {"gate", "promote"} else []
-        more = [] if words[0] == "releases" else ["--policy", str(self.policy)]
-        return run_command(cli, [words[0], str(self.place), *chosen, *words[1:], *more])
-
-    def promote(self) -> bool:
-        """Try to; tell whether people get anything of it."""
-        code = self.run("promote", "--channel", "nightly")
-        shown = (self.place / RELEASED.channel_document("nightly")).exists()
-        assert shown == (code == 0)
-        return shown
-
-
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Attacked:
-    folder = tmp_path_factory.mktemp("attacked")
-    world, place, policy = World(folder / "world"), folder / "good", folder / "policy.yaml"
-    policy.write_text(POLICY)
-    assert run_command(cli, world.words(str(place))) == 0
-    attacked = Attacked(place, find_set(FolderStore(place), world.plan().document.id), policy)
-    attacked.know("verify", "pass", 5)
-    attacked.know("smoke", "pass", 4)
-    return attacked
+    return stage_attacked(tmp_path_factory.mktemp("attacked"))
 
 
 @pytest.fixture(scope="module")
@@ -119,22 +56,6 @@ def failed(good: Attacked) -> Attacked:
     attacked = good.copy("failed")
     attacked.know("smoke", "fail", 3)
     return attacked
-
-
-def overwrite(path: Path, content: bytes) -> None:
-    path.unlink()  # the copies share their files
-    path.write_bytes(content)
-
-
-def list_leaves(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Yield where each value of a document is, lists and mappings that are empty too."""
-    children = (
-        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    )
-    if not children or not value:
-        yield at
-    for name, child in children:
-        yield from list_leaves(child, (*at, name))
 
 
 def edit_leaf(text: bytes, at: tuple[str | int, ...], *, remove: bool) -> bytes:
