@@ -31,7 +31,7 @@ from rocm_wheels.release import (
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 FAMILY = "gfx103X-all"
 TARGETS = ("gfx1030", "gfx1031")
-LOCK = "1" * 64
+LOCK = hashlib.sha256(b"lock").hexdigest()
 ONE = "channels: {nightly: {rules: {verify: {fresh: 14d}, smoke: {fresh: 7d, targets: one, pythons: one}}}}"
 EVERY = "channels: {stable: {passes_after_failure: 2, rules: {verify: {fresh: 14d}, smoke: {fresh: 7d}}}}"
 
@@ -127,12 +127,15 @@ def a_log(document: SetDocument, known: Iterable[StoredEvidence] = ()) -> SetLog
 def put_set(store: Store, document: SetDocument) -> None:
     """Write the wheels, the log and the document of a set into a store, as staging does.
 
-    The bytes of a wheel are its name, where it is one of ``wheel``.
+    The bytes of a wheel are its name, where it is one of ``wheel``, and those of its lock ``lock``.
     """
     paths = FamilyPaths(load_layout(), document.family)
     for file in document.files:
         if file.sha256 == sha(file.name):
             create_or_read(store, paths.wheel_file(file.sha256, file.name), file.name.encode())
+    for lock in document.sources:
+        if lock.digest == LOCK:
+            create_or_read(store, f"{paths.set_folder(document.id)}/{lock.path}", b"lock")
     start_set_log(store, paths, document.id, document.digest)
     create_or_read(store, paths.set_document(document.id), document.to_json())
 

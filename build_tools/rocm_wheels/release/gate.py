@@ -27,7 +27,15 @@ from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
-from rocm_wheels.core import MAKE_KEY_TIP, Store, UsageError, format_count, format_duration, suggest_name
+from rocm_wheels.core import (
+    MAKE_KEY_TIP,
+    NotInStoreError,
+    Store,
+    UsageError,
+    format_count,
+    format_duration,
+    suggest_name,
+)
 from rocm_wheels.models import strip_features
 from rocm_wheels.release.evidence.evidence import CLOCK_SKEW, Evidence, EvidenceKind, summarize_evidence
 from rocm_wheels.release.evidence.store import (
@@ -771,9 +779,9 @@ def judge_staged_set(
 ) -> tuple[Verdict, list[StoredEvidence]]:
     """Return what the gate of a channel says of a staged set, and the evidence that it read.
 
-    The bytes of its wheels are read, but for those that ``digests`` remember. Raises UsageError for a channel
-    that the policy does not have, and DataError for evidence that cannot be read. Clocks that are wrong are
-    warned of.
+    The bytes of its locks are read, and of its wheels, but for those that ``digests`` remember. Raises
+    UsageError for a channel that the policy does not have, and DataError for evidence that cannot be read.
+    Clocks that are wrong are warned of.
     """
     require_channel(policy, channel)
     evidence, log = read_all_evidence(store, layout, document, signers=policy.signers, env=env)
@@ -782,10 +790,25 @@ def judge_staged_set(
     asked = policy.rules_for(channel, document.family).provenance is not None
     statements = read_set_statements(store, paths, document, policy.signer_keys if asked else {}, env)
     faults = (digests or StoredDigests()).list_wheel_faults(store, paths, document)
+    faults += _list_lock_faults(store, paths, document)
     verdict = judge_set(
         policy, channel, document, evidence, now, log=log, statements=statements, wheel_faults=faults
     )
     return verdict, evidence
+
+
+def _list_lock_faults(store: Store, paths: FamilyPaths, document: SetDocument) -> list[str]:
+    """Return which locks of a set are gone or have other bytes than its document says."""
+    faults = []
+    for lock in document.sources:
+        try:
+            digest = store.digest(f"{paths.set_folder(document.id)}/{lock.path}")
+        except NotInStoreError:
+            faults.append(f"{lock.path} is gone")
+            continue
+        if digest != lock.digest:
+            faults.append(f"{lock.path} has other bytes: their sha256 is {digest}")
+    return faults
 
 
 def require_channel(policy: Policy, channel: str) -> None:
