@@ -23,6 +23,7 @@ from rocm_wheels.core import (
     load_record,
     make_record_error,
     parse_record,
+    parse_toml,
     read_json_file,
     read_text_file,
     read_yaml_tree,
@@ -491,3 +492,17 @@ def test_a_policy_with_any_change_is_read_or_refused_with_its_place(data: st.Dat
     except DataError as wrong:
         for line in wrong.message.split("\n"):
             assert re.match(r"policy\.yaml:\d+:\d+: \S", line)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("a = 1\nb =\n", "f:2:"),
+        ("a = " + "[" * 20_000, "f: "),
+        ("a = 1" + "0" * 5000, "f: "),
+        ("a = 1\na = 2\n", "f:2:"),
+    ],
+)
+def test_toml_that_is_none_is_an_error_with_its_place(text: str, place: str) -> None:
+    with pytest.raises(DataError, match=f"^{place}.*not valid TOML"):
+        parse_toml(text, name="f")

@@ -7,7 +7,6 @@ fit on the disk before the first begins, and their digests are compared.
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from rocm_wheels.core import (
     format_size,
     hide_credentials,
     log_note,
+    parse_toml,
     read_text_file,
     run_in_parallel,
 )
@@ -174,15 +174,9 @@ def _read_links(reader: IndexReader, url: str) -> tuple[IndexLink, ...]:
 def _collect_lock(lock: Path, folder: Path) -> SetFiles:
     from packaging.pylock import Pylock, PylockUnsupportedVersionError, PylockValidationError
 
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
     try:
-        table = tomllib.loads(read_text_file(lock))
+        table = parse_toml(read_text_file(lock), name=str(lock))
         packages = Pylock.from_dict(table).packages
-    except tomllib.TOMLDecodeError as wrong:
-        raise DataError(f"{lock}: not valid TOML: {wrong}") from None
     except (PylockValidationError, PylockUnsupportedVersionError) as wrong:
         raise DataError(f"{lock} is not a lock (PEP 751): {wrong}") from None
     links, without = [], []

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -32,7 +31,7 @@ from rocm_wheels.cli.command import (
     list_options,
     option,
 )
-from rocm_wheels.core import DataError, UsageError, suggest_name
+from rocm_wheels.core import DataError, UsageError, parse_toml, suggest_name
 
 if TYPE_CHECKING:
     from rocm_wheels.models import RecipeFolder
@@ -84,11 +83,6 @@ def find_config_file(folder: Path, env: Mapping[str, str], named: str | None = N
 @cache
 def read_config_file(path: Path) -> ConfigFile | None:
     """Read a file; ``None`` for a ``pyproject.toml`` that has no ``[tool.rocm-wheels]``. Raises DataError."""
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as cause:
@@ -98,19 +92,19 @@ def read_config_file(path: Path) -> ConfigFile | None:
     if path.name == "pyproject.toml" and "rocm-wheels" not in text:
         return None
     try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as wrong:
+        table = parse_toml(text, name=str(path))
+    except DataError:
         if path.name == "pyproject.toml" and "[tool.rocm-wheels" not in text:
             return None  # nothing of ours; it may be a template
-        where = re.search(r"at line (\d+), column (\d+)", str(wrong))
-        place = f"{path}:{where[1]}:{where[2]}" if where else str(path)
-        raise DataError(f"{place}: not valid TOML: {str(wrong).partition(' (at ')[0]}") from None
+        raise
     prefix: tuple[str, ...] = ()
     if path.name == "pyproject.toml":
         prefix = _PROJECT_TABLE
-        table = table.get("tool", {}).get("rocm-wheels")
-        if not isinstance(table, dict):
+        tools = table.get("tool")
+        ours = tools.get("rocm-wheels") if isinstance(tools, dict) else None
+        if not isinstance(ours, dict):
             return None
+        table = ours
     return ConfigFile(path, table, dict(_locate_keys(text, prefix)))
 
 

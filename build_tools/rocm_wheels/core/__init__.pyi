@@ -108,6 +108,7 @@ from .records import Record as Record
 from .records import load_record as load_record
 from .records import make_record_error as make_record_error
 from .records import parse_record as parse_record
+from .records import parse_toml as parse_toml
 from .records import read_json_file as read_json_file
 from .records import read_text_file as read_text_file
 from .records import require_pattern as require_pattern

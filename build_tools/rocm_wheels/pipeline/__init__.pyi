@@ -38,7 +38,11 @@ from .ninja_log import assign_lanes as assign_lanes
 from .ninja_log import read_ninja_log as read_ninja_log
 from .outputs import OutputFile as OutputFile
 from .outputs import StepStamp as StepStamp
+from .outputs import deliver_files as deliver_files
 from .outputs import describe_changes as describe_changes
+from .outputs import explain_run as explain_run
+from .outputs import read_stamp as read_stamp
+from .outputs import refuse_foreign_wheels as refuse_foreign_wheels
 from .outputs import write_stamp as write_stamp
 from .plan import PlanFile as PlanFile
 from .plan import PlannedRun as PlannedRun

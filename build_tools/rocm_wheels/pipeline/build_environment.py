@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -32,6 +31,8 @@ from rocm_wheels.core import (
     Workspace,
     capture_output,
     lock_folder,
+    parse_toml,
+    read_text_file,
     write_json_file,
 )
 from rocm_wheels.models import Project, load_project
@@ -211,13 +212,10 @@ def read_build_requirements(file: Path) -> tuple[str, ...]:
 
     Raises DataError for a file that is no TOML or says something else there.
     """
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
     try:
-        requires = tomllib.loads(file.read_text(encoding="utf-8")).get("build-system", {}).get("requires", [])
-    except (tomllib.TOMLDecodeError, AttributeError) as cause:
+        table = parse_toml(read_text_file(file), name=str(file))
+        requires = table.get("build-system", {}).get("requires", [])
+    except AttributeError as cause:
         raise DataError(f"{file}: build-system.requires cannot be read: {cause}") from cause
     if not isinstance(requires, list) or not all(isinstance(line, str) for line in requires):
         raise DataError(f"{file}: build-system.requires is not a list of requirements")

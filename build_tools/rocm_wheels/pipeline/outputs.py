@@ -89,7 +89,7 @@ def read_stamp(folder: Path, step: str) -> StepStamp | None:
             return None
         outputs = tuple(OutputFile(**output) for output in raw["outputs"])
         return StepStamp(step, dict(raw["inputs"]), outputs, dict(raw["facts"]))
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+    except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
@@ -221,7 +221,7 @@ def _read_collected(workspace: Workspace) -> dict[str, str]:
     try:
         noted = json.loads(path.read_text(encoding="utf-8"))
         return dict(noted) if isinstance(noted, dict) else dict.fromkeys(map(str, noted), "")
-    except (ValueError, TypeError) as cause:
+    except (ValueError, TypeError, RecursionError) as cause:
         tip = "delete it: wheels already in an output folder then count as somebody else's"
         raise DataError(f"{path} is not the list of wheels that it must be", tip=tip) from cause
 

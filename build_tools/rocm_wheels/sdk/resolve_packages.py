@@ -11,7 +11,6 @@ import hashlib
 import io
 import json
 import re
-import sys
 import tarfile
 import tempfile
 import zipfile
@@ -25,7 +24,7 @@ from urllib.request import url2pathname
 from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
-from rocm_wheels.core import RetryPolicy, SdkError, hide_credentials, write_json_file
+from rocm_wheels.core import DataError, RetryPolicy, SdkError, hide_credentials, parse_toml, write_json_file
 from rocm_wheels.models import LockedPackage, Platform
 from rocm_wheels.sdk.interpreters import PackageSource, pip_compile, pip_install
 
@@ -143,7 +142,7 @@ def parse_resolution(text: str) -> Resolution:
     packages: dict[str, LockedPackage] = {}
     direct: dict[str, str] = {}
     sdist_urls: dict[str, str] = {}
-    for entry in _load_toml(text).get("packages", []):
+    for entry in parse_toml(text, name="the answer of the resolver").get("packages", []):
         name = canonicalize_name(entry["name"])
         wheels = {_name_file(wheel): wheel["hashes"]["sha256"] for wheel in entry.get("wheels", [])}
         sdist = entry.get("sdist")
@@ -155,14 +154,6 @@ def parse_resolution(text: str) -> Resolution:
         else:
             direct[name] = _format_direct(entry)
     return Resolution(dict(sorted(packages.items())), direct, sdist_urls)
-
-
-def _load_toml(text: str) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    return tomllib.loads(text)
 
 
 def _locate_file(entry: Mapping[str, Any]) -> str:
@@ -244,9 +235,11 @@ def _read_sdist_requires(name: str, content: bytes) -> tuple[str, ...]:
                     if member.isfile() and re.fullmatch(r"(\./)?[^/]+/pyproject\.toml", member.name):
                         file = tar.extractfile(member)
                         text = "" if file is None else file.read().decode("utf-8")
-        requires = _load_toml(text).get("build-system", {}).get("requires", _DEFAULT_BACKEND)
+        requires = (
+            parse_toml(text, name="pyproject.toml").get("build-system", {}).get("requires", _DEFAULT_BACKEND)
+        )
         return tuple(map(str, requires))
-    except (tarfile.TarError, zipfile.BadZipFile, ValueError, AttributeError, TypeError) as cause:
+    except (tarfile.TarError, zipfile.BadZipFile, ValueError, AttributeError, TypeError, DataError) as cause:
         raise SdkError(f"the source distribution of {name} cannot be read: {cause}") from cause
 
 

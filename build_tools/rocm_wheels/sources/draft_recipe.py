@@ -8,15 +8,13 @@ from __future__ import annotations
 import ast
 import configparser
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from rocm_wheels.core import DataError, capture_output
+from rocm_wheels.core import DataError, capture_output, parse_toml
 
 _CODE_SUFFIXES = {".cu": "CUDA", ".cuh": "CUDA", ".hip": "HIP"}
 _TARGET_VARIABLE = re.compile(r"\b((?:AMDGPU|GPU)_TARGETS|\w+_ROCM_ARCH|CMAKE_HIP_ARCHITECTURES)\b")
@@ -81,15 +79,7 @@ def _read_text(path: Path) -> str:
 
 
 def _read_pyproject(path: Path, facts: CheckoutFacts) -> None:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-
-    try:
-        table: dict[str, Any] = tomllib.loads(_read_text(path))
-    except tomllib.TOMLDecodeError as wrong:
-        raise DataError(f"{path}: not valid TOML: {wrong}") from None
+    table = parse_toml(_read_text(path), name=str(path))
     project, system = table.get("project", {}), table.get("build-system", {})
     facts.distribution, facts.summary = str(project.get("name", "")), str(project.get("description", ""))
     if system:
