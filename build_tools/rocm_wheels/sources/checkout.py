@@ -511,7 +511,8 @@ def _checkout_into(request: CheckoutRequest, env: Mapping[str, str], python: Pat
 def _check_branch_name(request: CheckoutRequest, env: Mapping[str, str]) -> None:
     """Raise UsageError for a name that no local branch may have."""
     git = Git(find_existing_folder(request.directory.absolute()), env)
-    if request.branch and not git.succeeds("check-ref-format", "--branch", request.branch):
+    branch = request.branch or ""
+    if branch.startswith("-") or (branch and not git.succeeds("check-ref-format", "--branch", branch)):
         raise UsageError(f"--branch {request.branch!r} is no name of a branch", tip="such as my-kernels")
 
 
