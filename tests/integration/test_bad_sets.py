@@ -27,7 +27,7 @@ from release_world import TARGET
 from rocm_wheels.core import RocmWheelsError
 from rocm_wheels.models import get_data_folder
 
-LEAST, SAMPLE = 69, 9
+LEAST, SAMPLE = 110, 9
 REFUSED = {2, 15}
 STRICT = """
 signers: {{ann: {key}}}

@@ -273,6 +273,10 @@ HARMLESS = {  # what is wrong with them is not taken, and the tree is as it was;
 }  # fmt: skip
 
 
+def test_there_are_as_many_hostile_files_as_threats_says() -> None:
+    assert len(CASES) >= 54
+
+
 def list_disk(folder: Path) -> list[tuple[str, bool]]:
     return sorted((str(path), path.is_symlink()) for path in folder.rglob("*"))
 
