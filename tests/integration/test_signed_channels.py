@@ -428,6 +428,7 @@ def test_torch_is_installed_from_a_signed_channel(
     assert install("--released-by", f"{keys[1]}.pub") == 17
     assert install("--released-by", f"{keys[0]}.pub", "--provenance", "required") == 17
     assert install("--released-by", f"{keys[0]}.pub", "--signed-by", f"{keys[1]}.pub") == 17
+    assert install("--released-by", f"{keys[1]}.pub", "--dependency-index", words[2]) == 17
     assert venv.packages() == {}
     assert install("--released-by", f"{keys[0]}.pub") == 0
     assert {"torch", "triton", "rocm"} == set(venv.packages())

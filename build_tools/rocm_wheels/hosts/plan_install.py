@@ -361,6 +361,7 @@ def plan_installation(request: InstallRequest, cache: WheelCache, env: Mapping[s
     rocm = resolve_index_url(request.rocm_index) if request.rocm_index is not None else None
     if request.signed is not None:
         exempt = frozenset({dependencies, *([rocm] if rocm else [])})
+        exempt -= {resolve_index_url(request.index or "")}  # signed, also where dependencies come from it
         reach.page_check = replace(request.signed, exempt=exempt).check_page
     chooser = _make_chooser(request, host, reach)
     torch_requirement = find_torch_requirement(packages)
