@@ -275,6 +275,7 @@ def copy_to_release(
     new += sum(
         run_in_parallel(lambda item: _copy_file(store, *item, present=present), other_copies, jobs=_COPY_JOBS)
     )
+    log_numbers -= list_log_numbers(store, release, document.id).get(document.id, set())
     new += copy_log_entries(store, staging, release, document.id, sorted(log_numbers))
     last = staging.set_document(document.id), release.set_document(document.id)
     return new + _copy_file(store, *last, "", present=present)
