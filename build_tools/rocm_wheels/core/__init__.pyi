@@ -108,7 +108,6 @@ from .records import Record as Record
 from .records import load_record as load_record
 from .records import make_record_error as make_record_error
 from .records import parse_record as parse_record
-from .records import parse_toml as parse_toml
 from .records import read_json_file as read_json_file
 from .records import read_text_file as read_text_file
 from .records import require_pattern as require_pattern
@@ -170,6 +169,7 @@ from .tables import format_size as format_size
 from .tables import format_table as format_table
 from .tables import get_output_width as get_output_width
 from .tables import suggest_name as suggest_name
+from .toml_reader import parse_toml as parse_toml
 from .user_folders import find_cache_folder as find_cache_folder
 from .user_folders import find_state_folder as find_state_folder
 from .workspace import Workspace as Workspace

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
@@ -345,26 +344,6 @@ def read_json_file(path: Path, *, complaint: str, tip: str | None = None) -> Any
     except ValueError as cause:  # also what is not UTF-8
         problem = str(cause)
     raise DataError(f"{path} {complaint}: it is not JSON ({problem})", tip=tip)
-
-
-def parse_toml(text: str, *, name: str) -> dict[str, Any]:
-    """Read TOML text; ``name`` stands for the file in messages. Raises DataError with line and column.
-
-    What lies deeper in brackets than Python goes is none, nor are integers longer than it reads.
-    """
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    try:
-        return tomllib.loads(text)
-    except RecursionError:
-        place, problem = name, "nested too deep"
-    except ValueError as cause:
-        where = re.search(r"at line (\d+), column (\d+)", str(cause))
-        place = f"{name}:{where[1]}:{where[2]}" if where else name
-        problem = str(cause).partition(" (at ")[0]
-    raise DataError(f"{place}: not valid TOML: {problem}")
 
 
 def _refuse_constant(constant: str) -> NoReturn:
