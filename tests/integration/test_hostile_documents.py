@@ -383,5 +383,7 @@ def test_every_document_is_read_as_it_was_written(documents: list[Document], tmp
         else:
             codes = document.read(place)
             last = {"plan": 2, "statement": 13}.get(document.kind, 0)  # no such step, no bill of materials
-            assert codes[-1] == last and not any(codes[:-1]), document.kind
+            # of a copy in another folder: the wheel there was not put there by this one
+            first = [2] if document.kind == "collected.json" else [0] * (len(codes) - 1)
+            assert codes == [*first, last], document.kind
         shutil.rmtree(place)
