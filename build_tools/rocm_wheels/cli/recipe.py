@@ -75,9 +75,9 @@ def check_command(ctx: click.Context, files: tuple[Path, ...], as_json: bool) ->
     """
     from rocm_wheels.models import check_recipes, find_recipes
 
-    known = {name: recipe.path for name, recipe in find_recipes().items()}
-    paths = [path.absolute() for path in files] or list(known.values())
-    faults = check_recipes(paths, known, _list_fixed_options(ctx))
+    recipe_paths = {name: recipe.path for name, recipe in find_recipes().items()}
+    paths = [path.absolute() for path in files] or list(recipe_paths.values())
+    faults = check_recipes(paths, recipe_paths, _list_fixed_options(ctx))
     if as_json:
         print_result({"recipes": [str(path) for path in paths], "faults": faults}, (), as_json=True)
     if faults and not as_json:

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -339,17 +339,22 @@ def _draw_status(run: RecordedRun, *, again: bool) -> None:
         run = read_run(run.folder)
 
 
+def _output_option(default: str, content: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return the option that names the file which a command writes; ``content``: what goes there."""
+    return option(
+        "-o",
+        "--output",
+        type=click.Path(path_type=Path, dir_okay=False),
+        default=Path(default),
+        show_default=True,
+        help=f"Where the {content} goes; - is stdout.",
+    )
+
+
 @command("runs report")
 @click.argument("run", required=False, metavar="[RUN]")
 @work_options
-@option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=Path("report.html"),
-    show_default=True,
-    help="Where the page goes; - is stdout.",
-)
+@_output_option("report.html", "page")
 @json_option
 def report_command(run: str | None, output: Path, as_json: bool, **options: Any) -> None:
     """Write what a run did as one web page that needs no network [default: the newest run].
@@ -368,14 +373,7 @@ def report_command(run: str | None, output: Path, as_json: bool, **options: Any)
 @command("runs trace")
 @click.argument("run", required=False, metavar="[RUN]")
 @work_options
-@option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=Path("trace.json"),
-    show_default=True,
-    help="Where the trace goes; - is stdout.",
-)
+@_output_option("trace.json", "trace")
 @json_option
 def trace_command(run: str | None, output: Path, as_json: bool, **options: Any) -> None:
     """Write when each step and each command of ninja ran, for Perfetto [default: the newest run].

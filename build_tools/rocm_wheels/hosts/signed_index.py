@@ -67,21 +67,21 @@ class SignedIndexes:
         """
         if base in self.exempt:
             return answer
-        found = self._find(reader, base)
-        if found is None:
+        located = self._find(reader, base)
+        if located is None:
             if answer.status != 200 and url != base:
                 return answer
             raise HostError(f"{hide_credentials(base)} has no signed snapshot", tip=_UNSIGNED_TIP)
-        if _states_answer(found, base, url, answer):
+        if _states_answer(located, base, url, answer):
             return answer
         with self._lock:
             self._found.pop(base, None)
-        found = self._find(reader, base)
+        located = self._find(reader, base)
         try:
             answer = reader.get(url, accept=ACCEPT_PAGES)
         except UnreachableError as cause:
             raise make_unreachable_error(url, cause) from None
-        if found is None or not _states_answer(found, base, url, answer):
+        if located is None or not _states_answer(located, base, url, answer):
             what = "is not the page that was signed" if answer.status == 200 else "is gone, and was signed"
             raise HostError(f"{hide_credentials(url)} {what}", tip=_CHANGED_TIP)
         return answer
@@ -129,8 +129,8 @@ class SignedIndexes:
         return snapshot
 
 
-def _states_answer(found: FoundSnapshot, base: str, url: str, answer: IndexAnswer) -> bool:
-    folder = "/".join(filter(None, [found.place, unquote(url.removeprefix(base)).strip("/")]))
+def _states_answer(located: FoundSnapshot, base: str, url: str, answer: IndexAnswer) -> bool:
+    folder = "/".join(filter(None, [located.place, unquote(url.removeprefix(base)).strip("/")]))
     content = answer.content if answer.status == 200 else None
     pages = (f"{folder}/{HTML_PAGE}", f"{folder}/{JSON_PAGE}")
-    return any(found.snapshot.states_content(page, content) for page in pages)
+    return any(located.snapshot.states_content(page, content) for page in pages)

@@ -45,10 +45,10 @@ def check_recipe(
     for what the record refuses.
     """
     project = read_recipe(path)
-    known = {name: read_recipe(other) for name, other in others.items() if not other.samefile(path)}
+    recipes = {name: read_recipe(other) for name, other in others.items() if not other.samefile(path)}
     marks = read_yaml_tree(read_text_file(path), name=str(path)).marks
     faults = []
-    for place, message in _find_faults(project, path, known, options):
+    for place, message in _find_faults(project, path, recipes, options):
         nearest = next((place[:end] for end in range(len(place), 0, -1) if place[:end] in marks), ())
         faults.append(RecipeFault(path, *marks.get(nearest, (1, 1)), message))
     if project.hooks is not None:
@@ -57,21 +57,24 @@ def check_recipe(
 
 
 def _find_faults(
-    project: Project, path: Path, known: Mapping[str, Project], options: Mapping[str, Collection[str]]
+    project: Project,
+    path: Path,
+    recipes: Mapping[str, Project],
+    options: Mapping[str, Collection[str]],
 ) -> Iterator[_Fault]:
-    if project.name in known:
+    if project.name in recipes:
         yield ("name",), f"there is another recipe of {project.name}: give one of them another name"
     if project.name in load_estimate_table().steps:
         yield ("name",), f"{project.name} is a kind of step: call the project otherwise"
     for command, taken in options.items():
         if clashes := sorted(list_project_options(project.name) & set(taken)):
             yield ("name",), f"`{command}` has {', '.join(clashes)} already: call the project otherwise"
-    for other in known.values():
+    for other in recipes.values():
         if other.normalized_name == project.normalized_name:
             yield ("distribution",), f"the wheel of {other.name} is called {other.distribution}, too"
         if other.checks.import_name == project.checks.import_name:
             yield ("checks", "import_name"), f"the package of {other.name} is called so, too"
-    yield from _find_order_faults(project, known)
+    yield from _find_order_faults(project, recipes)
     names = [line.name for line in get_release_lines()]
     for name in project.lines:
         if name not in names:
@@ -90,20 +93,20 @@ def list_project_options(project: str) -> set[str]:
     return {f"--build-{word}", f"--no-build-{word}", *(f"--{word}-{kind}" for kind in kinds)}
 
 
-def _find_order_faults(project: Project, known: Mapping[str, Project]) -> Iterator[_Fault]:
+def _find_order_faults(project: Project, recipes: Mapping[str, Project]) -> Iterator[_Fault]:
     for number, name in enumerate(project.build.after):
-        if name != project.name and name not in known:
+        if name != project.name and name not in recipes:
             yield (
                 ("build", "after", number),
-                f"there is no project {name}{suggest_name(name, known)}: its recipe has to be there, too",
+                f"there is no project {name}{suggest_name(name, recipes)}: its recipe has to be there, too",
             )
-    if cycle := _find_cycle(project, known):
+    if cycle := _find_cycle(project, recipes):
         yield ("build", "after"), f"projects wait for each other: {' after '.join(cycle)}"
 
 
-def _find_cycle(project: Project, known: Mapping[str, Project]) -> Sequence[str]:
+def _find_cycle(project: Project, recipes: Mapping[str, Project]) -> Sequence[str]:
     """Return the names on a way from a project back to itself; none where there is no such way."""
-    projects = {**known, project.name: project}
+    projects = {**recipes, project.name: project}
     ways: list[tuple[str, ...]] = [(project.name,)]
     seen = {project.name}
     while ways:
@@ -189,11 +192,11 @@ def _assigns_hooks(node: ast.Assign | ast.AnnAssign) -> bool:
 
 
 def check_recipes(
-    paths: Sequence[Path], known: Mapping[str, Path], options: Mapping[str, Collection[str]]
+    paths: Sequence[Path], recipe_paths: Mapping[str, Path], options: Mapping[str, Collection[str]]
 ) -> list[str]:
     """Return what is wrong with recipes, a line a fault; those of ``paths`` hold beside each other.
 
-    ``known``: all others. A recipe whose record refuses it is not held against the others.
+    ``recipe_paths``: all others. A recipe whose record refuses it is not held against the others.
     """
     lines: list[str] = []
     sound: dict[str, Path] = {}
@@ -207,8 +210,8 @@ def check_recipes(
         if not first.samefile(path):
             lines.append(f"{path}:1:1: {first} is a recipe of {path.stem}, too: give one another name")
     for name, path in sound.items():
-        mine = {**known, **sound}
-        if name in known:
-            mine[name] = known[name]  # this very file, or one that it clashes with
+        mine = {**recipe_paths, **sound}
+        if name in recipe_paths:
+            mine[name] = recipe_paths[name]  # this very file, or one that it clashes with
         lines += map(str, check_recipe(path, mine, options))
     return lines

@@ -787,8 +787,8 @@ def judge_staged_set(
     evidence, log = read_all_evidence(store, layout, document, signers=policy.signers, env=env)
     warn_of_wrong_clocks(evidence, now)
     paths = FamilyPaths(layout, document.family)
-    asked = policy.rules_for(channel, document.family).provenance is not None
-    statements = read_set_statements(store, paths, document, policy.signer_keys if asked else {}, env)
+    is_required = policy.rules_for(channel, document.family).provenance is not None
+    statements = read_set_statements(store, paths, document, policy.signer_keys if is_required else {}, env)
     faults = (digests or StoredDigests()).list_wheel_faults(store, paths, document)
     faults += _list_lock_faults(store, paths, document)
     verdict = judge_set(

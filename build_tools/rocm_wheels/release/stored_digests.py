@@ -75,10 +75,12 @@ class StoredDigests:
             log_note(
                 f"reading {format_count(len(unread), 'wheel')} of {document.id}, {format_size(sum(unread))}"
             )
-        found = run_in_parallel(lambda wheel: self._find_wheel_fault(store, *wheel), looked, jobs=_HASH_JOBS)
+        wheel_faults = run_in_parallel(
+            lambda wheel: self._find_wheel_fault(store, *wheel), looked, jobs=_HASH_JOBS
+        )
         urls = [store.url_of(path) for _, path in wheels]
         self._keep(kept_file, before, urls)
-        return [fault for fault in found if fault]
+        return [fault for fault in wheel_faults if fault]
 
     def find_digest(self, store: Store, path: str) -> tuple[str, str]:
         """Return the sha256 (hex) of the bytes of a file, and its tag. Raises NotInStoreError.

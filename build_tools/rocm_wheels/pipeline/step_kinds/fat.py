@@ -74,10 +74,12 @@ def _require_installed_rocm(step_run: StepRun, rocm_wheels: list[Path]) -> None:
         if package is None:
             continue  # kernels of a target, which no compiler needs
         lines = read_record_lines(package.record)
-        there = {entry.path: entry.digest for entry in parse_wheel_record(lines, name=str(package.record))}
+        listed_digests = {
+            entry.path: entry.digest for entry in parse_wheel_record(lines, name=str(package.record))
+        }
         record = parse_wheel_record(read_dist_info_files(wheel)["RECORD"], name=f"{wheel}: RECORD")
         for entry in record:
-            if there.get(entry.path, entry.digest) != entry.digest:
+            if listed_digests.get(entry.path, entry.digest) != entry.digest:
                 raise PackageError(
                     f"{wheel} is not the {package.name} {package.version} that torch was built against:"
                     f" {entry.path} differs",
