@@ -13,10 +13,13 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from audit_wheels import Draft
 from flaky_server import FileServer, serving
-from index_wheels import NOW, wheel
+from index_wheels import NOW, SCHEMA, wheel
 from install_world import (
     CUDA,
+    ROCM,
+    TAG,
     Environment,
     document,
     make_environment,
@@ -193,6 +196,68 @@ def test_a_variant_is_what_the_index_says_also_one_of_2025(
     of_2025(tmp_path / "right", "gfx94x", "gfx942", said="gfx942")
     assert install(str(tmp_path / "right"), venv, "torch", gfx="gfx942") == 0
     assert venv.packages() == {"torch": "2.9.1"}
+
+
+def split_by_kernels(folder: Path) -> list[Path]:
+    """A variant as a kernel splitter writes it: an entry a target, and a marker for what each requires."""
+    label, targets = "gfx9_dc", ("gfx90a", "gfx942")
+    requires = [
+        f'torch-kernels-{target}==1.0; "amd :: gfx_arch :: {target}" in variant_properties'
+        for target in targets
+    ]
+    draft = Draft("torch", "2.9.1", TAG, requires=[*requires, "nvidia-nccl; 'nvidia' in variant_namespaces"])
+    draft.file_name = f"torch-2.9.1-{TAG}-{label}.whl"
+    draft.members = {"torch/version.py": f"__version__ = '2.9.1'\n{ROCM}".encode()}
+    amd = {"install-time": True, "plugin-api": "a:B", "requires": ["amd-variant-provider >= 1.0"]}
+    old = {
+        "providers": {"amd": amd},
+        "default-priorities": {"namespace": ["amd"], "property": {"amd": {"gfx_arch": list(targets)}}},
+        "variants": {target: {"amd": {"gfx_arch": [target]}} for target in targets},
+    }
+    draft.members[f"{draft.folder}/variant.json"] = json.dumps(old).encode()
+    folder.mkdir(parents=True, exist_ok=True)
+    return [draft.write(folder), *(wheel(folder, f"torch_kernels_{target}", "1.0") for target in targets)]
+
+
+@pytest.mark.parametrize("installer", ["--uv", "--pip"])
+def test_a_machine_gets_what_the_markers_of_a_variant_say_of_it(
+    tmp_path: Path, installer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    venv = make_environment(tmp_path / "venv", pip=installer == "--pip")
+    with served_index(tmp_path / "index", split_by_kernels(tmp_path / "raw")) as server:
+        assert install(server.url, venv, "torch", installer, gfx="gfx942") == 0
+        assert venv.packages() == {"torch": "2.9.1", "torch_kernels_gfx942": "1.0"}
+        metadata = (venv.site / "torch-2.9.1.dist-info" / "METADATA").read_text()
+        assert "variant_" not in metadata
+        assert "Requires-Dist: torch-kernels-gfx942==1.0\n" in metadata
+        capsys.readouterr()
+        assert install(server.url, venv, "torch", installer, gfx="gfx942") == 0
+        assert "installing" not in capsys.readouterr().err, "what is there is what would be installed"
+
+
+def test_a_companion_is_the_build_for_the_abi_of_torch(tmp_path: Path, venv: Environment) -> None:
+    def vision(release: str) -> Path:
+        label = f"abi{release}"
+        draft = Draft("torchvision", "0.24.1", TAG, requires=["torch"])
+        draft.file_name = f"torchvision-0.24.1-{TAG}-{label}.whl"
+        stated = {
+            "$schema": SCHEMA,
+            "default-priorities": {"namespace": ["abi_dependency"]},
+            "providers": {"abi_dependency": {"builtin": "abi_dependency"}},
+            "variants": {label: {"abi_dependency": {"torch": [release]}}},
+        }
+        draft.members = {
+            "torchvision/__init__.py": f"# {label}\n".encode(),
+            f"{draft.folder}/variant.json": json.dumps(stated).encode(),
+        }
+        return draft.write(tmp_path)
+
+    files = [torch(tmp_path, "2.9.1"), torch(tmp_path, "2.8.0"), vision("2.8"), vision("2.9")]
+    with served_index(tmp_path / "index", files) as server:
+        assert install(server.url, venv, "torch==2.8.0", "torchvision") == 0
+        assert "abi2.8" in (venv.site / "torchvision" / "__init__.py").read_text()
+        assert install(server.url, venv, "torch", "torchvision") == 0
+        assert "abi2.9" in (venv.site / "torchvision" / "__init__.py").read_text()
 
 
 def multi_arch(folder: Path, *devices: str) -> list[Path]:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from variantlib.variant_dist_info import VariantDistInfo
@@ -359,7 +360,9 @@ OLD_STAMP = {
 }
 
 
-def old_variant(folder: Path, *, label: str = "mi300", targets: tuple[str, ...] = ("gfx942",)) -> Path:
+def old_variant(
+    folder: Path, *, label: str = "mi300", targets: tuple[str, ...] = ("gfx942",), stamp: Any = None
+) -> Path:
     """A wheel as a kernel splitter writes it: an entry a target, hex digests, variant markers."""
     made = draft(*targets, rocm="")
     made.version = "2.9.0"
@@ -369,7 +372,7 @@ def old_variant(folder: Path, *, label: str = "mi300", targets: tuple[str, ...] 
         'demo-cuda; "nvidia" in variant_namespaces',
         "numpy>=1; python_version >= '3'",
     ]
-    made.members[f"{made.folder}/{VARIANT_FILE_NAME}"] = json.dumps(OLD_STAMP).encode()
+    made.members[f"{made.folder}/{VARIANT_FILE_NAME}"] = json.dumps(stamp or OLD_STAMP).encode()
     plain = made.write(folder)
     listing = contents(plain)
     record = f"{made.folder}/RECORD"
@@ -421,6 +424,22 @@ def test_a_repair_does_not_repeat_what_is_not_so(tmp_path: Path, capfd: pytest.C
     wheel = old_variant(tmp_path)
     assert run(restamp, wheel) == 2
     assert "a repaired file has the name of the old one" in capfd.readouterr().err
+
+
+def test_the_first_name_of_a_wheel_without_properties_becomes_null(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stated = {**OLD_STAMP, "variants": {"00000000": {}}}
+    wheel = old_variant(tmp_path, label="00000000", targets=(), stamp=stated)
+    index = tmp_path / "demo-2.9.0-variants.json"
+    index.write_text(json.dumps(stated))
+    assert run(restamp, wheel, index, "--output-dir", tmp_path / "out") == 0
+    assert "the label 00000000 became null" in capfd.readouterr().err
+    (repaired,) = (tmp_path / "out").glob("*.whl")
+    assert repaired.name.endswith("-null.whl")
+    document = read_dist_info_files(repaired)[VARIANT_FILE_NAME]
+    assert json.loads(document)["variants"] == {"null": {}}
+    assert json.loads((tmp_path / "out" / index.name).read_bytes())["variants"] == {"null": {}}
 
 
 def test_an_index_of_2025_is_repaired(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,13 @@ from choose_indexes import PROVIDERS, RELEASE, Shelf, gfx, host, machine
 
 from rocm_wheels.core import DataError, HostError, RocmWheelsError, UsageError, explain_error
 from rocm_wheels.gpus import Gpu, Hardware, mark_visible_gpus
-from rocm_wheels.hosts import TargetHost, WheelChoice, choose_wheels
+from rocm_wheels.hosts import (
+    TargetHost,
+    WheelChoice,
+    choose_wheels,
+    detect_platform,
+    list_namespace_features,
+)
 from rocm_wheels.index import IndexReader
 
 
@@ -155,7 +161,7 @@ def test_without_a_variant_that_fits_it_is_the_cpu_wheel_said_plainly(
         ({"amd": {**PROVIDERS["amd"], "optional": True}}, ("amd",), ["gfx942", "null"], ""),
         ({"amd": {"requires": ["rocm-variant-provider>=0.1"]}}, (), ["gfx942", "null"], ""),
         ({"amd": {"static-properties": {"gfx_arch": ["gfx1100", "gfx942"]}}}, (), ["gfx942", "null"], ""),
-        ({"amd": {"builtin": "abi_dependency"}}, (), ["null"], "abi_dependency is a matter of the installer"),
+        ({"amd": {"builtin": "abi_dependency"}}, (), ["null"], "no other project is here to go with"),
     ],
 )
 def test_providers(
@@ -165,6 +171,89 @@ def test_providers(
     choice = shelf.choose(on=machine("gfx942", enabled=enabled))
     assert labels(choice) == ranked
     assert any(note in one for one in choice.notes) or not note
+
+
+VENDORS = {
+    "nvidia": {"requires": ["nvidia-variant-provider>=0.1"]},
+    "amd": PROVIDERS["amd"],
+    "x86_64": {"requires": ["provider-variant-x86-64>=0.0.1"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("hardware", "ranked"),
+    [
+        (Hardware((Gpu("nvidia", capability="8.9"),), (), cuda="12.7"), ["cuda12", "baseline", "null"]),
+        (Hardware((Gpu("nvidia", capability="9.0"),), (), cuda="13.1"), ["cuda13", "baseline", "null"]),
+        (Hardware((Gpu("nvidia", capability="9.0"),), (), cuda="10.2"), ["baseline", "null"]),
+        (Hardware((Gpu("amd", gfx="gfx942"),), ()), ["gfx942", "baseline", "null"]),
+        (Hardware((), ()), ["baseline", "null"]),
+    ],
+)
+def test_one_index_serves_every_vendor(shelf: Shelf, hardware: Hardware, ranked: list[str]) -> None:
+    def bound(low: str, high: str, *code: str) -> dict[str, dict[str, list[str]]]:
+        bounds = {"cuda_version_lower_bound": [low], "cuda_version_upper_bound": [high]}
+        return {"nvidia": {**bounds, "sm_arch": sorted(code)}}
+
+    variants = {
+        "null": {},
+        "cuda12": bound("12.6", "13", "80_real", "90_real"),
+        "cuda13": bound("13.0", "14", "80_real", "90_real"),
+        "gfx942": gfx("gfx942"),
+        "baseline": {"x86_64": {"level": ["v1"]}},
+        "future": {"x86_64": {"level": ["v9"]}},
+    }
+    shelf.release(variants, providers=VENDORS)
+    assert labels(shelf.choose(on=host(hardware))) == ranked
+
+
+def test_a_wheel_is_chosen_by_the_torch_that_it_goes_with(shelf: Shelf) -> None:
+    providers = {"abi_dependency": {"builtin": "abi_dependency"}}
+    shelf.release(
+        {"abi2.8": {"abi_dependency": {"torch": ["2.8"]}}, "abi2.9": {"abi_dependency": {"torch": ["2.9"]}}},
+        providers=providers,
+    )
+    beside = replace(machine(), versions={"torch": "2.9.1+rocm7.2"})
+    assert labels(shelf.choose(on=beside)) == ["abi2.9"]
+    with pytest.raises(HostError) as failure:
+        shelf.choose(on=machine())
+    assert "abi_dependency :: torch is 2.9" in explain_error(failure.value)
+
+
+def test_a_processor_has_its_levels_and_flags(tmp_path: Path) -> None:
+    v3 = "mmx sse sse2 ssse3 sse4_1 sse4_2 cx16 lahf_lm popcnt avx avx2 bmi1 bmi2 f16c fma abm movbe xsave"
+    processor = tmp_path / "cpuinfo"
+    processor.write_text(
+        f"processor : 0\nflags\t\t: fpu pni {v3} avx512f sha_ni\nprocessor : 1\nflags : fpu\n"
+    )
+    here = replace(machine(), platform=detect_platform()[0], machine=detect_platform()[1])
+    features = list_namespace_features(["x86_64", "abc"], here, processor_file=processor)
+    if here.machine in ("x86_64", "amd64"):
+        levels = features["x86_64"].pop("level")
+        assert levels == ("v3", "v2", "v1")
+        assert set(features["x86_64"]) == {*v3.split(), "sse3", "avx512f", "sha_ni"}
+    other = replace(machine(), platform="windows", machine="amd64")
+    assert list_namespace_features(["x86_64"], other, processor_file=processor) == {
+        "x86_64": {"level": ("v1",)}
+    }
+
+
+@pytest.mark.parametrize(
+    "content", [b"{", b'{"$schema": "https://packaging.python.org/variants/v2.0.0.json"}']
+)
+def test_a_document_that_cannot_be_read_costs_the_variants_and_not_the_plain_wheel(
+    shelf: Shelf, content: bytes
+) -> None:
+    shelf.release(RELEASE, listed=False)
+    shelf.add("torch", "torch-2.9.0-variants.json", content)
+    with pytest.raises(DataError, match=r"torch-2\.9\.0-variants\.json"):
+        shelf.choose()
+    shelf.wheel("2.9.0")
+    choice = shelf.choose()
+    assert labels(choice) == [None]
+    url = (shelf.root / "torch" / "torch-2.9.0-variants.json").as_uri()
+    assert [note for note in choice.notes if note.startswith("WARNING") and url in note]
+    assert set(reasons(choice)) == set(RELEASE)
 
 
 def test_an_option_that_changes_nothing_says_so(shelf: Shelf) -> None:

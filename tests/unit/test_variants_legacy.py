@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
 from rocm_wheels.core import DataError
-from rocm_wheels.variants import decide_requirement, has_variant_marker, make_properties, read_any_format
+from rocm_wheels.variants import (
+    ROCM_BOOTSTRAP_PROVIDER,
+    decide_requirement,
+    make_properties,
+    read_any_format,
+    read_wheel_document,
+)
+from rocm_wheels.wheels import has_variant_marker
 
 # format 0.0.3, as torch's experimental indexes of 2025 had it
 OLD: dict[str, Any] = {
@@ -92,6 +99,17 @@ def test_what_no_format_allows_is_refused(change: dict[str, Any], message: str) 
     with pytest.raises(DataError) as failure:
         read({**OLD, **change})
     assert message in str(failure.value)
+
+
+def test_a_wheel_of_any_form_is_read_as_one_of_today() -> None:
+    document, notes = read_wheel_document(json.dumps(SPLIT).encode(), name="split", label="gfx9_dc")
+    assert notes
+    assert document.variants == {"gfx9_dc": {"amd": {"gfx_arch": ("gfx90a", "gfx942")}}}
+    assert document.providers["amd"].requires == ROCM_BOOTSTRAP_PROVIDER.requires, "one that somebody owns"
+    same, none = read_wheel_document(document.to_json(), name="today", label="gfx9_dc")
+    assert (same, none) == (document, ())
+    with pytest.raises(DataError, match=r"format 2\.0 is newer"):
+        read_any_format(json.dumps({**OLD, "$schema": "https://x/v2.0.0.json"}).encode(), name="new.json")
 
 
 # --- markers ---

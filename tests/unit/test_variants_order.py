@@ -208,7 +208,7 @@ def test_each_rank_has_its_reason() -> None:
             Provider(builtin="abi_dependency"),
             (),
             None,
-            "abi_dependency is a matter of the installer, and not answered here",
+            "no other project is here to go with",
         ),
     ],
 )

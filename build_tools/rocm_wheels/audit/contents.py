@@ -27,7 +27,11 @@ def check_archive(wheel: AuditedWheel) -> list[Finding]:
     Device code and libraries that are damaged are told here as well: see ``scan_wheel``.
     """
     tip = "something changed or cut the wheel after it was packed, or packed it wrongly: build it again"
-    return _list_scan_faults(wheel, "archive", "error", tip)
+    repair = "`rocm-wheels wheel restamp` decides them"
+    return [
+        *_list_scan_faults(wheel, "archive", "error", tip),
+        *_list_scan_faults(wheel, "markers", "error", repair),
+    ]
 
 
 def check_wheel_tags(wheel: AuditedWheel) -> list[Finding]:

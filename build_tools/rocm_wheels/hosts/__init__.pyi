@@ -39,6 +39,7 @@ from .machine import DoctorSubject as DoctorSubject
 from .machine import MachineFacts as MachineFacts
 from .machine import ProcessUser as ProcessUser
 from .machine import read_machine_facts as read_machine_facts
+from .namespaces import list_namespace_features as list_namespace_features
 from .package_offers import OfferSources as OfferSources
 from .package_offers import PackageOffer as PackageOffer
 from .package_offers import PackageOffers as PackageOffers

@@ -11,7 +11,7 @@ import re
 import sys
 import sysconfig
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from packaging.tags import Tag, compatible_tags, cpython_tags, mac_platforms, platform_tags, sys_tags
@@ -43,7 +43,8 @@ class TargetHost:
     of the wheels that it can use, best first. ``supported`` is what it supports of the namespaces that
     a plugin answers for (``amd``); what a document declares for everybody is found there. ``full_python`` is
     the whole version, for ``Requires-Python`` ("": ``python`` is all that is known). ``enabled`` are the
-    namespaces whose optional providers count.
+    namespaces whose optional providers count. ``versions`` are those of the
+    projects that a wheel goes beside, for what it says of their ABI.
     """
 
     platform: str
@@ -54,6 +55,7 @@ class TargetHost:
     supported: SupportedFeatures
     full_python: str = ""
     enabled: frozenset[str] = frozenset()
+    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 _SYSTEMS = {"linux": "linux", "win32": "windows", "darwin": "macos"}

@@ -32,7 +32,7 @@ from rocm_wheels.hosts.installation import (
     make_remove_command,
 )
 from rocm_wheels.hosts.installed_packages import detect_build
-from rocm_wheels.hosts.package_offers import PackageOffer
+from rocm_wheels.hosts.package_offers import PackageOffer, decide_offer_markers
 from rocm_wheels.hosts.plan_install import PlannedInstall, begin_venv, list_conflicts, make_venv
 from rocm_wheels.hosts.resolve import make_installer_environment, serve_offers
 from rocm_wheels.hosts.wheel_cache import WheelCache, download_wheels
@@ -75,7 +75,7 @@ def carry_out_plan(
         _require_unchanged(plan)
         files = _download_files(plan, cache, policy)
         folder = plan.find_folder(cache)
-        _link_files(plan, files, folder)
+        files = _link_files(plan, files, folder)
         _build_sdists(planned, folder, env)
         _remove_partial_records(plan)
         _run_installer(plan, files, folder, env, cached=cached)
@@ -169,7 +169,8 @@ def _require_sound_wheel(offer: PackageOffer, path: Path) -> None:
         if refusals := scan_wheel(path, device_code=False).list_refusals(startup_files=("*",)):
             raise DataError("\n".join(refusals))
         with WheelArchive.open(path) as archive:
-            metadata = parse_metadata(read_metadata_and_variant(archive, path, None)[0], name=offer.name)
+            content = read_metadata_and_variant(archive, path, None)[0]
+            metadata = parse_metadata(content, name=offer.name, variant_markers=True)
             properties = _read_stated_properties(archive, offer) if offer.properties is not None else None
     except DataError as cause:
         raise HostError(f"{path} cannot be installed") from cause
@@ -193,19 +194,52 @@ def _read_stated_properties(archive: WheelArchive, offer: PackageOffer) -> Prope
     return read_any_format(archive.read(members[0]), name=offer.name, label=label).variants[label]
 
 
-def _link_files(plan: InstallPlan, files: Mapping[str, Path], folder: Path) -> None:
+def _link_files(plan: InstallPlan, files: Mapping[str, Path], folder: Path) -> dict[str, Path]:
     """Put the files into one folder, under the names that installers read: they know no variant labels.
 
-    A hard link is a change of the file (its ctime), after which uv unpacks it anew.
+    Those with variant markers are written anew without them, which no installer reads either. Returns the
+    files by project as they are installed. A hard link is a change of the file (its ctime), after which uv
+    unpacks it anew.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    installed = dict(files)
     for item in plan.changed:
         source, name = files[item.offer.project].resolve(), folder / item.offer.installer_name
+        if _write_decided_wheel(item.offer, source, folder):
+            installed[item.offer.project] = name
+            continue
         try:
             name.symlink_to(source)
         except OSError:  # Windows, without the right to
             link_or_copy(source, name)
+    return installed
+
+
+def _write_decided_wheel(offer: PackageOffer, source: Path, folder: Path) -> bool:
+    """Write a wheel with its variant markers decided for the machine into ``folder``; False: it has none."""
+    if offer.is_sdist:
+        return False
+    from rocm_wheels.index import read_metadata_and_variant
+    from rocm_wheels.wheels import (
+        WheelArchive,
+        WheelEdit,
+        get_field_values,
+        read_metadata_fields,
+        rewrite_wheel,
+    )
+
+    with WheelArchive.open(source) as archive:
+        metadata = read_metadata_and_variant(archive, source, None)[0]
+    decided = decide_offer_markers(offer, metadata)
+    if decided == metadata:
+        return False
+    requirements = get_field_values(read_metadata_fields(decided, offer.name)[0], "Requires-Dist")
+    edit = WheelEdit(label="", requirements=lambda _texts: list(requirements))
+    written = rewrite_wheel(source, folder, edit)
+    if written.path.name != offer.installer_name:
+        raise HostError(f"{offer.name} was written as {written.path.name}, not {offer.installer_name}")
+    return True
 
 
 def _build_sdists(planned: PlannedInstall, folder: Path, env: Mapping[str, str]) -> None:

@@ -2,8 +2,9 @@
 
 Versions come first (newest first), then variants within one, by PEP 825, then ``null``, then plain wheels.
 The ``-variants.json`` of an index is a cache of the wheels' own documents: labels that it does not list
-are read from the wheels, as the PEP allows (uv leaves such wheels out). One that is damaged, or is not
-what the page says that it is, is an error: what else is in the index would be taken in its place.
+are read from the wheels, as the PEP allows (uv leaves such wheels out). Where one is damaged, or is not what
+the page says that it is, no variant of that version is taken: its plain wheel is, with a warning, and without
+a plain wheel it is an error.
 
 A host wheel can have its kernels in wheels of their own, which its extras (``device-gfx942``) require.
 METADATA of the host wheel lists the extras (``Provides-Extra``, ``Requires-Dist``); whether what an extra
@@ -21,7 +22,15 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from rocm_wheels.core import DataError, HostError, hide_credentials, run_in_parallel, try_in_parallel
+from rocm_wheels.core import (
+    DataError,
+    HostError,
+    RocmWheelsError,
+    explain_error,
+    hide_credentials,
+    run_in_parallel,
+    try_in_parallel,
+)
 from rocm_wheels.gpus import GPU_VENDORS, Gpu, find_generic_target
 from rocm_wheels.hosts.candidates import (
     ChoiceCandidate,
@@ -40,6 +49,7 @@ from rocm_wheels.hosts.index_pages import (
     read_project_links,
     read_wheel_metadata,
 )
+from rocm_wheels.hosts.namespaces import list_namespace_features
 from rocm_wheels.index import IndexLink, IndexReader, UnreachableError, file_name_of_link, require_link_digest
 from rocm_wheels.variants import (
     NULL_LABEL,
@@ -47,8 +57,10 @@ from rocm_wheels.variants import (
     NamespaceSupport,
     Properties,
     VariantMetadata,
+    decide_markers,
     explain_order,
     find_support,
+    list_supported_properties,
     list_unsupported,
     merge_documents,
     order_labels,
@@ -117,6 +129,17 @@ def read_variants(
     return VariantsDocument(metadata, missing, notes)
 
 
+def _describe_unreadable(
+    link: IndexLink, offers: Sequence[OfferedWheel], fault: RocmWheelsError
+) -> VariantsDocument:
+    """Return what is known of a version whose document cannot be read: of no variant anything."""
+    url = hide_credentials(link.url)
+    reason = f"{url} cannot be read"
+    missing = {offer.name.label: reason for offer in offers if offer.name.label is not None}
+    note = f"WARNING: {url} cannot be read, and no variant is chosen without it: {explain_error(fault)}"
+    return VariantsDocument(VariantMetadata((), {}), missing, (note,))
+
+
 def list_missing_labels(document: VariantsDocument, files: Sequence[OfferedWheel]) -> list[str]:
     """Return the labels of a document that no file of the version has."""
     labels = {offer.name.label for offer in files}
@@ -170,11 +193,15 @@ _GPU_FEATURE, _HOST_ROCM_FEATURE = ("amd", "gfx_arch"), ("amd", "rocm_version")
 
 @dataclass(frozen=True)
 class RankedWheel:
-    """A wheel with its place among those of its version, and the reason for it."""
+    """A wheel with its place among those of its version, and the reason for it.
+
+    ``supported`` are those of its properties that the machine has.
+    """
 
     offer: OfferedWheel
     properties: Properties
     reason: str
+    supported: Properties = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -193,7 +220,9 @@ def rank_wheels(
 ) -> VersionRanking:
     """Rank the wheels of one version, which all fit the Python and the platform."""
     metadata = document.metadata
-    support = find_support(metadata, host.supported, host.enabled)
+    builtins = [provider.builtin for provider in metadata.providers.values() if provider.builtin]
+    machine = {**host.supported, **list_namespace_features([*metadata.namespaces, *builtins], host)}
+    support = find_support(metadata, machine, host.enabled)
     supported = {namespace: answer.features for namespace, answer in support.items()}
     order = {label: number for number, label in enumerate(order_labels(metadata, supported))}
     ranked: list[OfferedWheel] = []
@@ -220,7 +249,8 @@ def rank_wheels(
             reason = _explain_lower(ranked[number - 1], offer, document, supported)
         else:
             reason = _explain_first(offer, document, supported)
-        ranked_wheels.append(RankedWheel(offer, properties, reason))
+        usable = list_supported_properties(properties, supported)
+        ranked_wheels.append(RankedWheel(offer, properties, reason, usable))
     return VersionRanking(tuple(ranked_wheels), tuple(rejected), support)
 
 
@@ -374,7 +404,14 @@ def _rank_versions(
         offers = tier[version]
         if all(offer.name.label is None for offer in offers):
             return VariantsDocument(VariantMetadata((), {}))
-        return read_variants(sifted.documents.get(version), offers, reach)
+        link = sifted.documents.get(version)
+        try:
+            return read_variants(link, offers, reach)
+        except (DataError, UnreachableIndexError) as fault:
+            plain = any(offer.name.label is None for offer in offers)
+            if link is None or not plain or isinstance(fault.__context__, UnreachableError):
+                raise
+            return _describe_unreadable(link, offers, fault)
 
     versions = list(tier)
     for batch in (
@@ -427,6 +464,7 @@ def _make_candidate(wheel: RankedWheel, rank: int | None) -> ChoiceCandidate:
         reason=wheel.reason,
         requires_python=link.requires_python,
         yanked=link.yanked,
+        supported=wheel.supported,
     )
 
 
@@ -464,7 +502,8 @@ def read_offer_metadata(offer: OfferedWheel, reach: IndexReader) -> WheelMetadat
         content = read_wheel_metadata(offer.link, reach)
     except UnreachableError as cause:
         raise make_unreachable_error(offer.link.url, cause) from None
-    return parse_metadata(content, name=f"METADATA of {offer.file}")
+    decided = decide_markers(content, offer.file, NULL_LABEL if offer.name.label else "", {})
+    return parse_metadata(decided, name=f"METADATA of {offer.file}")
 
 
 def find_rocm_requirement(metadata: WheelMetadata) -> str:

@@ -50,7 +50,7 @@ from rocm_wheels.index import (
     resolve_index_url,
 )
 from rocm_wheels.models import find_project_of
-from rocm_wheels.variants import Properties
+from rocm_wheels.variants import Properties, decide_markers
 from rocm_wheels.wheels import parse_metadata, parse_wheel_name, split_wheel_name
 
 PYPI_URL = "https://pypi.org/simple/"
@@ -148,7 +148,8 @@ class PackageOffer:
     """One file of one version: ``installer_name`` is its name for installers, which know no variant labels.
 
     ``source`` is ``index``, ``dependencies`` or ``installed`` (it is there already, and fits).
-    ``properties`` are those that a variant was chosen by, None of a wheel that was not.
+    ``properties`` are those that a variant was chosen by, None of a wheel that was not; ``supported`` those
+    of them that the machine has.
     """
 
     project: str
@@ -164,6 +165,7 @@ class PackageOffer:
     yanked: str | None = None
     metadata: str | None = None
     properties: Properties | None = field(default=None, hash=False)
+    supported: Properties = field(default_factory=dict, hash=False)
 
     @property
     def is_sdist(self) -> bool:
@@ -200,6 +202,7 @@ class PackageOffers:
         self._reach = reach
         self._offers: dict[str, tuple[PackageOffer, ...]] = {}
         self._texts: dict[str, bytes] = {}
+        self._decided: set[str] = set()
         self._lock = threading.Lock()
         self._busy: dict[
             str, threading.Lock
@@ -249,11 +252,21 @@ class PackageOffers:
         )
 
     def read_metadata(self, offer: PackageOffer) -> bytes:
-        """Return METADATA of a wheel: from the page's own file, by ranges, or from the whole wheel."""
+        """Return METADATA of a wheel: from the page's own file, by ranges, or from the whole wheel.
+
+        Its variant markers are decided for the machine: no installer reads them.
+        """
         with self._get_lock(offer.url):
             if offer.url not in self._texts:
-                self._texts[offer.url] = self._load_metadata(offer)
+                content = self._load_metadata(offer)
+                self._texts[offer.url] = decide_offer_markers(offer, content)
+                if self._texts[offer.url] != content:
+                    self._decided.add(offer.url)
             return self._texts[offer.url]
+
+    def has_decided_markers(self, offer: PackageOffer) -> bool:
+        """Tell whether METADATA of a wheel had variant markers, so that it is installed with another."""
+        return not offer.is_sdist and bool(self.read_metadata(offer)) and offer.url in self._decided
 
     def list_requirements(self, offer: PackageOffer) -> tuple[str, ...]:
         """Return what a wheel requires; () of a source distribution, which says it when it is built."""
@@ -360,6 +373,11 @@ class PackageOffers:
         )
 
 
+def decide_offer_markers(offer: PackageOffer, metadata: bytes) -> bytes:
+    """Return METADATA with its variant markers decided for the machine; DataError for a wrong one."""
+    return decide_markers(metadata, offer.name, offer.label or "", offer.supported)
+
+
 def select_same_build(offers: Sequence[PackageOffer], torch: Version) -> tuple[PackageOffer, ...]:
     """Leave out builds that are for another torch, by the local part of their versions.
 
@@ -392,7 +410,7 @@ def _make_candidate_offer(project: str, candidate: ChoiceCandidate) -> PackageOf
         project, Version(candidate.version), replace(fields, label="").file_name,
         candidate.name, candidate.url, "index",
         candidate.sha256, candidate.size, candidate.label, candidate.requires_python, candidate.yanked,
-        properties=candidate.properties if candidate.label else None,
+        properties=candidate.properties if candidate.label else None, supported=candidate.supported,
     )  # fmt: skip
 
 

@@ -377,12 +377,16 @@ def plan_installation(request: InstallRequest, cache: WheelCache, env: Mapping[s
     )
     present = list_installed(target)
     index = choice.index if choice else resolve_index_url(request.index or "")
+    versions = {name: distribution.version for name, distribution in present.items()}
+    if choice is not None and choice.picked is not None:
+        versions["torch"] = choice.picked.version
+    companions = _make_chooser(request, replace(host, versions=versions), reach)
     sources = OfferSources(
         index=index,
         dependencies=dependencies,
         tags=host.tags,
         installed=present,
-        choose=lambda project, version: _choose_version(chooser, index, project, version),
+        choose=lambda project, version: _choose_version(companions, index, project, version),
         torch=choice.picked if choice else None,
         stable_projects=list_stable_projects(packages, pre=request.pre),
         rocm=rocm,
@@ -392,7 +396,7 @@ def plan_installation(request: InstallRequest, cache: WheelCache, env: Mapping[s
         resolver = Resolver(offers, url, target, env)
         resolved, lines = _resolve_packages(packages, choice, resolver)
         items = _fill_sizes(
-            [_make_item(offer, present.get(offer.project), cache) for offer in resolved], reach
+            [_make_item(offer, present.get(offer.project), cache, offers) for offer in resolved], reach
         )
     choice = _match_choice(choice, resolved, chooser)
     _require_hashes(request, items)
@@ -502,12 +506,14 @@ def _match_choice(
     return new_choice
 
 
-def _make_item(offer: PackageOffer, current: InstalledDistribution | None, cache: WheelCache) -> InstallItem:
+def _make_item(
+    offer: PackageOffer, current: InstalledDistribution | None, cache: WheelCache, offers: PackageOffers
+) -> InstallItem:
     path = path_of_url(offer.url) if offer.source != "installed" else None
     if path is None and offer.sha256:
         cached = cache.wheel_path(offer.sha256, offer.name)
         path = cached if cached.is_file() else None
-    keep = offer.source == "installed" or _is_installed(offer, current, path)
+    keep = offer.source == "installed" or _is_installed(offer, current, path, offers)
     matters = current is not None and not keep and is_closed_project(offer.project)
     kind = detect_build(current).kind if matters and current is not None else ""
     return InstallItem(offer, keep, current, "" if kind == "unknown" else kind, path is not None)
@@ -528,7 +534,9 @@ def _fill_sizes(items: Sequence[InstallItem], reach: IndexReader) -> tuple[Insta
     return tuple(run_in_parallel(fill_size, items, jobs=_SIZE_JOBS))
 
 
-def _is_installed(offer: PackageOffer, current: InstalledDistribution | None, path: Path | None) -> bool:
+def _is_installed(
+    offer: PackageOffer, current: InstalledDistribution | None, path: Path | None, offers: PackageOffers
+) -> bool:
     """Tell whether what is installed was made of this very file; of a plain dependency the version tells."""
     if current is None or current.editable or current.version != str(offer.version):
         return False
@@ -537,6 +545,8 @@ def _is_installed(offer: PackageOffer, current: InstalledDistribution | None, pa
     if offer.is_sdist:
         return True  # its version is pinned, and what it was built into is not known beforehand
     entries = read_wheel_record(offer, path)
+    if entries is not None and offers.has_decided_markers(offer):
+        entries = [entry for entry in entries if not entry.path.endswith(".dist-info/METADATA")]
     return entries is not None and not list_differences(entries, current)
 
 

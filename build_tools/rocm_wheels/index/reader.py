@@ -413,11 +413,10 @@ def _read_remote_texts(archive: Any, label: str | None) -> tuple[bytes, str | No
     content = read("METADATA")
     if label is None:
         return content, None
-    from rocm_wheels.variants import VARIANT_FILE_NAME, parse_wheel_document
+    from rocm_wheels.variants import VARIANT_FILE_NAME, read_wheel_document
 
-    return content, parse_wheel_document(
-        read(VARIANT_FILE_NAME), name=VARIANT_FILE_NAME, label=label
-    ).to_json().decode()
+    document, _ = read_wheel_document(read(VARIANT_FILE_NAME), name=VARIANT_FILE_NAME, label=label)
+    return content, document.to_json().decode()
 
 
 def download_link(link: IndexLink, folder: Path, *, error: type[RocmWheelsError]) -> Path:

@@ -20,7 +20,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.core import DataError, format_count, hash_file
+from rocm_wheels.core import DataError, format_count, hash_file, log_note
 from rocm_wheels.index.folder import METADATA_SUFFIX, SDIST_SUFFIX, IndexEntry, parse_file_name
 from rocm_wheels.wheels import (
     WheelArchive,
@@ -165,7 +165,7 @@ def read_metadata_and_variant(
     if where not in files:
         raise DataError(f"{path}: {where} is missing")
     content = archive.read(files[where])
-    metadata = parse_metadata(content, name=f"{path}: {where}")
+    metadata = parse_metadata(content, name=f"{path}: {where}", variant_markers=True)
     faults = compare_names(parse_wheel_name(path.name), folders[0], metadata)
     if faults:
         raise DataError("\n".join(f"{path}: {fault}" for fault in faults))
@@ -180,13 +180,19 @@ def read_metadata_and_variant(
 
 def _read_variant(read_file: Callable[[str], bytes | None], prefix: str, folder: str, label: str) -> str:
     """Return the ``variant.json`` of a wheel with a label; DataError when it is missing or wrong."""
-    from rocm_wheels.variants import VARIANT_FILE_NAME, parse_wheel_document
+    from rocm_wheels.variants import VARIANT_FILE_NAME, read_wheel_document
 
     where = f"{folder}/{VARIANT_FILE_NAME}"
     content = read_file(where)
     if content is None:
         raise DataError(f"{prefix}{where} is missing, the file name has the label {label}")
-    return parse_wheel_document(content, name=f"{prefix}{where}", label=label).to_json().decode()
+    document, notes = read_wheel_document(content, name=f"{prefix}{where}", label=label)
+    if notes:
+        log_note(
+            f"{prefix}{where} is of an older form, which uv does not read; "
+            "`rocm-wheels wheel restamp` repairs it"
+        )
+    return document.to_json().decode()
 
 
 def read_requires_python(metadata: bytes, file_name: str) -> str:
@@ -206,8 +212,8 @@ def read_requires_python(metadata: bytes, file_name: str) -> str:
 
 def requires_rocm(metadata: bytes, name: str) -> bool:
     """Tell whether METADATA require ROCm's packages, as every torch does that does not carry its ROCm."""
-    requirements = map(Requirement, parse_metadata(metadata, name=f"METADATA of {name}").requires_dist)
-    return any(canonicalize_name(requirement.name) == "rocm" for requirement in requirements)
+    requirements = parse_metadata(metadata, name=f"METADATA of {name}", variant_markers=True).requires_dist
+    return any(canonicalize_name(Requirement(text.partition(";")[0]).name) == "rocm" for text in requirements)
 
 
 _REQUIREMENT_NAME = re.compile(rb"^Requires-Dist: *([A-Za-z0-9][A-Za-z0-9._-]*)", re.MULTILINE)

@@ -32,6 +32,8 @@ from rocm_wheels.variants import (
     GFX_ARCH,
     HOST_ROCM_VERSION,
     NO_TARGETS,
+    NULL_LABEL,
+    OLD_NULL_LABEL,
     ROCM_NAMESPACE,
     ROCM_VERSION,
     VARIANT_FILE_NAME,
@@ -46,7 +48,6 @@ from rocm_wheels.variants import (
     decide_requirement,
     describe_properties,
     find_label_contradictions,
-    has_variant_marker,
     make_device_extra,
     make_label,
     make_properties,
@@ -64,6 +65,7 @@ from rocm_wheels.wheels import (
     begin_rewrite,
     get_edited_name,
     get_field_values,
+    has_variant_marker,
     list_rocm_devices,
     parse_wheel_name,
     read_dist_info_files,
@@ -609,7 +611,7 @@ def plan_restamps(wheels: Sequence[Path], request: RestampRequest) -> list[Varia
 def restamp_index(path: Path, request: RestampRequest) -> tuple[VariantMetadata, tuple[str, ...]]:
     """Return an index document (``-variants.json``) in today's form, and what it had that is left out."""
     try:
-        old = read_any_format(path.read_bytes(), name=str(path))
+        old = _rename_old_null(read_any_format(path.read_bytes(), name=str(path)))
     except OSError as cause:
         raise DataError(f"cannot read {path}: {cause.strerror}") from None
     (document,) = _modernize_documents([(path.name, old)], request)
@@ -632,7 +634,20 @@ def _read_old_document(wheel: WheelFacts) -> OldDocument:
             ),
             tip="rocm-wheels wheel stamp --replace makes a variant of it",
         )
-    return read_any_format(wheel.document, name=f"{wheel.path}: {VARIANT_FILE_NAME}", label=wheel.name.label)
+    name = f"{wheel.path}: {VARIANT_FILE_NAME}"
+    return _rename_old_null(read_any_format(wheel.document, name=name, label=wheel.name.label))
+
+
+def _rename_old_null(document: OldDocument) -> OldDocument:
+    """Return a document with the label of today for the variant without properties."""
+    if document.variants.get(OLD_NULL_LABEL, True):
+        return document
+    variants = {
+        NULL_LABEL if label == OLD_NULL_LABEL else label: properties
+        for label, properties in document.variants.items()
+    }
+    notes = (*document.notes, f"the label {OLD_NULL_LABEL} became {NULL_LABEL}")
+    return replace(document, variants=variants, notes=notes)
 
 
 def _modernize_documents(
@@ -726,7 +741,7 @@ def _move_rocm_version(properties: Properties, origin: str, request: RestampRequ
 def _make_restamp(
     wheel: WheelFacts, old: OldDocument, document: VariantMetadata, request: RestampRequest
 ) -> VariantStamp:
-    label = wheel.name.label or ""
+    label = NULL_LABEL if NULL_LABEL in old.variants else wheel.name.label or ""
     properties = document.variants[label]
     notes = [*old.notes, *_check_targets(wheel, properties, request)]
     notes += [

@@ -4,11 +4,13 @@ from .device_names import get_package_chain as get_package_chain
 from .device_names import list_members as list_members
 from .device_names import make_device_extra as make_device_extra
 from .device_names import make_device_name as make_device_name
+from .document import ABI_NAMESPACE as ABI_NAMESPACE
 from .document import AMD_NAMESPACE as AMD_NAMESPACE
 from .document import GFX_ARCH as GFX_ARCH
 from .document import HOST_ROCM_VERSION as HOST_ROCM_VERSION
 from .document import LABEL_PATTERN as LABEL_PATTERN
 from .document import NULL_LABEL as NULL_LABEL
+from .document import OLD_NULL_LABEL as OLD_NULL_LABEL
 from .document import OWN_PROVIDER as OWN_PROVIDER
 from .document import ROCM_BOOTSTRAP_PROVIDER as ROCM_BOOTSTRAP_PROVIDER
 from .document import ROCM_NAMESPACE as ROCM_NAMESPACE
@@ -30,8 +32,9 @@ from .document import parse_minor_version as parse_minor_version
 from .document import parse_versions as parse_versions
 from .document import parse_wheel_document as parse_wheel_document
 from .document import read_any_format as read_any_format
+from .document import read_wheel_document as read_wheel_document
+from .markers import decide_markers as decide_markers
 from .markers import decide_requirement as decide_requirement
-from .markers import has_variant_marker as has_variant_marker
 from .order import NARROWED_SOURCE as NARROWED_SOURCE
 from .order import NamespaceSupport as NamespaceSupport
 from .order import SupportedFeatures as SupportedFeatures
@@ -40,6 +43,7 @@ from .order import explain_order as explain_order
 from .order import find_label_contradictions as find_label_contradictions
 from .order import find_support as find_support
 from .order import list_static_support as list_static_support
+from .order import list_supported_properties as list_supported_properties
 from .order import list_unsupported as list_unsupported
 from .order import make_label as make_label
 from .order import order_labels as order_labels

@@ -35,7 +35,9 @@ SCHEMA_WITHOUT_PROVIDERS = "https://variants-schema.wheelnext.dev/peps/825/v0.1.
 _VARIANTLIB_SCHEMA = "https://variants-schema.wheelnext.dev/v0.2.0.json"  # variantlib 0.2 means format 0.2.0
 SCHEMAS = (SCHEMA, SCHEMA_WITHOUT_PROVIDERS, _VARIANTLIB_SCHEMA)
 NULL_LABEL = "null"
+OLD_NULL_LABEL = "00000000"  # of wheels without properties, as variantlib 0.0.2 named them
 AMD_NAMESPACE, ROCM_NAMESPACE = "amd", "rocm"  # the namespaces of ours, and their features
+ABI_NAMESPACE = "abi_dependency"  # answered by who installs: which versions of other projects there are
 GFX_ARCH, ROCM_VERSION, HOST_ROCM_VERSION = "gfx_arch", "version", "rocm_version"
 
 Properties = Mapping[str, Mapping[str, tuple[str, ...]]]  # namespace: feature: values, sorted
@@ -116,8 +118,10 @@ NAME_PATTERN = re.compile(r"[a-z0-9_]+", re.ASCII)
 VALUE_PATTERN = re.compile(r"[a-z0-9_.]+", re.ASCII)
 LABEL_PATTERN = VALUE_PATTERN
 _PLUGIN_API_PATTERN = re.compile(r"[\w.]+(?::[\w.]+)?", re.ASCII)
-_BUILTINS = ("abi_dependency",)
+_BUILTINS = (ABI_NAMESPACE,)
 _PROVIDER_KINDS = ("requires", "static-properties", "builtin")
+_SCHEMA_VERSION = re.compile(r"/v?([0-9]+)\.([0-9]+)(?:\.[0-9]+)?\.json$")
+_NEWEST_MAJOR = 1  # 0 are drafts, 1 will be the first that is final
 _REPAIR_TIP = "rocm-wheels wheel restamp repairs what was written for earlier formats"
 
 
@@ -152,6 +156,7 @@ def validate_document(value: object, name: str) -> VariantMetadata:
         if key not in top:
             raise_fault(name, key, "is missing")
     schema = top["$schema"]
+    _require_readable_format(schema, name)
     if schema not in SCHEMAS:
         raise_fault(name, "$schema", f"{schema!r} is an unknown format", tip=_REPAIR_TIP)
     priorities = require_object(top["default-priorities"], name, "default-priorities")
@@ -179,6 +184,16 @@ def validate_document(value: object, name: str) -> VariantMetadata:
             name, "providers", f"is for {provided}; default-priorities.namespace has {', '.join(namespaces)}"
         )
     return VariantMetadata(namespaces, dict(sorted(variants.items())), dict(sorted(providers.items())))
+
+
+def _require_readable_format(schema: object, name: str) -> None:
+    """Refuse a format of another major version: what it means is not known (PEP 825)."""
+    match = _SCHEMA_VERSION.search(schema) if isinstance(schema, str) else None
+    if match and int(match[1]) > _NEWEST_MAJOR:
+        raise DataError(
+            f"{name}: $schema: format {match[1]}.{match[2]} is newer than what this reads",
+            tip="a newer rocm-wheels may read it",
+        )
 
 
 def read_properties(value: object, name: str, key: str, *, ordered: bool = True) -> Properties:
@@ -345,6 +360,27 @@ def parse_wheel_document(content: bytes, *, name: str, label: str) -> VariantMet
             tip="a wheel states exactly its own variant; rocm-wheels wheel restamp repairs it",
         )
     return document
+
+
+def read_wheel_document(content: bytes, *, name: str, label: str) -> tuple[VariantMetadata, tuple[str, ...]]:
+    """Read the ``variant.json`` of a wheel in any form that was ever written; returns it in today's.
+
+    With it comes what an older form had that is left out; nothing for a document of today. A provider of
+    ``amd`` that nobody owns is replaced by AMD's. DataError with file and key for what no form allows.
+    """
+    try:
+        return parse_wheel_document(content, name=name, label=label), ()
+    except DataError as fault:
+        try:
+            old = read_any_format(content, name=name, label=label)
+            providers = dict(old.providers)
+            if providers or AMD_NAMESPACE in old.namespaces:
+                providers.setdefault(AMD_NAMESPACE, ROCM_BOOTSTRAP_PROVIDER)
+            providers = {namespace: providers[namespace] for namespace in old.namespaces if providers}
+            document = VariantMetadata(old.namespaces, old.variants, providers)
+            return parse_wheel_document(document.to_json(), name=name, label=label), old.notes
+        except (DataError, KeyError):
+            raise fault from None
 
 
 def find_wheel_document_faults(content: bytes | None, *, name: str, label: str) -> list[str]:
@@ -535,6 +571,7 @@ def read_any_format(content: bytes, *, name: str, label: str | None = None) -> O
     require_known_keys(
         top, ("$schema", "default-priorities", "providers", "static-properties", "variants"), name, ""
     )
+    _require_readable_format(top.get("$schema"), name)
     notes = [] if top.get("$schema") in SCHEMAS else [f"$schema was {top.get('$schema', 'not stated')}"]
     priorities = require_object(top.get("default-priorities"), name, "default-priorities")
     require_known_keys(priorities, ("namespace", "feature", "property"), name, "default-priorities")

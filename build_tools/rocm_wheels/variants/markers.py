@@ -1,8 +1,9 @@
-"""Decide requirements with variant markers (``"amd" in variant_namespaces``) for one wheel.
+"""Decide requirements with variant markers (``"amd" in variant_namespaces``) for a wheel, or a machine.
 
 No installer of today reads such a requirement (PEP 825 leaves the markers open), so a wheel with one
-cannot be installed at all. What its own label and properties decide is decided here; what a machine would
-have to decide is refused.
+cannot be installed by any. For a wheel on its own, what its label and properties decide is decided; what a
+machine would have to decide is refused. For a machine the properties are those of the wheel that the machine
+supports, as the PEP has it, and everything is decided.
 """
 
 from __future__ import annotations
@@ -12,6 +13,12 @@ from dataclasses import dataclass, field
 
 from rocm_wheels.core import DataError
 from rocm_wheels.variants.document import Properties
+from rocm_wheels.wheels import (
+    get_field_values,
+    has_variant_marker,
+    read_metadata_fields,
+    replace_field_values,
+)
 
 _MARKER_TOKEN = re.compile(
     r"""\s*(?:(?P<text>"[^"]*"|'[^']*')|(?P<word>[A-Za-z_][\w.]*)|(?P<sign>===|[~!=<>]=|[<>()]))""",
@@ -21,19 +28,17 @@ _MARKER_VARIABLES = ("variant_label", "variant_namespaces", "variant_features", 
 _MarkerValue = bool | str  # decided, or the rest of the marker that is left for the installer
 
 
-def has_variant_marker(requirement: str) -> bool:
-    """Tell whether a Requires-Dist value has a variant marker."""
-    return any(variable in requirement.partition(";")[2] for variable in _MARKER_VARIABLES)
-
-
-def decide_requirement(requirement: str, label: str, properties: Properties) -> str | None:
+def decide_requirement(
+    requirement: str, label: str, properties: Properties, *, for_machine: bool = False
+) -> str | None:
     """Return a requirement without variant markers, None when they say that it does not apply.
 
+    ``for_machine``: ``properties`` are those that a machine supports (``list_supported_properties``).
     DataError with the reason when it depends on more than the wheel.
     """
     project, _, marker = requirement.partition(";")
     try:
-        parser = _MarkerParser(_split_tokens(marker), label, properties)
+        parser = _MarkerParser(_split_tokens(marker), label, properties, for_machine)
         value = parser.parse_or()
         if parser.rest:
             raise ValueError(f"{parser.rest[0]} is not expected there")
@@ -44,6 +49,25 @@ def decide_requirement(requirement: str, label: str, properties: Properties) -> 
     if isinstance(value, bool):
         return project.strip() if value else None
     return f"{project.strip()} ; {value}"
+
+
+def decide_markers(metadata: bytes, name: str, label: str, supported: Properties) -> bytes:
+    """Return METADATA with its variant markers decided for a machine; the same bytes where it has none.
+
+    ``name`` is the wheel's, ``label`` "" of one that is no variant, ``supported`` the properties of the wheel
+    that the machine has. DataError for a marker that cannot be read.
+    """
+    if not any(variable.encode() in metadata for variable in _MARKER_VARIABLES):
+        return metadata  # as nearly always: nothing is taken apart
+    fields, _ = read_metadata_fields(metadata, f"METADATA of {name}")
+    requirements = []
+    for text in get_field_values(fields, "Requires-Dist"):
+        decided: str | None = text
+        if has_variant_marker(text):
+            decided = decide_requirement(text, label, supported, for_machine=True)
+        if decided is not None:
+            requirements.append(decided)
+    return replace_field_values(metadata, {"Requires-Dist": requirements}, f"METADATA of {name}")
 
 
 def _split_tokens(text: str) -> list[str]:
@@ -66,6 +90,7 @@ class _MarkerParser:
     rest: list[str]
     label: str
     properties: Properties
+    for_machine: bool = False
     consumed: list[str] = field(default_factory=list)
 
     def take_token(self) -> str:
@@ -128,7 +153,7 @@ class _MarkerParser:
         values = features.get(parts[0], ())
         if len(parts) < 2 or parts[1] not in values:
             return bool(values) and len(parts) < 2
-        if len(values) > 1:
+        if len(values) > 1 and not self.for_machine:
             raise ValueError(
                 f"the wheel has {len(values)} values of {namespace} :: {parts[0]}: a machine decides"
             )

@@ -32,6 +32,7 @@ from rocm_wheels.variants.document import (
     Provider,
     VariantMetadata,
     describe_properties,
+    make_properties,
 )
 from rocm_wheels.variants.targets import COMPILER_GENERICS, expand_generics
 from rocm_wheels.wheels import TargetId
@@ -44,6 +45,8 @@ KNOWN_PLUGINS = {  # the providers that are answered for here, with the namespac
     "rocm-bootstrap": "amd",
     "rocm-variant-provider": "amd",
     "amd-variant-provider": "amd",
+    "nvidia-variant-provider": "nvidia",
+    "provider-variant-x86-64": "x86_64",
 }
 
 
@@ -112,7 +115,9 @@ def _find_namespace_support(
     if provider.static_properties:
         return _narrow_listed(namespace, provider, plugins.get(namespace))
     if provider.builtin:
-        return NamespaceSupport({}, f"{provider.builtin} is a matter of the installer, and not answered here")
+        features = plugins.get(provider.builtin, {})
+        source = "the versions of other projects here" if features else "no other project is here to go with"
+        return NamespaceSupport(features, source)
     plugin = canonicalize_name(Requirement(provider.requires[0]).name)
     if plugin not in KNOWN_PLUGINS:
         return NamespaceSupport({}, f"its provider {plugin} is not known here, and is not run")
@@ -144,6 +149,15 @@ def list_unsupported(properties: Properties, supported: SupportedFeatures) -> li
         for feature, values in features.items()
         if set(values).isdisjoint(supported.get(namespace, {}).get(feature, ()))
     ]
+
+
+def list_supported_properties(properties: Properties, supported: SupportedFeatures) -> Properties:
+    """Return those properties of a variant that a machine supports: what its markers are decided by."""
+    return make_properties(
+        (namespace, feature, set(values).intersection(supported.get(namespace, {}).get(feature, ())))
+        for namespace, features in properties.items()
+        for feature, values in features.items()
+    )
 
 
 def is_supported(properties: Properties, supported: SupportedFeatures) -> bool:

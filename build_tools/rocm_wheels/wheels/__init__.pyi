@@ -47,6 +47,7 @@ from .dist_info import compare_names as compare_names
 from .dist_info import encode_record_digest as encode_record_digest
 from .dist_info import format_external_rocm as format_external_rocm
 from .dist_info import get_fault_kind as get_fault_kind
+from .dist_info import has_variant_marker as has_variant_marker
 from .dist_info import list_dist_info_folders as list_dist_info_folders
 from .dist_info import parse_metadata as parse_metadata
 from .dist_info import parse_wheel_file as parse_wheel_file
@@ -63,6 +64,7 @@ from .edit import get_field_values as get_field_values
 from .edit import mask_version as mask_version
 from .edit import plan_wheel_edit as plan_wheel_edit
 from .edit import read_metadata_fields as read_metadata_fields
+from .edit import replace_field_values as replace_field_values
 from .elf import ELF_HEADER_SIZE as ELF_HEADER_SIZE
 from .elf import ELF_MAGIC as ELF_MAGIC
 from .elf import EM_AMDGPU as EM_AMDGPU

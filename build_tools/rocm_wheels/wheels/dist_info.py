@@ -223,7 +223,9 @@ def is_spelling_fault(fault: str) -> bool:
     return fault.endswith(_HEX_FAULT)
 
 
-FaultKind = Literal["archive", "tags", "purelib", "digests"]
+FaultKind = Literal["archive", "tags", "purelib", "digests", "markers"]
+_MARKER_FAULT = "has variant markers in its requirements, which no installer of today reads"
+_VARIANT_MARKER = re.compile(r"\bvariant_(?:label|namespaces|features|properties)\b")
 
 
 def get_fault_kind(fault: str) -> FaultKind:
@@ -235,6 +237,8 @@ def get_fault_kind(fault: str) -> FaultKind:
         return "digests"
     if _PURELIB_FAULT in fault:
         return "purelib"
+    if fault.endswith(_MARKER_FAULT):
+        return "markers"
     return "tags" if _NO_TAG_FAULT in fault or _MORE_TAGS_FAULT in fault else "archive"
 
 
@@ -312,11 +316,16 @@ class WheelFormat:
     tags: frozenset[Tag]
 
 
-def parse_metadata(content: bytes, *, name: str) -> WheelMetadata:
+def has_variant_marker(requirement: str) -> bool:
+    """Tell whether a Requires-Dist value has a variant marker (PEP 825)."""
+    return _VARIANT_MARKER.search(requirement.partition(";")[2]) is not None
+
+
+def parse_metadata(content: bytes, *, name: str, variant_markers: bool = False) -> WheelMetadata:
     """Read METADATA; DataError that names the field when one that we use is missing or wrong.
 
-    Markers that ``packaging`` does not know (those of wheel variants) are an error too:
-    no installer of today reads such a wheel.
+    Markers of wheel variants are an error too, as no installer of today reads such a wheel; with
+    ``variant_markers`` they are not looked at.
     """
     from email.errors import MessageError
 
@@ -338,7 +347,8 @@ def parse_metadata(content: bytes, *, name: str) -> WheelMetadata:
         python = SpecifierSet(raw.get("requires_python", ""))
         requirements = tuple(raw.get("requires_dist", ()))
         for requirement in requirements:
-            Requirement(requirement)
+            is_decided_later = variant_markers and has_variant_marker(requirement)
+            Requirement(requirement.partition(";")[0] if is_decided_later else requirement)
     except (InvalidVersion, InvalidSpecifier, InvalidRequirement, RecursionError) as cause:
         raise DataError(f"{name}: a field cannot be read") from cause
     return WheelMetadata(
@@ -442,7 +452,7 @@ def read_dist_info(file_name: str, members: Iterable[str], texts: Mapping[str, b
             return None
         return _try_parse(lambda: parse(content, f"{folder}/{file}"), faults)
 
-    metadata = read_file("METADATA", lambda content, place: parse_metadata(content, name=place))
+    metadata = read_file("METADATA", _parse_checked_metadata)
     wheel = read_file("WHEEL", lambda content, place: parse_wheel_file(content, name=place))
     record = read_file(
         "RECORD", lambda content, place: parse_wheel_record(content, name=place, files=len(names))
@@ -452,6 +462,18 @@ def read_dist_info(file_name: str, members: Iterable[str], texts: Mapping[str, b
     if name and wheel:
         faults += compare_tags(name, wheel)
     return DistInfo(name, folder, metadata, wheel, record, faults)
+
+
+def _parse_checked_metadata(content: bytes, place: str) -> WheelMetadata:
+    """Read METADATA; DataError says of variant markers alone that they are there."""
+    try:
+        return parse_metadata(content, name=place)
+    except DataError as fault:
+        try:
+            parse_metadata(content, name=place, variant_markers=True)
+        except DataError:
+            raise fault from None
+        raise DataError(f"{place} {_MARKER_FAULT}") from None
 
 
 def _try_parse(parse: Callable[[], ParsedT], faults: list[str]) -> ParsedT | None:
