@@ -256,6 +256,17 @@ def test_a_document_that_cannot_be_read_costs_the_variants_and_not_the_plain_whe
     assert set(reasons(choice)) == set(RELEASE)
 
 
+def test_an_older_version_with_a_build_for_the_gpu_is_named(shelf: Shelf) -> None:
+    shelf.release({"null": {}, "rocm7.2_gfx12": gfx("gfx1201", rocm="7.2")}, "2.11.0")
+    shelf.release({"null": {}, "rocm7.2_gfx12": gfx("gfx1201", rocm="7.2")}, "2.10.0")
+    shelf.release(RELEASE, "2.9.0")
+    choice = shelf.choose(on=machine("gfx942"))
+    assert choice.picked and (choice.picked.version, choice.picked.label) == ("2.11.0", "null")
+    assert [note for note in choice.notes if "'torch==2.9.0'" in note and "rocm7.2_gfx9" in note]
+    for other in (machine(), machine("gfx1201")):
+        assert not [note for note in shelf.choose(on=other).notes if "older" in note]
+
+
 def test_an_option_that_changes_nothing_says_so(shelf: Shelf) -> None:
     shelf.release(RELEASE)
     notes = shelf.choose(on=machine("gfx942", enabled=("amd", "bananas"))).notes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 from binary_writer import HOST, bundle, elf, hip, kpack_reference
@@ -27,6 +28,7 @@ from rocm_wheels.variants import (
     make_properties,
     parse_target_values,
     parse_versions,
+    select_rocm_targets,
 )
 from rocm_wheels.wheels import list_named_archives, read_code_objects
 
@@ -102,6 +104,28 @@ def test_code_that_was_moved_out_counts_where_its_archive_is() -> None:
     assert collect_wheel_targets({}, away).outside == ("../.kpack/demo_@GFXARCH@.kpack",)
     inside = collect_wheel_targets({".kpack/demo_gfx942.kpack": code}, away)
     assert (inside.targets, inside.outside) == (("gfx942",), ())
+
+
+def test_of_a_library_for_each_rocm_a_stamp_says_what_the_one_for_its_rocm_has() -> None:
+    def code(*targets: str) -> Any:
+        return read_code_objects(
+            elf({".hip_fatbin": bundle(HOST, *(hip(target) for target in targets))}), "x"
+        )
+
+    members = {
+        "demo/libdemo_rocm72.so": code("gfx942"),
+        "demo/libdemo_rocm715.so": code("gfx942", "gfx1030"),
+        "demo/libshared.so": code("gfx1100"),
+    }
+    wheel = collect_wheel_targets(members, {})
+    assert wheel.targets == ("gfx942", "gfx1030", "gfx1100")
+    assert select_rocm_targets("x.whl", wheel, "7.2").targets == ("gfx942", "gfx1100")
+    assert select_rocm_targets("x.whl", wheel, "7.15").targets == ("gfx942", "gfx1030", "gfx1100")
+    with pytest.raises(DataError, match=r"none for ROCm 7\.1: there are rocm715, rocm72"):
+        select_rocm_targets("x.whl", wheel, "7.1")
+    assert select_rocm_targets("x.whl", wheel, "7.1", allow_claim=True) == wheel
+    alone = held("gfx942")
+    assert select_rocm_targets("x.whl", alone, "7.1") == alone
 
 
 # --- the ROCm version ---

@@ -147,6 +147,7 @@ def explain_choice(facts: ChoiceFacts) -> tuple[str, ...]:
         _explain_cpu(facts),
         _explain_kernels(facts),
         _explain_newer(facts),
+        _explain_older_builds(facts),
         _explain_documents(facts),
         _explain_files(facts),
     )
@@ -286,6 +287,17 @@ def _explain_newer(facts: ChoiceFacts) -> Iterator[str]:
     if facts.best.offer.link.yanked is not None:
         why = facts.best.offer.link.yanked or "no reason is given"
         yield f"{facts.best.offer.file} was yanked ({why}); taken because it is pinned exactly"
+
+
+def _explain_older_builds(facts: ChoiceFacts) -> Iterator[str]:
+    """Say which older version has a build for the GPU here, where the newest has none."""
+    older = facts.picked.older
+    if older is not None:
+        offer = older.offer
+        yield (
+            f"{offer.version} is older than {facts.picked.version} and has a build for this machine's GPU, "
+            f"{offer.name.label}: ask for it with '{facts.requirement.name}=={offer.version}'"
+        )
 
 
 def _explain_documents(facts: ChoiceFacts) -> Iterator[str]:

@@ -325,7 +325,8 @@ _KIND_NAMES |= {"cpu": "the CPU"}
 @dataclass(frozen=True)
 class PickedVersion:
     """``version`` is None when no wheel fits. ``document`` and ``ranking`` are those of that version;
-    ``second_best`` is True for a build that is not for this machine's GPU, taken for want of one that is."""
+    ``second_best`` is True for a build that is not for this machine's GPU, taken for want of one that is.
+    ``older`` is the best variant for this machine's GPU of an older version, where the newest has none."""
 
     version: Version | None
     document: VariantsDocument
@@ -333,6 +334,7 @@ class PickedVersion:
     candidates: tuple[ChoiceCandidate, ...]
     rejected: tuple[RankedWheel, ...]
     second_best: bool = False
+    older: RankedWheel | None = None
 
 
 def pick_version(
@@ -342,13 +344,17 @@ def pick_version(
     tiers, unsuitable = _split_tiers(sifted, requirement, host)
     rejected: list[RankedWheel] = []
     for number, tier in enumerate(tiers):
-        for version, document, ranking in _rank_versions(tier, sifted, host, reach):
+        ranked_versions = _rank_versions(tier, sifted, host, reach)
+        for version, document, ranking in ranked_versions:
             rejected += ranking.rejected
             if ranking.ranked:
                 unvisited = _list_unvisited(tiers, version, rejected, ranking)
                 candidates = _make_candidates(ranking, [*unsuitable, *rejected, *unvisited])
+                is_last = number + 1 == len(tiers)
+                is_null = _is_without_gpu(ranking, document) and list_amd_gpus(host.hardware)
+                older = _find_older_variant(ranked_versions) if is_null else None
                 return PickedVersion(
-                    version, document, ranking, candidates, (*unsuitable, *rejected), number + 1 == len(tiers)
+                    version, document, ranking, candidates, (*unsuitable, *rejected), is_last, older
                 )
     nothing = VersionRanking((), (), {})
     return PickedVersion(
@@ -358,6 +364,24 @@ def pick_version(
         _make_candidates(nothing, [*unsuitable, *rejected]),
         (*unsuitable, *rejected),
     )
+
+
+def _is_without_gpu(ranking: VersionRanking, document: VariantsDocument) -> bool:
+    """Tell whether the best wheel of a version with variants is none of these: null, or a plain one."""
+    return not ranking.ranked[0].properties and any(document.metadata.variants.values())
+
+
+def _find_older_variant(
+    versions: Iterator[tuple[Version, VariantsDocument, VersionRanking]],
+) -> RankedWheel | None:
+    """Return the best variant of the next version that has one; None where it cannot be read."""
+    try:
+        for _, _, ranking in versions:
+            if ranking.ranked and "gfx_arch" in ranking.ranked[0].properties.get("amd", {}):
+                return ranking.ranked[0]
+    except (DataError, HostError):
+        return None  # what an older version has is worth a note, and no failure
+    return None
 
 
 _WheelTier = dict[Version, list[OfferedWheel]]

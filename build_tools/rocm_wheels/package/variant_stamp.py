@@ -56,6 +56,7 @@ from rocm_wheels.variants import (
     parse_minor_version,
     read_any_format,
     read_wheel_targets,
+    select_rocm_targets,
 )
 from rocm_wheels.wheels import (
     SBOM_MEMBER,
@@ -512,6 +513,10 @@ def _choose_properties(
         if request.choice.rocm_property == "bundled"
         else (AMD_NAMESPACE, HOST_ROCM_VERSION)
     )
+    for rocm in version:
+        wheel_targets = select_rocm_targets(
+            str(wheel.path), wheel_targets, rocm, allow_claim=request.allow_claim
+        )
     targets = choose_targets(
         str(wheel.path),
         wheel_targets,
@@ -767,6 +772,11 @@ def _make_restamp(
 def _check_targets(wheel: WheelFacts, properties: Properties, request: RestampRequest) -> list[str]:
     """Compare the stated targets with the device code; return what could not be compared."""
     wheel_targets = read_wheel_targets(wheel.path)
+    versions = properties.get(ROCM_NAMESPACE, {}).get(ROCM_VERSION, ())
+    if len(versions) == 1:
+        wheel_targets = select_rocm_targets(
+            str(wheel.path), wheel_targets, versions[0], allow_claim=request.allow_claim
+        )
     targets = properties.get(AMD_NAMESPACE, {}).get(GFX_ARCH, ())
     if not wheel_targets.targets:
         where = f"it is in {', '.join(wheel_targets.outside)}" if wheel_targets.outside else "it holds none"

@@ -57,3 +57,4 @@ from .targets import collect_wheel_targets as collect_wheel_targets
 from .targets import parse_target_ids as parse_target_ids
 from .targets import parse_target_values as parse_target_values
 from .targets import read_wheel_targets as read_wheel_targets
+from .targets import select_rocm_targets as select_rocm_targets

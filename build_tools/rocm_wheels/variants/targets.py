@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from rocm_wheels.core import DataError, UsageError
@@ -26,6 +26,7 @@ COMPILER_GENERICS = {name.replace("_", "-"): chips for name, chips in GENERIC_TA
 _PORTABLE_PROCESSORS = ("amdgcnspirv", "spirv")
 _PLAIN_FEATURES = {("sramecc", "+"), ("xnack", "-")}
 _XNACK_ALWAYS_ON = ("gfx125",)
+_ROCM_LIBRARY = re.compile(r"_rocm([0-9]{2,4})\.(?:so|dll)$")  # as bitsandbytes names its libraries
 _ANY_TARGET = "@GFXARCH@"
 
 
@@ -35,13 +36,15 @@ class WheelTargets:
 
     ``special`` are target IDs whose code a plain machine cannot run, where there is no other code for
     the target; ``portable`` means SPIR-V, which is compiled on any machine; ``outside`` are ``.kpack``
-    archives that libraries of the wheel name and that are not in it.
+    archives that libraries of the wheel name and that are not in it. ``by_rocm``: what a machine with one
+    ROCm gets of a wheel with a library for each (``lib…_rocm72.so``), by the digits of its version (``72``).
     """
 
     targets: tuple[str, ...] = ()
     special: tuple[str, ...] = ()
     portable: bool = False
     outside: tuple[str, ...] = ()
+    by_rocm: Mapping[str, WheelTargets] = field(default_factory=dict)
 
 
 def read_wheel_targets(wheel: Path) -> WheelTargets:
@@ -57,8 +60,37 @@ def collect_wheel_targets(
     targets = parse_target_ids(list_code_targets(entry for objects in code.values() for entry in objects))
     inside = [member for member in code if member.endswith(".kpack")]
     archives = {entry for archives in elsewhere.values() for entry in archives}
-    return replace(
-        targets, outside=tuple(sorted(entry for entry in archives if not _is_inside(entry, inside)))
+    outside = tuple(sorted(entry for entry in archives if not _is_inside(entry, inside)))
+    return replace(targets, outside=outside, by_rocm=_collect_by_rocm(code, outside))
+
+
+def _collect_by_rocm(
+    code: Mapping[str, Iterable[CodeObject]], outside: tuple[str, ...]
+) -> dict[str, WheelTargets]:
+    """Return for each ROCm that a library of the wheel is for what that library has, and those for any."""
+    matches = {member: _ROCM_LIBRARY.search(member) for member in code}
+    digits = {member: match[1] if match else "" for member, match in matches.items()}
+    by_rocm = {}
+    for version in sorted(set(digits.values()) - {""}):
+        objects = [entry for member in code if digits[member] in ("", version) for entry in code[member]]
+        by_rocm[version] = replace(parse_target_ids(list_code_targets(objects)), outside=outside)
+    return by_rocm
+
+
+def select_rocm_targets(
+    wheel: str, wheel_targets: WheelTargets, rocm: str, *, allow_claim: bool = False
+) -> WheelTargets:
+    """Return what a machine with a ROCm (``7.2``) gets of a wheel: of its libraries for one, those for this.
+
+    DataError for a ROCm that no library is for; ``allow_claim`` then takes all of them.
+    """
+    selected = wheel_targets.by_rocm.get(rocm.replace(".", ""))
+    if selected is not None or not wheel_targets.by_rocm or allow_claim:
+        return selected or wheel_targets
+    raise DataError(
+        f"{wheel} has libraries for one ROCm each, and none for ROCm {rocm}: there are rocm"
+        f"{', rocm'.join(wheel_targets.by_rocm)}",
+        tip="name the ROCm of one of them: --rocm 7.2",
     )
 
 
