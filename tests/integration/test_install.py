@@ -198,6 +198,19 @@ def test_a_variant_is_what_the_index_says_also_one_of_2025(
     assert venv.packages() == {"torch": "2.9.1"}
 
 
+def test_a_dry_run_fetches_no_wheel_and_no_page_twice(tmp_path: Path, venv: Environment) -> None:
+    files = [
+        torch(tmp_path / "raw", "2.9.1", "sympy", label="gfx94x", gfx=("gfx942",)),
+        torch(tmp_path / "raw", "2.9.1", "sympy", label="gfx110x", gfx=("gfx1100",)),
+        wheel(tmp_path / "raw", "sympy", "1.14.0"),
+    ]
+    with served_index(tmp_path / "index", files) as server:
+        assert install(server.url, venv, "torch", "--dry-run", "--dependency-index", server.url) == 0
+        asked = [request.path for request in server.requests if request.method == "GET"]
+    assert [path for path in asked if path.endswith(".whl")] == []
+    assert sorted(asked) == sorted(set(asked))
+
+
 def split_by_kernels(folder: Path) -> list[Path]:
     """A variant as a kernel splitter writes it: an entry a target, and a marker for what each requires."""
     label, targets = "gfx9_dc", ("gfx90a", "gfx942")

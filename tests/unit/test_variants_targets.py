@@ -114,13 +114,13 @@ def test_of_a_library_for_each_rocm_a_stamp_says_what_the_one_for_its_rocm_has()
 
     members = {
         "demo/libdemo_rocm72.so": code("gfx942"),
-        "demo/libdemo_rocm715.so": code("gfx942", "gfx1030"),
+        "demo/libdemo_rocm715.so": code("gfx942", "gfx906"),
         "demo/libshared.so": code("gfx1100"),
     }
     wheel = collect_wheel_targets(members, {})
-    assert wheel.targets == ("gfx942", "gfx1030", "gfx1100")
+    assert wheel.targets == ("gfx906", "gfx942", "gfx1100")
     assert select_rocm_targets("x.whl", wheel, "7.2").targets == ("gfx942", "gfx1100")
-    assert select_rocm_targets("x.whl", wheel, "7.15").targets == ("gfx942", "gfx1030", "gfx1100")
+    assert select_rocm_targets("x.whl", wheel, "7.15").targets == ("gfx906", "gfx942", "gfx1100")
     with pytest.raises(DataError, match=r"none for ROCm 7\.1: there are rocm715, rocm72"):
         select_rocm_targets("x.whl", wheel, "7.1")
     assert select_rocm_targets("x.whl", wheel, "7.1", allow_claim=True) == wheel

@@ -33,7 +33,8 @@ class ChoiceCandidate:
     ``sha256`` (hex) and ``size`` (bytes) are None where the index does not say. ``label`` is None for a
     wheel that is no variant. ``reason`` says why it stands where it does, or why it is out. ``yanked`` is
     the reason why it was withdrawn ("" when none is given), None when it was not. ``supported`` are those of
-    its properties that the machine has: markers of its requirements are about these.
+    its properties that the machine has: markers of its requirements are about these. ``metadata`` is as on
+    ``IndexLink``.
     """
 
     name: str
@@ -48,6 +49,7 @@ class ChoiceCandidate:
     requires_python: str
     yanked: str | None
     supported: Properties = field(default_factory=dict)
+    metadata: str | None = None
 
 
 @dataclass(frozen=True)

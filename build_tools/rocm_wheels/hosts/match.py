@@ -489,6 +489,7 @@ def _make_candidate(wheel: RankedWheel, rank: int | None) -> ChoiceCandidate:
         requires_python=link.requires_python,
         yanked=link.yanked,
         supported=wheel.supported,
+        metadata=link.metadata,
     )
 
 

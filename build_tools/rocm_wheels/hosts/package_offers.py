@@ -411,6 +411,7 @@ def _make_candidate_offer(project: str, candidate: ChoiceCandidate) -> PackageOf
         candidate.name, candidate.url, "index",
         candidate.sha256, candidate.size, candidate.label, candidate.requires_python, candidate.yanked,
         properties=candidate.properties if candidate.label else None, supported=candidate.supported,
+        metadata=candidate.metadata,
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +43,7 @@ from rocm_wheels.core import (
     show_downloads,
     write_json_file,
 )
-from rocm_wheels.index import IndexReader, UnreachableError, bypass_proxies_locally, path_of_url
+from rocm_wheels.index import IndexAnswer, IndexReader, UnreachableError, bypass_proxies_locally, path_of_url
 
 if TYPE_CHECKING:
     import requests
@@ -250,15 +251,32 @@ def _measure_part(download: DownloadTarget, cache: WheelCache) -> int:
     return part.stat().st_size if part.is_file() else 0
 
 
-class WholeReach(IndexReader):
-    """Reads a wheel's METADATA also from a server that sends no parts of files: then of the whole file.
+_LARGEST_KEPT_ANSWER = 16 << 20  # bytes
 
-    Such a server is what ``python -m http.server`` is. The file is kept: it is wanted soon.
+
+class WholeReach(IndexReader):
+    """Reads an index for one plan: each page once, so that all of the plan is about the same state of it.
+
+    METADATA of a wheel is read also from a server that sends no parts of files: then of the whole file. Such
+    a server is what ``python -m http.server`` is. The file is kept: it is wanted soon.
     """
 
     def __init__(self, cache: WheelCache) -> None:
         super().__init__()
         self._cache = cache
+        self._answers: dict[tuple[str, str], IndexAnswer] = {}
+        self._locks: dict[tuple[str, str], threading.Lock] = {}
+
+    def get(self, url: str, *, accept: str = "*/*") -> IndexAnswer:
+        """Return a file or page, as it was when it was first read."""
+        key = url, accept
+        with self._locks.setdefault(key, threading.Lock()):
+            if key not in self._answers:
+                answer = super().get(url, accept=accept)
+                if len(answer.content) > _LARGEST_KEPT_ANSWER:
+                    return answer
+                self._answers[key] = answer
+            return self._answers[key]
 
     def fetch_metadata_and_variant(
         self, url: str, name: str, size: int | None, *, variant: bool = True

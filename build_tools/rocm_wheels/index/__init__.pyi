@@ -18,6 +18,7 @@ from .pages import make_project_json as make_project_json
 from .pages import make_root_html as make_root_html
 from .pages import make_root_json as make_root_json
 from .pages import make_variants_files as make_variants_files
+from .platform_tags import PLATFORM_TAGS as PLATFORM_TAGS
 from .publish import DocumentJournal as DocumentJournal
 from .publish import PageExchange as PageExchange
 from .publish import can_rename_at_once as can_rename_at_once
@@ -39,7 +40,6 @@ from .reader import parse_page as parse_page
 from .reader import path_of_url as path_of_url
 from .reader import require_link_digest as require_link_digest
 from .reader import resolve_index_url as resolve_index_url
-from .resolve_check import PLATFORM_TAGS as PLATFORM_TAGS
 from .resolve_check import ResolveCheck as ResolveCheck
 from .resolve_check import ResolveRequest as ResolveRequest
 from .resolve_check import WheelCandidate as WheelCandidate

@@ -34,6 +34,7 @@ from rocm_wheels.core import (
     run_in_parallel,
 )
 from rocm_wheels.index.folder import parse_file_name
+from rocm_wheels.index.platform_tags import PLATFORM_TAGS
 from rocm_wheels.index.reader import (
     ACCEPT_PAGES,
     IndexReader,
@@ -46,13 +47,8 @@ from rocm_wheels.index.reader import (
 from rocm_wheels.index.server import serve_folder
 from rocm_wheels.wheels import parse_wheel_name
 
-_GLIBC_MINORS = range(39, 16, -1)  # of manylinux tags: the machine that we ask for is a new one
-_OLDER_TAGS = ("manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64", "linux_x86_64")
-PLATFORM_TAGS = {
-    "linux": (*(f"manylinux_2_{minor}_x86_64" for minor in _GLIBC_MINORS), *_OLDER_TAGS),
-    "windows": ("win_amd64",),
-}
-_UV_PLATFORMS = {"linux": f"x86_64-manylinux_2_{_GLIBC_MINORS[0]}", "windows": "x86_64-pc-windows-msvc"}
+_UV_LINUX = PLATFORM_TAGS["linux"][0].removesuffix("_x86_64")
+_UV_PLATFORMS = {"linux": f"x86_64-{_UV_LINUX}", "windows": "x86_64-pc-windows-msvc"}
 INSTALLERS = ("pip", "uv")
 
 
