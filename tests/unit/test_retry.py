@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -137,3 +138,16 @@ def test_a_server_out_of_reach_is_an_error_in_the_end() -> None:
         with pytest.raises(requests.RequestException):
             session.get(url)
         assert len(requested) == 4
+
+
+def test_a_name_that_nobody_knows_is_tried_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def resolve(host: str, *_arguments: object, **_options: object) -> object:
+        asked.append(host)
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    with RetryingSession(AT_ONCE) as session, pytest.raises(requests.ConnectionError):
+        session.get("http://nowhere.invalid/", timeout=5)
+    assert asked == ["nowhere.invalid"] * 2

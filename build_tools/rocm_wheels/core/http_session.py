@@ -26,6 +26,7 @@ class BusyServerError(TransientError):
 
 
 MOST_BYTES = 64 << 20  # of an answer that is not streamed: a page of PyPI with 10,000 files has 5 MB
+_MOST_UNRESOLVED = 2  # attempts at a server whose name no resolver knows
 MOST_SECONDS = 600.0  # for all of it, however steadily it drips
 
 
@@ -59,8 +60,17 @@ class RetryingSession(requests.Session):
                 _read_content(response)
             return response
 
+        unresolved = 0
+
+        def is_transient(failure: Exception) -> bool:
+            nonlocal unresolved
+            if _is_unresolved_name(failure):
+                unresolved += 1  # once may be chance; then it is a wrong name, or there is no network
+                return unresolved < _MOST_UNRESOLVED
+            return _is_transient(failure)
+
         try:
-            return run_with_retries(send, policy=self._policy, is_transient=_is_transient)
+            return run_with_retries(send, policy=self._policy, is_transient=is_transient)
         except BusyServerError as failure:
             return failure.response
 
@@ -78,6 +88,14 @@ def _read_content(response: requests.Response) -> None:
                 raise EndlessAnswerError(f"a page did not come within {MOST_SECONDS:.0f} seconds")
     response._content = b"".join(pieces)  # as requests.Response.content keeps it
     response._content_consumed = True  # type: ignore[attr-defined]
+
+
+def _is_unresolved_name(failure: Exception) -> bool:
+    """Tell whether no address was found for the name of a server."""
+    from urllib3.exceptions import MaxRetryError, NameResolutionError
+
+    reason = failure.args[0] if failure.args else None
+    return isinstance(reason, MaxRetryError) and isinstance(reason.reason, NameResolutionError)
 
 
 def _is_transient(failure: Exception) -> bool:
