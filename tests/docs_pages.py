@@ -19,8 +19,8 @@ DOCS = CLONE / "docs"
 PAGES = (CLONE / "README.md", *sorted((DOCS / "pages").rglob("*.md")))
 # fmt: off
 NEEDS = (
-    "bucket", "candidate", "github", "gpu", "network", "other-wheels", "podman", "pytorch", "rocm", "slurm",
-    "snakemake", "two-sets", "windows",
+    "bucket", "bundle", "candidate", "github", "gpu", "network", "other-wheels", "podman", "pytorch", "rocm",
+    "slurm", "snakemake", "two-sets", "windows",
 )
 # fmt: on
 _SHELLS = {"sh", "bash", "shell", "zsh", "powershell", "shell-session", "cmd", "bat"}

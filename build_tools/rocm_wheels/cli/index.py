@@ -479,6 +479,7 @@ def _list_schemes(index: str, request: ResolveRequest) -> list[dict[str, str]]:
 _COMMANDS = {
     "build": ("index:build", "Write the pages for the wheels in a folder."),
     "add": ("index:add", "Add wheels, all or none."),
+    "bundle": ("fleet:bundle_command", "Write a folder to install torch from without a network."),
     "remove": ("index:remove", "Take wheels out."),
     "yank": ("index:yank", "Yank wheels, with a reason, or take that back."),
     "verify": ("index:verify", "Read an index as pip and uv do, and list what is wrong."),

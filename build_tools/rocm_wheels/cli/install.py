@@ -14,7 +14,7 @@ import click
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.command import command, option
 from rocm_wheels.cli.evidence import current_time
-from rocm_wheels.cli.options import GivenPath, open_memory, read_signers, released_by_option
+from rocm_wheels.cli.options import GivenPath, RegularFile, open_memory, read_signers, released_by_option
 from rocm_wheels.core import UsageError, align_rows, hide_credentials, log_note, log_warning
 
 if TYPE_CHECKING:
@@ -264,11 +264,15 @@ Where it comes from:
 With --released-by the pages of the index must be those that a key has signed (`rocm-wheels set refresh
 --sign-with`), not expired, and not older than this machine has seen; otherwise nothing is installed.
 
+With --lock everything is as a file says: `rocm-wheels lock install` writes one for many machines, with the
+wheels for each kind of GPU; of another program's, what fits this Python is taken.
+
 Downloads are kept in ~/.cache/rocm-wheels; an interrupted one continues from there.
 
 \b
 Examples:
   rocm-wheels install --venv .venv
+  rocm-wheels install --lock pylock.toml --venv .venv
   rocm-wheels install torch torchvision --index URL --dry-run
 """
 
@@ -336,6 +340,12 @@ Examples:
     " bytes, one that is there must be, or nobody looks [default: optional; with --signed-by required].",
 )
 @released_by_option
+@option(
+    "--lock",
+    type=RegularFile(),
+    metavar="FILE",
+    help="Install what a pylock.toml (PEP 751) has for this machine: nothing is chosen or looked up.",
+)
 @option("--json", "as_json", is_flag=True, help="Print the plan, and what came of it, as JSON.")
 def install_command(  # noqa: PLR0917 - click passes them by name
     packages: tuple[str, ...],
@@ -356,15 +366,35 @@ def install_command(  # noqa: PLR0917 - click passes them by name
     keys: tuple[Path, ...],
     provenance: ProvenanceMode | None,
     released_by: tuple[Path, ...],
+    lock: Path | None,
     as_json: bool,
 ) -> None:
     """Plan, and unless it is a dry run carry out; non-zero when anything did not happen."""
     from rocm_wheels.core import UsageError
-    from rocm_wheels.hosts import InstallRequest, carry_out_plan, plan_installation
+    from rocm_wheels.hosts import (
+        InstallRequest,
+        carry_out_plan,
+        plan_installation,
+        plan_locked_installation,
+    )
 
     if cache_dir is not None and no_cache:
         raise UsageError("--cache-dir and --no-cache say opposite things", tip="leave one of them out")
     refuse_index_and_channel(index, channel)
+    if lock is not None:
+        _refuse_choices(
+            {
+                "packages": packages,
+                "--index": index,
+                "--channel": channel,
+                "--rocm-index": rocm_index,
+                "--pre": pre,
+                "--rocm": rocm,
+                "--signed-by": keys,
+                "--provenance": provenance,
+                "--released-by": released_by,
+            }
+        )
     env = read_environment()
     request = InstallRequest(
         packages=packages,
@@ -383,14 +413,27 @@ def install_command(  # noqa: PLR0917 - click passes them by name
         provenance=provenance or "",
         signed=_require_released_by(released_by, env),
     )
-    with _open_cache(cache_dir, no_cache=no_cache, env=env) as cache:
-        planned = plan_installation(request, cache, env)
+    with open_wheel_cache(cache_dir, no_cache=no_cache, env=env) as cache:
+        if lock is None:
+            planned = plan_installation(request, cache, env)
+        else:
+            planned = plan_locked_installation(lock, request, cache, env)
         installed: list[str] = []
         if not dry_run:
             for line in _describe_plan(planned.plan):
                 log_note(line)
             installed = carry_out_plan(planned, cache, env, cached=not no_cache)
         _print_outcome(planned.plan, cache, installed, dry_run=dry_run, as_json=as_json)
+
+
+def _refuse_choices(options: Mapping[str, object]) -> None:
+    """Refuse what says how to choose, beside a lock, which has chosen. Raises UsageError."""
+    given = [name for name, value in options.items() if value]
+    if given:
+        raise UsageError(
+            f"--lock has the files already, and {', '.join(given)} would choose others",
+            tip="leave one of them out; `rocm-wheels lock install` makes another lock",
+        )
 
 
 def _print_outcome(
@@ -408,7 +451,8 @@ def _print_outcome(
 
 
 @contextlib.contextmanager
-def _open_cache(folder: Path | None, *, no_cache: bool, env: dict[str, str]) -> Iterator[WheelCache]:
+def open_wheel_cache(folder: Path | None, *, no_cache: bool, env: dict[str, str]) -> Iterator[WheelCache]:
+    """Give the cache of downloads; one that is gone afterwards with ``no_cache``."""
     from rocm_wheels.core import find_cache_folder
     from rocm_wheels.hosts import WheelCache, make_temporary_cache
 

@@ -1,3 +1,5 @@
+from .bundle import Bundle as Bundle
+from .bundle import write_bundle as write_bundle
 from .candidates import ChoiceCandidate as ChoiceCandidate
 from .candidates import KnownFeature as KnownFeature
 from .candidates import WheelChoice as WheelChoice
@@ -12,6 +14,12 @@ from .doctor import make_report_json as make_report_json
 from .doctor import run_checks as run_checks
 from .doctor import summarize_findings as summarize_findings
 from .doctor_machine import load_variable_harms as load_variable_harms
+from .fleet import FleetMember as FleetMember
+from .fleet import FleetRequest as FleetRequest
+from .fleet import list_locked_packages as list_locked_packages
+from .fleet import make_lock as make_lock
+from .fleet import plan_fleet as plan_fleet
+from .fleet import plan_locked_installation as plan_locked_installation
 from .gpu_support import check_kernel_support as check_kernel_support
 from .gpu_support import find_served_gpus as find_served_gpus
 from .gpu_support import list_kernel_targets as list_kernel_targets

@@ -152,16 +152,17 @@ def _download_files(plan: InstallPlan, cache: WheelCache, policy: DownloadPolicy
     fetched = download_wheels(list(downloads.values()), cache, policy=policy)
     files = {project: fetched[download].path for project, download in downloads.items()}
     for item in plan.changed:
-        if not item.offer.is_sdist:
-            _require_sound_wheel(item.offer, files[item.offer.project])
+        require_sound_wheel(item.offer, files[item.offer.project])
     return files
 
 
-def _require_sound_wheel(offer: PackageOffer, path: Path) -> None:
-    """Refuse a file that is no wheel, or another than the index says, before anything is installed.
+def require_sound_wheel(offer: PackageOffer, path: Path) -> None:
+    """Refuse a wheel that is none, or another than the index says, before anything is installed.
 
     A variant is looked at in every form that is chosen from, those of 2025 included.
     """
+    if offer.is_sdist:
+        return
     from rocm_wheels.index import read_metadata_and_variant
     from rocm_wheels.wheels import WheelArchive, scan_wheel
 
@@ -206,7 +207,7 @@ def _link_files(plan: InstallPlan, files: Mapping[str, Path], folder: Path) -> d
     installed = dict(files)
     for item in plan.changed:
         source, name = files[item.offer.project].resolve(), folder / item.offer.installer_name
-        if _write_decided_wheel(item.offer, source, folder):
+        if write_decided_wheel(item.offer, source, folder):
             installed[item.offer.project] = name
             continue
         try:
@@ -216,7 +217,7 @@ def _link_files(plan: InstallPlan, files: Mapping[str, Path], folder: Path) -> d
     return installed
 
 
-def _write_decided_wheel(offer: PackageOffer, source: Path, folder: Path) -> bool:
+def write_decided_wheel(offer: PackageOffer, source: Path, folder: Path) -> bool:
     """Write a wheel with its variant markers decided for the machine into ``folder``; False: it has none."""
     if offer.is_sdist:
         return False
@@ -243,23 +244,33 @@ def _write_decided_wheel(offer: PackageOffer, source: Path, folder: Path) -> boo
 
 
 def _build_sdists(planned: PlannedInstall, folder: Path, env: Mapping[str, str]) -> None:
-    """Make wheels of source distributions (ROCm's ``rocm`` is one), from the same offers as everything."""
-    sources = [item.offer for item in planned.plan.changed if item.offer.is_sdist]
-    if not sources:
-        return
-    with serve_offers(planned.offers) as url:
-        for offer in sources:
-            log_note(f"building {offer.installer_name}")
-            words = [str(find_uv()), "build", "--wheel", "--no-config", "--no-cache", "--quiet"]
-            words += ["--python", str(planned.plan.target.python), "--default-index", url]
-            run_command(
-                [*words, "--out-dir", str(folder), str(folder / offer.installer_name)],
-                env=make_installer_environment(env),
-                check=HostError,
-                description=f"building {offer.installer_name}",
-                tip="nothing was installed",
-            )
-            (folder / offer.installer_name).unlink()
+    """Make wheels of source distributions (ROCm's ``rocm`` is one) in the place of these."""
+    for item in planned.plan.changed:
+        if item.offer.is_sdist:
+            source = folder / item.offer.installer_name
+            build_sdist(planned, item.offer, source, folder, env)
+            source.unlink()
+
+
+def build_sdist(
+    planned: PlannedInstall, offer: PackageOffer, source: Path, folder: Path, env: Mapping[str, str]
+) -> Path:
+    """Make a wheel of a source distribution, from the same offers as everything; returns its path."""
+    log_note(f"building {offer.installer_name}")
+    with serve_offers(planned.offers) as url, tempfile.TemporaryDirectory(dir=folder) as built:
+        words = [str(find_uv()), "build", "--wheel", "--no-config", "--no-cache", "--quiet"]
+        words += ["--python", str(planned.plan.target.python), "--default-index", url, "--out-dir", built]
+        run_command(
+            [*words, str(source)],
+            env=make_installer_environment(env),
+            check=HostError,
+            description=f"building {offer.installer_name}",
+            tip="nothing was installed",
+        )
+        wheels = sorted(Path(built).glob("*.whl"))
+        if len(wheels) != 1:
+            raise HostError(f"{offer.installer_name} became {len(wheels)} wheels")
+        return wheels[0].replace(folder / wheels[0].name)
 
 
 def _remove_partial_records(plan: InstallPlan) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ class InstallTarget:
     write to.
 
     ``has_pip``: it has a pip of its own. ``base_python``: the Python that it is to be made of; None where it
-    is there.
+    is there. ``stated``: it is elsewhere, and only its version is known.
     """
 
     environment: PythonEnvironment
@@ -70,6 +71,7 @@ class InstallTarget:
     package_folders: tuple[Path, ...]
     has_pip: bool
     base_python: Path | None = None
+    stated: bool = False
 
     @property
     def python(self) -> Path:
@@ -115,6 +117,25 @@ def inspect_target(python: Path | None, env: Mapping[str, str], *, changes: bool
     for folder in folders if changes else ():
         require_writable_folder(folder)
     return InstallTarget(environment, answer["markers"], folders, answer["pip"])
+
+
+def state_target(python: str, env: Mapping[str, str]) -> InstallTarget:
+    """Return an environment without packages of a Python (``3.12``, ``3.14t``) on a machine like this one.
+
+    UsageError for what is no version of Python.
+    """
+    match = re.fullmatch(r"(3\.[0-9]{1,2})(t?)", python)
+    if not match:
+        raise UsageError(
+            f"--python {python}: it is a version like 3.12", tip="for example: --python 3.12,3.13"
+        )
+    here = inspect_target(Path(sys.executable), env, changes=False)
+    full = f"{match[1]}.0"
+    environment = replace(
+        here.environment, version=full, free_threaded=bool(match[2]), path=(), user_site=None
+    )
+    markers = {"python_version": match[1], "python_full_version": full, "implementation_version": full}
+    return InstallTarget(environment, {**here.markers, **markers}, (), False, stated=True)
 
 
 def list_installed(target: InstallTarget) -> dict[str, InstalledDistribution]:

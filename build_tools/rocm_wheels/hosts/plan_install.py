@@ -46,6 +46,7 @@ from rocm_wheels.hosts.installation import (
     list_installed,
     make_venv_command,
     require_writable_folder,
+    state_target,
 )
 from rocm_wheels.hosts.installed_packages import (
     InstalledDistribution,
@@ -302,7 +303,8 @@ ProvenanceMode = Literal["required", "optional", "off"]
 class InstallRequest:
     """What a user wants. ``installer`` is ``uv`` or ``pip``; ``gfx`` and ``rocm`` state another machine.
 
-    ``venv`` is the folder of an environment that is made of ``python`` where it is not there. ``signers`` are
+    ``venv`` is the folder of an environment that is made of ``python`` where it is not there. With
+    ``stated_python`` (``3.12``, ``3.14t``) it is a plan for such a Python elsewhere. ``signers`` are
     public keys by name: one of them must have signed the statements of how wheels of torch and its companions
     were made; None: whoever wrote them. ``provenance`` says which wheels must have one: "" is ``required``
     with signers, else ``optional``. ``signed`` says which pages of the index are taken; None: all.
@@ -320,6 +322,7 @@ class InstallRequest:
     require_hashes: bool = False
     rocm_index: str | None = None
     venv: Path | None = None
+    stated_python: str = ""
     signers: Mapping[str, str] | None = None
     signed: SignedIndexes | None = None
     provenance: ProvenanceMode | Literal[""] = ""
@@ -343,20 +346,21 @@ class PlannedInstall:
     offers: PackageOffers
 
 
-def plan_installation(request: InstallRequest, cache: WheelCache, env: Mapping[str, str]) -> PlannedInstall:
-    """Choose, resolve and compare. UsageError for bad input, HostError when nothing fits or nothing may."""
+def plan_installation(
+    request: InstallRequest, cache: WheelCache, env: Mapping[str, str], *, reach: WholeReach | None = None
+) -> PlannedInstall:
+    """Choose, resolve and compare. UsageError for bad input, HostError when nothing fits or nothing may.
+
+    Plans with the same ``reach`` are about the same state of the indexes.
+    """
     _ = request.provenance_mode  # before the network is asked
-    target = (
-        inspect_target(request.python, env)
-        if request.venv is None
-        else inspect_venv(request.venv, request.python, env)
-    )
+    target = inspect_request_target(request, env)
     if request.installer == "pip" and not target.has_pip:
         hint = "" if target.base_python else f"; or `{target.python} -m ensurepip`"
         raise HostError(f"{target} has no pip", tip=f"leave --pip out: uv needs none{hint}")
     packages = parse_packages(request.packages, target.markers)
-    host = _make_target_host(request, target, env)
-    reach = WholeReach(cache)
+    host = make_request_host(request, target, env)
+    reach = reach or WholeReach(cache)
     dependencies = find_dependency_index(request.dependency_index, env)
     rocm = resolve_index_url(request.rocm_index) if request.rocm_index is not None else None
     if request.signed is not None:
@@ -396,7 +400,7 @@ def plan_installation(request: InstallRequest, cache: WheelCache, env: Mapping[s
         resolver = Resolver(offers, url, target, env)
         resolved, lines = _resolve_packages(packages, choice, resolver)
         items = _fill_sizes(
-            [_make_item(offer, present.get(offer.project), cache, offers) for offer in resolved], reach
+            [make_install_item(offer, present.get(offer.project), cache, offers) for offer in resolved], reach
         )
     choice = _match_choice(choice, resolved, chooser)
     _require_hashes(request, items)
@@ -413,7 +417,17 @@ def plan_installation(request: InstallRequest, cache: WheelCache, env: Mapping[s
     return PlannedInstall(plan, offers)
 
 
-def _make_target_host(request: InstallRequest, target: InstallTarget, env: Mapping[str, str]) -> TargetHost:
+def inspect_request_target(request: InstallRequest, env: Mapping[str, str]) -> InstallTarget:
+    """Return the environment that a request is for. UsageError or HostError where it cannot be one."""
+    if request.stated_python:
+        return state_target(request.stated_python, env)
+    if request.venv is not None:
+        return inspect_venv(request.venv, request.python, env)
+    return inspect_target(request.python, env)
+
+
+def make_request_host(request: InstallRequest, target: InstallTarget, env: Mapping[str, str]) -> TargetHost:
+    """Return the machine that a request is for, with the Python of its environment."""
     from rocm_wheels.hosts.host import StatedMachine, make_host
 
     threads = "t" if target.environment.free_threaded else ""
@@ -506,9 +520,10 @@ def _match_choice(
     return new_choice
 
 
-def _make_item(
+def make_install_item(
     offer: PackageOffer, current: InstalledDistribution | None, cache: WheelCache, offers: PackageOffers
 ) -> InstallItem:
+    """Return what is done with a file where ``current`` is installed (None: nothing)."""
     path = path_of_url(offer.url) if offer.source != "installed" else None
     if path is None and offer.sha256:
         cached = cache.wheel_path(offer.sha256, offer.name)

@@ -155,6 +155,8 @@ class Resolver:
             words = [str(find_uv()), "pip", "compile", "-", "--output-file", str(pins), "--no-config"]
             words += ["--no-header", "--no-annotate", "--no-cache", "--quiet", "--prerelease", "allow"]
             words += ["--python", str(self.target.runnable_python), "--default-index", self.url]
+            if self.target.stated:
+                words += ["--python-version", str(self.target.version)]
             try:
                 capture_output(
                     words,

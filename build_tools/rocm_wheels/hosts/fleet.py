@@ -1,0 +1,365 @@
+"""Plan one installation for several kinds of machine, and lock it in one file (PEP 751, ``pylock.toml``).
+
+A kind of machine is a list of GPU targets; each is planned for every Python. What is the same for all of them
+stands in the lock once. What differs has a line of its own for each list of targets, named in the table
+``packages.tool.rocm-wheels``, which only ``rocm-wheels install --lock`` reads: a lock of one kind of machine
+is for uv too (pip takes it where no wheel is a variant); one of several both refuse.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
+
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from rocm_wheels import __version__
+from rocm_wheels.core import DataError, HostError, UsageError, hash_file, run_in_parallel
+from rocm_wheels.hosts.installation import InstallPlan, InstallTarget, list_installed
+from rocm_wheels.hosts.package_offers import OfferSources, PackageOffer, PackageOffers
+from rocm_wheels.hosts.plan_install import (
+    InstallRequest,
+    PlannedInstall,
+    inspect_request_target,
+    list_conflicts,
+    make_install_item,
+    make_request_host,
+    plan_installation,
+)
+from rocm_wheels.hosts.wheel_cache import WheelCache, WholeReach
+from rocm_wheels.index import path_of_url
+from rocm_wheels.variants import Properties, make_properties
+from rocm_wheels.wheels import parse_wheel_name
+
+TOOL = "rocm-wheels"  # our table in the lock
+_LOCK_VERSION = "1.0"
+_JOBS = 4  # plans side by side
+
+
+@dataclass(frozen=True)
+class FleetMember:
+    """A kind of machine with one Python: ``gfx`` as it was given (``gfx942,gfx1100``, ``none``), its plan."""
+
+    gfx: str
+    python: str
+    planned: PlannedInstall
+
+    @property
+    def offers(self) -> tuple[PackageOffer, ...]:
+        """What is installed there, in order."""
+        return tuple(item.offer for item in self.planned.plan.items)
+
+
+@dataclass(frozen=True)
+class LockedFile:
+    """A file of a lock: ``place`` is a URL, or a path beside the lock; ``supported`` as on PackageOffer."""
+
+    name: str
+    place: str
+    sha256: str
+    size: int | None = None
+    supported: Properties = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class LockedPackage:
+    """A package of a lock, for the kinds of machine ``gfx`` and the Pythons ``pythons``."""
+
+    project: str
+    version: str
+    files: tuple[LockedFile, ...]
+    gfx: tuple[str, ...]
+    pythons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FleetRequest:
+    """What is installed, on which kinds of machine (as ``--gfx`` has each), with which Pythons (``3.12``)."""
+
+    install: InstallRequest
+    gfx: tuple[str, ...]
+    pythons: tuple[str, ...]
+
+
+def plan_fleet(fleet: FleetRequest, cache: WheelCache, env: Mapping[str, str]) -> list[FleetMember]:
+    """Plan for every kind of machine with every Python.
+
+    UsageError for none of them; HostError where one has no build that serves all its GPUs: a machine that
+    computes on the CPU unasked is not what a lock is for (``none`` asks for it).
+    """
+    if not fleet.gfx or not fleet.pythons:
+        raise UsageError(
+            "no machine is named", tip="for example: --gfx gfx942 --gfx gfx1100 --python 3.12,3.13"
+        )
+    reach = WholeReach(cache)  # all of them see the same state of the index
+
+    def plan_member(kind: tuple[str, str]) -> FleetMember:
+        words, python = kind
+        stated = replace(fleet.install, gfx=(words,), stated_python=python, python=None, venv=None)
+        planned = plan_installation(stated, cache, env, reach=reach)
+        _require_served(planned.plan, words, python)
+        return FleetMember(words, python, planned)
+
+    kinds = list(product(dict.fromkeys(fleet.gfx), dict.fromkeys(fleet.pythons)))
+    return list(run_in_parallel(plan_member, kinds, jobs=_JOBS))
+
+
+def _require_served(plan: InstallPlan, gfx: str, python: str) -> None:
+    choice = plan.choice
+    if choice is None or gfx == "none":
+        return
+    unserved = [gpu.gfx or gpu.name for gpu, is_served in choice.served if not is_served]
+    if unserved or not choice.served:
+        picked = choice.picked.name if choice.picked else "nothing"
+        lacking = ", ".join(filter(None, unserved)) or gfx
+        raise HostError(
+            f"{picked}, for Python {python}, has no kernels for {lacking} as far as the index tells",
+            tip="name an index that has some with --index, or lock that machine with --gfx none for the CPU",
+        )
+
+
+def make_lock(members: Sequence[FleetMember], places: Mapping[str, str] | None = None) -> str:
+    """Return the text of a lock. ``places`` are the paths of files beside it, by sha256 (hex).
+
+    HostError for a file of which nothing states a digest.
+    """
+    packages = list_locked_packages(members, places or {})
+    gfx = tuple(dict.fromkeys(member.gfx for member in members))
+    lines = [
+        f"lock-version = {_quote(_LOCK_VERSION)}",
+        f"created-by = {_quote(f'{TOOL} {__version__}')}",
+    ]
+    for package in packages:
+        lines += ["", *_format_package(package, gfx, _list_pythons(members, package.gfx))]
+    lines += ["", f"[tool.{TOOL}]", f"machines = {_format_list(gfx)}"]
+    lines.append(f"pythons = {_format_list(dict.fromkeys(member.python for member in members))}")
+    text = "\n".join(lines) + "\n"
+    _read_lock_text(text, "the lock")  # what we write is what the specification allows
+    return text
+
+
+def list_locked_packages(members: Sequence[FleetMember], places: Mapping[str, str]) -> list[LockedPackage]:
+    """Return the packages of a lock, sorted by name; what is the same for several machines is there once."""
+    by_kind: dict[tuple[str, str, str], dict[str, LockedFile]] = {}
+    for member in members:
+        for offer in member.offers:
+            pythons = by_kind.setdefault((offer.project, str(offer.version), member.gfx), {})
+            pythons[member.python] = _lock_file(offer, places)
+    merged: dict[tuple[str, str, tuple[LockedFile, ...], tuple[str, ...]], list[str]] = {}
+    for (project, version, gfx), pythons in by_kind.items():
+        files = tuple(dict.fromkeys(pythons.values()))
+        merged.setdefault((project, version, files, tuple(pythons)), []).append(gfx)
+    packages = [
+        LockedPackage(project, version, files, tuple(gfx), pythons)
+        for (project, version, files, pythons), gfx in merged.items()
+    ]
+    return sorted(packages, key=lambda package: (package.project, Version(package.version), package.gfx))
+
+
+def _lock_file(offer: PackageOffer, places: Mapping[str, str]) -> LockedFile:
+    sha256 = offer.sha256
+    if sha256 is None and (path := path_of_url(offer.url)) is not None:
+        sha256 = hash_file(path)
+    if sha256 is None:
+        raise HostError(
+            f"the index states no sha256 of {offer.name}, and a lock has one of every file",
+            tip="take an index that states them; `rocm-wheels index add` makes such indexes",
+        )
+    parts = urlsplit(offer.url)
+    address = parts.netloc.rpartition("@")[2]  # a lock is passed around: no password of the index in it
+    place = places.get(sha256) or urlunsplit(parts._replace(netloc=address))
+    return LockedFile(offer.installer_name, place, sha256, offer.size, offer.supported)
+
+
+def _list_pythons(members: Iterable[FleetMember], gfx: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(member.python for member in members if member.gfx in gfx))
+
+
+def _format_package(package: LockedPackage, gfx: Sequence[str], pythons: Sequence[str]) -> list[str]:
+    lines = ["[[packages]]", f"name = {_quote(package.project)}", f"version = {_quote(package.version)}"]
+    if package.pythons != tuple(pythons):
+        versions = [f"python_version == '{python.removesuffix('t')}'" for python in package.pythons]
+        lines.append(f"marker = {_quote(' or '.join(versions))}")
+    wheels = [file for file in package.files if file.name.endswith(".whl")]
+    if wheels:
+        lines += ["wheels = [", *(f"    {_format_file(wheel)}," for wheel in wheels), "]"]
+    lines += [f"sdist = {_format_file(file)}" for file in package.files if file not in wheels]
+    tool = [f"machines = {_format_list(package.gfx)}"] if package.gfx != tuple(gfx) else []
+    properties = sorted({text for file in package.files for text in _list_properties(file)})
+    tool += [f"supported = {_format_list(properties)}"] if properties else []
+    return [*lines, f"[packages.tool.{TOOL}]", *tool] if tool else lines
+
+
+def _list_properties(file: LockedFile) -> list[str]:
+    return [
+        f"{namespace} :: {feature} :: {value}"
+        for namespace, features in file.supported.items()
+        for feature, values in features.items()
+        for value in values
+    ]
+
+
+def _format_file(file: LockedFile) -> str:
+    key = "url" if urlsplit(file.place).scheme else "path"
+    size = "" if file.size is None else f"size = {file.size}, "
+    hashes = f"{{sha256 = {_quote(file.sha256)}}}"
+    return f"{{name = {_quote(file.name)}, {key} = {_quote(file.place)}, {size}hashes = {hashes}}}"
+
+
+def _quote(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)  # what JSON escapes TOML escapes in the same way
+
+
+def _format_list(texts: Iterable[str]) -> str:
+    return f"[{', '.join(map(_quote, texts))}]"
+
+
+def plan_locked_installation(
+    lock: Path, request: InstallRequest, cache: WheelCache, env: Mapping[str, str]
+) -> PlannedInstall:
+    """Plan to install what a lock has for this machine; nothing is chosen, resolved or looked up.
+
+    DataError for a file that is no lock, UsageError for what a request cannot say beside one, HostError for
+    a machine or a Python that it has nothing for.
+    """
+    document = _read_lock_text(_read_text(lock), str(lock))
+    target = inspect_request_target(request, env)
+    host = make_request_host(request, target, env)
+    packages = _select_packages(document, lock, [gpu.gfx for gpu in host.hardware.usable if gpu.gfx])
+    present = list_installed(target)
+    sources = OfferSources(
+        index=request.index or lock.absolute().parent.as_uri(),
+        dependencies=request.dependency_index or lock.absolute().parent.as_uri(),
+        tags=host.tags,
+        installed=present,
+        choose=lambda _project, _version: None,
+    )
+    offers = PackageOffers(sources, WholeReach(cache))
+    selected = _select_files(packages, target, host.tags, lock)
+    items = [make_install_item(offer, present.get(offer.project), cache, offers) for offer in selected]
+    plan = InstallPlan(
+        target=target,
+        installer=request.installer,
+        choice=None,
+        requirements=tuple(f"{offer.project}=={offer.version}" for offer in selected),
+        index=str(lock),
+        dependencies=str(lock),
+        items=tuple(items),
+        removed=list_conflicts(items, present),
+        warnings=(),
+    )
+    return PlannedInstall(plan, offers)
+
+
+def _read_text(lock: Path) -> str:
+    try:
+        return lock.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as cause:
+        raise DataError(
+            f"--lock {lock} cannot be read: {getattr(cause, 'strerror', None) or 'it is not text'}",
+            tip="`rocm-wheels lock install -o pylock.toml` writes one",
+        ) from None
+
+
+def _read_lock_text(text: str, name: str) -> dict[str, Any]:
+    """Return a lock as a dictionary; DataError for what is none by PEP 751."""
+    from packaging.pylock import Pylock, PylockValidationError
+
+    from rocm_wheels.core import parse_toml
+
+    document = parse_toml(text, name=name)
+    try:
+        Pylock.from_dict(document)
+    except PylockValidationError as cause:
+        raise DataError(f"{name} is no lock of PEP 751: {cause}") from None
+    return document
+
+
+def _select_packages(document: Mapping[str, Any], lock: Path, chips: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the packages for a machine with these targets."""
+    machines: Sequence[str] = document.get("tool", {}).get(TOOL, {}).get("machines", ())
+    packages = document["packages"]
+    if not machines:
+        return list(packages)  # of another program: for any machine
+    kind = _find_kind(machines, chips)
+    if kind is None:
+        here = ", ".join(chips) or "no AMD GPU"
+        raise HostError(
+            f"{lock} is for {'; '.join(machines)}, and this machine has {here}",
+            tip="--gfx names the machine that is meant; `rocm-wheels lock install` locks for more",
+        )
+    return [
+        package
+        for package in packages
+        if kind in package.get("tool", {}).get(TOOL, {}).get("machines", machines)
+    ]
+
+
+def _find_kind(machines: Sequence[str], chips: Sequence[str]) -> str | None:
+    """Return the kind of machine with exactly these targets, else that which has the best one of them."""
+    targets = {machine: [word.strip() for word in machine.split(",")] for machine in machines}
+    if not chips:
+        return "none" if "none" in machines else None
+    exact = [machine for machine, words in targets.items() if set(words) == set(chips)]
+    serving = [machine for machine, words in targets.items() if chips[0] in words]
+    return next(iter([*exact, *serving]), None)
+
+
+def _select_files(
+    packages: Sequence[dict[str, Any]], target: InstallTarget, tags: Sequence[Any], lock: Path
+) -> list[PackageOffer]:
+    from packaging.pylock import Pylock, PylockSelectError
+
+    tools = {(package["name"], package.get("version")): package.get("tool", {}) for package in packages}
+    whole = Pylock.from_dict({"lock-version": _LOCK_VERSION, "created-by": TOOL, "packages": packages})
+    offers = []
+    try:
+        for package, file in whole.select(environment=dict(target.markers), tags=tags):  # type: ignore[arg-type]
+            tool = tools[package.name, str(package.version)].get(TOOL, {})
+            offers.append(_make_offer(package, file, tool, lock))
+    except PylockSelectError as cause:
+        raise HostError(
+            f"{lock} has nothing that fits Python {target.environment.minor} here: {cause}",
+            tip="`rocm-wheels lock install --python` locks for more Pythons",
+        ) from None
+    return offers
+
+
+def _make_offer(package: Any, file: Any, tool: Mapping[str, Any], lock: Path) -> PackageOffer:
+    if not hasattr(file, "filename") or package.version is None:
+        raise DataError(
+            f"{lock}: {package.name} is neither a wheel nor a source distribution with a version",
+            tip="a lock of folders or of repositories is for pip and uv",
+        )
+    url = file.url or urljoin(f"{lock.absolute().parent.as_uri()}/", file.path)
+    name = unquote(urlsplit(url).path.rpartition("/")[2])
+    label = parse_wheel_name(name).label if name.endswith(".whl") else None
+    sha256 = file.hashes.get("sha256")
+    if sha256 is None:
+        raise DataError(f"{lock}: {file.filename} has no sha256", tip="make the lock again, with sha256")
+    return PackageOffer(
+        project=canonicalize_name(package.name),
+        version=package.version,
+        installer_name=file.filename,
+        name=name,
+        url=url,
+        source="index",
+        sha256=sha256,
+        size=file.size,
+        label=label,
+        supported=_parse_properties(tool.get("supported", ())),
+    )
+
+
+def _parse_properties(texts: Sequence[str]) -> Properties:
+    values: dict[tuple[str, str], list[str]] = {}
+    for text in texts:
+        namespace, feature, value = text.split(" :: ")
+        values.setdefault((namespace, feature), []).append(value)
+    return make_properties((*names, listed) for names, listed in values.items())
