@@ -14,7 +14,14 @@ import click
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.command import command, option
 from rocm_wheels.cli.evidence import current_time
-from rocm_wheels.cli.options import GivenPath, open_memory, read_signers, released_by_option
+from rocm_wheels.cli.options import (
+    GivenPath,
+    GivenPython,
+    PythonVersions,
+    open_memory,
+    read_signers,
+    released_by_option,
+)
 from rocm_wheels.core import UsageError, align_rows, hide_credentials, log_note, log_warning
 
 if TYPE_CHECKING:
@@ -65,7 +72,12 @@ Examples:
     help="GPUs of the machine, best first: gfx942,gfx1100 or 'RX 7900 XTX'; can be repeated [default: look].",
 )
 @option("--rocm", metavar="V|none", help="ROCm of the machine, like 7.2 [default: look].")
-@option("--python", metavar="V", help="Python of the machine, like 3.12 or 3.14t [default: this one].")
+@option(
+    "--python",
+    type=PythonVersions(),
+    metavar="V",
+    help="Python of the machine: 3.12, 3.14t, or one that is asked [default: this one].",
+)
 @option(
     "--platform", metavar="P", help="linux, windows or macos; linux-aarch64 and such [default: this one]."
 )
@@ -285,9 +297,9 @@ Examples:
 @option(
     "--python",
     "target_python",
-    type=GivenPath(),
-    metavar="PATH",
-    help="Environment or interpreter to install into [default: the active one, else that of this program].",
+    type=GivenPython(),
+    metavar="PYTHON",
+    help="Environment or Python to install into [default: the active one, never that of this program].",
 )
 @option(
     "--venv",

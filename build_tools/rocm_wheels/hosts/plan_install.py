@@ -193,7 +193,8 @@ print(json.dumps([sysconfig.get_path(name, scheme, base) for name in ("purelib",
 def inspect_venv(folder: Path, base: Path | None, env: Mapping[str, str]) -> InstallTarget:
     """Return a virtual environment of the Python ``base`` as a target: that at ``folder``, or the one to be.
 
-    UsageError where something else is there: other files, or an environment of another Python.
+    Without ``base`` the one that is there may be of any Python. UsageError where something else is there:
+    other files, or an environment of another Python.
     """
     folder = folder.expanduser().absolute()
     env = {name: value for name, value in env.items() if name not in ("PYTHONHOME", "PYTHONPATH")}
@@ -214,7 +215,7 @@ def inspect_venv(folder: Path, base: Path | None, env: Mapping[str, str]) -> Ins
     except UsageError as cause:
         cause.tip = f"delete {folder}: the same command creates it again"
         raise UsageError(f"--venv {folder} does not run") from cause
-    if _identify_base(existing) != _identify_base(base_target.environment):
+    if base is not None and _identify_base(existing) != _identify_base(base_target.environment):
         raise UsageError(
             f"--venv {folder} is an environment of Python {existing.version} in {existing.base_prefix}, "
             "and not of"
