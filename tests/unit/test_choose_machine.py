@@ -94,6 +94,9 @@ def test_another_python_on_this_machine_keeps_its_platform_tags() -> None:
     assert {tag.platform for tag in make_host(NOTHING, StatedMachine(python=other)).tags} == here
 
 
+CARD_FIRST = ("gfx1201", "gfx12_generic", "gfx1036", "gfx10_3_generic")
+
+
 @pytest.mark.parametrize(
     ("gfx", "chips", "values"),
     [
@@ -110,8 +113,9 @@ def test_another_python_on_this_machine_keeps_its_platform_tags() -> None:
         (
             ("RX 7900 XTX, mi300x", "780M"),
             ["gfx1100", "gfx942", "gfx1103"],
-            ("gfx1100", "gfx942", "gfx1103", "gfx11_generic", "gfx9_4_generic"),
+            ("gfx1100", "gfx942", "gfx11_generic", "gfx9_4_generic", "gfx1103"),
         ),
+        (("gfx1201,gfx1036",), ["gfx1201", "gfx1036"], CARD_FIRST),
     ],
 )
 def test_stated_gpus(gfx: tuple[str, ...], chips: list[str], values: tuple[str, ...]) -> None:

@@ -13,6 +13,7 @@ installers run before anything is chosen and which may therefore need nothing.
 from .detect import UNKNOWN_TARGET, detect_hardware, sort_gpus
 from .gpu import (
     GENERIC_TARGETS,
+    INTEGRATED_TARGETS,
     KNOWN_TARGETS,
     Gpu,
     Hardware,
@@ -70,6 +71,7 @@ __all__ = [
     "GFX_VARIABLES",
     "GPU_VENDORS",
     "HIP_VISIBLE_DEVICES",
+    "INTEGRATED_TARGETS",
     "KNOWN_TARGETS",
     "NO_DEVICE_FILES",
     "OVERRIDE_VARIABLE",

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .gpu import Gpu, Hardware
+from .gpu import INTEGRATED_TARGETS, Gpu, Hardware
 from .kfd import KfdTopology, read_topology
 from .pci import PciCard, count_cards, make_gpu, query_lspci, read_pci_cards
 from .programs import Runner, run_program
@@ -95,7 +95,14 @@ def make_forced_gpus(forced: ForcedHardware) -> list[Gpu]:
     """Return the AMD GPUs that a variable states."""
     template = Gpu("amd", source="forced", confidence="forced", notes=(f"by {forced.chips_by}",))
     return [
-        replace(template, gfx=chip, native=chip, index=index, hip_index=index)
+        replace(
+            template,
+            gfx=chip,
+            native=chip,
+            index=index,
+            hip_index=index,
+            integrated=chip in INTEGRATED_TARGETS or None,
+        )
         for index, chip in enumerate(forced.chips or ())
     ]
 

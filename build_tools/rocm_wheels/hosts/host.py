@@ -20,6 +20,7 @@ from rocm_wheels.core import UsageError
 from rocm_wheels.gpus import (
     GENERIC_TARGETS,
     GPU_VENDORS,
+    INTEGRATED_TARGETS,
     KNOWN_TARGETS,
     Gpu,
     Hardware,
@@ -214,7 +215,7 @@ def _resolve_hardware(statement: StatedMachine, env: Mapping[str, str]) -> Hardw
             rocm, _ = find_rocm_installations(env, platform=sys.platform, site_packages=site)
     except ValueError as cause:
         raise UsageError(str(cause)) from None
-    return Hardware(gpus=gpus, rocm=rocm)
+    return Hardware(gpus=sort_gpus(gpus), rocm=rocm)
 
 
 def _parse_gpus(words: list[str]) -> tuple[Gpu, ...]:
@@ -279,7 +280,16 @@ def _parse_gpu(word: str, index: int) -> Gpu:
     notes = ("no GPU of that name is known here",) * (not is_known)
     if ":" in word:
         notes += (f"{word.partition(':')[2]} is not a property of wheels: they are chosen for {name}",)
-    return Gpu("amd", gfx=name, native=name, index=index, source=GFX_OPTION, confidence="forced", notes=notes)
+    return Gpu(
+        "amd",
+        gfx=name,
+        native=name,
+        index=index,
+        integrated=name in INTEGRATED_TARGETS or None,
+        source=GFX_OPTION,
+        confidence="forced",
+        notes=notes,
+    )
 
 
 def _parse_rocm(text: str) -> tuple[RocmInstallation, ...]:

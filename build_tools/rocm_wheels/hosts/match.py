@@ -486,7 +486,8 @@ def choose_device_extras(
     """Choose the device extras for a machine; None for a wheel that has none.
 
     ``requested`` are the extras that the requirement names: when device extras are among them, they are kept
-    as they are. HostError for one that the wheel does not have, or whose wheels the index does not have.
+    as they are. Else each GPU gets its own; beside a card graphics inside a processor get none. HostError for
+    one that the wheel does not have, or whose wheels the index does not have.
     """
     offered = [
         extra for extra in map(canonicalize_name, metadata.provides_extra) if extra.startswith(_DEVICE_PREFIX)
@@ -517,11 +518,26 @@ def choose_device_extras(
             tip="take another version, or index",
         )
     available = [extra for extra in extras if not lacking[extra]]
+    left_out = [] if named_extras else _list_needless(extra_by_gpu, available)
+    available = [extra for extra in available if extra not in left_out]
     served = tuple(
         (gpu, extra in available or bool(extra and ALL_DEVICES in available))
         for gpu, extra in extra_by_gpu.items()
     )
-    return DeviceExtras(tuple(available), served, tuple(_describe_gaps(extra_by_gpu, lacking, offer)))
+    gaps = _describe_gaps(extra_by_gpu, lacking, offer)
+    gaps += [
+        f"{extra} is left out: a card comes before graphics inside a processor; torch[{extra}] asks for it"
+        for extra in left_out
+    ]
+    return DeviceExtras(tuple(available), served, tuple(gaps))
+
+
+def _list_needless(extra_by_gpu: Mapping[Gpu, str | None], available: Sequence[str]) -> list[str]:
+    """Return the extras of graphics inside processors alone, where a card has one."""
+    for_cards = {
+        extra for gpu, extra in extra_by_gpu.items() if gpu.integrated is not True and extra in available
+    }
+    return [extra for extra in available if for_cards and extra not in for_cards]
 
 
 def _find_extra(gpu: Gpu, offered: Sequence[str]) -> str | None:
