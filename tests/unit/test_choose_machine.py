@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import sys
 from pathlib import Path
 
 import pytest
-from choose_indexes import machine
+from choose_indexes import PLUGIN, gfx, machine
 from packaging.tags import parse_tag, sys_tags
 
 from rocm_wheels.core import HostError, UsageError, explain_error
@@ -22,6 +23,7 @@ from rocm_wheels.hosts import (
 )
 from rocm_wheels.index import IndexAnswer, IndexReader, UnreachableError
 from rocm_wheels.models import find_indexes
+from rocm_wheels.variants import SCHEMA
 
 NOTHING = {"ROCM_BOOTSTRAP_DISABLE_DETECTION": "1"}
 
@@ -202,6 +204,42 @@ def test_without_an_index_the_best_one_that_has_everything_is_taken() -> None:
     both = choose_wheels(["torch", "torchaudio"], None, host, reach)
     assert {one.index for one in both} == {second}  # never from two
     assert any(f"passed over: {first} has no project torchaudio" in note for note in both[0].notes)
+
+
+NEW_VARIANTS = {
+    "$schema": SCHEMA,
+    "default-priorities": {"namespace": ["amd"]},
+    "providers": {"amd": PLUGIN},
+    "variants": {"gfx1399": gfx("gfx1399")},
+}
+
+
+@pytest.mark.parametrize("layout", ["extra", "family extra", "variants", "family page"])
+def test_the_index_is_asked_for_a_gpu_that_the_tables_lack(layout: str) -> None:
+    host = machine("gfx1399", "gfx1036")
+    address = "https://repo.amd.com/rocm/whl-multi-arch/"
+    name = "torch-2.20.0-cp312-cp312-linux_x86_64.whl"
+    pages = {"https://stable.repo.amd.com/rocm/whl-next/torch/": page("torch-2.19.0-py3-none-any.whl")}
+    extra = {"extra": "device-gfx1399", "family extra": "device-gfx139x-all"}.get(layout)
+    if layout == "family page":
+        address = "https://repo.amd.com/rocm/whl/gfx1399/"
+        pages["https://repo.amd.com/rocm/whl/"] = page("gfx1399/", "gfx110X-all/")
+    elif layout == "variants":
+        name = name.replace(".whl", "-gfx1399.whl")
+        pages[f"{address}torch/torch-2.20.0-variants.json"] = json.dumps(NEW_VARIANTS)
+        pages[f"{address}torch/"] = page(name, "torch-2.20.0-variants.json")
+    else:
+        pages[f"{address}kernels/"] = page("kernels-1-py3-none-any.whl")
+    pages.setdefault(f"{address}torch/", page(name))
+    reach = Pages(pages)
+    fields = f'Provides-Extra: {extra}\nRequires-Dist: kernels==1; extra == "{extra}"\n' if extra else ""
+    metadata = f"Metadata-Version: 2.1\nName: torch\nVersion: 2.20.0\n{fields}".encode()
+    reach.fetch_metadata_and_variant = lambda *_, **__: (metadata, None)  # type: ignore[method-assign,assignment]
+    (choice,) = choose_wheels(["torch"], None, host, reach)
+    assert (choice.index, choice.picked.name if choice.picked else "") == (address, name)
+    assert [is_served for _, is_served in choice.served] == [True, False]
+    assert choice.requires == (f"torch{f'[{extra}]' if extra else ''}==2.20.0",)
+    assert "it has code for gfx1399, which no table lists" in choice.notes[0]
 
 
 IGPU = Gpu("amd", gfx="gfx1036", index=0, integrated=True)

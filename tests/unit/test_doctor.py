@@ -575,7 +575,7 @@ def test_the_table_of_variables_is_whole() -> None:
     [
         (["--python", "nothing/here"], "there is no Python nothing/here"),
         (["--python", ""], "the path is empty"),
-        (["--python", "{folder}"], "is a folder, and no virtual environment"),
+        (["--python", "{folder}"], "no Python in the folder"),
         (["--gfx", "mi301"], "no GPU of the tables is called 'mi301'"),
         (["--gfx", ""], "--gfx names no GPU"),
         (["--gfx", "gfx11-generic"], "is code for several GPUs"),

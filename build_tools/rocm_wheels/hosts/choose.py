@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -38,6 +39,7 @@ from rocm_wheels.hosts.index_pages import (
     UnreachableIndexError,
     find_family,
     is_page_url,
+    list_family_targets,
     locate_project,
 )
 from rocm_wheels.hosts.match import (
@@ -53,6 +55,9 @@ from rocm_wheels.hosts.match import (
 )
 from rocm_wheels.index import IndexReader, file_name_of_link, path_of_url, resolve_index_url
 from rocm_wheels.variants import NARROWED_SOURCE, NULL_LABEL
+
+if TYPE_CHECKING:
+    from rocm_wheels.models import PackageIndex
 
 _STAGE_TIPS = {
     RejectionStage.VERSION: "ask for another version, or with --pre for pre-releases too",
@@ -347,13 +352,15 @@ def choose_wheels(
         return _choose_from_index(index, parsed, host, reach, pre=pre)
     from rocm_wheels.hosts.index_pages import find_host_indexes
 
+    if unlisted := _choose_for_unlisted(parsed, host, channel, reach, pre=pre):
+        return unlisted
     indexes, notes = find_host_indexes(host, channel)
     failures: list[HostError] = []
     for known_index in indexes:
         try:
             choices = _choose_from_index(known_index.url, parsed, host, reach, pre=pre)
         except UnreachableIndexError as failure:  # what it has is not known: a worse one is no answer
-            raise UnreachableIndexError(f"cannot ask {known_index.name}, a {known_index.reason}") from failure
+            raise _make_unasked_error(known_index, failure) from failure
         except HostError as failure:
             failures.append(failure)
             continue
@@ -362,6 +369,34 @@ def choose_wheels(
         return tuple(_prepend_notes(choice, index_notes) for choice in choices)
     last = HostError(f"none of the {len(indexes)} {channel} indexes for this machine has what fits")
     raise last from _join_failures(failures)
+
+
+def _choose_for_unlisted(
+    requirements: Sequence[Requirement], host: TargetHost, channel: str, reach: IndexReader, *, pre: bool
+) -> tuple[WheelChoice, ...]:
+    """Choose from an index that has code for the best GPU, which no index has by the tables; () without.
+
+    Tables are older than indexes: what those have for a GPU, their extras, variants and families tell.
+    """
+    from rocm_wheels.hosts.index_pages import find_unlisted_gpus, list_open_indexes
+
+    gpus = find_unlisted_gpus(host, channel)
+    for index in list_open_indexes(host, channel) if gpus else ():
+        try:
+            choices = _choose_from_index(index.url, requirements, host, reach, pre=pre)
+        except UnreachableIndexError as failure:
+            raise _make_unasked_error(index, failure) from failure
+        except HostError:
+            continue
+        served = [gpu for choice in choices for gpu, is_served in choice.served if is_served and gpu in gpus]
+        if served:
+            note = f"{index.name} was taken: it has code for {served[0].gfx}, which no table lists of it"
+            return tuple(_prepend_notes(choice, (note,)) for choice in choices)
+    return ()
+
+
+def _make_unasked_error(index: PackageIndex, failure: UnreachableIndexError) -> UnreachableIndexError:
+    return UnreachableIndexError(f"cannot ask {index.name}, a {index.reason}", tip=failure.tip)
 
 
 def _parse_requirement(text: str) -> Requirement:
@@ -459,7 +494,7 @@ def _find_layout(
         return "variants", find_served_gpus(targets, host.hardware) if targets or names_targets else ()
     if devices:
         return "multi-arch", devices.served
-    family = located.family or find_family(located.index)
+    family = located.family or find_family(located.index, host)
     layout = "per-family" if family else "plain"
     kind = get_build_kind(best.offer.version)
     if not gpus or not has_compiled_code(best.offer):
@@ -467,9 +502,7 @@ def _find_layout(
     if kind and kind != "rocm":  # for another GPU that is here, or for none
         return layout, () if kind in list_build_kinds(host) else find_served_gpus((), host.hardware)
     if family:
-        from rocm_wheels.models import get_gfx_families
-
-        return layout, find_served_gpus(get_gfx_families()[family], host.hardware)
+        return layout, find_served_gpus(list_family_targets(family, host), host.hardware)
     if path_of_url(located.index) is not None:
         return layout, ()
     from rocm_wheels.hosts.index_pages import list_index_targets

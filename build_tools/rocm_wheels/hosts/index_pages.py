@@ -8,8 +8,8 @@ just lists wheels.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from urllib.parse import urlsplit
 
@@ -150,24 +150,16 @@ class LocatedProject:
 def locate_project(index: str, project: str, host: TargetHost, reach: IndexReader) -> LocatedProject:
     """Find a project in an index. HostError when it is not there or cannot be reached."""
     if FAMILY_PLACEHOLDER in index:
-        return _locate_in_families(
-            [
-                (index.replace(FAMILY_PLACEHOLDER, family), family)
-                for family in _require_families(index, host)
-            ],
-            project,
-            reach,
-        )
+        families = _require_families(index, host, reach)
+        bases = [(index.replace(FAMILY_PLACEHOLDER, family), family) for family in families]
+        return _locate_in_families(bases, project, reach)
     if is_page_url(index):
         if files := list_links(index, reach):
             return LocatedProject(index, files)
         raise _make_absent_error(project, index)
     base = resolve_index_url(index)
     root = path_of_url(base)
-    local_families = list_families(root) if root else []
-    if found_families := [
-        family for family in (list_host_families(host) if local_families else ()) if family in local_families
-    ]:
+    if found_families := _match_families(list_families(root) if root else (), host):
         return _locate_in_families(
             [(f"{base}{family}/", family) for family in found_families], project, reach
         )
@@ -177,14 +169,24 @@ def locate_project(index: str, project: str, host: TargetHost, reach: IndexReade
     files = list_links(base, reach)
     if any(file_name_of_link(link).endswith(".whl") for link in files):
         return LocatedProject(base, files)
-    folder_names = {urlsplit(link.url).path.rstrip("/").rpartition("/")[2] for link in files}
-    if found_families := [
-        family for family in (list_host_families(host) if folder_names else ()) if family in folder_names
-    ]:
+    if found_families := _match_families(_list_folder_names(files), host):
         return _locate_in_families(
             [(f"{base}{family}/", family) for family in found_families], project, reach
         )
     raise _make_absent_error(project, base)
+
+
+def _list_family_names(above: str, reach: IndexReader) -> set[str]:
+    """Return the names in the folder above those of families; not every server lists it."""
+    base = resolve_index_url(above)
+    listed = (
+        list_links(base, reach) if path_of_url(base) else _read_links(base, base, reach, _ABSENT_STATUSES)
+    )
+    return _list_folder_names(listed or ())
+
+
+def _list_folder_names(links: Sequence[IndexLink]) -> set[str]:
+    return {urlsplit(link.url).path.rstrip("/").rpartition("/")[2] for link in links}
 
 
 def list_host_families(host: TargetHost) -> tuple[str, ...]:
@@ -196,18 +198,52 @@ def list_host_families(host: TargetHost) -> tuple[str, ...]:
     return tuple(dict.fromkeys(family for group in groups for family in find_families(group)))
 
 
-def find_family(base: str) -> str:
+def find_family(base: str, host: TargetHost) -> str:
     """Return the family whose name is the last part of an index's address; "" when it is none."""
     last = urlsplit(base).path.rstrip("/").rpartition("/")[2]
-    if not last.startswith("gfx"):
-        return ""
+    return last if last.startswith("gfx") and list_family_targets(last, host) else ""
+
+
+def list_family_targets(family: str, host: TargetHost) -> tuple[str, ...]:
+    """Return the targets of a family: by the tables, else those of a machine that its name stands for."""
     from rocm_wheels.models import get_gfx_families
 
-    return last if last in get_gfx_families() else ""
+    return get_gfx_families().get(family) or tuple(
+        chip for chip in _list_new_chips(host) if is_named_by_family(family, chip)
+    )
 
 
-def _require_families(index: str, host: TargetHost) -> Sequence[str]:
+def is_named_by_family(family: str, chip: str) -> bool:
+    """Tell whether a family's name stands for a chip: ``gfx1399``, or ``gfx139X-all`` with any last digit."""
+    digits = family.lower().partition("-")[0]
+    return len(digits) == len(chip) and all(
+        digit in ("x", own) for digit, own in zip(digits, chip, strict=True)
+    )
+
+
+def _list_new_chips(host: TargetHost) -> list[str]:
+    """Return the targets of a machine that the tables have no family of."""
+    from rocm_wheels.models import find_families
+
+    chips = dict.fromkeys(gpu.gfx for gpu in host.hardware.usable if gpu.gfx)
+    return [chip for chip in chips if not find_families([chip])]
+
+
+def _match_families(names: Collection[str], host: TargetHost) -> list[str]:
+    """Return those of an index's families that are for a machine, also of a GPU that the tables lack."""
+    if not names:
+        return []
+    matching = [family for family in list_host_families(host) if family in names]
+    for chip in _list_new_chips(host):
+        matching += sorted(name for name in names if is_named_by_family(name, chip))
+    return matching
+
+
+def _require_families(index: str, host: TargetHost, reach: IndexReader) -> Sequence[str]:
     family_list = list_host_families(host)
+    if new_chips := _list_new_chips(host):
+        names = _list_family_names(index.partition(FAMILY_PLACEHOLDER)[0], reach)
+        family_list = (*family_list, *_match_families(names, host), *new_chips)
     if not family_list:
         chips: Sequence[Gpu] = host.hardware.usable
         reason = (
@@ -275,6 +311,32 @@ def find_host_indexes(host: TargetHost, channel: str) -> tuple[tuple[PackageInde
             tip="name one: --index URL",
         )
     return indexes, notes
+
+
+def find_unlisted_gpus(host: TargetHost, channel: str) -> tuple[Gpu, ...]:
+    """Return the AMD GPUs, best first, that come before any GPU which an index serves by the tables."""
+    unlisted = []
+    for gpu in list_usable_gpus(host):
+        if _query_indexes(_get_target(gpu), gpu.vendor, host, channel):
+            break
+        unlisted += [gpu] if gpu.vendor == "amd" else []
+    return tuple(unlisted)
+
+
+def list_open_indexes(host: TargetHost, channel: str) -> tuple[PackageIndex, ...]:
+    """Return AMD's indexes that say themselves which GPUs they have code for, best first.
+
+    Of those with a folder for each family the address has ``{family}`` in it. The Pythons of the tables do
+    not count: files tell theirs.
+    """
+    indexes: dict[str, PackageIndex] = {}
+    for index in find_indexes(None, platform=host.platform, channel=channel, machine=host.machine):
+        if index.layout in ("multi-arch", "variants"):
+            indexes.setdefault(index.url, index)
+        elif index.layout == "per-family":
+            url = index.url.rstrip("/").rpartition("/")[0] + f"/{FAMILY_PLACEHOLDER}/"
+            indexes.setdefault(url, replace(index, name=url, url=url))
+    return tuple(indexes.values())
 
 
 def find_vendor_index(host: TargetHost, channel: str = "stable") -> PackageIndex | None:

@@ -36,6 +36,7 @@ from rocm_wheels.hosts.gpu_support import list_amd_gpus
 from rocm_wheels.hosts.host import TargetHost, list_build_kinds
 from rocm_wheels.hosts.index_pages import (
     UnreachableIndexError,
+    is_named_by_family,
     make_unreachable_error,
     read_project_links,
     read_wheel_metadata,
@@ -541,12 +542,20 @@ def _list_needless(extra_by_gpu: Mapping[Gpu, str | None], available: Sequence[s
 
 
 def _find_extra(gpu: Gpu, offered: Sequence[str]) -> str | None:
-    """Return the extra of a GPU: its own, its generic target's, else a family's; None without one."""
+    """Return the extra of a GPU: its own, its generic target's, else a family's; None without one.
+
+    Of a GPU that is of no family in the tables, a family's name that stands for it will do.
+    """
     if gpu.gfx is None:
         return None
     from rocm_wheels.models import find_families
 
-    names = [gpu.gfx, find_generic_target(gpu.gfx) or gpu.gfx, *find_families([gpu.gfx])]
+    families = find_families([gpu.gfx]) or [
+        family
+        for extra in offered
+        if is_named_by_family(family := extra.removeprefix(_DEVICE_PREFIX), gpu.gfx)
+    ]
+    names = [gpu.gfx, find_generic_target(gpu.gfx) or gpu.gfx, *families]
     matching = [extra for name in names if (extra := canonicalize_name(_DEVICE_PREFIX + name)) in offered]
     return matching[0] if matching else None
 

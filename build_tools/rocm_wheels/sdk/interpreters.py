@@ -568,7 +568,7 @@ def _find_named_program(word: str, env: Mapping[str, str]) -> Path:
         return Path(program).absolute()
     path = path.absolute()
     if not path.exists():
-        raise UsageError(f"--python: there is no Python {path}", tip=f"give {_FORMS}")
+        raise UsageError(f"--python: there is no Python {word}", tip=f"give {_FORMS}")
     program_path = find_program(path) if path.is_dir() else path
     if program_path is None:
         raise UsageError(
