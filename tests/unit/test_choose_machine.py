@@ -255,6 +255,7 @@ ARC, UHD = Gpu("intel", integrated=False), Gpu("intel", integrated=True)
         (Hardware(), "none", None, "no GPU that torch has a build for"),
         (Hardware(gpus=(Gpu("nvidia", capability="8.9"),)), "nvidia", "8.9", "compute capability 8.9"),
         (Hardware(gpus=(Gpu("intel"),)), "intel", None, "Intel GPUs"),
+        (Hardware(gpus=(Gpu("intel", capability="before-xe"),)), "none", None, "no GPU that torch has"),
         (
             Hardware(gpus=(Gpu("amd", gfx="gfx1399", index=0),)),
             "none",

@@ -395,7 +395,7 @@ def test_tools_are_asked_without_what_hides_gpus(tmp_path: Path) -> None:
     assert asked[0] == {"PATH": os.pathsep.join(("/x", "/opt/rocm/bin")), "LC_ALL": "C"}
 
 
-def test_generic_targets_come_after_the_exact_ones(tmp_path: Path) -> None:
+def test_generic_targets_come_after_the_exact_ones_of_their_kind_of_gpu(tmp_path: Path) -> None:
     root = machine(
         tmp_path,
         CPU,
@@ -406,7 +406,7 @@ def test_generic_targets_come_after_the_exact_ones(tmp_path: Path) -> None:
     )
     here = list_supported_features(detect_hardware({}, root=root, run=programs()))
     assert here == {
-        "gfx_arch": ("gfx942", "gfx1312", "gfx1103", "gfx9_4_generic", "gfx11_generic"),
+        "gfx_arch": ("gfx942", "gfx1312", "gfx9_4_generic", "gfx1103", "gfx11_generic"),
         "rocm_version": ("9.42",),
     }
     assert all(set(values) <= set(list_known_features(here)[name]) for name, values in here.items())

@@ -547,7 +547,8 @@ def _describe_target(facts: TargetFacts) -> list[str]:
         cells.append(("indexes", "none of the stable channel serves it"))
     name = facts.target or "not known"
     if facts.vendor != "amd":
-        name = "Intel" if facts.vendor == "intel" else f"NVIDIA, compute capability {name}"
+        intel = "Intel, before Xe" if facts.target else "Intel"
+        name = intel if facts.vendor == "intel" else f"NVIDIA, compute capability {name}"
     return [f"{name}  {facts.product}".rstrip(), *(f"  {line}" for line in align_rows(cells))]
 
 
@@ -560,4 +561,6 @@ def _card_kind(entry: PciEntry) -> str:
 
 
 def _describe_capability(entry: PciEntry) -> str:
-    return f"compute {entry.capability}" if entry.capability else "-" if entry.vendor == "intel" else ""
+    if entry.vendor == "intel":
+        return "before Xe" if entry.capability else "-"
+    return f"compute {entry.capability}" if entry.capability else ""

@@ -14,6 +14,7 @@ from .detect import UNKNOWN_TARGET, detect_hardware, sort_gpus
 from .gpu import (
     GENERIC_TARGETS,
     INTEGRATED_TARGETS,
+    INTEL_BEFORE_XE,
     KNOWN_TARGETS,
     Gpu,
     Hardware,
@@ -72,6 +73,7 @@ __all__ = [
     "GPU_VENDORS",
     "HIP_VISIBLE_DEVICES",
     "INTEGRATED_TARGETS",
+    "INTEL_BEFORE_XE",
     "KNOWN_TARGETS",
     "NO_DEVICE_FILES",
     "OVERRIDE_VARIABLE",

@@ -21,6 +21,7 @@ from rocm_wheels.gpus import (
     GENERIC_TARGETS,
     GPU_VENDORS,
     INTEGRATED_TARGETS,
+    INTEL_BEFORE_XE,
     KNOWN_TARGETS,
     Gpu,
     Hardware,
@@ -300,9 +301,14 @@ def _parse_rocm(text: str) -> tuple[RocmInstallation, ...]:
 
 
 def list_usable_gpus(host: TargetHost) -> tuple[Gpu, ...]:
-    """Return the GPUs that programs may use, best first; of AMD's those with a known target."""
-    gpus = sort_gpus(host.hardware.gpus)
-    return tuple(gpu for gpu in gpus if gpu.visible and (gpu.vendor != "amd" or gpu.gfx))
+    """Return the GPUs that programs may use, best first: AMD's with a known target, Intel's since Xe.
+
+    Older ones of Intel are out: torch supports the Arc families (PyTorch, "Getting Started on Intel GPU").
+    """
+    usable = [gpu for gpu in sort_gpus(host.hardware.gpus) if gpu.visible]
+    return tuple(
+        gpu for gpu in usable if (gpu.vendor != "amd" or gpu.gfx) and gpu.capability != INTEL_BEFORE_XE
+    )
 
 
 def list_vendors(host: TargetHost) -> tuple[str, ...]:
