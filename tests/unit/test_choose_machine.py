@@ -16,6 +16,7 @@ from rocm_wheels.gpus import Gpu, Hardware
 from rocm_wheels.hosts import (
     StatedMachine,
     TargetHost,
+    WheelChoice,
     choose_wheels,
     detect_platform,
     find_host_indexes,
@@ -273,9 +274,9 @@ ARC, UHD = Gpu("intel", integrated=False), Gpu("intel", integrated=True)
         # none has kernels for it, and it runs another's
         (
             Hardware(gpus=(VEGA,)),
-            "none",
-            None,
-            "gfx90c can run kernels for gfx900 with HSA_OVERRIDE_GFX_VERSION=9.0.0",
+            "amd",
+            "gfx900",
+            "with code for gfx900",
         ),
     ],
 )
@@ -289,6 +290,25 @@ def test_the_index_is_of_the_vendor(hardware: Hardware, vendor: str, target: str
     )
     assert choice.index == url
     assert any(note in one for one in choice.notes), choice.notes
+
+
+@pytest.mark.parametrize("target", ["gfx1031", "gfx1032", "gfx1034"])
+def test_a_card_that_no_index_serves_gets_the_kernels_that_it_runs(target: str) -> None:
+    def choose_for(target: str, python: str) -> WheelChoice:
+        return choose_wheels(["torch"], None, machine(target, python=python), reach)[0]
+
+    url = "https://download.pytorch.org/whl/rocm7.2/"
+    reach = Pages({f"{url}torch/": page("torch-2.11.0+rocm7.2-py3-none-linux_x86_64.whl")})
+    metadata = b"Metadata-Version: 2.1\nName: torch\nVersion: 2.11.0+rocm7.2\n"
+    reach.fetch_metadata_and_variant = lambda *_, **__: (metadata, None)  # type: ignore[method-assign,assignment]
+    choice = choose_for(target, "3.10")
+    assert (choice.index, choice.override_line) == (url, "HSA_OVERRIDE_GFX_VERSION=10.3.0")
+    assert [(gpu.native, gpu.gfx, is_served) for gpu, is_served in choice.served] == [
+        (target, "gfx1030", True)
+    ]
+    sentence = f"{target} runs kernels for gfx1030 with HSA_OVERRIDE_GFX_VERSION=10.3.0"
+    assert sum(sentence in note for note in choice.notes) == 1
+    assert choose_for("gfx1030", "3.10").override_line is None
 
 
 @pytest.mark.parametrize(
@@ -391,3 +411,19 @@ def test_what_the_tables_say_of_an_index_counts_when_it_is_named() -> None:
 def test_a_folder_of_nothing(tmp_path: Path) -> None:
     with pytest.raises(HostError, match="has no project torch"):
         choose_wheels(["torch"], str(tmp_path), machine(), IndexReader())
+
+
+def test_a_stated_target_that_the_card_here_runs_names_the_override(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = Gpu("amd", gfx="gfx1031", native="gfx1031", index=0, source="kfd")
+    monkeypatch.setattr("rocm_wheels.hosts.host.sys.platform", "linux")
+    monkeypatch.setattr("rocm_wheels.hosts.host.detect_hardware", lambda *_, **__: Hardware(gpus=(card,)))
+    name = "torch-2.11.0+rocm7.2-py3-none-linux_x86_64.whl"
+    url = "https://download.pytorch.org/whl/rocm7.2/"
+    reach = Pages({f"{url}torch/": page(name)})
+    metadata = b"Metadata-Version: 2.1\nName: torch\nVersion: 2.11.0+rocm7.2\n"
+    reach.fetch_metadata_and_variant = lambda *_, **__: (metadata, None)  # type: ignore[method-assign,assignment]
+    for stated, line in (("gfx1030", "HSA_OVERRIDE_GFX_VERSION=10.3.0"), ("gfx1100", None)):
+        host = make_host({}, StatedMachine(gfx=(stated,), rocm="none", python="3.12"))
+        (choice,) = choose_wheels(["torch"], url, host, reach)
+        assert choice.override_line == line
+        assert any("gfx1031 runs kernels for gfx1030" in note for note in choice.notes) == bool(line)

@@ -203,6 +203,16 @@ def test_windows_linux_asks_rocm_although_there_is_no_card_on_its_bus(tmp_path: 
     assert seen(found) == [("gfx1100", 1, "read"), ("gfx1151", 0, "read")]
 
 
+def test_windows_linux_without_rocm_asks_the_windows_around(tmp_path: Path) -> None:
+    root = pci(tmp_path, ("0000:00:01.0", "1414:008e", 0x0302))
+    run = programs(powershell=text("wmi.txt"))
+    assert seen(detect_hardware({}, root=root, run=run)) == []
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/dxg").touch()
+    found = detect_hardware({}, root=root, run=run, vendors=("amd",))
+    assert seen(found) == [("gfx1100", 1, "derived"), ("gfx1036", 0, "derived")]
+
+
 @pytest.mark.parametrize(
     ("answers", "gpus"),
     [

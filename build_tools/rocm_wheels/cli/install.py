@@ -187,6 +187,7 @@ def choice_as_json(choice: WheelChoice) -> dict[str, object]:
         "requires": list(choice.requires),
         "served": [{"index": gpu.index, "gfx": gpu.gfx, "served": good} for gpu, good in choice.served],
         "visible_line": choice.visible_line,
+        "override_line": choice.override_line,
         "known": [asdict(entry) for entry in choice.known],
         "notes": list(choice.notes),
         "candidates": [asdict(entry) for entry in choice.candidates],
@@ -231,8 +232,8 @@ def _describe_choice(choice: WheelChoice, everything: bool) -> list[str]:
     if picked is not None:
         lines += [f"  takes    {picked.name}", f"  why      {picked.reason}"]
     lines += [f"  pin      {requirement}" for requirement in choice.requires]
-    if choice.visible_line:
-        lines.append(f"  set      {choice.visible_line}")
+    settings = (choice.override_line, choice.visible_line)
+    lines += [f"  set      {line}" for line in settings if line]
     lines += [f"  has      {_describe_feature(feature, choice.candidates)}" for feature in choice.known]
     return lines + _list_candidates(choice.candidates, everything)
 
@@ -471,5 +472,7 @@ def _print_result(plan: InstallPlan, installed: list[str]) -> None:
         log_warning(line)
     how = "installed" if plan.changed else "all of it was installed already"
     click.echo(f"{how} in {plan.target.environment.prefix}: {', '.join(installed)}")
+    if plan.choice and plan.choice.override_line:
+        click.echo(f"torch needs it for the GPU here: export {plan.choice.override_line}")
     if plan.visible_line:
         click.echo(f"torch has no kernels for some GPUs here; hide them: export {plan.visible_line}")

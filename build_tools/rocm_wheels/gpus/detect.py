@@ -252,6 +252,11 @@ class LinuxDetection:
         gpus = query_rocm_tools(self._env, self._run, self.faults, self.tried)
         if gpus:
             return self._add_unnumbered_cards([_apply_override(gpu, overrides.get(None)) for gpu in gpus])
+        if self._is_wsl():
+            return [
+                _apply_override(replace(gpu, index=number), overrides.get(None))
+                for number, gpu in enumerate(self._query_windows("amd"))
+            ]
         self._query_lspci()
         bus_gpus = [make_gpu(card, self._source) for card in self._select_cards("1002")]
         return [_apply_override(gpu, overrides.get(None)) for gpu in bus_gpus if gpu]
@@ -285,6 +290,13 @@ class LinuxDetection:
 
     def _is_wsl(self) -> bool:
         return os.path.exists(self._root / _WSL_DEVICE)  # noqa: PTH110 - a closed folder is no reason to stop
+
+    def _query_windows(self, vendor: str) -> list[Gpu]:
+        """Ask the Windows around: the bus of a WSL has none of its cards."""
+        from .windows_macos import query_wsl_host
+
+        gpus = query_wsl_host(self._env, self._run, self.faults, self.tried)
+        return [gpu for gpu in gpus if gpu.vendor == vendor]
 
     def _query_lspci(self) -> None:
         if not self._bus_seen and self._source == "pci":

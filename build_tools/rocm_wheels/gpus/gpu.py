@@ -23,9 +23,10 @@ class Gpu:
     ``hip_index`` is the number that ``HIP_VISIBLE_DEVICES`` takes for it: HIP counts what
     ``ROCR_VISIBLE_DEVICES`` leaves, in the order of that list. ``integrated`` is None when nothing tells.
     ``memory`` is in bytes. ``capability`` is NVIDIA's compute capability (``8.9``); ``before-xe`` for an
-    Intel GPU that torch does not use. ``source`` says what it was found by (``kfd``, ``rocminfo``, ``pci``, …); ``confidence`` is ``read`` (the driver or the runtime
-    named the target), ``derived`` (looked up from the PCI id), ``forced`` (by a variable or option) or
-    ``unknown`` (a GPU is there, its target is unknown). ``notes`` say what is odd about it.
+    Intel GPU that torch does not use. ``source`` says what it was found by (``kfd``, ``rocminfo``, ``pci``,
+    …); ``confidence`` is ``read`` (the driver or the runtime named the target), ``derived`` (looked up from
+    the PCI id), ``forced`` (by a variable or option) or ``unknown`` (a GPU is there, its target is unknown).
+    ``notes`` say what is odd about it.
     """
 
     vendor: str

@@ -236,6 +236,8 @@ def _explain_missing_gpu(host: TargetHost) -> str:
 def _explain_kernels(facts: ChoiceFacts) -> Iterator[str]:
     offer = facts.best.offer
     gpus = list_amd_gpus(facts.host.hardware)
+    if facts.host.posed and any(is_served for _, is_served in facts.served):
+        yield f"{facts.host.posed}, which `rocm-wheels configure` sets"
     if facts.devices:
         yield from facts.devices.notes
     if facts.served and not is_for_cpu(facts):
@@ -350,10 +352,11 @@ def choose_wheels(
         if FAMILY_PLACEHOLDER not in index and not is_page_url(index):
             resolve_index_url(index)  # says what is wrong with it
         return _choose_from_index(index, parsed, host, reach, pre=pre)
-    from rocm_wheels.hosts.index_pages import find_host_indexes
+    from rocm_wheels.hosts.index_pages import find_host_indexes, pose_host
 
     if unlisted := _choose_for_unlisted(parsed, host, channel, reach, pre=pre):
         return unlisted
+    host = pose_host(host, channel)
     indexes, notes = find_host_indexes(host, channel)
     failures: list[HostError] = []
     for known_index in indexes:
@@ -458,6 +461,7 @@ def _choose_wheel(
         notes=explain_choice(ChoiceFacts(requirement, host, sifted, picked, layout, served, devices, rocm)),
         served=served,
         visible_line=make_visible_line(served),
+        override_line=host.posed.line if host.posed and any(good for _, good in served) else None,
         known=_list_known_features(picked),
     )
 

@@ -13,6 +13,7 @@ import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packaging.tags import Tag, compatible_tags, cpython_tags, mac_platforms, platform_tags, sys_tags
 
@@ -33,7 +34,33 @@ from rocm_wheels.gpus import (
     sort_gpus,
 )
 from rocm_wheels.index import PLATFORM_TAGS
+from rocm_wheels.models import OVERRIDE_VARIABLE
 from rocm_wheels.variants import SupportedFeatures, parse_minor_version
+
+if TYPE_CHECKING:
+    from rocm_wheels.models import TargetOverride
+
+
+@dataclass(frozen=True)
+class PosedTarget:
+    """A GPU of the target ``native`` that runs another's kernels, when ``line`` tells the ROCm runtime so."""
+
+    native: str
+    option: TargetOverride
+
+    @property
+    def line(self) -> str:
+        """The variable: ``HSA_OVERRIDE_GFX_VERSION=10.3.0``."""
+        return f"{OVERRIDE_VARIABLE}={self.option.version}"
+
+    @property
+    def ability(self) -> str:
+        """What it can, in words."""
+        return f"{self.native} runs kernels for {self.option.target}"
+
+    def __str__(self) -> str:
+        care = f" ({self.option.care})" if self.option.care else ""
+        return f"{self.ability} with {self.line}{care}"
 
 
 @dataclass(frozen=True)
@@ -45,7 +72,8 @@ class TargetHost:
     of the wheels that it can use, best first. ``supported`` is what it supports of the namespaces that
     a plugin answers for (``amd``); what a document declares for everybody is found there. ``full_python`` is
     the whole version, for ``Requires-Python`` ("": ``python`` is all that is known). ``enabled`` are the
-    namespaces whose optional providers count.
+    namespaces whose optional providers count. ``posed``: what is chosen for a GPU as another one, whose
+    kernels it runs; None: for each as what it is.
     """
 
     platform: str
@@ -56,6 +84,7 @@ class TargetHost:
     supported: SupportedFeatures
     full_python: str = ""
     enabled: frozenset[str] = frozenset()
+    posed: PosedTarget | None = None
 
 
 _SYSTEMS = {"linux": "linux", "win32": "windows", "darwin": "macos"}
@@ -111,7 +140,26 @@ def make_host(env: Mapping[str, str], stated_machine: StatedMachine | None = Non
         supported={"amd": list_supported_features(hardware)},
         full_python=full,
         enabled=frozenset(statement.enabled),
+        posed=_find_stated_pose(hardware, env) if statement.gfx and (system, machine) == detected else None,
     )
+
+
+def _find_stated_pose(stated: Hardware, env: Mapping[str, str]) -> PosedTarget | None:
+    """Return the card of this machine that runs kernels for a target that is stated in place of its own."""
+    targets = {gpu.gfx for gpu in stated.usable}
+    if sys.platform != "linux" or not targets:
+        return None
+    try:
+        gpus = detect_hardware(env, vendors=("amd",)).usable
+    except ValueError:  # a variable that states other GPUs: --gfx is what counts
+        return None
+    from rocm_wheels.models import load_overrides
+
+    for gpu in gpus:
+        options = load_overrides().cards.get(gpu.native or "", ()) if gpu.gfx not in targets else ()
+        if option := next((option for option in options if option.target in targets), None):
+            return PosedTarget(gpu.native or "", option)
+    return None
 
 
 def detect_platform() -> tuple[str, str]:

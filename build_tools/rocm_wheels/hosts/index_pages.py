@@ -8,7 +8,7 @@ just lists wheels.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from urllib.parse import urlsplit
@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 from packaging.version import Version
 
 from rocm_wheels.core import DataError, HostError, UsageError, hide_credentials, run_in_parallel
-from rocm_wheels.gpus import Gpu
-from rocm_wheels.hosts.host import TargetHost, list_usable_gpus
+from rocm_wheels.gpus import Gpu, list_supported_features
+from rocm_wheels.hosts.host import PosedTarget, TargetHost, list_usable_gpus
 from rocm_wheels.index import (
     METADATA_SUFFIX,
     IndexLink,
@@ -31,7 +31,6 @@ from rocm_wheels.index import (
     resolve_index_url,
 )
 from rocm_wheels.models import (
-    OVERRIDE_VARIABLE,
     PackageIndex,
     find_builds,
     find_index_by_url,
@@ -300,9 +299,7 @@ def find_host_indexes(host: TargetHost, channel: str) -> tuple[tuple[PackageInde
     if missed:
         names = " and ".join(dict.fromkeys(missed))
         message = f"no {channel} index that is known here serves {names} with Python {host.python}"
-        notes = (
-            (message,) if indexes else (f"{message}: for the CPU", *_suggest_overrides(missed, host, channel))
-        )
+        notes = (message if indexes else f"{message}: for the CPU",)
     if not indexes:
         indexes = _query_indexes(None, "none", host, channel)
     if not indexes:
@@ -311,6 +308,50 @@ def find_host_indexes(host: TargetHost, channel: str) -> tuple[tuple[PackageInde
             tip="name one: --index URL",
         )
     return indexes, notes
+
+
+def pose_host(host: TargetHost, channel: str) -> TargetHost:
+    """Return a machine whose best GPU, which no index serves, passes for one whose kernels it runs.
+
+    Only where no GPU is served as what it is, on Linux, and by an override that nothing is known against.
+    """
+    gpus = list_usable_gpus(host)
+    if (
+        host.platform != "linux"
+        or any(_query_indexes(_get_target(gpu), gpu.vendor, host, channel) for gpu in gpus)
+        or len({gpu.gfx for gpu in gpus if gpu.vendor == "amd"}) != 1
+    ):
+        return host
+    native = next(gpu.gfx for gpu in gpus if gpu.gfx)
+    for option in load_overrides().cards.get(native, ()):
+        if not option.risky and not option.care and _query_indexes(option.target, "amd", host, channel):
+            posing = [
+                replace(gpu, gfx=option.target, native=native) if gpu.gfx == native else gpu for gpu in gpus
+            ]
+            hardware = replace(host.hardware, gpus=tuple(posing))
+            supported = {**host.supported, "amd": list_supported_features(hardware)}
+            return replace(host, hardware=hardware, supported=supported, posed=PosedTarget(native, option))
+    return host
+
+
+@dataclass(frozen=True)
+class RecommendedTorch:
+    """The kind of torch for a machine (``rocm``, ``cu128``, ``xpu``, ``mps``, ``cpu``), and the reasons."""
+
+    kind: str
+    index: PackageIndex
+    reasons: tuple[str, ...]
+
+
+def recommend_torch(host: TargetHost, channel: str = "stable") -> RecommendedTorch:
+    """Return what the tables recommend for a machine; no index is asked. HostError where nothing is known."""
+    posing_host = pose_host(host, channel)
+    indexes, notes = find_host_indexes(posing_host, channel)
+    best = indexes[0]
+    kinds = {"amd": "rocm", "intel": "xpu", "none": "mps" if host.platform == "macos" else "cpu"}
+    kind = kinds.get(best.vendor) or best.url.rstrip("/").rpartition("/")[2]
+    posed = [str(posing_host.posed)] if posing_host.posed else []
+    return RecommendedTorch(kind, best, (*filter(None, [best.reason]), *posed, *notes))
 
 
 def find_unlisted_gpus(host: TargetHost, channel: str) -> tuple[Gpu, ...]:
@@ -367,17 +408,6 @@ def _describe_gpu(gpu: Gpu, host: TargetHost) -> str:
 
 def _get_target(gpu: Gpu) -> str | None:
     return gpu.gfx if gpu.vendor == "amd" else gpu.capability if gpu.vendor == "nvidia" else None
-
-
-def _suggest_overrides(missed: Sequence[str], host: TargetHost, channel: str) -> Iterator[str]:
-    """Say of a GPU that no index has kernels for whose kernels it is known to run, where some has those."""
-    cards = load_overrides().cards
-    for name in dict.fromkeys(missed) if host.platform == "linux" else ():
-        for option in cards.get(name, ()):
-            if not option.risky and _query_indexes(option.target, "amd", host, channel):
-                posing = f"{OVERRIDE_VARIABLE}={option.version}"
-                yield f"{name} can run kernels for {option.target} with {posing}: --gfx {option.target}"
-                break
 
 
 def _query_indexes(

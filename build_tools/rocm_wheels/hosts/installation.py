@@ -350,6 +350,7 @@ def make_plan_json(plan: InstallPlan, cache: WheelCache) -> dict[str, Any]:
         "removed": [str(distribution) for distribution in plan.removed],
         "bytes_to_fetch": plan.bytes_to_fetch,
         "environment": plan.visible_line,
+        "override": plan.choice.override_line if plan.choice else None,
         "warnings": list(plan.warnings),
         "commands": list_commands(plan, cache),
     }

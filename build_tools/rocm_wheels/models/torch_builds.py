@@ -399,7 +399,8 @@ _ISSUE_NAME = re.compile(r"[\w.-]+/[\w.-]+#[1-9]\d*\Z")
 class KnownIssue(Fact):
     """Something that goes wrong with builds of torch; empty ``targets``, ``platforms``, ``layouts``: all.
 
-    ``issue`` is like ``ROCm/TheRock#7081``; None: nobody opened one, ``source`` is the evidence.
+    ``without_device``: only where this device is missing (``/dev/kfd``). ``issue`` is like
+    ``ROCm/TheRock#7081``; None: nobody opened one, ``source`` is the evidence.
     """
 
     title: str
@@ -409,6 +410,7 @@ class KnownIssue(Fact):
     targets: tuple[str, ...] = ()
     platforms: tuple[Literal["linux", "windows"], ...] = ()
     layouts: tuple[IndexLayout, ...] = ()
+    without_device: Literal["", "/dev/kfd"] = ""
     workaround: str = ""
     state: Literal["open", "fixed", "closed"]
     fixed: str = ""
@@ -495,7 +497,7 @@ def tabulate_issues() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
             str(issue.torch) or "all",
             str(issue.rocm) or "all",
             " ".join(issue.targets) or "all",
-            " ".join(issue.platforms) or "all",
+            " without ".join(filter(None, (" ".join(issue.platforms) or "all", issue.without_device))),
             " ".join(issue.layouts) or "all",
             f"{issue.state} ({issue.fixed})" if issue.fixed else issue.state,
             issue.workaround,
