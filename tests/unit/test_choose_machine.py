@@ -243,6 +243,31 @@ def test_the_index_is_asked_for_a_gpu_that_the_tables_lack(layout: str) -> None:
     assert "it has code for gfx1399, which no table lists" in choice.notes[0]
 
 
+def test_an_index_without_the_kernels_that_tables_promise_is_passed_over() -> None:
+    host = machine("gfx1100")
+    first, second, *_ = best(host, "amd", "gfx1100")
+    name = "torch-2.14.0+rocm10.1.0-py3-none-linux_x86_64.whl"
+    pages = {f"{url}torch/": page(name) for url in (first, second)}
+    reach = Pages({**pages, f"{second}kernels/": page("kernels-1-py3-none-any.whl")})
+
+    def read_metadata(url: str, *_: object, **__: object) -> tuple[bytes, None]:
+        extra = "device-gfx1201" if url.startswith(first) else "device-gfx1100"
+        lines = (
+            "Metadata-Version: 2.1",
+            "Name: torch",
+            "Version: 2.14.0+rocm10.1.0",
+            f"Provides-Extra: {extra}",
+        )
+        return "\n".join((*lines, f'Requires-Dist: kernels==1; extra == "{extra}"', "")).encode(), None
+
+    reach.fetch_metadata_and_variant = read_metadata  # type: ignore[method-assign,assignment]
+    (choice,) = choose_wheels(["torch"], None, host, reach)
+    assert (choice.index, [is_served for _, is_served in choice.served]) == (second, [True])
+    del reach.pages[f"{second}torch/"]
+    (choice,) = choose_wheels(["torch"], None, host, reach)
+    assert (choice.index, [is_served for _, is_served in choice.served]) == (first, [False])
+
+
 IGPU = Gpu("amd", gfx="gfx1036", index=0, integrated=True)
 RX, POLARIS = Gpu("amd", gfx="gfx1100", index=1), Gpu("amd", gfx="gfx803", index=0)
 VEGA = Gpu("amd", gfx="gfx90c", index=0, integrated=True)

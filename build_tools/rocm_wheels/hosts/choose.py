@@ -359,6 +359,7 @@ def choose_wheels(
     host = pose_host(host, channel)
     indexes, notes = find_host_indexes(host, channel)
     failures: list[HostError] = []
+    unserved: tuple[WheelChoice, ...] = ()
     for known_index in indexes:
         try:
             choices = _choose_from_index(known_index.url, parsed, host, reach, pre=pre)
@@ -369,9 +370,23 @@ def choose_wheels(
             continue
         passed = tuple(f"passed over: {failure}" for failure in failures)
         index_notes = (f"{known_index.name} was taken: {known_index.reason}", *notes, *passed)
-        return tuple(_prepend_notes(choice, index_notes) for choice in choices)
+        noted = tuple(_prepend_notes(choice, index_notes) for choice in choices)
+        if not _is_without_kernels(choices):
+            return noted
+        unserved = unserved or noted
+        failures.append(
+            HostError(f"{known_index.name} has no kernels for the GPUs here, whatever tables say")
+        )
+    if unserved:
+        return unserved
     last = HostError(f"none of the {len(indexes)} {channel} indexes for this machine has what fits")
     raise last from _join_failures(failures)
+
+
+def _is_without_kernels(choices: Sequence[WheelChoice]) -> bool:
+    """Tell whether an index says of every GPU that it has nothing for it."""
+    verdicts = [is_served for choice in choices for _, is_served in choice.served]
+    return bool(verdicts) and not any(verdicts)
 
 
 def _choose_for_unlisted(
