@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -315,6 +316,17 @@ def test_the_index_is_of_the_vendor(hardware: Hardware, vendor: str, target: str
     )
     assert choice.index == url
     assert any(note in one for one in choice.notes), choice.notes
+
+
+def test_directml_is_named_for_an_old_radeon_on_windows_and_not_chosen() -> None:
+    for host, is_named in (
+        (machine("gfx803"), False),
+        (machine("gfx1030"), False),
+        (machine("gfx803"), True),
+    ):
+        here = replace(host, platform="windows", machine="amd64") if is_named else host
+        _, notes = find_host_indexes(here, "stable")
+        assert any("torch-directml" in note for note in notes) == is_named
 
 
 @pytest.mark.parametrize("target", ["gfx1031", "gfx1032", "gfx1034"])

@@ -17,7 +17,7 @@ from packaging.version import Version
 
 from rocm_wheels.core import DataError, HostError, UsageError, hide_credentials, run_in_parallel
 from rocm_wheels.gpus import Gpu, list_supported_features
-from rocm_wheels.hosts.host import PosedTarget, TargetHost, list_usable_gpus
+from rocm_wheels.hosts.host import PosedTarget, TargetHost, list_usable_gpus, list_vendors
 from rocm_wheels.index import (
     METADATA_SUFFIX,
     IndexLink,
@@ -38,6 +38,10 @@ from rocm_wheels.models import (
     load_overrides,
 )
 
+_DIRECTML_NOTE = (  # microsoft/DirectML#712, comment of 2025-08-11; the tags of torch-directml 0.2.5 on PyPI
+    "torch-directml computes on any DirectX 12 GPU, and is not chosen: it ends with torch 2.4.1 and "
+    "Python 3.12, and Microsoft no longer develops it"
+)
 _GONE_STATUSES = (404, 410)
 _ABSENT_STATUSES = (403, *_GONE_STATUSES)  # S3, and so download.pytorch.org, says 403 of what is not there
 _INNER_CAUSE = re.compile(r"Caused by \w+\(.*?\): (.+?)[\"']?\)+$")  # as urllib3 says it
@@ -300,6 +304,8 @@ def find_host_indexes(host: TargetHost, channel: str) -> tuple[tuple[PackageInde
         names = " and ".join(dict.fromkeys(missed))
         message = f"no {channel} index that is known here serves {names} with Python {host.python}"
         notes = (message if indexes else f"{message}: for the CPU",)
+        if not indexes and host.platform == "windows" and "amd" in list_vendors(host):
+            notes += (_DIRECTML_NOTE,)
     if not indexes:
         indexes = _query_indexes(None, "none", host, channel)
     if not indexes:

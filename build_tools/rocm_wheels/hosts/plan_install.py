@@ -666,7 +666,7 @@ def _warn_missing_triton(
     choice: WheelChoice | None, resolved: Sequence[PackageOffer], host: TargetHost
 ) -> tuple[str, ...]:
     """Say when torch of a known index comes without the triton that goes with it: it did not require it."""
-    from rocm_wheels.models import find_index_by_url, get_triton_name
+    from rocm_wheels.models import find_index_by_url, find_separate_triton, get_triton_name
 
     index = find_index_by_url(choice.index) if choice else None
     torch = next((offer for offer in resolved if offer.project == "torch"), None)
@@ -675,7 +675,10 @@ def _warn_missing_triton(
     name = get_triton_name(torch.version, index, platform=host.platform)
     if not name or any(offer.project == name for offer in resolved):
         return ()
-    return (f"torch {torch.version} goes with {name}, and does not require it: torch.compile will not work",)
+    message = f"torch {torch.version} goes with {name}, and does not require it: torch.compile will not work"
+    if separate := find_separate_triton(torch.version, index, platform=host.platform):
+        return (f"{message} without it; from PyPI, by others than PyTorch: pip install '{separate}'",)
+    return (message,)
 
 
 def _list_warnings(

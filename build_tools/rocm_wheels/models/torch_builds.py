@@ -31,6 +31,7 @@ from rocm_wheels.models.package_indexes import (
     BuildRow,
     IndexLayout,
     PackageIndex,
+    TritonName,
     get_index,
     get_row_targets,
     list_index_lines,
@@ -117,12 +118,30 @@ def is_same_release(first: Version, second: Version) -> bool:
 def get_triton_name(
     torch_version: str | Version, index: PackageIndex | str, *, platform: str = "linux"
 ) -> str:
-    """Return the name of the triton that torch of an index requires; "" when none goes with it.
+    """Return the name of the triton that goes with torch of an index; "" when none does.
 
     Torch's own metadata pins the version. Raises UsageError for an unknown index, DataError for a
     version that is none.
     """
-    torch = _parse_torch(torch_version)
+    row = _find_triton(_parse_torch(torch_version), index, platform)
+    return row.name if row else ""
+
+
+def find_separate_triton(
+    torch_version: str | Version, index: PackageIndex | str, *, platform: str = "linux"
+) -> str:
+    """Return the requirement (``triton-windows==3.5.*``) of a triton on PyPI that torch does not require.
+
+    "" where torch requires its own, or none goes with it; without a version where no release line tells it.
+    """
+    row = _find_triton(_parse_torch(torch_version), index, platform)
+    if row is None or not row.separate:
+        return ""
+    series = find_companions(torch_version).get("triton")
+    return f"{row.name}=={'.'.join(map(str, series.release[:2]))}.*" if series else row.name
+
+
+def _find_triton(torch: Version, index: PackageIndex | str, platform: str) -> TritonName | None:
     layout = (get_index(index) if isinstance(index, str) else index).layout
     for row in load_build_table().triton:
         if (
@@ -130,8 +149,8 @@ def get_triton_name(
             and platform in row.platforms
             and row.torch.contains(torch, prereleases=True)
         ):
-            return row.name
-    return ""
+            return row
+    return None
 
 
 def find_companions(
