@@ -182,14 +182,15 @@ def get_install_commands(
     """Return the lines that fetch and install torch for this machine: ``rocm-wheels install --dry-run``.
 
     Nothing named is torch, torchvision and torchaudio. ``installer`` is ``uv`` or ``pip``, ``python`` the
-    environment. Nothing is installed; empty when all of it is there already. The index is asked.
+    environment: the active one, else that of this Python. Nothing is installed; empty when all of it is there
+    already. The index is asked.
     """
     from rocm_wheels.hosts import InstallRequest, list_commands
 
     request = InstallRequest(
         packages=tuple(packages),
         index=index,
-        python=python,
+        python=_find_target_python(python),
         installer=installer,
         gfx=tuple(gfx),
         rocm=rocm,
@@ -221,7 +222,7 @@ def install(
     request = InstallRequest(
         packages=tuple(packages),
         index=index,
-        python=python,
+        python=_find_target_python(python),
         installer=installer,
         gfx=tuple(gfx),
         rocm=rocm,
@@ -297,6 +298,12 @@ def test(
     return run_self_test(
         SelfTestRequest(parse_groups(groups), device, python, require_gpu, timeout), dict(os.environ)
     )
+
+
+def _find_target_python(python: Path | None) -> Path:
+    """Return the environment that a program means: the one it names, the active one, else its own."""
+    active = os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
+    return python or Path(active or sys.executable)
 
 
 def _planned(request: InstallRequest) -> tuple[PlannedInstall, WheelCache]:

@@ -24,6 +24,7 @@ from rocm_wheels.gpus import (
     INTEGRATED_TARGETS,
     INTEL_BEFORE_XE,
     KNOWN_TARGETS,
+    OVERRIDE_VARIABLE,
     Gpu,
     Hardware,
     RocmInstallation,
@@ -34,7 +35,6 @@ from rocm_wheels.gpus import (
     sort_gpus,
 )
 from rocm_wheels.index import PLATFORM_TAGS
-from rocm_wheels.models import OVERRIDE_VARIABLE
 from rocm_wheels.variants import SupportedFeatures, parse_minor_version
 
 if TYPE_CHECKING:
