@@ -464,3 +464,10 @@ def test_a_stated_target_that_the_card_here_runs_names_the_override(monkeypatch:
         (choice,) = choose_wheels(["torch"], url, host, reach)
         assert choice.override_line == line
         assert any("gfx1031 runs kernels for gfx1030" in note for note in choice.notes) == bool(line)
+        # an index that says nothing of GPUs, and one for the CPU
+        other = Pages(
+            {"https://x/torch/": page(name), "https://y/torch/": page(name.replace("rocm7.2", "cpu"))}
+        )
+        other.fetch_metadata_and_variant = reach.fetch_metadata_and_variant  # type: ignore[method-assign]
+        lines = [choose_wheels(["torch"], f"https://{at}/", host, other)[0].override_line for at in "xy"]
+        assert lines == [line, None]

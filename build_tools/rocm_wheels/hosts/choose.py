@@ -32,7 +32,7 @@ from rocm_wheels.hosts.candidates import (
     sift_files,
 )
 from rocm_wheels.hosts.gpu_support import ServedGpus, find_served_gpus, list_amd_gpus, make_visible_line
-from rocm_wheels.hosts.host import TargetHost, get_main_vendor, list_build_kinds
+from rocm_wheels.hosts.host import PosedTarget, TargetHost, get_main_vendor, list_build_kinds
 from rocm_wheels.hosts.index_pages import (
     FAMILY_PLACEHOLDER,
     LocatedProject,
@@ -173,6 +173,13 @@ def is_for_cpu(facts: ChoiceFacts) -> bool:
     return get_build_kind(offer.version) == "cpu"
 
 
+def find_needed_pose(facts: ChoiceFacts) -> PosedTarget | None:
+    """Return what a GPU of the machine must pass for to run the wheel, as far as the index says."""
+    if is_for_cpu(facts) or (facts.served and not any(is_served for _, is_served in facts.served)):
+        return None
+    return facts.host.posed
+
+
 def _explain_cpu(facts: ChoiceFacts) -> Iterator[str]:
     file, vendor = facts.best.offer.file, get_main_vendor(facts.host)
     if is_for_cpu(facts):
@@ -236,8 +243,8 @@ def _explain_missing_gpu(host: TargetHost) -> str:
 def _explain_kernels(facts: ChoiceFacts) -> Iterator[str]:
     offer = facts.best.offer
     gpus = list_amd_gpus(facts.host.hardware)
-    if facts.host.posed and any(is_served for _, is_served in facts.served):
-        yield f"{facts.host.posed}, which `rocm-wheels configure` sets"
+    if posed := find_needed_pose(facts):
+        yield f"{posed}, which `rocm-wheels configure` sets"
     if facts.devices:
         yield from facts.devices.notes
     if facts.served and not is_for_cpu(facts):
@@ -464,6 +471,8 @@ def _choose_wheel(
     layout, served = _find_layout(picked, devices, located, host)
     served = () if rocm else served  # it has code, and nothing says for which GPUs
     first = picked.candidates[0]
+    facts = ChoiceFacts(requirement, host, sifted, picked, layout, served, devices, rocm)
+    posed = find_needed_pose(facts)
     return WheelChoice(
         requirement=str(requirement),
         project=str(canonicalize_name(requirement.name)),
@@ -473,10 +482,10 @@ def _choose_wheel(
         picked=first,
         candidates=picked.candidates,
         requires=(_format_pin(requirement, first, devices),),
-        notes=explain_choice(ChoiceFacts(requirement, host, sifted, picked, layout, served, devices, rocm)),
+        notes=explain_choice(facts),
         served=served,
         visible_line=make_visible_line(served),
-        override_line=host.posed.line if host.posed and any(good for _, good in served) else None,
+        override_line=posed.line if posed else None,
         known=_list_known_features(picked),
     )
 
