@@ -45,7 +45,7 @@ PCI_IDS_URL = "https://pci-ids.ucw.cz/v2.2/pci.ids"
 _SYSTEM_FILES = (Path("/usr/share/misc/pci.ids"), Path("/usr/share/hwdata/pci.ids"))
 _KINDS = ("documented", "packaged", "tested", "believed")
 _CARDS = ("discrete", "integrated", "-")
-_TARGETS = {"amd": r"-|gfx[0-9]+[0-9a-f]{2}", "nvidia": r"-|\d+\.\d", "intel": "-"}
+_TARGETS = {"amd": r"-|gfx[0-9]+[0-9a-f]{2}", "nvidia": r"-|\d+\.\d", "intel": "-|before-xe"}
 _CHIP, _OLDER, _COLUMNS = "#chip\t", "#older\t", "#columns\t"
 
 

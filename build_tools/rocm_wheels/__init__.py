@@ -14,6 +14,7 @@ __all__ = [
     "choose",
     "configure",
     "doctor",
+    "get_device",
     "get_gpus",
     "get_hardware",
     "get_install_commands",

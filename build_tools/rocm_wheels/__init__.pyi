@@ -4,6 +4,7 @@ from rocm_wheels.api import TorchPlatform as TorchPlatform
 from rocm_wheels.api import choose as choose
 from rocm_wheels.api import configure as configure
 from rocm_wheels.api import doctor as doctor
+from rocm_wheels.api import get_device as get_device
 from rocm_wheels.api import get_gpus as get_gpus
 from rocm_wheels.api import get_hardware as get_hardware
 from rocm_wheels.api import get_install_commands as get_install_commands
@@ -19,6 +20,7 @@ __all__ = [
     "choose",
     "configure",
     "doctor",
+    "get_device",
     "get_gpus",
     "get_hardware",
     "get_install_commands",

@@ -11,6 +11,7 @@ Each looks at this machine as the command of its name does, and raises
 | ``platform_detection.get_torch_platform(gpus)`` | ``str(get_platform(gpus))`` |
 | ``installer.get_install_commands(platform, packages)`` | ``get_install_commands(packages)`` |
 | ``utils.get_installed_torch_platform()`` | ``get_installed_platform()`` |
+| ``utils.get_device(0)`` | ``get_device(0)`` |
 | ``info()`` | ``doctor()`` |
 | ``python -m torchruntime test`` | ``test()`` |
 """
@@ -21,8 +22,9 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rocm_wheels.core import Finding
@@ -40,6 +42,7 @@ __all__ = [
     "choose",
     "configure",
     "doctor",
+    "get_device",
     "get_gpus",
     "get_hardware",
     "get_install_commands",
@@ -90,7 +93,7 @@ def get_platform(gpus: Iterable[Gpu] | None = None, *, channel: str = "stable") 
     HostError when no index of the channel has wheels for this Python on this system.
     """
     from rocm_wheels.gpus import Hardware
-    from rocm_wheels.hosts import StatedMachine, find_host_indexes, make_host
+    from rocm_wheels.hosts import StatedMachine, make_host, recommend_torch
 
     env = dict(os.environ)
     if gpus is None:
@@ -99,11 +102,8 @@ def get_platform(gpus: Iterable[Gpu] | None = None, *, channel: str = "stable") 
         host = replace(
             make_host(env, StatedMachine(gfx=("none",), rocm="none")), hardware=Hardware(tuple(gpus))
         )
-    indexes, notes = find_host_indexes(host, channel)
-    best = indexes[0]
-    kinds = {"amd": "rocm", "intel": "xpu", "none": "mps" if host.platform == "macos" else "cpu"}
-    name = kinds.get(best.vendor) or best.url.rstrip("/").rpartition("/")[2]
-    return TorchPlatform(name, best.url, "; ".join(filter(None, (best.reason, *notes))))
+    recommended = recommend_torch(host, channel)
+    return TorchPlatform(recommended.kind, recommended.index.url, "; ".join(recommended.reasons))
 
 
 def get_installed_platform() -> str | None:
@@ -115,6 +115,33 @@ def get_installed_platform() -> str | None:
 
     torch = read_installed_packages(None, dict(os.environ)).torch
     return torch.kind if torch is not None else None
+
+
+def get_device(device: int | str = 0) -> Any:
+    """Return a ``torch.device``: by its number among those that torch computes on, or by name.
+
+    ``0`` is the first GPU that torch sees (``cuda:0`` for AMD's too, ``xpu:0``, ``mps:0``), or the CPU where
+    it sees none. HostError without torch, UsageError for a device that torch does not see. Call
+    ``configure()`` before: this imports torch.
+    """
+    from rocm_wheels.core import HostError, UsageError
+
+    try:
+        torch: Any = import_module("torch")
+    except ImportError as cause:
+        raise HostError(f"torch cannot be imported: {cause}", tip="rocm-wheels install") from cause
+    counts = {
+        "cuda": torch.cuda.device_count() if torch.cuda.is_available() else 0,
+        "xpu": torch.xpu.device_count() if hasattr(torch, "xpu") and torch.xpu.is_available() else 0,
+        "mps": int(torch.backends.mps.is_available()),
+    }
+    best = next((kind for kind, count in counts.items() if count), "cpu")
+    kind, _, number = device.partition(":") if isinstance(device, str) else (best, "", str(device))
+    index = int(number or 0) if (number or "0").isdecimal() else -1
+    if index not in range({**counts, "cpu": 1}.get(kind, 0)):
+        seen = [f"{name}:{i}" for name, count in {**counts, "cpu": 1}.items() for i in range(count)]
+        raise UsageError(f"torch sees no device {device}", tip=f"it sees {', '.join(seen)}")
+    return torch.device(kind, index)
 
 
 def choose(
@@ -155,14 +182,15 @@ def get_install_commands(
     """Return the lines that fetch and install torch for this machine: ``rocm-wheels install --dry-run``.
 
     Nothing named is torch, torchvision and torchaudio. ``installer`` is ``uv`` or ``pip``, ``python`` the
-    environment. Nothing is installed; empty when all of it is there already. The index is asked.
+    environment: the active one, else that of this Python. Nothing is installed; empty when all of it is there
+    already. The index is asked.
     """
     from rocm_wheels.hosts import InstallRequest, list_commands
 
     request = InstallRequest(
         packages=tuple(packages),
         index=index,
-        python=python,
+        python=_find_target_python(python),
         installer=installer,
         gfx=tuple(gfx),
         rocm=rocm,
@@ -194,7 +222,7 @@ def install(
     request = InstallRequest(
         packages=tuple(packages),
         index=index,
-        python=python,
+        python=_find_target_python(python),
         installer=installer,
         gfx=tuple(gfx),
         rocm=rocm,
@@ -270,6 +298,12 @@ def test(
     return run_self_test(
         SelfTestRequest(parse_groups(groups), device, python, require_gpu, timeout), dict(os.environ)
     )
+
+
+def _find_target_python(python: Path | None) -> Path:
+    """Return the environment that a program means: the one it names, the active one, else its own."""
+    active = os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
+    return python or Path(active or sys.executable)
 
 
 def _planned(request: InstallRequest) -> tuple[PlannedInstall, WheelCache]:

@@ -33,6 +33,14 @@ def test_commands_and_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         )
         assert any("torch-2.9.1+rocm7.2" in line and line.startswith("curl") for line in lines)
         assert lines[-1].startswith("uv pip install") and "torch==2.9.1+rocm7.2" in lines[-1]
+        # a program means its own environment, as no command does
+        for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setattr(sys, "prefix", str(target.prefix))
+        monkeypatch.setattr(sys, "executable", str(target.python))
+        assert (
+            rocm_wheels.get_install_commands(["torch"], index=index.url, gfx=["gfx942"], rocm="7.2") == lines
+        )
         said = rocm_wheels.install(
             ["torch"], index=index.url, python=target.prefix, gfx=["gfx942"], rocm="7.2"
         )

@@ -474,7 +474,7 @@ def test_wrong_input(
         (["torch", "no-such-project"], 17, "no-such-project was not found"),
         (["numpy", "--index", str(tmp_path / "nowhere")], 2, "neither a folder nor the URL"),
         (["--python", str(tmp_path / "nowhere")], 2, "there is no Python"),
-        (["--python", str(tmp_path)], 2, "no virtual environment"),
+        (["--python", str(tmp_path)], 2, "no Python in the folder"),
         (["--python", str(closed)], 2, "is no program that can be started"),
         (["--python", str(managed)], 17, "PEP 668"),
         (["--pip"], 17, "has no pip"),

@@ -175,6 +175,57 @@ def test_an_environment_of_another_python_is_refused(
     assert run_command(install_command, words(folder, "torch", python=others[0])) == 0
 
 
+@pytest.mark.parametrize("word", ["3.{minor}", "python3.{minor}", "cp3{minor}", "python", "environment"])
+def test_a_python_is_named_as_people_name_it(
+    word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    minor = sys.version_info[1]
+    for name in (f"python3.{minor}", "python"):
+        (programs / name).symlink_to(BASE)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    Path("environment").symlink_to(sys.prefix)
+    given = words(tmp_path / "venv", "torch", "--dry-run", "--json", python=Path(word.format(minor=minor)))
+    assert run_command(install_command, given) == 0
+    made_of = json.loads(capsys.readouterr().out)["made_of"]
+    asked = [made_of, "-c", "import sys; print(sys.version_info[1])"]
+    assert subprocess.check_output(asked, text=True).strip() == str(minor)
+    assert run_command(install_command, words(tmp_path / "venv", "torch", python=Path("pithon"))) == 2
+
+
+def test_one_that_is_there_needs_no_python(tmp_path: Path) -> None:
+    folder = tmp_path / "venv"
+    others = [path for version, path in pythons_here().items() if version != f"3.{sys.version_info[1]}"]
+    subprocess.run([[*others, BASE][0], "-I", "-m", "venv", "--without-pip", folder], check=True)
+    given = words(folder, "torch")
+    assert run_command(install_command, [word for word in given if word not in ("--python", str(BASE))]) == 0
+    assert packages(folder) == {"torch", "triton"}
+
+
+@pytest.mark.parametrize("active", [False, True])
+@pytest.mark.parametrize("kind", ["plain", "uv-receipt.toml", "pipx_metadata.json"])
+def test_the_environment_of_the_program_is_taken_when_it_is_named(
+    kind: str, active: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefix = tmp_path / "venv"
+    subprocess.run([BASE, "-I", "-m", "venv", "--without-pip", prefix], check=True)
+    (prefix / kind).write_text("")
+    monkeypatch.setattr(sys, "prefix", str(prefix))
+    monkeypatch.setattr(sys, "base_prefix", "/usr")
+    monkeypatch.delenv("CONDA_PREFIX", raising=False)
+    monkeypatch.setenv("VIRTUAL_ENV", str(prefix) if active else "")
+    given = ["torch", "--index", str(tmp_path / "builds"), "--gfx", "gfx942"]
+    is_taken = active and kind == "plain"
+    assert run_command(install_command, given) == (0 if is_taken else 17)
+    assert packages(prefix) == ({"torch", "triton"} if is_taken else set())
+    if not is_taken:
+        assert run_command(install_command, [*given, "--python", str(prefix)]) == 0
+    assert packages(prefix) == {"torch", "triton"}
+
+
 def test_a_place_where_nothing_can_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert run_command(install_command, words(tmp_path / "file" / "venv", "torch")) == 17

@@ -171,7 +171,7 @@ WRONG = [
     (["3"], "'3' is not a Python"),
     (["cp312-cp313"], "there is no tag cp312-cp313"),
     (["cp313t-cp313t"], "there is no tag cp313t-cp313t"),
-    (["/no/where"], "there is no /no/where"),
+    (["/no/where"], "there is no Python /no/where"),
     (["/usr"], None),
     (["3.13", "cp313"], "3.13 and cp313 are the same Python"),
 ]

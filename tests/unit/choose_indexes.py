@@ -12,7 +12,7 @@ from typing import Any
 from audit_wheels import Draft
 from packaging.tags import Tag, parse_tag
 
-from rocm_wheels.gpus import Gpu, Hardware, RocmInstallation, list_supported_features
+from rocm_wheels.gpus import INTEGRATED_TARGETS, Gpu, Hardware, RocmInstallation, list_supported_features
 from rocm_wheels.hosts import TargetHost, WheelChoice, choose_wheels
 from rocm_wheels.index import IndexReader
 from rocm_wheels.variants import SCHEMA
@@ -127,7 +127,14 @@ def machine(
 ) -> TargetHost:
     """Return a Linux machine with GPUs of these targets."""
     gpus = tuple(
-        Gpu(vendor, gfx=one if vendor == "amd" else None, index=n, source="kfd", confidence="read")
+        Gpu(
+            vendor,
+            gfx=one if vendor == "amd" else None,
+            index=n,
+            integrated=one in INTEGRATED_TARGETS,
+            source="kfd",
+            confidence="read",
+        )
         for n, one in enumerate(targets)
     )
     found = (RocmInstallation(rocm, "info", "/opt/rocm"),) if rocm else ()

@@ -6,7 +6,7 @@ import ast
 import os
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from installed_trees import install_torch
@@ -120,3 +120,21 @@ def test_errors_are_the_commands_own(tmp_path: Path) -> None:
         rocm_wheels.choose(["torch"], index=str(tmp_path / "nowhere"), gfx=["gfx942"], rocm="7.2")
     with pytest.raises(UsageError, match="did you mean math"):
         rocm_wheels.test(["maths"])
+
+
+def test_a_device_is_one_that_torch_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(HostError, match="torch cannot be imported"):
+        rocm_wheels.get_device()
+    fake = ModuleType("torch")
+    fake.cuda = SimpleNamespace(is_available=lambda: True, device_count=lambda: 2)  # type: ignore[attr-defined]
+    fake.backends = SimpleNamespace(mps=SimpleNamespace(is_available=lambda: False))  # type: ignore[attr-defined]
+    fake.device = lambda kind, index: f"{kind}:{index}"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", fake)
+    devices: dict[int | str, str] = {0: "cuda:0", 1: "cuda:1", "cuda:1": "cuda:1"}
+    devices |= {"cuda": "cuda:0", "cpu": "cpu:0"}
+    assert {name: rocm_wheels.get_device(name) for name in devices} == devices
+    for wrong in (2, -1, "xpu:0", "cuda:x", "vulkan"):
+        with pytest.raises(UsageError, match="torch sees no device"):
+            rocm_wheels.get_device(wrong)
+    fake.cuda.is_available = lambda: False  # type: ignore[attr-defined]
+    assert rocm_wheels.get_device(0) == "cpu:0"

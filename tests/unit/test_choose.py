@@ -12,11 +12,13 @@ from choose_indexes import PROVIDERS, RELEASE, Shelf, gfx, host, machine
 from rocm_wheels.core import DataError, HostError, RocmWheelsError, UsageError, explain_error
 from rocm_wheels.gpus import Gpu, Hardware, mark_visible_gpus
 from rocm_wheels.hosts import (
+    StatedMachine,
     TargetHost,
     WheelChoice,
     choose_wheels,
     detect_platform,
     list_namespace_features,
+    make_host,
 )
 from rocm_wheels.index import IndexReader
 
@@ -425,15 +427,34 @@ def test_the_index_of_the_family(
     assert [is_served for _, is_served in named.served] == [chip == "gfx942" for chip in targets]
 
 
+@pytest.mark.parametrize("family", ["gfx1399", "gfx139X-all"])
+def test_the_family_of_a_gpu_that_the_tables_lack(tmp_path: Path, family: str) -> None:
+    root = families(tmp_path)
+    shelf = Shelf(root / family)
+    shelf.wheel("2.10.0+rocm11.0")
+    shelf.write()
+    for index in (f"{root}/{{family}}", str(root), str(root / family)):
+        (choice,) = choose_wheels(["torch"], index, machine("gfx1399", "gfx942"), IndexReader())
+        assert choice.layout == "per-family"
+        served = {gpu.gfx: is_served for gpu, is_served in choice.served}
+        # what the tables know comes first: they say more than a name
+        assert served == {"gfx1399": index.endswith(family), "gfx942": not index.endswith(family)}
+        (choice,) = choose_wheels(["torch"], index, machine("gfx1399"), IndexReader())
+        assert choice.picked is not None and choice.picked.version == "2.10.0+rocm11.0"
+        assert [is_served for _, is_served in choice.served] == [True]
+    with pytest.raises(HostError, match="has no project torch"):
+        choose_wheels(["torch"], f"{root}/{{family}}", machine("gfx1411"), IndexReader())
+
+
 def multi_arch(shelf: Shelf, *there: str, version: str = "2.9.0+rocm7.13") -> None:
-    """A host wheel with extras for three targets, of which the wheels of some are there.
+    """A host wheel with extras for four targets, of which the wheels of some are there.
 
     Its METADATA is written as that of TheRock's torch 2.8.0+rocm7.13.0a20260505, which their tests hold.
     """
-    targets = ("gfx942", "gfx1100", "gfx1201")
+    targets = ("gfx942", "gfx1100", "gfx1201", "gfx1036")
     extras = [f"Provides-Extra: device-{one}" for one in (*targets, "all", "gfx103X-all")]
     requires = [f'amd-torch-device-{one} == {version}; extra == "device-{one}"' for one in targets]
-    requires += [f'amd-torch-device-{one} == {version}; extra == "device-all"' for one in targets]
+    requires += [f'amd-torch-device-{one} == {version}; extra == "device-all"' for one in targets[:3]]
     requires += [f'amd-torch-device-gfx103x-all == {version}; extra == "device-gfx103x-all"', "numpy"]
     shelf.wheel(version, fields=extras, requires=requires)
     for one in there:
@@ -471,6 +492,23 @@ def test_extras_of_a_multi_arch_index(
     assert (choice.requires, choice.visible_line) == ((f"{expected[0]}==2.9.0+rocm7.13",), expected[1])
     if targets:
         assert choice.layout == "multi-arch"
+
+
+@pytest.mark.parametrize("stated", ["gfx1201,gfx1036", "gfx1036,gfx1201"])
+def test_a_card_comes_before_graphics_inside_the_processor(shelf: Shelf, stated: str) -> None:
+    shelf.release({label: gfx(label) for label in ("gfx1036", "gfx10_3_generic", "gfx12_generic")})
+    on = machine(*stated.split(","))
+    taken = shelf.choose(on=on)
+    assert taken.picked is not None and taken.picked.label == "gfx12_generic"
+    assert taken.visible_line == f"HIP_VISIBLE_DEVICES={stated.split(',').index('gfx1201')}"
+    host = make_host({}, StatedMachine(gfx=(stated,), python="3.12"))
+    assert host.supported == on.supported
+    multi_arch(shelf, "gfx1201", "gfx1036", version="2.10.0")
+    assert shelf.choose(on=on).requires == ("torch[device-gfx1201]==2.10.0",)
+    both = shelf.choose("torch[device-gfx1201,device-gfx1036]", on=on)
+    assert both.requires == ("torch[device-gfx1036,device-gfx1201]==2.10.0",)
+    assert shelf.choose(on=machine("gfx1036")).requires == ("torch[device-gfx1036]==2.10.0",)
+    assert shelf.choose(on=machine("gfx1100", "gfx1036")).requires == ("torch[device-gfx1036]==2.10.0",)
 
 
 def test_what_has_no_kernels_is_said(shelf: Shelf) -> None:
@@ -688,11 +726,6 @@ def wrong_index(root: Path) -> Path:
             "https://x.invalid/{family}/",
             machine(),
             "is for one GPU family each, and there is no AMD GPU here",
-        ),
-        (
-            "https://x.invalid/{family}/",
-            machine("gfx1399"),
-            "is for one GPU family each, and gfx1399 is of none",
         ),
     ],
 )

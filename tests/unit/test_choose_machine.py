@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from choose_indexes import machine
+from choose_indexes import PLUGIN, gfx, machine
 from packaging.tags import parse_tag, sys_tags
 
 from rocm_wheels.core import HostError, UsageError, explain_error
@@ -15,6 +17,7 @@ from rocm_wheels.gpus import Gpu, Hardware
 from rocm_wheels.hosts import (
     StatedMachine,
     TargetHost,
+    WheelChoice,
     choose_wheels,
     detect_platform,
     find_host_indexes,
@@ -22,6 +25,7 @@ from rocm_wheels.hosts import (
 )
 from rocm_wheels.index import IndexAnswer, IndexReader, UnreachableError
 from rocm_wheels.models import find_indexes
+from rocm_wheels.variants import SCHEMA
 
 NOTHING = {"ROCM_BOOTSTRAP_DISABLE_DETECTION": "1"}
 
@@ -94,6 +98,9 @@ def test_another_python_on_this_machine_keeps_its_platform_tags() -> None:
     assert {tag.platform for tag in make_host(NOTHING, StatedMachine(python=other)).tags} == here
 
 
+CARD_FIRST = ("gfx1201", "gfx12_generic", "gfx1036", "gfx10_3_generic")
+
+
 @pytest.mark.parametrize(
     ("gfx", "chips", "values"),
     [
@@ -110,8 +117,9 @@ def test_another_python_on_this_machine_keeps_its_platform_tags() -> None:
         (
             ("RX 7900 XTX, mi300x", "780M"),
             ["gfx1100", "gfx942", "gfx1103"],
-            ("gfx1100", "gfx942", "gfx1103", "gfx11_generic", "gfx9_4_generic"),
+            ("gfx1100", "gfx942", "gfx11_generic", "gfx9_4_generic", "gfx1103"),
         ),
+        (("gfx1201,gfx1036",), ["gfx1201", "gfx1036"], CARD_FIRST),
     ],
 )
 def test_stated_gpus(gfx: tuple[str, ...], chips: list[str], values: tuple[str, ...]) -> None:
@@ -200,6 +208,67 @@ def test_without_an_index_the_best_one_that_has_everything_is_taken() -> None:
     assert any(f"passed over: {first} has no project torchaudio" in note for note in both[0].notes)
 
 
+NEW_VARIANTS = {
+    "$schema": SCHEMA,
+    "default-priorities": {"namespace": ["amd"]},
+    "providers": {"amd": PLUGIN},
+    "variants": {"gfx1399": gfx("gfx1399")},
+}
+
+
+@pytest.mark.parametrize("layout", ["extra", "family extra", "variants", "family page"])
+def test_the_index_is_asked_for_a_gpu_that_the_tables_lack(layout: str) -> None:
+    host = machine("gfx1399", "gfx1036")
+    address = "https://repo.amd.com/rocm/whl-multi-arch/"
+    name = "torch-2.20.0-cp312-cp312-linux_x86_64.whl"
+    pages = {"https://stable.repo.amd.com/rocm/whl-next/torch/": page("torch-2.19.0-py3-none-any.whl")}
+    extra = {"extra": "device-gfx1399", "family extra": "device-gfx139x-all"}.get(layout)
+    if layout == "family page":
+        address = "https://repo.amd.com/rocm/whl/gfx1399/"
+        pages["https://repo.amd.com/rocm/whl/"] = page("gfx1399/", "gfx110X-all/")
+    elif layout == "variants":
+        name = name.replace(".whl", "-gfx1399.whl")
+        pages[f"{address}torch/torch-2.20.0-variants.json"] = json.dumps(NEW_VARIANTS)
+        pages[f"{address}torch/"] = page(name, "torch-2.20.0-variants.json")
+    else:
+        pages[f"{address}kernels/"] = page("kernels-1-py3-none-any.whl")
+    pages.setdefault(f"{address}torch/", page(name))
+    reach = Pages(pages)
+    fields = f'Provides-Extra: {extra}\nRequires-Dist: kernels==1; extra == "{extra}"\n' if extra else ""
+    metadata = f"Metadata-Version: 2.1\nName: torch\nVersion: 2.20.0\n{fields}".encode()
+    reach.fetch_metadata_and_variant = lambda *_, **__: (metadata, None)  # type: ignore[method-assign,assignment]
+    (choice,) = choose_wheels(["torch"], None, host, reach)
+    assert (choice.index, choice.picked.name if choice.picked else "") == (address, name)
+    assert [is_served for _, is_served in choice.served] == [True, False]
+    assert choice.requires == (f"torch{f'[{extra}]' if extra else ''}==2.20.0",)
+    assert "it has code for gfx1399, which no table lists" in choice.notes[0]
+
+
+def test_an_index_without_the_kernels_that_tables_promise_is_passed_over() -> None:
+    host = machine("gfx1100")
+    first, second, *_ = best(host, "amd", "gfx1100")
+    name = "torch-2.14.0+rocm10.1.0-py3-none-linux_x86_64.whl"
+    pages = {f"{url}torch/": page(name) for url in (first, second)}
+    reach = Pages({**pages, f"{second}kernels/": page("kernels-1-py3-none-any.whl")})
+
+    def read_metadata(url: str, *_: object, **__: object) -> tuple[bytes, None]:
+        extra = "device-gfx1201" if url.startswith(first) else "device-gfx1100"
+        lines = (
+            "Metadata-Version: 2.1",
+            "Name: torch",
+            "Version: 2.14.0+rocm10.1.0",
+            f"Provides-Extra: {extra}",
+        )
+        return "\n".join((*lines, f'Requires-Dist: kernels==1; extra == "{extra}"', "")).encode(), None
+
+    reach.fetch_metadata_and_variant = read_metadata  # type: ignore[method-assign,assignment]
+    (choice,) = choose_wheels(["torch"], None, host, reach)
+    assert (choice.index, [is_served for _, is_served in choice.served]) == (second, [True])
+    del reach.pages[f"{second}torch/"]
+    (choice,) = choose_wheels(["torch"], None, host, reach)
+    assert (choice.index, [is_served for _, is_served in choice.served]) == (first, [False])
+
+
 IGPU = Gpu("amd", gfx="gfx1036", index=0, integrated=True)
 RX, POLARIS = Gpu("amd", gfx="gfx1100", index=1), Gpu("amd", gfx="gfx803", index=0)
 VEGA = Gpu("amd", gfx="gfx90c", index=0, integrated=True)
@@ -213,6 +282,7 @@ ARC, UHD = Gpu("intel", integrated=False), Gpu("intel", integrated=True)
         (Hardware(), "none", None, "no GPU that torch has a build for"),
         (Hardware(gpus=(Gpu("nvidia", capability="8.9"),)), "nvidia", "8.9", "compute capability 8.9"),
         (Hardware(gpus=(Gpu("intel"),)), "intel", None, "Intel GPUs"),
+        (Hardware(gpus=(Gpu("intel", capability="before-xe"),)), "none", None, "no GPU that torch has"),
         (
             Hardware(gpus=(Gpu("amd", gfx="gfx1399", index=0),)),
             "none",
@@ -230,9 +300,9 @@ ARC, UHD = Gpu("intel", integrated=False), Gpu("intel", integrated=True)
         # none has kernels for it, and it runs another's
         (
             Hardware(gpus=(VEGA,)),
-            "none",
-            None,
-            "gfx90c can run kernels for gfx900 with HSA_OVERRIDE_GFX_VERSION=9.0.0",
+            "amd",
+            "gfx900",
+            "with code for gfx900",
         ),
     ],
 )
@@ -246,6 +316,36 @@ def test_the_index_is_of_the_vendor(hardware: Hardware, vendor: str, target: str
     )
     assert choice.index == url
     assert any(note in one for one in choice.notes), choice.notes
+
+
+def test_directml_is_named_for_an_old_radeon_on_windows_and_not_chosen() -> None:
+    for host, is_named in (
+        (machine("gfx803"), False),
+        (machine("gfx1030"), False),
+        (machine("gfx803"), True),
+    ):
+        here = replace(host, platform="windows", machine="amd64") if is_named else host
+        _, notes = find_host_indexes(here, "stable")
+        assert any("torch-directml" in note for note in notes) == is_named
+
+
+@pytest.mark.parametrize("target", ["gfx1031", "gfx1032", "gfx1034"])
+def test_a_card_that_no_index_serves_gets_the_kernels_that_it_runs(target: str) -> None:
+    def choose_for(target: str, python: str) -> WheelChoice:
+        return choose_wheels(["torch"], None, machine(target, python=python), reach)[0]
+
+    url = "https://download.pytorch.org/whl/rocm7.2/"
+    reach = Pages({f"{url}torch/": page("torch-2.11.0+rocm7.2-py3-none-linux_x86_64.whl")})
+    metadata = b"Metadata-Version: 2.1\nName: torch\nVersion: 2.11.0+rocm7.2\n"
+    reach.fetch_metadata_and_variant = lambda *_, **__: (metadata, None)  # type: ignore[method-assign,assignment]
+    choice = choose_for(target, "3.10")
+    assert (choice.index, choice.override_line) == (url, "HSA_OVERRIDE_GFX_VERSION=10.3.0")
+    assert [(gpu.native, gpu.gfx, is_served) for gpu, is_served in choice.served] == [
+        (target, "gfx1030", True)
+    ]
+    sentence = f"{target} runs kernels for gfx1030 with HSA_OVERRIDE_GFX_VERSION=10.3.0"
+    assert sum(sentence in note for note in choice.notes) == 1
+    assert choose_for("gfx1030", "3.10").override_line is None
 
 
 @pytest.mark.parametrize(
@@ -348,3 +448,26 @@ def test_what_the_tables_say_of_an_index_counts_when_it_is_named() -> None:
 def test_a_folder_of_nothing(tmp_path: Path) -> None:
     with pytest.raises(HostError, match="has no project torch"):
         choose_wheels(["torch"], str(tmp_path), machine(), IndexReader())
+
+
+def test_a_stated_target_that_the_card_here_runs_names_the_override(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = Gpu("amd", gfx="gfx1031", native="gfx1031", index=0, source="kfd")
+    monkeypatch.setattr("rocm_wheels.hosts.host.sys.platform", "linux")
+    monkeypatch.setattr("rocm_wheels.hosts.host.detect_hardware", lambda *_, **__: Hardware(gpus=(card,)))
+    name = "torch-2.11.0+rocm7.2-py3-none-linux_x86_64.whl"
+    url = "https://download.pytorch.org/whl/rocm7.2/"
+    reach = Pages({f"{url}torch/": page(name)})
+    metadata = b"Metadata-Version: 2.1\nName: torch\nVersion: 2.11.0+rocm7.2\n"
+    reach.fetch_metadata_and_variant = lambda *_, **__: (metadata, None)  # type: ignore[method-assign,assignment]
+    for stated, line in (("gfx1030", "HSA_OVERRIDE_GFX_VERSION=10.3.0"), ("gfx1100", None)):
+        host = make_host({}, StatedMachine(gfx=(stated,), rocm="none", python="3.12"))
+        (choice,) = choose_wheels(["torch"], url, host, reach)
+        assert choice.override_line == line
+        assert any("gfx1031 runs kernels for gfx1030" in note for note in choice.notes) == bool(line)
+        # an index that says nothing of GPUs, and one for the CPU
+        other = Pages(
+            {"https://x/torch/": page(name), "https://y/torch/": page(name.replace("rocm7.2", "cpu"))}
+        )
+        other.fetch_metadata_and_variant = reach.fetch_metadata_and_variant  # type: ignore[method-assign]
+        lines = [choose_wheels(["torch"], f"https://{at}/", host, other)[0].override_line for at in "xy"]
+        assert lines == [line, None]

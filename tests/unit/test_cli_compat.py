@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 
 import pytest
@@ -62,6 +63,11 @@ def test_the_matrix_narrows_down(capsys: pytest.CaptureFixture[str]):
     some = json.loads(out)["builds"]
     assert (code, len(every) > 40, [row["rocm"] for row in some]) == (0, True, ["10.1.0", "10.0.0"])
     assert {row["gpu"] for row in some} == {"gfx1100"}
+    same_answers = [ask(capsys, "matrix", *words[:-1], name, "--json") for name in ("python3.12", "cp312")]
+    assert same_answers == [(0, out, "")] * 2
+    running = f"3.{sys.version_info[1]}"
+    asked = [ask(capsys, "matrix", "--python", name) for name in (running, sys.executable)]
+    assert asked[0] == asked[1]
     _, out, _ = ask(capsys, "matrix", "--gfx", "gfx1031", "--channel", "all", "--json")
     assert {(row["index"], row["kind"]) for row in json.loads(out)["builds"]} >= {
         ("amd-multi-arch", "packaged"),
@@ -109,7 +115,7 @@ def test_explain_says_who_says_so(capsys: pytest.CaptureFixture[str]):
         (["matrix", "--torch", "2.31"], "--torch: no table has 2.31; did you mean 2."),
         (["matrix", "--torch", "two"], "--torch: 'two' is not a version"),
         (["matrix", "--rocm", "7.3"], "--rocm: no table has 7.3"),
-        (["matrix", "--python", "cp312"], "--python: 'cp312' is not a Python"),
+        (["matrix", "--python", "pithon"], "--python: 'pithon' is not a Python"),
         (["matrix", "--torch", ""], "--torch: '' is not a version"),
         (["matrix", "--platform", "macos"], "'macos' is not one of 'linux', 'windows'"),
         (["explain", "--torch", "2.13", "--rocm", "7.2"], "Missing option '--gfx'"),

@@ -16,6 +16,7 @@ from rocm_wheels.models import (
     find_images,
     find_indexes,
     find_issues,
+    find_separate_triton,
     get_gfx_targets,
     get_index,
     get_issues,
@@ -80,6 +81,7 @@ def test_builds_of_both_makers_are_found():
         ("2.13.0+rocm10.0.0", "amd-stable", "linux", "triton"),
         ("2.13.0", "amd-stable", "windows", ""),
         ("2.13.0", "pytorch-cu130", "linux", "triton"),
+        ("2.9.0", "pytorch-cu128", "windows", "triton-windows"),
         ("2.9.0", "pytorch-xpu", "linux", "pytorch-triton-xpu"),
         ("2.12.0", "pytorch-xpu", "windows", "triton-xpu"),
         ("2.13.0", "pytorch-cpu", "linux", ""),
@@ -90,6 +92,8 @@ def test_the_triton_that_goes_with_torch(torch: str, index: str, platform: str, 
         Version(torch), get_index(index), platform=platform
     )
     assert get_triton_name(torch, index, platform=platform) == name
+    separate = find_separate_triton(torch, index, platform=platform)
+    assert separate == ("triton-windows==3.5.*" if name == "triton-windows" else "")
 
 
 def test_companions_are_the_line_s_and_before_them_the_index_s():

@@ -89,7 +89,7 @@ BUILD, INDEX, ISSUE, IMAGE = (
         (INDEX, {"url": "https://download.pytorch.org/whl/cpu/"}, "two indexes have this url"),
         (INDEX, {"rocm": (Version("9.9"),)}, "ROCm 9.9 is not among the releases"),
         (INDEX, {"family": "gfx94X-dgpu"}, "gfx94X-dgpu is no GPU family; did you mean gfx94X-dcgpu"),
-        (INDEX, {"name": "new-index"}, "unreachable: nobody says which GPUs it serves"),
+        (INDEX, {"name": "new-index", "serves": ()}, "unreachable: nobody says which GPUs it serves"),
         (INDEX, {"source": "nobody", "kind": "believed"}, "believed, and no note says why"),
         (ISSUE, {"targets": ("gfx943",)}, "gfx943 is no GPU target; did you mean gfx942"),
         (ISSUE, {"state": "fixed"}, "`fixed` says in which release"),
@@ -104,6 +104,18 @@ BUILD, INDEX, ISSUE, IMAGE = (
 def test_a_mistake_is_found(place: tuple[str, str], change: dict[str, Any], message: str):
     tables = replace(load_compat_tables(), **with_row(*place, changed(first(*place), **change)))
     assert any(message in one.message for one in lint_tables(tables)), lint_tables(tables)
+
+
+def test_a_target_that_is_ready_and_in_no_index_is_found():
+    held = load_compat_tables()
+    without = tuple(
+        changed(row, serves=()) if row.name == "amd-stable" else row for row in held.releases.indexes
+    )
+    found = lint_tables(replace(held, releases=changed(held.releases, indexes=without)))
+    said = {one.subject: one.message for one in found if one.severity == "error"}
+    assert said["gfx1031"] == (  # a Radeon RX 6700 XT
+        "ready for releases on windows, and no stable index of rocm_releases.yaml serves it"
+    )
 
 
 def test_sets_and_sources_that_nothing_uses_are_found():

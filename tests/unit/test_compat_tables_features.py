@@ -7,6 +7,7 @@ ROCm 6.3.3 the features by group with "since ROCm" (- where the page has a cross
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import pytest
 from packaging.specifiers import SpecifierSet
@@ -114,8 +115,18 @@ def test_the_features_of_the_page_are_all_there():
         found = [one.rocm for one in get_features().values() if one.group == group]
         assert [str(one) if one else "-" for one in found] == versions.split(), group
     assert sum(len(one.split()) for one in FEATURES.values()) == 41
-    later = [one for one in get_features().values() if one.group not in FEATURES]
-    assert {one.group for one in later} == {"added since"} and len(later) == 8
+    later = Counter(one.group for one in get_features().values() if one.group not in FEATURES)
+    # things in the lists of key features; two items of 7.0's list are two things each
+    assert later == {
+        "torch 2.9 with ROCm 7.2.1": 6,
+        "torch 2.9 with ROCm 7.1.1": 10,
+        "torch 2.8 with ROCm 7.1": 3,
+        "torch 2.7 with ROCm 7.0": 13 + 2,
+        "added since": 3,
+    }
+    for one in get_features().values():
+        if match := re.fullmatch(r"torch (\S+) with ROCm (\S+)", one.group):
+            assert (str(one.since), str(one.rocm)) == match.groups()
 
 
 @pytest.mark.parametrize(

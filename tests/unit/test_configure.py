@@ -219,6 +219,13 @@ def test_a_whole_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         "HSA_OVERRIDE_GFX_VERSION_2": "11.0.0",
         "HIP_VISIBLE_DEVICES": "0",
     }
+    (root / "dev/kfd").unlink(missing_ok=True)
+    (root / "dev/dxg").touch()  # WSL
+    named = "HSA_ENABLE_DXG_DETECTION"
+    assert make_configuration({}, platform="linux", root=root, run=programs()).variables[named] == "1"
+    own = make_configuration({named: "0"}, platform="linux", root=root, run=programs())
+    assert named not in own.variables
+    (root / "dev/dxg").unlink()
     # what a variable states has no place among the nodes that are here
     stated = {"AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx1201,gfx1102"}
     assert make_configuration(stated, platform="linux", root=root, run=programs()).variables == {

@@ -563,6 +563,32 @@ def test_known_issues_are_those_of_this_torch_rocm_and_gpu(tmp_path: Path) -> No
     assert said("c", "gfx1201") == []  # it has no kernels for that: the rest does not matter
 
 
+def test_the_torch_for_the_machine_is_named(tmp_path: Path) -> None:
+    def tell(name: str, *cards: Gpu) -> list[str]:
+        findings = run_checks(subject(tmp_path / name, torch=False, hardware=Hardware(cards)))
+        return [one.message for one in findings if one.check == "recommended"]
+
+    (served,), (nothing,) = tell("a", gpu("gfx1100")), tell("b")
+    assert ": rocm, from https://" in served and "with code for gfx1100" in served
+    assert ": cpu, from https://download.pytorch.org/whl/cpu" in nothing
+
+
+def test_an_issue_of_machines_without_a_device_is_told_there_alone(tmp_path: Path) -> None:
+    place = environment(tmp_path / "venv")
+    install_torch(place.site_packages, "gfx1100", version="2.13.0+rocm7.2", hip="7.2.60850")
+
+    def is_told(name: str, **changes: Any) -> bool:
+        here = machine(tmp_path / name, **changes)
+        findings = run_checks(subject(tmp_path / name, place=place, machine=here))
+        return any("hangs on a machine without /dev/kfd" in one.message for one in findings)
+
+    assert [is_told("a"), is_told("b", refused=errno.EACCES), is_told("c", without=["dev/kfd"])] == [
+        False,
+        False,
+        True,
+    ]
+
+
 def test_the_table_of_variables_is_whole() -> None:
     table = load_variable_harms()
     for name, cases in table.variables.items():
@@ -575,7 +601,7 @@ def test_the_table_of_variables_is_whole() -> None:
     [
         (["--python", "nothing/here"], "there is no Python nothing/here"),
         (["--python", ""], "the path is empty"),
-        (["--python", "{folder}"], "is a folder, and no virtual environment"),
+        (["--python", "{folder}"], "no Python in the folder"),
         (["--gfx", "mi301"], "no GPU of the tables is called 'mi301'"),
         (["--gfx", ""], "--gfx names no GPU"),
         (["--gfx", "gfx11-generic"], "is code for several GPUs"),

@@ -203,6 +203,16 @@ def test_windows_linux_asks_rocm_although_there_is_no_card_on_its_bus(tmp_path: 
     assert seen(found) == [("gfx1100", 1, "read"), ("gfx1151", 0, "read")]
 
 
+def test_windows_linux_without_rocm_asks_the_windows_around(tmp_path: Path) -> None:
+    root = pci(tmp_path, ("0000:00:01.0", "1414:008e", 0x0302))
+    run = programs(powershell=text("wmi.txt"))
+    assert seen(detect_hardware({}, root=root, run=run)) == []
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/dxg").touch()
+    found = detect_hardware({}, root=root, run=run, vendors=("amd",))
+    assert seen(found) == [("gfx1100", 1, "derived"), ("gfx1036", 0, "derived")]
+
+
 @pytest.mark.parametrize(
     ("answers", "gpus"),
     [
@@ -395,7 +405,7 @@ def test_tools_are_asked_without_what_hides_gpus(tmp_path: Path) -> None:
     assert asked[0] == {"PATH": os.pathsep.join(("/x", "/opt/rocm/bin")), "LC_ALL": "C"}
 
 
-def test_generic_targets_come_after_the_exact_ones(tmp_path: Path) -> None:
+def test_generic_targets_come_after_the_exact_ones_of_their_kind_of_gpu(tmp_path: Path) -> None:
     root = machine(
         tmp_path,
         CPU,
@@ -406,7 +416,7 @@ def test_generic_targets_come_after_the_exact_ones(tmp_path: Path) -> None:
     )
     here = list_supported_features(detect_hardware({}, root=root, run=programs()))
     assert here == {
-        "gfx_arch": ("gfx942", "gfx1312", "gfx1103", "gfx9_4_generic", "gfx11_generic"),
+        "gfx_arch": ("gfx942", "gfx1312", "gfx9_4_generic", "gfx1103", "gfx11_generic"),
         "rocm_version": ("9.42",),
     }
     assert all(set(values) <= set(list_known_features(here)[name]) for name, values in here.items())

@@ -218,6 +218,10 @@ def test_every_intel_card_is_what_its_family_is() -> None:
         True,
         False,
     }  # the name alone says nothing
+    older = {entry.id: entry.capability for entry in intel}
+    # Skylake, Coffee Lake, Ice Lake; Tiger Lake, Alder Lake, an Arc A770
+    assert {older[f"8086:{device}"] for device in ("1912", "3e9b", "8a52")} == {"before-xe"}
+    assert {older[f"8086:{device}"] for device in ("9a49", "46a6", "56a0")} == {None}
 
 
 @pytest.mark.parametrize(

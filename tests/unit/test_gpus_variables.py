@@ -145,13 +145,13 @@ def test_posing_as_another_target(tmp_path: Path, env: dict[str, str], targets: 
         ({"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "none"}, ()),
         (
             {"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": " "},
-            ("gfx1100", "gfx1036", "gfx11_generic", "gfx10_3_generic"),
+            ("gfx1100", "gfx11_generic", "gfx1036", "gfx10_3_generic"),
         ),
         ({"ROCM_BOOTSTRAP_DISABLE_DETECTION": "1"}, ()),
         ({"ROCM_BOOTSTRAP_DISABLE_DETECTION": "1", "ROCM_BOOTSTRAP_FORCE_GFX_ARCH": "gfx942"}, ()),
         (
             {"ROCM_BOOTSTRAP_DISABLE_DETECTION": "0"},
-            ("gfx1100", "gfx1036", "gfx11_generic", "gfx10_3_generic"),
+            ("gfx1100", "gfx11_generic", "gfx1036", "gfx10_3_generic"),
         ),
         # what is stated is stated: nothing hides it or poses
         (

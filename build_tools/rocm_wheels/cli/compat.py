@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli.command import command, group, option
+from rocm_wheels.cli.options import PythonVersions
 from rocm_wheels.core import (
     AuditError,
     UsageError,
@@ -166,7 +167,12 @@ def show(table: str | None, as_json: bool) -> None:
 @option("--torch", metavar="VERSION", help="Only this torch: a release or a series (2.13).")
 @option("--rocm", metavar="VERSION", help="Only this ROCm: a release or a series (7.14).")
 @option("--gfx", "gpu", metavar="TARGET", help="Only what has code for this GPU: gfx1100, or a product.")
-@option("--python", metavar="VERSION", help="Only what is there for this Python (3.12, 3.14t).")
+@option(
+    "--python",
+    type=PythonVersions(),
+    metavar="VERSION",
+    help="Only what is there for this Python (3.12, 3.14t).",
+)
 @option("--platform", type=click.Choice(["linux", "windows"]), help="Only this platform.")
 @option(
     "--channel",
@@ -270,7 +276,7 @@ _MARKS = {"yes": "+", "no": "-", "unknown": "?", "": " "}
 @option("--torch", required=True, metavar="VERSION", help="A torch: a release or a series (2.13).")
 @option("--rocm", required=True, metavar="VERSION", help="A ROCm: a release or a series (7.14).")
 @option("--gfx", "gpu", required=True, metavar="TARGET", help="A GPU: gfx1100, or a product (RX 7900 XTX).")
-@option("--python", metavar="VERSION", help="A Python (3.12, 3.14t).")
+@option("--python", type=PythonVersions(), metavar="VERSION", help="A Python (3.12, 3.14t).")
 @option(
     "--platform",
     type=click.Choice(["linux", "windows"]),
@@ -541,7 +547,8 @@ def _describe_target(facts: TargetFacts) -> list[str]:
         cells.append(("indexes", "none of the stable channel serves it"))
     name = facts.target or "not known"
     if facts.vendor != "amd":
-        name = "Intel" if facts.vendor == "intel" else f"NVIDIA, compute capability {name}"
+        intel = "Intel, before Xe" if facts.target else "Intel"
+        name = intel if facts.vendor == "intel" else f"NVIDIA, compute capability {name}"
     return [f"{name}  {facts.product}".rstrip(), *(f"  {line}" for line in align_rows(cells))]
 
 
@@ -554,4 +561,6 @@ def _card_kind(entry: PciEntry) -> str:
 
 
 def _describe_capability(entry: PciEntry) -> str:
-    return f"compute {entry.capability}" if entry.capability else "-" if entry.vendor == "intel" else ""
+    if entry.vendor == "intel":
+        return "before Xe" if entry.capability else "-"
+    return f"compute {entry.capability}" if entry.capability else ""

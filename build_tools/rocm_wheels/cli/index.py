@@ -15,7 +15,7 @@ import click
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.command import command, group, option
 from rocm_wheels.cli.evidence import describe_origin
-from rocm_wheels.cli.options import RegularFile, json_option, print_result
+from rocm_wheels.cli.options import PythonVersions, RegularFile, json_option, print_result
 from rocm_wheels.core import (
     AuditError,
     UsageError,
@@ -381,6 +381,7 @@ Examples:
 @option(
     "--python",
     "pythons",
+    type=PythonVersions(),
     multiple=True,
     metavar="V",
     help="Python of the user's machine, like 3.12; can be repeated [default: those of the new wheels].",

@@ -14,7 +14,15 @@ import click
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.command import command, option
 from rocm_wheels.cli.evidence import current_time
-from rocm_wheels.cli.options import GivenPath, RegularFile, open_memory, read_signers, released_by_option
+from rocm_wheels.cli.options import (
+    GivenPath,
+    GivenPython,
+    PythonVersions,
+    RegularFile,
+    open_memory,
+    read_signers,
+    released_by_option,
+)
 from rocm_wheels.core import UsageError, align_rows, hide_credentials, log_note, log_warning
 
 if TYPE_CHECKING:
@@ -65,7 +73,12 @@ Examples:
     help="GPUs of the machine, best first: gfx942,gfx1100 or 'RX 7900 XTX'; can be repeated [default: look].",
 )
 @option("--rocm", metavar="V|none", help="ROCm of the machine, like 7.2 [default: look].")
-@option("--python", metavar="V", help="Python of the machine, like 3.12 or 3.14t [default: this one].")
+@option(
+    "--python",
+    type=PythonVersions(),
+    metavar="V",
+    help="Python of the machine: 3.12, 3.14t, or one that is asked [default: this one].",
+)
 @option(
     "--platform", metavar="P", help="linux, windows or macos; linux-aarch64 and such [default: this one]."
 )
@@ -175,6 +188,7 @@ def choice_as_json(choice: WheelChoice) -> dict[str, object]:
         "requires": list(choice.requires),
         "served": [{"index": gpu.index, "gfx": gpu.gfx, "served": good} for gpu, good in choice.served],
         "visible_line": choice.visible_line,
+        "override_line": choice.override_line,
         "known": [asdict(entry) for entry in choice.known],
         "notes": list(choice.notes),
         "candidates": [asdict(entry) for entry in choice.candidates],
@@ -219,8 +233,8 @@ def _describe_choice(choice: WheelChoice, everything: bool) -> list[str]:
     if picked is not None:
         lines += [f"  takes    {picked.name}", f"  why      {picked.reason}"]
     lines += [f"  pin      {requirement}" for requirement in choice.requires]
-    if choice.visible_line:
-        lines.append(f"  set      {choice.visible_line}")
+    settings = (choice.override_line, choice.visible_line)
+    lines += [f"  set      {line}" for line in settings if line]
     lines += [f"  has      {_describe_feature(feature, choice.candidates)}" for feature in choice.known]
     return lines + _list_candidates(choice.candidates, everything)
 
@@ -289,9 +303,9 @@ Examples:
 @option(
     "--python",
     "target_python",
-    type=GivenPath(),
-    metavar="PATH",
-    help="Environment or interpreter to install into [default: the active one, else that of this program].",
+    type=GivenPython(),
+    metavar="PYTHON",
+    help="Environment or Python to install into [default: the active one, never that of this program].",
 )
 @option(
     "--venv",
@@ -503,5 +517,7 @@ def _print_result(plan: InstallPlan, installed: list[str]) -> None:
         log_warning(line)
     how = "installed" if plan.changed else "all of it was installed already"
     click.echo(f"{how} in {plan.target.environment.prefix}: {', '.join(installed)}")
+    if plan.choice and plan.choice.override_line:
+        click.echo(f"torch needs it for the GPU here: export {plan.choice.override_line}")
     if plan.visible_line:
         click.echo(f"torch has no kernels for some GPUs here; hide them: export {plan.visible_line}")

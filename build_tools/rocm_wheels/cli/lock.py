@@ -27,7 +27,7 @@ from rocm_wheels.cli.checkout_options import (
     shared_patch_options,
 )
 from rocm_wheels.cli.command import Command, Option, command, list_project_aliases, option
-from rocm_wheels.cli.options import GivenPath, print_result
+from rocm_wheels.cli.options import GivenPath, PythonVersions, print_result
 from rocm_wheels.core import (
     SourceError,
     UsageError,
@@ -268,6 +268,7 @@ def _make_lock_command() -> click.Command:
             ),
             Option(
                 ["--python", "pythons"],
+                type=PythonVersions(),
                 metavar="LIST",
                 help="Pythons to build for, by commas [default: the line's].",
             ),
@@ -514,6 +515,7 @@ def _make_update_command() -> click.Command:
             Option(["--all", "everything"], is_flag=True, help="All that are in the lock."),
             Option(
                 ["--python", "pythons"],
+                type=PythonVersions(),
                 metavar="LIST",
                 help="Pythons to lock tools for, by commas; other ones keep theirs [default: the lock's].",
             ),

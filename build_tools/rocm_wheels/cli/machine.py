@@ -12,7 +12,7 @@ import click
 
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.command import command, option
-from rocm_wheels.cli.options import GivenPath
+from rocm_wheels.cli.options import GivenPython
 from rocm_wheels.core import ChecksError, HostError, Severity, log_note, paint_result
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ _SEVERITY_COLOURS = {"ok": "green", "info": "blue", "warning": "yellow", "error"
 @command("doctor")
 @option(
     "--python",
-    type=GivenPath(),
-    metavar="PATH",
+    type=GivenPython(),
+    metavar="PYTHON",
     help="A Python or environment to look at [default: the active one, else that of this program].",
 )
 @option(
@@ -98,8 +98,8 @@ Examples:
 @option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @option(
     "--python",
-    type=GivenPath(),
-    metavar="PATH",
+    type=GivenPython(),
+    metavar="PYTHON",
     help="Python or virtual environment whose torch it is about [default: this one].",
 )
 @option(
@@ -185,8 +185,8 @@ Examples:
 )
 @option(
     "--python",
-    type=GivenPath(),
-    metavar="PATH",
+    type=GivenPython(),
+    metavar="PYTHON",
     help="Python or virtual environment whose torch is tested [default: this one].",
 )
 @option(

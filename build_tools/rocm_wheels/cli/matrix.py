@@ -10,7 +10,7 @@ import click
 
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.command import command, option
-from rocm_wheels.cli.options import combine_options
+from rocm_wheels.cli.options import PythonVersions, combine_options
 from rocm_wheels.core import format_count, get_output_width, log_note, log_warning
 from rocm_wheels.models import MATRIX_PACKAGINGS
 
@@ -221,6 +221,7 @@ _selection_options = combine_options(
     option(
         "--python",
         "pythons",
+        type=PythonVersions(),
         envvar="ROCM_WHEELS_PYTHONS",
         metavar="V,…",
         help="These Pythons, as 3.12 or 3.14t [default: those of the trigger].",

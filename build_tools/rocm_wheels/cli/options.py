@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.command import option
 from rocm_wheels.core import UsageError, format_count, show_live_line
 
@@ -39,6 +40,16 @@ class GivenPath(click.Path):
         return super().convert(value, param, ctx)
 
 
+class GivenPython(GivenPath):
+    """A Python: a path, an environment's folder, a version (3.12, python3.12), or a program on PATH."""
+
+    def convert(self, value: Any, param: Parameter | None, ctx: Context | None) -> Any:
+        """Return the program. Raises UsageError for a word that names no Python."""
+        from rocm_wheels.sdk import find_python_program
+
+        return find_python_program(os.fspath(super().convert(value, param, ctx)), read_environment())
+
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -55,8 +66,31 @@ def combine_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
 
 if TYPE_CHECKING:
     _Base = click.ParamType[float]
+    _TextType = click.ParamType[str]
 else:
-    _Base = click.ParamType  # not generic before click 8.2
+    _Base = _TextType = click.ParamType  # not generic before click 8.2
+
+_PLAIN_PYTHON = re.compile(r"3\.\d+t?")
+
+
+class PythonVersions(_TextType):
+    """Versions of Python, by commas; a path stands for the version of the Python there."""
+
+    name = "version"
+
+    def convert(self, value: Any, param: Parameter | None, ctx: Context | None) -> str:
+        """Return the versions as tables write them, ``3.12,3.14t``. Raises UsageError for what is none."""
+        words = [word for word in re.split(r"[,\s]+", str(value)) if word]
+        return ",".join(_read_python_version(word) for word in words)
+
+
+def _read_python_version(word: str) -> str:
+    if _PLAIN_PYTHON.fullmatch(word):
+        return word
+    from rocm_wheels.sdk import read_python_version
+
+    return read_python_version(word, read_environment())
+
 
 _SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}

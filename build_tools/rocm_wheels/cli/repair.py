@@ -10,10 +10,10 @@ import click
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.command import command, option
 from rocm_wheels.cli.options import (
+    GivenPython,
     new_wheels_options,
     print_result,
     show_activity,
-    wheel_file,
     wheels_argument,
 )
 from rocm_wheels.core import log_note
@@ -37,7 +37,8 @@ from rocm_wheels.core import log_note
 )
 @option(
     "--python",
-    type=wheel_file,
+    type=GivenPython(),
+    metavar="PYTHON",
     help="Interpreter whose installed packages count as those of --find-links do.",
 )
 @option(

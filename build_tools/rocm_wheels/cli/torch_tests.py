@@ -20,7 +20,7 @@ from click.core import ParameterSource
 from rocm_wheels.cli.boundary import pop_starting_python, read_environment
 from rocm_wheels.cli.checkout_options import make_transport
 from rocm_wheels.cli.command import Command, command, option
-from rocm_wheels.cli.options import GivenPath, combine_options, json_option, print_result
+from rocm_wheels.cli.options import GivenPath, GivenPython, combine_options, json_option, print_result
 from rocm_wheels.core import ChecksError, UsageError, log_note, log_warning
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ installed_options = combine_options(
     option(
         "--python",
         "target_python",
-        type=GivenPath(),
-        metavar="PATH",
+        type=GivenPython(),
+        metavar="PYTHON",
         help="Python or virtual environment with torch and pytest.  [default: the one that runs this]",
     ),
     option(
@@ -73,23 +73,10 @@ installed_options = combine_options(
 def find_tested_python(python: Path | None, env: MutableMapping[str, str]) -> Path:
     """Return the interpreter to test: the one named, else the one that started this.
 
-    What the script notes of that is taken out of ``env``. Raises UsageError where there is none.
+    What the script notes of that is taken out of ``env``.
     """
     starting_python = pop_starting_python(env)
-    return resolve_python(python or starting_python)
-
-
-def resolve_python(python: Path) -> Path:
-    """Return the interpreter that a path names: itself, or that of a virtual environment's folder."""
-    from rocm_wheels.core import UsageError
-
-    path = python.expanduser()
-    for relative in ("bin/python", "Scripts/python.exe") if path.is_dir() else ():
-        if (path / relative).is_file():
-            return (path / relative).absolute()
-    if not path.is_file():
-        raise UsageError(f"there is no Python {python}", tip="name one: --python .venv/bin/python")
-    return path.absolute()  # not resolved: the link of a virtual environment is what makes it one
+    return python or starting_python
 
 
 _SMOKE_HELP = """Test the installed torch by the tests in smoke-tests/: on the CPU, and on each kind of GPU

@@ -14,6 +14,7 @@ from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.command import command, option
 from rocm_wheels.cli.evidence import describe_origin
 from rocm_wheels.cli.options import (
+    GivenPython,
     json_option,
     new_wheels_options,
     print_result,
@@ -215,7 +216,12 @@ def _list_objects(inside: FoundDeviceCode) -> list[CodeObject]:
     help="Version of the ROCm packages that the wheels were built with.",
 )
 @option("--project", metavar="NAME", help="Recipe to check against; by default the wheel's own name tells.")
-@option("--python", type=wheel_file, help="Import each wheel too, with this interpreter and its packages.")
+@option(
+    "--python",
+    type=GivenPython(),
+    metavar="PYTHON",
+    help="Import each wheel too, with this Python and its packages.",
+)
 @option("--json", "as_json", is_flag=True, help="Print the reports as JSON.")
 @option("--list-checks", is_flag=True, help="List the checks and leave.")
 def verify_command(  # noqa: PLR0917 - click passes them by name

@@ -13,6 +13,8 @@ installers run before anything is chosen and which may therefore need nothing.
 from .detect import UNKNOWN_TARGET, detect_hardware, sort_gpus
 from .gpu import (
     GENERIC_TARGETS,
+    INTEGRATED_TARGETS,
+    INTEL_BEFORE_XE,
     KNOWN_TARGETS,
     Gpu,
     Hardware,
@@ -70,6 +72,8 @@ __all__ = [
     "GFX_VARIABLES",
     "GPU_VENDORS",
     "HIP_VISIBLE_DEVICES",
+    "INTEGRATED_TARGETS",
+    "INTEL_BEFORE_XE",
     "KNOWN_TARGETS",
     "NO_DEVICE_FILES",
     "OVERRIDE_VARIABLE",

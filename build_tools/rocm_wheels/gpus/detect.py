@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .gpu import Gpu, Hardware
+from .gpu import INTEGRATED_TARGETS, Gpu, Hardware
 from .kfd import KfdTopology, read_topology
 from .pci import PciCard, count_cards, make_gpu, query_lspci, read_pci_cards
 from .programs import Runner, run_program
@@ -95,7 +95,14 @@ def make_forced_gpus(forced: ForcedHardware) -> list[Gpu]:
     """Return the AMD GPUs that a variable states."""
     template = Gpu("amd", source="forced", confidence="forced", notes=(f"by {forced.chips_by}",))
     return [
-        replace(template, gfx=chip, native=chip, index=index, hip_index=index)
+        replace(
+            template,
+            gfx=chip,
+            native=chip,
+            index=index,
+            hip_index=index,
+            integrated=chip in INTEGRATED_TARGETS or None,
+        )
         for index, chip in enumerate(forced.chips or ())
     ]
 
@@ -245,6 +252,11 @@ class LinuxDetection:
         gpus = query_rocm_tools(self._env, self._run, self.faults, self.tried)
         if gpus:
             return self._add_unnumbered_cards([_apply_override(gpu, overrides.get(None)) for gpu in gpus])
+        if self._is_wsl():
+            return [
+                _apply_override(replace(gpu, index=number), overrides.get(None))
+                for number, gpu in enumerate(self._query_windows("amd"))
+            ]
         self._query_lspci()
         bus_gpus = [make_gpu(card, self._source) for card in self._select_cards("1002")]
         return [_apply_override(gpu, overrides.get(None)) for gpu in bus_gpus if gpu]
@@ -278,6 +290,13 @@ class LinuxDetection:
 
     def _is_wsl(self) -> bool:
         return os.path.exists(self._root / _WSL_DEVICE)  # noqa: PTH110 - a closed folder is no reason to stop
+
+    def _query_windows(self, vendor: str) -> list[Gpu]:
+        """Ask the Windows around: the bus of a WSL has none of its cards."""
+        from .windows_macos import query_wsl_host
+
+        gpus = query_wsl_host(self._env, self._run, self.faults, self.tried)
+        return [gpu for gpu in gpus if gpu.vendor == vendor]
 
     def _query_lspci(self) -> None:
         if not self._bus_seen and self._source == "pci":

@@ -22,10 +22,11 @@ class Gpu:
     ``ROCR_VISIBLE_DEVICES``, ``HIP_VISIBLE_DEVICES`` or the like hide it, and ``hidden_by`` says which.
     ``hip_index`` is the number that ``HIP_VISIBLE_DEVICES`` takes for it: HIP counts what
     ``ROCR_VISIBLE_DEVICES`` leaves, in the order of that list. ``integrated`` is None when nothing tells.
-    ``memory`` is in bytes. ``capability`` is NVIDIA's compute capability (``8.9``). ``source`` says what it
-    was found by (``kfd``, ``rocminfo``, ``pci``, …); ``confidence`` is ``read`` (the driver or the runtime
-    named the target), ``derived`` (looked up from the PCI id), ``forced`` (by a variable or option) or
-    ``unknown`` (a GPU is there, its target is unknown). ``notes`` say what is odd about it.
+    ``memory`` is in bytes. ``capability`` is NVIDIA's compute capability (``8.9``); ``before-xe`` for an
+    Intel GPU that torch does not use. ``source`` says what it was found by (``kfd``, ``rocminfo``, ``pci``,
+    …); ``confidence`` is ``read`` (the driver or the runtime named the target), ``derived`` (looked up from
+    the PCI id), ``forced`` (by a variable or option) or ``unknown`` (a GPU is there, its target is unknown).
+    ``notes`` say what is odd about it.
     """
 
     vendor: str
@@ -108,6 +109,7 @@ INTEGRATED_TARGETS = frozenset(
         *("gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153", "gfx1170"),
     )
 )
+INTEL_BEFORE_XE = "before-xe"  # the table of PCI ids says so in place of a capability
 _TARGET_NAME = re.compile(r"gfx[0-9]{1,2}[0-9a-f]{2}")
 _OVERRIDE_VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})")
 

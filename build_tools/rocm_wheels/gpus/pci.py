@@ -35,7 +35,7 @@ class PciEntry:
     """A GPU of the tables.
 
     ``id`` is vendor:device (``1002:74a1``), ``vendor`` ``amd``, ``nvidia`` or ``intel``. ``gfx`` is the
-    target of an AMD GPU, ``capability`` the compute capability of an NVIDIA one; None: not known. ``name``
+    target of an AMD GPU, ``capability`` as in ``Gpu``; None: not known. ``name``
     and ``products`` are for people: one id stands for cards of several names. ``integrated`` is None when
     nothing tells. ``kind`` says how ``gfx`` or ``capability`` is known (``documented``, ``packaged``,
     ``tested``, ``believed``), ``sources`` who says it: keys of ``list_pci_sources()``, the one that

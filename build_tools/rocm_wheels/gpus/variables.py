@@ -284,11 +284,14 @@ def list_supported_features(hardware: Hardware) -> dict[str, tuple[str, ...]]:
     """Return the features that a machine supports, each with its values, most preferred first.
 
     ``gfx_arch``: the targets of the GPUs that programs may use, then the generic ones whose code runs on
-    them; ``rocm_version``: major.minor of the ROCm that counts. A feature without a value is left out.
+    them: all of cards before any of graphics inside a processor. ``rocm_version``: major.minor of the ROCm
+    that counts. A feature without a value is left out.
     """
-    chips = list(dict.fromkeys(gpu.gfx for gpu in hardware.usable if gpu.gfx))
-    generics = [generic for chip in chips if (generic := find_generic_target(chip))]
-    values = tuple(dict.fromkeys([*chips, *generics]))
+    ordered: list[str] = []
+    for integrated in (False, True):
+        chips = [gpu.gfx for gpu in hardware.usable if gpu.gfx and (gpu.integrated is True) == integrated]
+        ordered += [*chips, *(generic for chip in chips if (generic := find_generic_target(chip)))]
+    values = tuple(dict.fromkeys(ordered))
     features = {GFX_ARCH_FEATURE: values} if values else {}
     if hardware.rocm:
         features[ROCM_VERSION_FEATURE] = (parse_major_minor(hardware.rocm[0].version),)

@@ -37,7 +37,7 @@ GPU_VENDORS: dict[str, GpuVendor] = {
     "nvidia": GpuVendor(
         "10de", "NVIDIA", "cuda", "pci_ids_nvidia.tsv", "capability", query="nvidia:query_nvidia"
     ),
-    "intel": GpuVendor("8086", "Intel", "xpu", "pci_ids_intel.tsv"),
+    "intel": GpuVendor("8086", "Intel", "xpu", "pci_ids_intel.tsv", "capability"),
     "apple": GpuVendor("106b", "Apple"),
 }
 

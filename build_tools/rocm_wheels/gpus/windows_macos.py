@@ -41,6 +41,11 @@ def detect_windows_gpus(
     return _join_targets(_query_wmi(env, run, faults, tried), driver_gpus)
 
 
+def query_wsl_host(env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str]) -> list[Gpu]:
+    """Return the cards of the Windows around a WSL, which its PowerShell lists."""
+    return _query_wmi(env, run, faults, tried, powershell="powershell.exe")
+
+
 def parse_pnp_devices(text: str) -> list[PciCard]:
     """Read lines of ``PNPDeviceID|name``; a device that is not on PCI (a remote display) is left out."""
     cards = []
@@ -110,10 +115,12 @@ def _make_mac_gpu(card: Mapping[str, object]) -> Gpu | None:
     return replace(gpu, pci_id=gpu.pci_id if device else None, address=None) if gpu else None
 
 
-def _query_wmi(env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str]) -> list[Gpu]:
+def _query_wmi(
+    env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str], powershell: str = _POWERSHELL
+) -> list[Gpu]:
     for command in ("Get-CimInstance", "Get-WmiObject"):  # the second is all that PowerShell 2 has
         script = f"{command} Win32_VideoController | {_PNP_SCRIPT}"
-        answer = run((_POWERSHELL, "-NoProfile", "-NonInteractive", "-Command", script), env, _TIMEOUT)
+        answer = run((powershell, "-NoProfile", "-NonInteractive", "-Command", script), env, _TIMEOUT)
         if not answer.installed:
             tried.append("PowerShell: not installed")
             return []

@@ -33,6 +33,7 @@ from .host import detect_platform as detect_platform
 from .host import make_host as make_host
 from .index_pages import UnreachableIndexError as UnreachableIndexError
 from .index_pages import find_host_indexes as find_host_indexes
+from .index_pages import recommend_torch as recommend_torch
 from .install import carry_out_plan as carry_out_plan
 from .install import make_temporary_cache as make_temporary_cache
 from .installation import InstallPlan as InstallPlan

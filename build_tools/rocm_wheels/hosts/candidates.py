@@ -70,7 +70,8 @@ class WheelChoice:
     in wheels of their own), ``per-family`` or ``plain``. ``requires`` are the requirements to install with it
     (``torch[device-gfx942]==2.9.1+rocm7.2``). ``served`` tells of every GPU of the machine whether the picked
     wheel has kernels for it (empty: nothing says); when some have none ``make_visible_line`` hides these
-    (``HIP_VISIBLE_DEVICES=0``). ``known`` is what the variants were compared with.
+    (``HIP_VISIBLE_DEVICES=0``). ``override_line`` makes a GPU pass for the one that was chosen for
+    (``HSA_OVERRIDE_GFX_VERSION=10.3.0``). ``known`` is what the variants were compared with.
     """
 
     requirement: str
@@ -84,6 +85,7 @@ class WheelChoice:
     notes: tuple[str, ...]
     served: tuple[tuple[Gpu, bool], ...]
     visible_line: str | None
+    override_line: str | None = None
     known: tuple[KnownFeature, ...] = ()
 
 

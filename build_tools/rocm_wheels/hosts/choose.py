@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -31,13 +32,14 @@ from rocm_wheels.hosts.candidates import (
     sift_files,
 )
 from rocm_wheels.hosts.gpu_support import ServedGpus, find_served_gpus, list_amd_gpus, make_visible_line
-from rocm_wheels.hosts.host import TargetHost, get_main_vendor, list_build_kinds
+from rocm_wheels.hosts.host import PosedTarget, TargetHost, get_main_vendor, list_build_kinds
 from rocm_wheels.hosts.index_pages import (
     FAMILY_PLACEHOLDER,
     LocatedProject,
     UnreachableIndexError,
     find_family,
     is_page_url,
+    list_family_targets,
     locate_project,
 )
 from rocm_wheels.hosts.match import (
@@ -53,6 +55,9 @@ from rocm_wheels.hosts.match import (
 )
 from rocm_wheels.index import IndexReader, file_name_of_link, path_of_url, resolve_index_url
 from rocm_wheels.variants import NARROWED_SOURCE, NULL_LABEL
+
+if TYPE_CHECKING:
+    from rocm_wheels.models import PackageIndex
 
 _STAGE_TIPS = {
     RejectionStage.VERSION: "ask for another version, or with --pre for pre-releases too",
@@ -169,6 +174,13 @@ def is_for_cpu(facts: ChoiceFacts) -> bool:
     return get_build_kind(offer.version) == "cpu"
 
 
+def find_needed_pose(facts: ChoiceFacts) -> PosedTarget | None:
+    """Return what a GPU of the machine must pass for to run the wheel, as far as the index says."""
+    if is_for_cpu(facts) or (facts.served and not any(is_served for _, is_served in facts.served)):
+        return None
+    return facts.host.posed
+
+
 def _explain_cpu(facts: ChoiceFacts) -> Iterator[str]:
     file, vendor = facts.best.offer.file, get_main_vendor(facts.host)
     if is_for_cpu(facts):
@@ -232,6 +244,8 @@ def _explain_missing_gpu(host: TargetHost) -> str:
 def _explain_kernels(facts: ChoiceFacts) -> Iterator[str]:
     offer = facts.best.offer
     gpus = list_amd_gpus(facts.host.hardware)
+    if posed := find_needed_pose(facts):
+        yield f"{posed}, which `rocm-wheels configure` sets"
     if facts.devices:
         yield from facts.devices.notes
     if facts.served and not is_for_cpu(facts):
@@ -357,23 +371,69 @@ def choose_wheels(
         if FAMILY_PLACEHOLDER not in index and not is_page_url(index):
             resolve_index_url(index)  # says what is wrong with it
         return _choose_from_index(index, parsed, host, reach, pre=pre)
-    from rocm_wheels.hosts.index_pages import find_host_indexes
+    from rocm_wheels.hosts.index_pages import find_host_indexes, pose_host
 
+    if unlisted := _choose_for_unlisted(parsed, host, channel, reach, pre=pre):
+        return unlisted
+    host = pose_host(host, channel)
     indexes, notes = find_host_indexes(host, channel)
     failures: list[HostError] = []
+    unserved: tuple[WheelChoice, ...] = ()
     for known_index in indexes:
         try:
             choices = _choose_from_index(known_index.url, parsed, host, reach, pre=pre)
         except UnreachableIndexError as failure:  # what it has is not known: a worse one is no answer
-            raise UnreachableIndexError(f"cannot ask {known_index.name}, a {known_index.reason}") from failure
+            raise _make_unasked_error(known_index, failure) from failure
         except HostError as failure:
             failures.append(failure)
             continue
         passed = tuple(f"passed over: {failure}" for failure in failures)
         index_notes = (f"{known_index.name} was taken: {known_index.reason}", *notes, *passed)
-        return tuple(_prepend_notes(choice, index_notes) for choice in choices)
+        noted = tuple(_prepend_notes(choice, index_notes) for choice in choices)
+        if not _is_without_kernels(choices):
+            return noted
+        unserved = unserved or noted
+        failures.append(
+            HostError(f"{known_index.name} has no kernels for the GPUs here, whatever tables say")
+        )
+    if unserved:
+        return unserved
     last = HostError(f"none of the {len(indexes)} {channel} indexes for this machine has what fits")
     raise last from _join_failures(failures)
+
+
+def _is_without_kernels(choices: Sequence[WheelChoice]) -> bool:
+    """Tell whether an index says of every GPU that it has nothing for it."""
+    verdicts = [is_served for choice in choices for _, is_served in choice.served]
+    return bool(verdicts) and not any(verdicts)
+
+
+def _choose_for_unlisted(
+    requirements: Sequence[Requirement], host: TargetHost, channel: str, reach: IndexReader, *, pre: bool
+) -> tuple[WheelChoice, ...]:
+    """Choose from an index that has code for the best GPU, which no index has by the tables; () without.
+
+    Tables are older than indexes: what those have for a GPU, their extras, variants and families tell.
+    """
+    from rocm_wheels.hosts.index_pages import find_unlisted_gpus, list_open_indexes
+
+    gpus = find_unlisted_gpus(host, channel)
+    for index in list_open_indexes(host, channel) if gpus else ():
+        try:
+            choices = _choose_from_index(index.url, requirements, host, reach, pre=pre)
+        except UnreachableIndexError as failure:
+            raise _make_unasked_error(index, failure) from failure
+        except HostError:
+            continue
+        served = [gpu for choice in choices for gpu, is_served in choice.served if is_served and gpu in gpus]
+        if served:
+            note = f"{index.name} was taken: it has code for {served[0].gfx}, which no table lists of it"
+            return tuple(_prepend_notes(choice, (note,)) for choice in choices)
+    return ()
+
+
+def _make_unasked_error(index: PackageIndex, failure: UnreachableIndexError) -> UnreachableIndexError:
+    return UnreachableIndexError(f"cannot ask {index.name}, a {index.reason}", tip=failure.tip)
 
 
 def _parse_requirement(text: str) -> Requirement:
@@ -423,6 +483,8 @@ def _choose_wheel(
     layout, served = _find_layout(picked, devices, located, host)
     served = () if rocm else served  # it has code, and nothing says for which GPUs
     first = picked.candidates[0]
+    facts = ChoiceFacts(requirement, host, sifted, picked, layout, served, devices, rocm)
+    posed = find_needed_pose(facts)
     return WheelChoice(
         requirement=str(requirement),
         project=str(canonicalize_name(requirement.name)),
@@ -432,9 +494,10 @@ def _choose_wheel(
         picked=first,
         candidates=picked.candidates,
         requires=(_format_pin(requirement, first, devices),),
-        notes=explain_choice(ChoiceFacts(requirement, host, sifted, picked, layout, served, devices, rocm)),
+        notes=explain_choice(facts),
         served=served,
         visible_line=make_visible_line(served),
+        override_line=posed.line if posed else None,
         known=_list_known_features(picked),
     )
 
@@ -471,7 +534,7 @@ def _find_layout(
         return "variants", find_served_gpus(targets, host.hardware) if targets or names_targets else ()
     if devices:
         return "multi-arch", devices.served
-    family = located.family or find_family(located.index)
+    family = located.family or find_family(located.index, host)
     layout = "per-family" if family else "plain"
     kind = get_build_kind(best.offer.version)
     if not gpus or not has_compiled_code(best.offer):
@@ -479,9 +542,7 @@ def _find_layout(
     if kind and kind != "rocm":  # for another GPU that is here, or for none
         return layout, () if kind in list_build_kinds(host) else find_served_gpus((), host.hardware)
     if family:
-        from rocm_wheels.models import get_gfx_families
-
-        return layout, find_served_gpus(get_gfx_families()[family], host.hardware)
+        return layout, find_served_gpus(list_family_targets(family, host), host.hardware)
     if path_of_url(located.index) is not None:
         return layout, ()
     from rocm_wheels.hosts.index_pages import list_index_targets

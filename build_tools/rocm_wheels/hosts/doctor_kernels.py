@@ -19,10 +19,10 @@ from rocm_wheels.hosts.gpu_support import (
     read_installed_code,
     sort_target_ids,
 )
+from rocm_wheels.hosts.host import PosedTarget
 from rocm_wheels.hosts.installed_packages import InstalledPackage
 from rocm_wheels.hosts.machine import DoctorSubject, join_some
 from rocm_wheels.models import (
-    OVERRIDE_VARIABLE,
     KnownIssue,
     find_issues,
     get_issue_url,
@@ -250,9 +250,8 @@ def _suggest_fix(
     nearest_option = next(
         (option for option in options if check_kernel_support(targets, option.target).runs), None
     )
-    posing = (
-        f"   # or, untested: export {OVERRIDE_VARIABLE}={nearest_option.version}" if nearest_option else ""
-    )
+    posed = PosedTarget(gfx, nearest_option) if nearest_option else None
+    posing = f"   # or, as {posed.ability}: export {posed.line}" if posed else ""
     return subject.make_install_line(*list_default_packages()) + posing
 
 
@@ -299,6 +298,8 @@ def check_known_issues(subject: DoctorSubject) -> Iterator[Finding]:
     ]
     for gfx in served if version and rocm else ():
         for issue in find_issues(version, rocm, gfx, platform):
+            if issue.without_device and subject.machine.kfd.refused is not None:
+                continue  # it is there, whoever may open it
             if issue.effect not in _CHECKED_EFFECTS or issue.targets:
                 gpus.setdefault(issue, []).append(gfx)
     for issue, targets in gpus.items():

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.core import DataError, Finding
+from rocm_wheels.core import DataError, Finding, HostError
 from rocm_wheels.gpus import RocmInstallation
 from rocm_wheels.hosts.doctor_kernels import parse_optional_version
+from rocm_wheels.hosts.host import StatedMachine, make_host
+from rocm_wheels.hosts.index_pages import recommend_torch
 from rocm_wheels.hosts.installed_packages import RELEVANT_PROJECTS, InstalledPackage, PythonEnvironment
 from rocm_wheels.hosts.machine import DoctorSubject, join_some
 from rocm_wheels.models import (
@@ -293,6 +296,20 @@ def check_build_kinds(subject: DoctorSubject) -> Iterator[Finding]:
                 + " && "
                 + subject.make_install_line("torch", name),
             )
+
+
+def check_recommended_torch(subject: DoctorSubject) -> Iterator[Finding]:
+    """Say which torch the tables recommend for the machine and this Python."""
+    environment = subject.installed.environment
+    threads = "t" if environment.free_threaded else ""
+    stated = StatedMachine(("none",), "none", f"{environment.version}{threads}")
+    host = replace(make_host(subject.env, stated), hardware=subject.hardware)
+    try:
+        recommended = recommend_torch(host)
+    except HostError:
+        return
+    message = f"the torch for {subject.machine_name}: {recommended.kind}, from {recommended.index.url}"
+    yield Finding("ok", f"{message} ({'; '.join(recommended.reasons)})")
 
 
 def check_triton(subject: DoctorSubject) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packaging.tags import Tag, compatible_tags, cpython_tags, mac_platforms, platform_tags, sys_tags
 
@@ -20,7 +21,10 @@ from rocm_wheels.core import UsageError
 from rocm_wheels.gpus import (
     GENERIC_TARGETS,
     GPU_VENDORS,
+    INTEGRATED_TARGETS,
+    INTEL_BEFORE_XE,
     KNOWN_TARGETS,
+    OVERRIDE_VARIABLE,
     Gpu,
     Hardware,
     RocmInstallation,
@@ -33,6 +37,31 @@ from rocm_wheels.gpus import (
 from rocm_wheels.index import PLATFORM_TAGS
 from rocm_wheels.variants import SupportedFeatures, parse_minor_version
 
+if TYPE_CHECKING:
+    from rocm_wheels.models import TargetOverride
+
+
+@dataclass(frozen=True)
+class PosedTarget:
+    """A GPU of the target ``native`` that runs another's kernels, when ``line`` tells the ROCm runtime so."""
+
+    native: str
+    option: TargetOverride
+
+    @property
+    def line(self) -> str:
+        """The variable: ``HSA_OVERRIDE_GFX_VERSION=10.3.0``."""
+        return f"{OVERRIDE_VARIABLE}={self.option.version}"
+
+    @property
+    def ability(self) -> str:
+        """What it can, in words."""
+        return f"{self.native} runs kernels for {self.option.target}"
+
+    def __str__(self) -> str:
+        care = f" ({self.option.care})" if self.option.care else ""
+        return f"{self.ability} with {self.line}{care}"
+
 
 @dataclass(frozen=True)
 class TargetHost:
@@ -43,8 +72,9 @@ class TargetHost:
     of the wheels that it can use, best first. ``supported`` is what it supports of the namespaces that
     a plugin answers for (``amd``); what a document declares for everybody is found there. ``full_python`` is
     the whole version, for ``Requires-Python`` ("": ``python`` is all that is known). ``enabled`` are the
-    namespaces whose optional providers count. ``versions`` are those of the
-    projects that a wheel goes beside, for what it says of their ABI.
+    namespaces whose optional providers count. ``posed``: what is chosen for a GPU as another one, whose
+    kernels it runs; None: for each as what it is. ``versions`` are those of the projects that a wheel goes
+    beside, for what it says of their ABI.
     """
 
     platform: str
@@ -55,6 +85,7 @@ class TargetHost:
     supported: SupportedFeatures
     full_python: str = ""
     enabled: frozenset[str] = frozenset()
+    posed: PosedTarget | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -111,7 +142,26 @@ def make_host(env: Mapping[str, str], stated_machine: StatedMachine | None = Non
         supported={"amd": list_supported_features(hardware)},
         full_python=full,
         enabled=frozenset(statement.enabled),
+        posed=_find_stated_pose(hardware, env) if statement.gfx and (system, machine) == detected else None,
     )
+
+
+def _find_stated_pose(stated: Hardware, env: Mapping[str, str]) -> PosedTarget | None:
+    """Return the card of this machine that runs kernels for a target that is stated in place of its own."""
+    targets = {gpu.gfx for gpu in stated.usable}
+    if sys.platform != "linux" or not targets:
+        return None
+    try:
+        gpus = detect_hardware(env, vendors=("amd",)).usable
+    except ValueError:  # a variable that states other GPUs: --gfx is what counts
+        return None
+    from rocm_wheels.models import load_overrides
+
+    for gpu in gpus:
+        options = load_overrides().cards.get(gpu.native or "", ()) if gpu.gfx not in targets else ()
+        if option := next((option for option in options if option.target in targets), None):
+            return PosedTarget(gpu.native or "", option)
+    return None
 
 
 def detect_platform() -> tuple[str, str]:
@@ -216,7 +266,7 @@ def _resolve_hardware(statement: StatedMachine, env: Mapping[str, str]) -> Hardw
             rocm, _ = find_rocm_installations(env, platform=sys.platform, site_packages=site)
     except ValueError as cause:
         raise UsageError(str(cause)) from None
-    return Hardware(gpus=gpus, rocm=rocm)
+    return Hardware(gpus=sort_gpus(gpus), rocm=rocm)
 
 
 def _parse_gpus(words: list[str]) -> tuple[Gpu, ...]:
@@ -281,7 +331,16 @@ def _parse_gpu(word: str, index: int) -> Gpu:
     notes = ("no GPU of that name is known here",) * (not is_known)
     if ":" in word:
         notes += (f"{word.partition(':')[2]} is not a property of wheels: they are chosen for {name}",)
-    return Gpu("amd", gfx=name, native=name, index=index, source=GFX_OPTION, confidence="forced", notes=notes)
+    return Gpu(
+        "amd",
+        gfx=name,
+        native=name,
+        index=index,
+        integrated=name in INTEGRATED_TARGETS or None,
+        source=GFX_OPTION,
+        confidence="forced",
+        notes=notes,
+    )
 
 
 def _parse_rocm(text: str) -> tuple[RocmInstallation, ...]:
@@ -292,9 +351,14 @@ def _parse_rocm(text: str) -> tuple[RocmInstallation, ...]:
 
 
 def list_usable_gpus(host: TargetHost) -> tuple[Gpu, ...]:
-    """Return the GPUs that programs may use, best first; of AMD's those with a known target."""
-    gpus = sort_gpus(host.hardware.gpus)
-    return tuple(gpu for gpu in gpus if gpu.visible and (gpu.vendor != "amd" or gpu.gfx))
+    """Return the GPUs that programs may use, best first: AMD's with a known target, Intel's since Xe.
+
+    Older ones of Intel are out: torch supports the Arc families (PyTorch, "Getting Started on Intel GPU").
+    """
+    usable = [gpu for gpu in sort_gpus(host.hardware.gpus) if gpu.visible]
+    return tuple(
+        gpu for gpu in usable if (gpu.vendor != "amd" or gpu.gfx) and gpu.capability != INTEL_BEFORE_XE
+    )
 
 
 def list_vendors(host: TargetHost) -> tuple[str, ...]:

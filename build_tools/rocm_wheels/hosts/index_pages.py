@@ -8,16 +8,16 @@ just lists wheels.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from urllib.parse import urlsplit
 
 from packaging.version import Version
 
 from rocm_wheels.core import DataError, HostError, UsageError, hide_credentials, run_in_parallel
-from rocm_wheels.gpus import Gpu
-from rocm_wheels.hosts.host import TargetHost, list_usable_gpus
+from rocm_wheels.gpus import Gpu, list_supported_features
+from rocm_wheels.hosts.host import PosedTarget, TargetHost, list_usable_gpus, list_vendors
 from rocm_wheels.index import (
     METADATA_SUFFIX,
     IndexLink,
@@ -31,7 +31,6 @@ from rocm_wheels.index import (
     resolve_index_url,
 )
 from rocm_wheels.models import (
-    OVERRIDE_VARIABLE,
     PackageIndex,
     find_builds,
     find_index_by_url,
@@ -39,6 +38,10 @@ from rocm_wheels.models import (
     load_overrides,
 )
 
+_DIRECTML_NOTE = (  # microsoft/DirectML#712, comment of 2025-08-11; the tags of torch-directml 0.2.5 on PyPI
+    "torch-directml computes on any DirectX 12 GPU, and is not chosen: it ends with torch 2.4.1 and "
+    "Python 3.12, and Microsoft no longer develops it"
+)
 _GONE_STATUSES = (404, 410)
 _ABSENT_STATUSES = (403, *_GONE_STATUSES)  # S3, and so download.pytorch.org, says 403 of what is not there
 _INNER_CAUSE = re.compile(r"Caused by \w+\(.*?\): (.+?)[\"']?\)+$")  # as urllib3 says it
@@ -150,24 +153,16 @@ class LocatedProject:
 def locate_project(index: str, project: str, host: TargetHost, reach: IndexReader) -> LocatedProject:
     """Find a project in an index. HostError when it is not there or cannot be reached."""
     if FAMILY_PLACEHOLDER in index:
-        return _locate_in_families(
-            [
-                (index.replace(FAMILY_PLACEHOLDER, family), family)
-                for family in _require_families(index, host)
-            ],
-            project,
-            reach,
-        )
+        families = _require_families(index, host, reach)
+        bases = [(index.replace(FAMILY_PLACEHOLDER, family), family) for family in families]
+        return _locate_in_families(bases, project, reach)
     if is_page_url(index):
         if files := list_links(index, reach):
             return LocatedProject(index, files)
         raise _make_absent_error(project, index)
     base = resolve_index_url(index)
     root = path_of_url(base)
-    local_families = list_families(root) if root else []
-    if found_families := [
-        family for family in (list_host_families(host) if local_families else ()) if family in local_families
-    ]:
+    if found_families := _match_families(list_families(root) if root else (), host):
         return _locate_in_families(
             [(f"{base}{family}/", family) for family in found_families], project, reach
         )
@@ -177,14 +172,24 @@ def locate_project(index: str, project: str, host: TargetHost, reach: IndexReade
     files = list_links(base, reach)
     if any(file_name_of_link(link).endswith(".whl") for link in files):
         return LocatedProject(base, files)
-    folder_names = {urlsplit(link.url).path.rstrip("/").rpartition("/")[2] for link in files}
-    if found_families := [
-        family for family in (list_host_families(host) if folder_names else ()) if family in folder_names
-    ]:
+    if found_families := _match_families(_list_folder_names(files), host):
         return _locate_in_families(
             [(f"{base}{family}/", family) for family in found_families], project, reach
         )
     raise _make_absent_error(project, base)
+
+
+def _list_family_names(above: str, reach: IndexReader) -> set[str]:
+    """Return the names in the folder above those of families; not every server lists it."""
+    base = resolve_index_url(above)
+    listed = (
+        list_links(base, reach) if path_of_url(base) else _read_links(base, base, reach, _ABSENT_STATUSES)
+    )
+    return _list_folder_names(listed or ())
+
+
+def _list_folder_names(links: Sequence[IndexLink]) -> set[str]:
+    return {urlsplit(link.url).path.rstrip("/").rpartition("/")[2] for link in links}
 
 
 def list_host_families(host: TargetHost) -> tuple[str, ...]:
@@ -196,18 +201,52 @@ def list_host_families(host: TargetHost) -> tuple[str, ...]:
     return tuple(dict.fromkeys(family for group in groups for family in find_families(group)))
 
 
-def find_family(base: str) -> str:
+def find_family(base: str, host: TargetHost) -> str:
     """Return the family whose name is the last part of an index's address; "" when it is none."""
     last = urlsplit(base).path.rstrip("/").rpartition("/")[2]
-    if not last.startswith("gfx"):
-        return ""
+    return last if last.startswith("gfx") and list_family_targets(last, host) else ""
+
+
+def list_family_targets(family: str, host: TargetHost) -> tuple[str, ...]:
+    """Return the targets of a family: by the tables, else those of a machine that its name stands for."""
     from rocm_wheels.models import get_gfx_families
 
-    return last if last in get_gfx_families() else ""
+    return get_gfx_families().get(family) or tuple(
+        chip for chip in _list_new_chips(host) if is_named_by_family(family, chip)
+    )
 
 
-def _require_families(index: str, host: TargetHost) -> Sequence[str]:
+def is_named_by_family(family: str, chip: str) -> bool:
+    """Tell whether a family's name stands for a chip: ``gfx1399``, or ``gfx139X-all`` with any last digit."""
+    digits = family.lower().partition("-")[0]
+    return len(digits) == len(chip) and all(
+        digit in ("x", own) for digit, own in zip(digits, chip, strict=True)
+    )
+
+
+def _list_new_chips(host: TargetHost) -> list[str]:
+    """Return the targets of a machine that the tables have no family of."""
+    from rocm_wheels.models import find_families
+
+    chips = dict.fromkeys(gpu.gfx for gpu in host.hardware.usable if gpu.gfx)
+    return [chip for chip in chips if not find_families([chip])]
+
+
+def _match_families(names: Collection[str], host: TargetHost) -> list[str]:
+    """Return those of an index's families that are for a machine, also of a GPU that the tables lack."""
+    if not names:
+        return []
+    matching = [family for family in list_host_families(host) if family in names]
+    for chip in _list_new_chips(host):
+        matching += sorted(name for name in names if is_named_by_family(name, chip))
+    return matching
+
+
+def _require_families(index: str, host: TargetHost, reach: IndexReader) -> Sequence[str]:
     family_list = list_host_families(host)
+    if new_chips := _list_new_chips(host):
+        names = _list_family_names(index.partition(FAMILY_PLACEHOLDER)[0], reach)
+        family_list = (*family_list, *_match_families(names, host), *new_chips)
     if not family_list:
         chips: Sequence[Gpu] = host.hardware.usable
         reason = (
@@ -264,9 +303,9 @@ def find_host_indexes(host: TargetHost, channel: str) -> tuple[tuple[PackageInde
     if missed:
         names = " and ".join(dict.fromkeys(missed))
         message = f"no {channel} index that is known here serves {names} with Python {host.python}"
-        notes = (
-            (message,) if indexes else (f"{message}: for the CPU", *_suggest_overrides(missed, host, channel))
-        )
+        notes = (message if indexes else f"{message}: for the CPU",)
+        if not indexes and host.platform == "windows" and "amd" in list_vendors(host):
+            notes += (_DIRECTML_NOTE,)
     if not indexes:
         indexes = _query_indexes(None, "none", host, channel)
     if not indexes:
@@ -275,6 +314,76 @@ def find_host_indexes(host: TargetHost, channel: str) -> tuple[tuple[PackageInde
             tip="name one: --index URL",
         )
     return indexes, notes
+
+
+def pose_host(host: TargetHost, channel: str) -> TargetHost:
+    """Return a machine whose best GPU, which no index serves, passes for one whose kernels it runs.
+
+    Only where no GPU is served as what it is, on Linux, and by an override that nothing is known against.
+    """
+    gpus = list_usable_gpus(host)
+    if (
+        host.platform != "linux"
+        or any(_query_indexes(_get_target(gpu), gpu.vendor, host, channel) for gpu in gpus)
+        or len({gpu.gfx for gpu in gpus if gpu.vendor == "amd"}) != 1
+    ):
+        return host
+    native = next(gpu.gfx for gpu in gpus if gpu.gfx)
+    for option in load_overrides().cards.get(native, ()):
+        if not option.risky and not option.care and _query_indexes(option.target, "amd", host, channel):
+            posing = [
+                replace(gpu, gfx=option.target, native=native) if gpu.gfx == native else gpu for gpu in gpus
+            ]
+            hardware = replace(host.hardware, gpus=tuple(posing))
+            supported = {**host.supported, "amd": list_supported_features(hardware)}
+            return replace(host, hardware=hardware, supported=supported, posed=PosedTarget(native, option))
+    return host
+
+
+@dataclass(frozen=True)
+class RecommendedTorch:
+    """The kind of torch for a machine (``rocm``, ``cu128``, ``xpu``, ``mps``, ``cpu``), and the reasons."""
+
+    kind: str
+    index: PackageIndex
+    reasons: tuple[str, ...]
+
+
+def recommend_torch(host: TargetHost, channel: str = "stable") -> RecommendedTorch:
+    """Return what the tables recommend for a machine; no index is asked. HostError where nothing is known."""
+    posing_host = pose_host(host, channel)
+    indexes, notes = find_host_indexes(posing_host, channel)
+    best = indexes[0]
+    kinds = {"amd": "rocm", "intel": "xpu", "none": "mps" if host.platform == "macos" else "cpu"}
+    kind = kinds.get(best.vendor) or best.url.rstrip("/").rpartition("/")[2]
+    posed = [str(posing_host.posed)] if posing_host.posed else []
+    return RecommendedTorch(kind, best, (*filter(None, [best.reason]), *posed, *notes))
+
+
+def find_unlisted_gpus(host: TargetHost, channel: str) -> tuple[Gpu, ...]:
+    """Return the AMD GPUs, best first, that come before any GPU which an index serves by the tables."""
+    unlisted = []
+    for gpu in list_usable_gpus(host):
+        if _query_indexes(_get_target(gpu), gpu.vendor, host, channel):
+            break
+        unlisted += [gpu] if gpu.vendor == "amd" else []
+    return tuple(unlisted)
+
+
+def list_open_indexes(host: TargetHost, channel: str) -> tuple[PackageIndex, ...]:
+    """Return AMD's indexes that say themselves which GPUs they have code for, best first.
+
+    Of those with a folder for each family the address has ``{family}`` in it. The Pythons of the tables do
+    not count: files tell theirs.
+    """
+    indexes: dict[str, PackageIndex] = {}
+    for index in find_indexes(None, platform=host.platform, channel=channel, machine=host.machine):
+        if index.layout in ("multi-arch", "variants"):
+            indexes.setdefault(index.url, index)
+        elif index.layout == "per-family":
+            url = index.url.rstrip("/").rpartition("/")[0] + f"/{FAMILY_PLACEHOLDER}/"
+            indexes.setdefault(url, replace(index, name=url, url=url))
+    return tuple(indexes.values())
 
 
 def find_vendor_index(host: TargetHost, channel: str = "stable") -> PackageIndex | None:
@@ -305,17 +414,6 @@ def _describe_gpu(gpu: Gpu, host: TargetHost) -> str:
 
 def _get_target(gpu: Gpu) -> str | None:
     return gpu.gfx if gpu.vendor == "amd" else gpu.capability if gpu.vendor == "nvidia" else None
-
-
-def _suggest_overrides(missed: Sequence[str], host: TargetHost, channel: str) -> Iterator[str]:
-    """Say of a GPU that no index has kernels for whose kernels it is known to run, where some has those."""
-    cards = load_overrides().cards
-    for name in dict.fromkeys(missed) if host.platform == "linux" else ():
-        for option in cards.get(name, ()):
-            if not option.risky and _query_indexes(option.target, "amd", host, channel):
-                posing = f"{OVERRIDE_VARIABLE}={option.version}"
-                yield f"{name} can run kernels for {option.target} with {posing}: --gfx {option.target}"
-                break
 
 
 def _query_indexes(

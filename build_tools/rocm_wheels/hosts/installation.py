@@ -16,7 +16,14 @@ from typing import Any
 
 from packaging.version import Version
 
-from rocm_wheels.core import HostError, UsageError, capture_output, format_command, hide_credentials
+from rocm_wheels.core import (
+    HostError,
+    UsageError,
+    capture_output,
+    format_command,
+    get_project_home,
+    hide_credentials,
+)
 from rocm_wheels.gpus import Gpu
 from rocm_wheels.hosts.candidates import WheelChoice
 from rocm_wheels.hosts.installed_packages import (
@@ -97,9 +104,11 @@ def inspect_target(python: Path | None, env: Mapping[str, str], *, changes: bool
     """Ask an environment what it is.
 
     UsageError for no Python that runs or that no torch is built for; HostError, where it ``changes``, for one
-    that belongs to the system (PEP 668) or cannot be written to.
+    that belongs to the system (PEP 668), is this program's own and was not named, or cannot be written to.
     """
     chosen_python = find_active_python(python, env)
+    if changes and python is None:
+        _refuse_own_environment(chosen_python)
     clean = {name: value for name, value in env.items() if name not in ("PYTHONHOME", "PYTHONPATH")}
     environment = read_environment(chosen_python, clean)
     answer = _query_python(environment.python, clean)
@@ -136,6 +145,39 @@ def state_target(python: str, env: Mapping[str, str]) -> InstallTarget:
     )
     markers = {"python_version": match[1], "python_full_version": full, "implementation_version": full}
     return InstallTarget(environment, {**here.markers, **markers}, (), False, stated=True)
+
+
+_TOOL_FILES = ("uv-receipt.toml", "pipx_metadata.json")  # of `uv tool install` and pipx, in an environment
+_CLONE_ENVIRONMENTS = (".venv", ".venv.rocm-wheels")  # as quickstart.py makes them
+
+
+def _refuse_own_environment(active: Path | None) -> None:
+    """Raise HostError where nothing but this program's own environment would be installed into.
+
+    That is the one that runs it, where no other is active. An active one was meant, unless it is there for
+    this program alone: a clone's, and those of `uv tool` and pipx.
+    """
+    prefix = Path(sys.prefix).resolve()
+    if sys.prefix == sys.base_prefix or (active is not None and active.resolve() != prefix):
+        return
+    if active is not None and not _is_for_this_program(prefix):
+        return
+    venv = Path(".venv")
+    use_venv = (
+        "--python .venv is the one here"
+        if (venv / "pyvenv.cfg").is_file() and venv.resolve() != prefix
+        else "--venv DIR makes one"
+    )
+    raise HostError(
+        f"no environment is named, and {prefix} is that of rocm-wheels itself",
+        tip=f"{use_venv}; --python {format_command([str(prefix)])} takes that one all the same",
+    )
+
+
+def _is_for_this_program(prefix: Path) -> bool:
+    if any((prefix / name).is_file() for name in _TOOL_FILES):
+        return True
+    return prefix.name in _CLONE_ENVIRONMENTS and prefix.parent == get_project_home().resolve()
 
 
 def list_installed(target: InstallTarget) -> dict[str, InstalledDistribution]:
@@ -328,6 +370,7 @@ def make_plan_json(plan: InstallPlan, cache: WheelCache) -> dict[str, Any]:
         "removed": [str(distribution) for distribution in plan.removed],
         "bytes_to_fetch": plan.bytes_to_fetch,
         "environment": plan.visible_line,
+        "override": plan.choice.override_line if plan.choice else None,
         "warnings": list(plan.warnings),
         "commands": list_commands(plan, cache),
     }

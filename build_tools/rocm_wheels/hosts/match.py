@@ -45,6 +45,7 @@ from rocm_wheels.hosts.gpu_support import list_amd_gpus
 from rocm_wheels.hosts.host import TargetHost, list_build_kinds
 from rocm_wheels.hosts.index_pages import (
     UnreachableIndexError,
+    is_named_by_family,
     make_unreachable_error,
     read_project_links,
     read_wheel_metadata,
@@ -550,7 +551,8 @@ def choose_device_extras(
     """Choose the device extras for a machine; None for a wheel that has none.
 
     ``requested`` are the extras that the requirement names: when device extras are among them, they are kept
-    as they are. HostError for one that the wheel does not have, or whose wheels the index does not have.
+    as they are. Else each GPU gets its own; beside a card graphics inside a processor get none. HostError for
+    one that the wheel does not have, or whose wheels the index does not have.
     """
     offered = [
         extra for extra in map(canonicalize_name, metadata.provides_extra) if extra.startswith(_DEVICE_PREFIX)
@@ -581,20 +583,43 @@ def choose_device_extras(
             tip="take another version, or index",
         )
     available = [extra for extra in extras if not lacking[extra]]
+    left_out = [] if named_extras else _list_needless(extra_by_gpu, available)
+    available = [extra for extra in available if extra not in left_out]
     served = tuple(
         (gpu, extra in available or bool(extra and ALL_DEVICES in available))
         for gpu, extra in extra_by_gpu.items()
     )
-    return DeviceExtras(tuple(available), served, tuple(_describe_gaps(extra_by_gpu, lacking, offer)))
+    gaps = _describe_gaps(extra_by_gpu, lacking, offer)
+    gaps += [
+        f"{extra} is left out: a card comes before graphics inside a processor; torch[{extra}] asks for it"
+        for extra in left_out
+    ]
+    return DeviceExtras(tuple(available), served, tuple(gaps))
+
+
+def _list_needless(extra_by_gpu: Mapping[Gpu, str | None], available: Sequence[str]) -> list[str]:
+    """Return the extras of graphics inside processors alone, where a card has one."""
+    for_cards = {
+        extra for gpu, extra in extra_by_gpu.items() if gpu.integrated is not True and extra in available
+    }
+    return [extra for extra in available if for_cards and extra not in for_cards]
 
 
 def _find_extra(gpu: Gpu, offered: Sequence[str]) -> str | None:
-    """Return the extra of a GPU: its own, its generic target's, else a family's; None without one."""
+    """Return the extra of a GPU: its own, its generic target's, else a family's; None without one.
+
+    Of a GPU that is of no family in the tables, a family's name that stands for it will do.
+    """
     if gpu.gfx is None:
         return None
     from rocm_wheels.models import find_families
 
-    names = [gpu.gfx, find_generic_target(gpu.gfx) or gpu.gfx, *find_families([gpu.gfx])]
+    families = find_families([gpu.gfx]) or [
+        family
+        for extra in offered
+        if is_named_by_family(family := extra.removeprefix(_DEVICE_PREFIX), gpu.gfx)
+    ]
+    names = [gpu.gfx, find_generic_target(gpu.gfx) or gpu.gfx, *families]
     matching = [extra for name in names if (extra := canonicalize_name(_DEVICE_PREFIX + name)) in offered]
     return matching[0] if matching else None
 

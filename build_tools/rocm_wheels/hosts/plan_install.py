@@ -194,7 +194,8 @@ print(json.dumps([sysconfig.get_path(name, scheme, base) for name in ("purelib",
 def inspect_venv(folder: Path, base: Path | None, env: Mapping[str, str]) -> InstallTarget:
     """Return a virtual environment of the Python ``base`` as a target: that at ``folder``, or the one to be.
 
-    UsageError where something else is there: other files, or an environment of another Python.
+    Without ``base`` the one that is there may be of any Python. UsageError where something else is there:
+    other files, or an environment of another Python.
     """
     folder = folder.expanduser().absolute()
     env = {name: value for name, value in env.items() if name not in ("PYTHONHOME", "PYTHONPATH")}
@@ -215,7 +216,7 @@ def inspect_venv(folder: Path, base: Path | None, env: Mapping[str, str]) -> Ins
     except UsageError as cause:
         cause.tip = f"delete {folder}: the same command creates it again"
         raise UsageError(f"--venv {folder} does not run") from cause
-    if _identify_base(existing) != _identify_base(base_target.environment):
+    if base is not None and _identify_base(existing) != _identify_base(base_target.environment):
         raise UsageError(
             f"--venv {folder} is an environment of Python {existing.version} in {existing.base_prefix}, "
             "and not of"
@@ -690,7 +691,7 @@ def _warn_missing_triton(
     choice: WheelChoice | None, resolved: Sequence[PackageOffer], host: TargetHost
 ) -> tuple[str, ...]:
     """Say when torch of a known index comes without the triton that goes with it: it did not require it."""
-    from rocm_wheels.models import find_index_by_url, get_triton_name
+    from rocm_wheels.models import find_index_by_url, find_separate_triton, get_triton_name
 
     index = find_index_by_url(choice.index) if choice else None
     torch = next((offer for offer in resolved if offer.project == "torch"), None)
@@ -699,7 +700,10 @@ def _warn_missing_triton(
     name = get_triton_name(torch.version, index, platform=host.platform)
     if not name or any(offer.project == name for offer in resolved):
         return ()
-    return (f"torch {torch.version} goes with {name}, and does not require it: torch.compile will not work",)
+    message = f"torch {torch.version} goes with {name}, and does not require it: torch.compile will not work"
+    if separate := find_separate_triton(torch.version, index, platform=host.platform):
+        return (f"{message} without it; from PyPI, by others than PyTorch: pip install '{separate}'",)
+    return (message,)
 
 
 def _list_warnings(

@@ -148,6 +148,8 @@ def list_override_variables(env: Mapping[str, str]) -> tuple[str, ...]:
 _HIDING_VARIABLES = (HIP_VISIBLE_DEVICES, CUDA_VISIBLE_DEVICES)  # GPU_DEVICE_ORDINAL is for OpenCL
 _MPS_FALLBACK = "PYTORCH_ENABLE_MPS_FALLBACK"
 _MPS_FALLBACK_SOURCE = "https://docs.pytorch.org/docs/stable/mps_environment_variables.html"
+_WSL_VARIABLE = "HSA_ENABLE_DXG_DETECTION"
+_WSL_SOURCE = "https://github.com/ROCm/librocdxg"
 _ISOLATION_SOURCE = "https://rocm.docs.amd.com/en/latest/conceptual/gpu-isolation.html"
 
 
@@ -429,7 +431,18 @@ def make_configuration(
     settings, notes = make_settings(
         machine.hardware, machine.targets, env, platform, nodes=machine.nodes, rocm=machine.rocm, risky=risky
     )
-    return HostConfiguration(settings, notes, machine)
+    return HostConfiguration((*_make_wsl_settings(machine, env, root), *settings), notes, machine)
+
+
+def _make_wsl_settings(
+    machine: ConfiguredMachine, env: Mapping[str, str], root: Path
+) -> tuple[VariableSetting, ...]:
+    """Return what makes the runtime look for the GPU that Windows lends, where torch has code for AMD's."""
+    lent = (root / "dev/dxg").exists() and not (root / "dev/kfd").exists()
+    if not lent or not machine.targets or _WSL_VARIABLE in env:
+        return ()
+    why = "there is no /dev/kfd in WSL: the runtime reaches the GPU over /dev/dxg, with librocdxg"
+    return (VariableSetting(_WSL_VARIABLE, "1", why, _WSL_SOURCE),)
 
 
 def inspect_machine(

@@ -155,6 +155,7 @@ from .torch_builds import find_builds as find_builds
 from .torch_builds import find_companions as find_companions
 from .torch_builds import find_images as find_images
 from .torch_builds import find_issues as find_issues
+from .torch_builds import find_separate_triton as find_separate_triton
 from .torch_builds import get_issue_url as get_issue_url
 from .torch_builds import get_issues as get_issues
 from .torch_builds import get_triton_name as get_triton_name

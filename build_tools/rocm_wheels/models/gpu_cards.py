@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from rocm_wheels.core import UsageError, suggest_name
 from rocm_wheels.gpus import (
+    INTEL_BEFORE_XE,
     KNOWN_TARGETS,
     PCI_VENDORS,
     PciEntry,
@@ -128,7 +129,7 @@ def get_target_facts(target: str | None, vendor: str = "amd") -> TargetFacts:
     """Return what the tables know of a target of AMD, a compute capability of NVIDIA, or of Intel's GPUs."""
     indexes = tuple(
         (platform, index)
-        for platform in _PLATFORMS
+        for platform in (() if target == INTEL_BEFORE_XE else _PLATFORMS)
         for index in find_indexes(target, vendor=vendor, platform=platform)
     )
     generic = find_generic_target(target) if target and vendor == "amd" else None

@@ -227,6 +227,25 @@ def _check_indexes(compat_tables: CompatTables) -> Iterator[Finding]:
                 yield Finding("error", message, subject=f"rocm{text}", group=RELEASES_TABLE)
 
 
+def _check_readiness(compat_tables: CompatTables) -> Iterator[Finding]:
+    """Compare what is ready for releases with what the stable indexes serve: it should be in one of them."""
+    served: set[tuple[str, str]] = set()
+    stable = [row for row in compat_tables.releases.indexes if row.channel == "stable"]
+    for row in stable:
+        served |= {(p, target) for fact in row.serves for p in fact.platforms for target in fact.targets}
+    names = {row.name for row in stable}
+    for build in compat_tables.builds.builds:
+        for platform, name in build.targets.items() if build.index in names else ():
+            served |= {(platform, target) for target in compat_tables.builds.sets[name]}
+    for target, facts in get_gfx_targets().items():
+        for platform, readiness in facts.readiness.items():
+            if readiness == "release" and (platform, target) not in served:
+                message = (
+                    f"ready for releases on {platform}, and no stable index of {RELEASES_TABLE} serves it"
+                )
+                yield Finding("error", message, subject=target, group="gfx_families.yaml")
+
+
 def _check_issues(compat_tables: CompatTables) -> Iterator[Finding]:
     pairs = [(row.torch, row.rocm) for row in compat_tables.builds.builds]
     pairs += [
@@ -343,6 +362,7 @@ TABLE_CHECKS: tuple[Callable[[CompatTables], Iterator[Finding]], ...] = (
     _check_names,
     _check_builds,
     _check_indexes,
+    _check_readiness,
     _check_issues,
     _check_images,
     _check_sources,

@@ -101,12 +101,13 @@ class BuildRow(Fact):
 
 
 class TritonName(Fact):
-    """What the triton is called that torch of an index requires."""
+    """What the triton is called that goes with torch of an index. ``separate``: torch does not require it."""
 
     layouts: tuple[str, ...]
     platforms: tuple[str, ...]
     torch: SpecifierField
     name: str
+    separate: bool = False
 
 
 class TorchBuildTable(FactTable):

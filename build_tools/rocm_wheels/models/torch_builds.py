@@ -31,6 +31,7 @@ from rocm_wheels.models.package_indexes import (
     BuildRow,
     IndexLayout,
     PackageIndex,
+    TritonName,
     get_index,
     get_row_targets,
     list_index_lines,
@@ -117,12 +118,30 @@ def is_same_release(first: Version, second: Version) -> bool:
 def get_triton_name(
     torch_version: str | Version, index: PackageIndex | str, *, platform: str = "linux"
 ) -> str:
-    """Return the name of the triton that torch of an index requires; "" when none goes with it.
+    """Return the name of the triton that goes with torch of an index; "" when none does.
 
     Torch's own metadata pins the version. Raises UsageError for an unknown index, DataError for a
     version that is none.
     """
-    torch = _parse_torch(torch_version)
+    row = _find_triton(_parse_torch(torch_version), index, platform)
+    return row.name if row else ""
+
+
+def find_separate_triton(
+    torch_version: str | Version, index: PackageIndex | str, *, platform: str = "linux"
+) -> str:
+    """Return the requirement (``triton-windows==3.5.*``) of a triton on PyPI that torch does not require.
+
+    "" where torch requires its own, or none goes with it; without a version where no release line tells it.
+    """
+    row = _find_triton(_parse_torch(torch_version), index, platform)
+    if row is None or not row.separate:
+        return ""
+    series = find_companions(torch_version).get("triton")
+    return f"{row.name}=={'.'.join(map(str, series.release[:2]))}.*" if series else row.name
+
+
+def _find_triton(torch: Version, index: PackageIndex | str, platform: str) -> TritonName | None:
     layout = (get_index(index) if isinstance(index, str) else index).layout
     for row in load_build_table().triton:
         if (
@@ -130,8 +149,8 @@ def get_triton_name(
             and platform in row.platforms
             and row.torch.contains(torch, prereleases=True)
         ):
-            return row.name
-    return ""
+            return row
+    return None
 
 
 def find_companions(
@@ -399,7 +418,8 @@ _ISSUE_NAME = re.compile(r"[\w.-]+/[\w.-]+#[1-9]\d*\Z")
 class KnownIssue(Fact):
     """Something that goes wrong with builds of torch; empty ``targets``, ``platforms``, ``layouts``: all.
 
-    ``issue`` is like ``ROCm/TheRock#7081``; None: nobody opened one, ``source`` is the evidence.
+    ``without_device``: only where this device is missing (``/dev/kfd``). ``issue`` is like
+    ``ROCm/TheRock#7081``; None: nobody opened one, ``source`` is the evidence.
     """
 
     title: str
@@ -409,6 +429,7 @@ class KnownIssue(Fact):
     targets: tuple[str, ...] = ()
     platforms: tuple[Literal["linux", "windows"], ...] = ()
     layouts: tuple[IndexLayout, ...] = ()
+    without_device: Literal["", "/dev/kfd"] = ""
     workaround: str = ""
     state: Literal["open", "fixed", "closed"]
     fixed: str = ""
@@ -495,7 +516,7 @@ def tabulate_issues() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
             str(issue.torch) or "all",
             str(issue.rocm) or "all",
             " ".join(issue.targets) or "all",
-            " ".join(issue.platforms) or "all",
+            " without ".join(filter(None, (" ".join(issue.platforms) or "all", issue.without_device))),
             " ".join(issue.layouts) or "all",
             f"{issue.state} ({issue.fixed})" if issue.fixed else issue.state,
             issue.workaround,

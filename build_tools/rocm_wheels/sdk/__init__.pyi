@@ -47,6 +47,7 @@ from .interpreters import PackageSource as PackageSource
 from .interpreters import RequestedPython as RequestedPython
 from .interpreters import compose_uv_environment as compose_uv_environment
 from .interpreters import find_interpreters as find_interpreters
+from .interpreters import find_python_program as find_python_program
 from .interpreters import format_install_command as format_install_command
 from .interpreters import is_transient_failure as is_transient_failure
 from .interpreters import locate_python as locate_python
@@ -54,6 +55,7 @@ from .interpreters import make_venv as make_venv
 from .interpreters import parse_launcher_output as parse_launcher_output
 from .interpreters import pip_install as pip_install
 from .interpreters import query_interpreter as query_interpreter
+from .interpreters import read_python_version as read_python_version
 from .package_contents import RuntimeFile as RuntimeFile
 from .package_contents import RuntimePackage as RuntimePackage
 from .package_contents import find_patchelf as find_patchelf

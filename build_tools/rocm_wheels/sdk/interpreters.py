@@ -488,7 +488,7 @@ def parse_launcher_output(requested: RequestedPython, output: str) -> tuple[Path
 
 _VERSION = re.compile(r"(?:python)?(3\.\d+)(?:\.(\d+))?(t?)")
 _TAG = re.compile(r"cp3(\d+)(t?)(?:-cp3(\d+)(t?))?")
-_FORMS = "a path, a version (3.12, 3.12.4, 3.13t) or a tag (cp312, cp313-cp313t)"
+_FORMS = "a path, a version (3.12, 3.12.4, 3.13t), a tag (cp312, cp313-cp313t) or a program on PATH"
 
 
 def find_interpreters(
@@ -535,23 +535,53 @@ def parse_requested_python(word: str) -> RequestedPython | None:
     return None
 
 
-def _find_interpreter(word: str, env: Mapping[str, str], opt_python: Path) -> Interpreter:
+def find_python_program(word: str, env: Mapping[str, str]) -> Path:
+    """Return the program that a word names: by a path, a version or a tag, or on PATH (``python3``).
+
+    Of an environment's folder it is the interpreter there, whose link stays as it is: that is what makes it
+    the environment's. UsageError for a word that names no Python.
+    """
+    if parse_requested_python(word):
+        return find_interpreters([word], env)[0].path
+    return _find_named_program(word, env)
+
+
+def read_python_version(word: str, env: Mapping[str, str]) -> str:
+    """Return ``3.12``, ``3.12.4`` or ``3.13t`` of a version, a tag or a Python, which is asked what it is.
+
+    UsageError for a word that is none of these.
+    """
     if requested := parse_requested_python(word):
-        return _find_by_version(requested, word, env, opt_python)
-    path = Path(word)
+        return str(requested)
+    interpreter = _find_interpreter(word, env, OPT_PYTHON)
+    minor = ".".join(interpreter.version.split(".")[:2])
+    return f"{minor}{'t' if interpreter.free_threaded else ''}"
+
+
+def _find_named_program(word: str, env: Mapping[str, str]) -> Path:
+    path = Path(word).expanduser()
     is_path = any(mark and mark in word for mark in (os.sep, os.altsep, "/"))
     if not word or not (is_path or path.exists()):
-        raise UsageError(f"--python: {word!r} is not a Python", tip=f"give {_FORMS}")
+        program = shutil.which(word, path=env.get("PATH", "")) if word else None
+        if program is None:
+            raise UsageError(f"--python: {word!r} is not a Python", tip=f"give {_FORMS}")
+        return Path(program).absolute()
     path = path.absolute()
     if not path.exists():
-        raise UsageError(f"--python: there is no {path}")
-    program = find_program(path) if path.is_dir() else path
-    if program is None:
+        raise UsageError(f"--python: there is no Python {word}", tip=f"give {_FORMS}")
+    program_path = find_program(path) if path.is_dir() else path
+    if program_path is None:
         raise UsageError(
             f"--python: there is no Python in the folder {path}",
             tip="looked for bin/python, bin/python3, Scripts/python.exe and python.exe",
         )
-    return query_interpreter(program, env)
+    return program_path
+
+
+def _find_interpreter(word: str, env: Mapping[str, str], opt_python: Path) -> Interpreter:
+    if requested := parse_requested_python(word):
+        return _find_by_version(requested, word, env, opt_python)
+    return query_interpreter(_find_named_program(word, env), env)
 
 
 def _find_by_version(
