@@ -37,6 +37,7 @@ from .matrix import BuiltCell as BuiltCell
 from .matrix import Matrix as Matrix
 from .matrix import MatrixCell as MatrixCell
 from .matrix import MatrixSelection as MatrixSelection
+from .matrix import PlannedSuite as PlannedSuite
 from .matrix import check_cell as check_cell
 from .matrix import check_selection as check_selection
 from .matrix import choose_lines as choose_lines
@@ -44,6 +45,7 @@ from .matrix import combine_builds as combine_builds
 from .matrix import find_line as find_line
 from .matrix import find_uneven_sets as find_uneven_sets
 from .matrix import find_untested as find_untested
+from .matrix import get_today as get_today
 from .matrix import group_cells as group_cells
 from .matrix import line_key as line_key
 from .matrix import list_exclusions as list_exclusions

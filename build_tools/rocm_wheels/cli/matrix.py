@@ -16,6 +16,7 @@ from rocm_wheels.models import MATRIX_PACKAGINGS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import date, datetime
 
     from rocm_wheels.ci import AffectedCell, BuiltCell, ChangedFile, Matrix, MatrixSelection, Prices, RowKind
     from rocm_wheels.pipeline import History
@@ -39,9 +40,12 @@ def print_github_rows(
     kinds: Sequence[RowKind],
     touched: list[AffectedCell] | None,
     names: Sequence[str],
+    *,
+    day: date,
 ) -> None:
     """Print rows of each kind as what `fromJSON` reads, and set them as outputs where they have names.
 
+    Rows of lines say the ``day``: who plans a line later, maybe after midnight, passes it on (--date).
     Raises UsageError for more rows than GitHub takes.
     """
     from rocm_wheels.ci import make_rows, require_single_matrix, set_outputs
@@ -52,6 +56,8 @@ def print_github_rows(
         rows = make_rows(cells, prices, kind)
         if kind in {"cells", "first", "others", "tested", "torch_tested"} and touched is not None:
             rows = [{**row, "anew": anew[row["cell"]]} for row in rows]
+        if kind == "lines":
+            rows = [{**row, "date": str(day)} for row in rows]
         require_single_matrix(prices.table, len(rows))
         text = json.dumps({"include": rows}, separators=(",", ":"))
         if names:
@@ -258,6 +264,21 @@ _selection_options = combine_options(
         metavar="V",
         help="Another ROCm than the newest that AMD has with each line.",
     ),
+    option(
+        "--suite",
+        "suites",
+        envvar="ROCM_WHEELS_SUITES",
+        metavar="S,…",
+        help="These suites of torch's own tests, of every cell [default: those whose turn it is].",
+    ),
+    option(
+        "--date",
+        "day",
+        envvar="ROCM_WHEELS_DATE",
+        type=click.DateTime(["%Y-%m-%d"]),
+        metavar="YYYY-MM-DD",
+        help="The day by which Pythons, families and suites take turns [default: today, UTC].",
+    ),
 )
 
 
@@ -284,8 +305,9 @@ _selection_options = combine_options(
         ["cells", "first", "others", "tested", "torch_tested", "sets", "pythons", "companions", "lines"]
     ),
     help="With --format github: a row a build (cells; of them those that go first, the others), a cell that"
-    " is tested (or by torch's own tests), a set of wheels, a Python (what families share, before there is a"
-    " torch; companions: after) or a line (lock, checkout)  [default: cells].",
+    " is tested, a shard of a suite of torch's own tests of such a cell (torch_tested), a set of wheels, a"
+    " Python (what families share, before there is a torch; companions: after) or a line (lock, checkout)"
+    "  [default: cells].",
 )
 @option(
     "--format",
@@ -323,8 +345,8 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
     """Say what CI builds and tests: families × Pythons × torch lines × platforms.
 
     Policy is data/ci.yaml; every cell that is left out has a reason. Hours are of a builder, as recorded runs
-    (--runs) or the stated figures tell. ROCM_WHEELS_FAMILIES, _PYTHONS, _LINES, _PLATFORM, _LAYOUT and
-    _ROCM_VERSION stand for options that are not given; empty, they say nothing.
+    (--runs) or the stated figures tell. ROCM_WHEELS_FAMILIES, _PYTHONS, _LINES, _PLATFORM, _LAYOUT,
+    _ROCM_VERSION, _SUITES and _DATE stand for options that are not given; empty, they say nothing.
 
     \b
     Examples:
@@ -360,7 +382,7 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
     if savings:
         print_savings(cells, prices, as_json=form == "json")
     elif form == "github":
-        print_github_rows(cells, prices, rows or ("cells",), touched, output)
+        print_github_rows(cells, prices, rows or ("cells",), touched, output, day=matrix.day)
     elif form == "json":
         print_json(matrix, cells, prices, changes)
     else:
@@ -377,11 +399,23 @@ def _make_selection(
     layout: Any,
     packaging: Any,
     rocm_version: str | None,
+    suites: str | None,
+    day: datetime | None,
 ) -> MatrixSelection:
-    from rocm_wheels.ci import MatrixSelection
+    from rocm_wheels.ci import MatrixSelection, get_today
 
-    lists = _parse_list(families), _parse_list(pythons), _parse_list(lines)
-    return MatrixSelection(trigger, *lists, (platform,) if platform else (), rocm_version, layout, packaging)
+    return MatrixSelection(
+        trigger,
+        families=_parse_list(families),
+        pythons=_parse_list(pythons),
+        lines=_parse_list(lines),
+        platforms=(platform,) if platform else (),
+        rocm=rocm_version,
+        layout=layout,
+        packaging=packaging,
+        suites=_parse_list(suites),
+        day=day.date() if day is not None else get_today(),
+    )
 
 
 def _refuse_conflicts(**flags: bool) -> None:
@@ -413,7 +447,7 @@ def _parse_list(text: str | None) -> tuple[str, ...]:
     words = (text or "").replace(",", " ").replace(";", " ").split()
     if text is not None and not words:
         raise click.UsageError(
-            "an empty list of families, Pythons or lines says nothing: leave the option out"
+            "an empty list of families, Pythons, lines or suites says nothing: leave the option out"
         )
     return tuple(dict.fromkeys(words))
 
