@@ -38,10 +38,12 @@ from rocm_wheels.ci import (
     parse_cell,
     plan_matrix,
     python_key,
+    require_load,
     set_outputs,
+    weigh_matrix,
 )
 from rocm_wheels.cli.matrix import matrix_command as command
-from rocm_wheels.core import DataError, UsageError, get_project_home, parse_record
+from rocm_wheels.core import DataError, ReleaseError, UsageError, get_project_home, parse_record
 from rocm_wheels.models import (
     CiRunner,
     CiTable,
@@ -617,20 +619,17 @@ def test_runs_are_those_of_a_work_directory(tmp_path: Path) -> None:
 
 
 def test_a_test_that_a_cell_cannot_have_is_left_out_with_its_reason() -> None:
-    cell, day = parse_cell("gfx1151/3.14/nightly/windows"), date(2026, 11, 26)
-    pythons = ("3.13", "3.14")
-    for turn in range(2):  # each of the two Pythons in its turn, if it can
-        selection = MatrixSelection(
-            families=("gfx1151",), pythons=pythons, lines=("nightly",), day=day + timedelta(turn)
+    cell = parse_cell("gfx1151/3.14/nightly/windows")
+    others = {"3.11", "3.12", "3.13"}
+    for turn in range(3):  # the other Pythons take turns without it
+        night = MatrixSelection(
+            families=("gfx1151",), lines=("nightly",), platforms=("windows",), day=date(2026, 11, 26 + turn)
         )
-        built = {one.cell: one for one in plan_matrix(TABLE, selection).built}
-        assert (
-            built[cell].tests == ("smoke",) and "scikit-image" in dict(built[cell].absent_suites)["default"]
-        )
-    assert {one.tests for one in built.values() if one.cell.platform == "linux"} == {
-        ("smoke",),
-        ("smoke", "tests"),
-    }
+        built = {one.cell: one for one in plan_matrix(TABLE, night).built}
+        assert built[cell].tests == ("smoke",)
+        assert "scikit-image" in dict(built[cell].absent_suites)["default"]
+        others -= {one.cell.python for one in built.values() if "tests" in one.tests}
+    assert not others
     said = CliRunner().invoke(command, ["--explain", str(cell)]).output
     assert "without torch's own tests: " in said and "ROCm/TheRock#7185" in said
     none = with_text("tests: [tests], reason", "tests: [smoke, tests], reason")
@@ -665,6 +664,9 @@ def test_suites_take_turns_by_the_day() -> None:
     assert full[0] | full[1] == full[5] == every
     # who plans a family, a line or a Python by itself, as workflows do, has what the whole night has
     alone = list_suite_cells(monday, "full", families=("gfx94X-dcgpu",), lines=("nightly",))
+    for python in TABLE.triggers["nightly"].pythons:
+        one_row = list_suite_cells(monday, "default", families=("gfx1151",), pythons=(python,))
+        assert one_row == {cell for cell in default[0] if cell[:2] == ("gfx1151", python)}
     assert alone == {
         cell for cell in list_suite_cells(monday, "full") if cell[::2] == ("gfx94X-dcgpu", "nightly")
     }
@@ -696,6 +698,71 @@ def test_rows_of_suites_are_shards_on_the_machines_that_have_the_gpus() -> None:
         assert {row["tester"] for row in mine} <= (several if needs_several else single)
         hours = TABLE.suites[suite].hours / len(mine)
         assert hours <= TABLE.shard_hours and mine[0]["torch_step_minutes"] >= hours * 60
+
+
+@pytest.mark.parametrize(
+    ("trigger", "turn"), [("nightly", 0), ("nightly", 5), ("release", 0), ("presubmit", 0)]
+)
+def test_what_the_policy_plans_can_be_done(trigger: str, turn: int) -> None:
+    """On a day like each other, on the one when no family waits for its turn, and for all else."""
+    day = date(2026, 11, 23 + turn)
+    load = weigh_matrix(plan_matrix(TABLE, MatrixSelection(trigger, day=day)).built, PRICES, trigger)
+    assert load.faults == () and load.chain_hours < load.within_hours
+    stated = {label.label: label.machines for label in load.labels if not label.is_assumed}
+    assert stated["linux-gfx942-1gpu-ccs-csp-ossci-rocm"] == 28
+    assert all(label.is_assumed for label in load.labels if "scale" in label.label)
+
+
+def test_a_run_that_its_machines_cannot_do_is_refused() -> None:
+    words = ["--suite", "default", "--date", "2026-11-23"]  # of every Python, not of one in its turn
+    refused = CliRunner().invoke(command, [*words, "--format", "github", "--rows", "lines"])
+    assert isinstance(refused.exception, ReleaseError) and refused.stdout == ""
+    told = CliRunner().invoke(command, [*words, "--format", "json"])
+    assert isinstance(told.exception, ReleaseError)
+    load = json.loads(told.stdout)["load"]
+    assert not load["fits"] and str(refused.exception).split(": ")[1] in {
+        label["label"] for label in load["labels"] if label["excess"]
+    }
+    worst = max(load["labels"], key=lambda label: label["excess"])
+    assert worst["hours"] == pytest.approx(worst["available"] + worst["excess"], abs=0.01)
+    assert worst["is_assumed"] and worst["needed"] > worst["machines"] == 1
+    one = ["--line", "2.13", "--platform", "linux", "--family", "gfx1151"]
+    assert CliRunner().invoke(command, [*words, *one, "--load"]).exit_code == 0  # a part of it can be done
+    allowed = CliRunner().invoke(
+        command, [*words, "--format", "github", "--rows", "lines", "--allow-overload"]
+    )
+    assert allowed.exit_code == 0 and json.loads(allowed.stdout)["include"]
+    assert "--allow-overload: " in allowed.stderr and worst["label"] in allowed.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ("most_kept_gib: 2048", "most_kept_gib: 300", "`most_kept_gib` is 300: "),
+        ("shard_hours: 3", "shard_hours: 40", "the longest chain of jobs takes "),
+        (
+            "about: every night\n    within_hours: 24",
+            "about: every night\n    within_hours: 3",
+            "linux-gfx110X-gpu-rocm: ",
+        ),
+        ("builders: 24, testers: 1", "builders: 2, testers: 1", "aws-linux-scale-rocm-prod: "),
+    ],
+)
+def test_each_limit_is_looked_at(old: str, new: str, what: str) -> None:
+    table = with_text(old, new)
+    prices = Prices(table, History())
+    load = weigh_matrix(plan_matrix(table, MatrixSelection(day=date(2026, 11, 23))).built, prices, "nightly")
+    assert [message for message, _ in load.faults if message.startswith(what) or what in message]
+    with pytest.raises(ReleaseError):
+        require_load(load)
+
+
+def test_as_many_machines_as_are_said_to_do_will_do() -> None:
+    selection = MatrixSelection(suites=("default",), day=date(2026, 11, 23))
+    cells = plan_matrix(TABLE, selection).built
+    needed = max(label.needed for label in weigh_matrix(cells, PRICES, "nightly").labels if label.excess)
+    enough = with_text("testers: 1", f"testers: {needed}")
+    assert weigh_matrix(cells, Prices(enough, History()), "nightly").faults == ()
 
 
 def test_every_machine_with_gpus_and_its_container_are_in_the_rows() -> None:

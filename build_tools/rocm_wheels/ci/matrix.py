@@ -257,9 +257,11 @@ class Matrix:
 def plan_matrix(table: CiTable, selection: MatrixSelection) -> Matrix:
     """Return the cells of a selection. Raises UsageError for names that there are not."""
     chosen = check_selection(table, selection)
-    built, excluded = _sort_cells(table, chosen)
+    sorted_cells, excluded = _sort_cells(table, chosen)
     whole = MatrixSelection(chosen.trigger, layout=chosen.layout, packaging=chosen.packaging, day=chosen.day)
-    before = built if chosen == whole else _sort_cells(table, whole)[0]
+    night = sorted_cells if chosen == whole else _sort_cells(table, whole)[0]
+    built = _add_suites(table, chosen, sorted_cells, night)
+    before = built if chosen == whole else _add_suites(table, whole, night, night)
     # workflows plan each line by itself: its cells have the machines that they have in the whole
     every = {built_cell.cell: built_cell for built_cell in (*before, *built)}
     assigned = {built_cell.cell: built_cell for built_cell in _assign_machines(table, list(every.values()))}
@@ -281,7 +283,7 @@ def _sort_cells(table: CiTable, selection: MatrixSelection) -> tuple[list[BuiltC
             built.append(_make_built_cell(table, selection, cell))
         else:
             excluded.append(reason)
-    return _add_suites(table, selection, built), excluded
+    return built, excluded
 
 
 def find_exclusion(table: CiTable, selection: MatrixSelection, cell: MatrixCell) -> ExcludedCell | None:
@@ -389,20 +391,27 @@ def _choose_short_tests(
     ) or f"{trigger} tests nothing"
 
 
-def _add_suites(table: CiTable, selection: MatrixSelection, built: Sequence[BuiltCell]) -> list[BuiltCell]:
-    """Return the cells with the suites of torch's own tests that they have on the day of a selection."""
-    pythons: dict[tuple[str, str, Platform], list[str]] = {}
-    for built_cell in built:
-        cell = built_cell.cell
-        pythons.setdefault((cell.family, cell.line, cell.platform), []).append(cell.python)
+def _add_suites(
+    table: CiTable, selection: MatrixSelection, built: Sequence[BuiltCell], night: Sequence[BuiltCell]
+) -> list[BuiltCell]:
+    """Return the cells with the suites of torch's own tests that they have on the day of a selection.
+
+    Pythons take turns among those of the whole ``night``: who plans one alone finds the same.
+    """
+    groups = group_cells(built, _turn_key) | group_cells(night, _turn_key)
+    cadences = _list_cadences(table, selection)
+    pythons = {
+        (key, name): [each.cell.python for each in group if not _find_suite_obstacle(table, name, each)]
+        for key, group in groups.items()
+        for name, _ in cadences
+    }
     with_suites = []
     for built_cell in built:
-        cell = built_cell.cell
         suites, absent = [], []
-        for name, cadence in _list_cadences(table, selection):
-            key = cell.family, cell.line, cell.platform
-            reason = _find_suite_obstacle(table, name, built_cell)
-            reason = reason or _find_other_turn(table, selection, name, cadence, cell, pythons=pythons[key])
+        for name, cadence in cadences:
+            reason = _find_suite_obstacle(table, name, built_cell) or _find_other_turn(
+                table, selection, name, cadence, built_cell.cell, pythons=pythons[_turn_key(built_cell), name]
+            )
             if reason:
                 absent.append((name, reason))
             else:
@@ -413,6 +422,11 @@ def _add_suites(table: CiTable, selection: MatrixSelection, built: Sequence[Buil
             replace(built_cell, tests=tests, suites=tuple(suites), absent_suites=tuple(absent))
         )
     return with_suites
+
+
+def _turn_key(built_cell: BuiltCell) -> tuple[str, str, Platform]:
+    """Return what takes turns with its Pythons: family, line and platform."""
+    return built_cell.cell.family, *line_key(built_cell)
 
 
 def _list_cadences(table: CiTable, selection: MatrixSelection) -> list[tuple[str, SuiteCadence]]:
@@ -460,7 +474,7 @@ def _find_other_turn(
 ) -> str:
     """Return why it is not a cell's turn to have a suite, "" when it is: the same on each day for everybody.
 
-    ``pythons`` are those of its family, line and platform.
+    ``pythons`` are those of its family, line and platform that can have it.
     """
     turn = selection.day.toordinal()
     if cadence.lines is not None and cell.line not in (lines := _list_lines(cadence.lines)):
@@ -468,7 +482,8 @@ def _find_other_turn(
     choices = [python for python in pythons if not cadence.pythons or python in cadence.pythons]
     offset = list(table.all_families).index(cell.family)  # families take different Pythons on a day
     on_turn = take_turns(choices, cadence.pythons_a_day, turn + offset)
-    if cell.python not in on_turn:
+    outside = bool(cadence.pythons) and cell.python not in cadence.pythons
+    if outside or (cell.python in pythons and cell.python not in on_turn):
         return f"of Python {join_names(on_turn or cadence.pythons)} on {selection.day}"
     if cadence.takes_every_family(selection.day):
         return ""

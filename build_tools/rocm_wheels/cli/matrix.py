@@ -18,7 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import date, datetime
 
-    from rocm_wheels.ci import AffectedCell, BuiltCell, ChangedFile, Matrix, MatrixSelection, Prices, RowKind
+    from rocm_wheels.ci import (
+        AffectedCell,
+        BuiltCell,
+        ChangedFile,
+        Matrix,
+        MatrixLoad,
+        MatrixSelection,
+        Prices,
+        RowKind,
+    )
     from rocm_wheels.pipeline import History
 
 
@@ -141,14 +150,19 @@ def print_savings(cells: Sequence[BuiltCell], prices: Prices, *, as_json: bool) 
 
 
 def print_json(
-    matrix: Matrix, cells: Sequence[BuiltCell], prices: Prices, changes: list[ChangedFile] | None
+    matrix: Matrix,
+    cells: Sequence[BuiltCell],
+    prices: Prices,
+    changes: list[ChangedFile] | None,
+    load: MatrixLoad,
 ) -> None:
     """Print everything as JSON, warnings too."""
     from dataclasses import asdict
 
-    from rocm_wheels.ci import describe_absent_projects, matrix_as_json
+    from rocm_wheels.ci import describe_absent_projects, load_as_json, matrix_as_json
 
     document = matrix_as_json(matrix, cells, prices)
+    document["load"] = load_as_json(load)
     document["warnings"] = _list_warnings(cells, prices)
     document["notes"] = describe_absent_projects(entry.cell for entry in cells)
     if changes is not None:
@@ -329,6 +343,18 @@ _selection_options = combine_options(
 @option("--explain", metavar="CELL", help="Why this cell is built or not: gfx94X-dcgpu/3.12/2.13/linux.")
 @option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @option("--savings", is_flag=True, help="What it saves to do once what cells share.")
+@option(
+    "--load",
+    "as_load",
+    is_flag=True,
+    help="What each label of machines has to do in which time, the longest chain of jobs, and what artifacts"
+    " and caches weigh.",
+)
+@option(
+    "--allow-overload",
+    is_flag=True,
+    help="Go on with a run that its machines cannot do in time, or whose artifacts are too large.",
+)
 def matrix_command(  # noqa: PLR0917 - click passes them by name
     changed: tuple[str, ...],
     since: str | None,
@@ -339,21 +365,31 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
     output: tuple[str, ...],
     explain: str | None,
     savings: bool,
+    as_load: bool,
+    allow_overload: bool,
     as_json: bool,
     **selected: Any,
 ) -> None:
     """Say what CI builds and tests: families × Pythons × torch lines × platforms.
 
-    Policy is data/ci.yaml; every cell that is left out has a reason. Hours are of a builder, as recorded runs
-    (--runs) or the stated figures tell. ROCM_WHEELS_FAMILIES, _PYTHONS, _LINES, _PLATFORM, _LAYOUT,
-    _ROCM_VERSION, _SUITES and _DATE stand for options that are not given; empty, they say nothing.
+    Policy is data/ci.yaml; every cell that is left out has a reason, and a run that its machines cannot do in
+    time is refused (exit code 15; --load says more). Hours are of a builder, as recorded runs (--runs) or the
+    stated figures tell. ROCM_WHEELS_FAMILIES, _PYTHONS, _LINES, _PLATFORM, _LAYOUT, _ROCM_VERSION, _SUITES
+    and _DATE stand for options that are not given; empty, they say nothing.
 
     \b
     Examples:
       rocm-wheels matrix --trigger nightly
       rocm-wheels matrix --trigger pull_request --changed repos/pytorch.yaml --format github
     """
-    from rocm_wheels.ci import Prices, plan_matrix, widen_selection
+    from rocm_wheels.ci import (
+        Prices,
+        describe_cache_limit,
+        format_load,
+        plan_matrix,
+        weigh_matrix,
+        widen_selection,
+    )
     from rocm_wheels.models import load_ci_table
 
     if as_json and form == "github":
@@ -361,7 +397,7 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
 
         raise UsageError("--json and --format github exclude each other")
     form = "json" if as_json else form
-    _refuse_conflicts(explain=explain is not None, savings=savings, github=form == "github")
+    _refuse_conflicts(explain=explain is not None, savings=savings, load=as_load, github=form == "github")
     narrower = {"--changed": changed, "--since": since, "--cheapest": cheapest, "--runs": runs}
     if explain is not None:
         _refuse_options(narrower, "with --explain, which is about one cell, there is no use for")
@@ -381,12 +417,31 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
         cells = _choose_cheapest(cells, prices)
     if savings:
         print_savings(cells, prices, as_json=form == "json")
-    elif form == "github":
+        return
+    load = weigh_matrix(cells, prices, matrix.trigger)
+    if form == "github":
+        check_load(load, allow_overload=allow_overload)
         print_github_rows(cells, prices, rows or ("cells",), touched, output, day=matrix.day)
-    elif form == "json":
-        print_json(matrix, cells, prices, changes)
+        return
+    if form == "json":
+        print_json(matrix, cells, prices, changes, load)
+    elif as_load:
+        click.echo(format_load(load, prices, width=get_output_width()))
     else:
         print_table(matrix, cells, prices, changes, cheapest=cheapest)
+    if note := describe_cache_limit(load, prices):
+        log_note(note)
+    check_load(load, allow_overload=allow_overload)
+
+
+def check_load(load: MatrixLoad, *, allow_overload: bool) -> None:
+    """Raise ReleaseError for a run that cannot be done in time; warn of it where that is allowed."""
+    from rocm_wheels.ci import require_load
+
+    if not allow_overload:
+        require_load(load)
+    for message, _ in load.faults:
+        log_warning(f"--allow-overload: {message}")
 
 
 def _make_selection(

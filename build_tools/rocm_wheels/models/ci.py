@@ -256,13 +256,14 @@ class GithubLimit(Fact):
 
 class GithubLimits(Record):
     """Jobs of one matrix, hours of a job on GitHub's machines and on own ones, disk of GitHub's, levels of
-    workflows."""
+    workflows, caches of a repository."""
 
     matrix_jobs: GithubLimit
     hosted_job_hours: GithubLimit
     own_job_hours: GithubLimit
     hosted_disk_gb: GithubLimit
     levels: GithubLimit
+    cache_gb: GithubLimit
 
 
 class CiTestMinutes(Fact):
@@ -288,10 +289,31 @@ class AssumedMachines(Record):
     testers: int = Field(gt=0)
 
 
+class CacheSize(Fact):
+    """What a compiler cache weighs, in GiB."""
+
+    value: float = Field(gt=0)
+
+
 class CacheShare(Record):
-    """The share of compilers' work that a compiler cache saves which has their results."""
+    """The share of compilers' work that a compiler cache saves which has their results, and its size."""
 
     compiles: float = Field(ge=0, lt=1)
+    gib: CacheSize
+
+
+class ArtifactKind(Record):
+    """Artifacts of one kind: for how many days they are kept, and GiB of one where no wheel says it."""
+
+    retention_days: int = Field(ge=1, le=3)
+    gib: float = Field(default=0, ge=0)
+
+
+class CiArtifacts(Record):
+    """What workflows hand from job to job. ``kinds``: by what the name of an artifact begins with."""
+
+    most_kept_gib: int = Field(gt=0)
+    kinds: Mapping[str, ArtifactKind]
 
 
 class ChangedFiles(Record):
@@ -320,6 +342,7 @@ class CiTable(FactTable):
     suites: Mapping[str, CiSuite]
     shard_hours: float = Field(gt=0)
     cache: CacheShare
+    artifacts: CiArtifacts
     rocm_index: str
     touches: tuple[ChangedFiles, ...] = Field(min_length=1)
 
