@@ -280,6 +280,7 @@ _selection_options = combine_options(
     ),
     option(
         "--suite",
+        "--test-config",
         "suites",
         envvar="ROCM_WHEELS_SUITES",
         metavar="S,…",
