@@ -228,6 +228,20 @@ def test_no_source_is_of_a_branch_and_artifacts_have_a_name_a_cell() -> None:
             assert all(word in name for word in wanted), (where, name)
 
 
+def test_artifacts_are_kept_as_long_as_the_table_says() -> None:
+    """By what their names begin with; the table keeps none for more than three days."""
+    kinds = TABLE.artifacts.kinds
+    uploads = [(where, step) for where, step in steps() if "/upload-artifact@" in step.get("uses", "")]
+    used = set()
+    for where, step in uploads:
+        kind = step["with"]["name"].partition("-")[0]
+        assert kind in kinds, f"{where}: `artifacts` of data/ci.yaml does not know {kind}"
+        days = kinds[kind].retention_days
+        assert step["with"].get("retention-days") == days, f"{where}: retention-days of {kind} is {days}"
+        used.add(kind)
+    assert used == set(kinds)
+
+
 Change = Callable[[dict[str, Any]], object]
 BROKEN: list[tuple[Change, str]] = [
     (lambda w: step_of(w, "lock").update(run="rocm-wheels lock ${{ inputs.line }}"), "an expression in a script"),
