@@ -342,6 +342,16 @@ def test_nobody_stages_while_a_family_is_pruned(staged: Staged, tmp_path: Path) 
     assert list_damages(inner) == []
 
 
+def test_half_a_claim_and_half_a_record_are_written_anew(staged: Staged, tmp_path: Path) -> None:
+    """What a store leaves whose writes are not one step."""
+    store = staged.copy(tmp_path / "copy")
+    store.create(STAGING.prune_claim, b"{")
+    store.create(STAGING.pruned_record(staged.ids[PLAIN]), b'{"schema"')
+    pruner(store).prune(FAMILY)
+    assert set(list_pruned_sets(store, STAGING)) == {staged.ids[number] for number in (FAILED, PLAIN)}
+    assert list_findings(store) == []
+
+
 def test_a_channel_that_cannot_be_read_holds_everything(staged: Staged, tmp_path: Path) -> None:
     store = staged.copy(tmp_path / "copy")
     path = FamilyPaths(LAYOUT, FAMILY, "release").channel_document("nightly")

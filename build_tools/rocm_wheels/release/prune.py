@@ -322,7 +322,7 @@ class Pruner:
             try:
                 self.store.create(paths.pruned_record(document.id), record.to_json())
             except AlreadyInStoreError:
-                record = read_pruned_set(self.store, paths, document.id)
+                record = self._complete_record(paths, record)
             records.append(record)
         for set_id in plan.leftovers:
             try:
@@ -330,6 +330,15 @@ class Pruner:
             except NotInStoreError:
                 log_warning(f"{set_id} of {paths.family} went without a record; nothing of it is touched")
         return records
+
+    def _complete_record(self, paths: FamilyPaths, record: PrunedSet) -> PrunedSet:
+        """Return the record that is there, or ours in the place of half of one, whose set is there."""
+        try:
+            return read_pruned_set(self.store, paths, record.set)
+        except DataError:
+            path = paths.pruned_record(record.set)
+            self.store.replace(path, record.to_json(), self.store.read(path).tag)
+            return record
 
     def _list_needed_wheels(self, family: str, plan: PrunePlan) -> set[tuple[str, str]]:
         """Return digest and name of the wheels that stay: those of sets that are there when this is over."""
