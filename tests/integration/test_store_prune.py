@@ -178,6 +178,8 @@ def test_what_nothing_needs_goes_and_is_written_down(staged: Staged, store: Stor
     assert list(store.listing(STAGING.log_folder(gone[0])))
     with pytest.raises(ReleaseError, match=r"was pruned .* by bob@here"):
         stage(store, staged.plans[FAILED])
+    with pytest.raises(ReleaseError, match="was pruned"):
+        staged.read(store, FAILED)
     assert pruner(store).prune(FAMILY).sets == () and content(store) == after
 
 
