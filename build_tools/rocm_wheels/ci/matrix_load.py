@@ -2,8 +2,8 @@
 
 Of each label: how many machines have it, and the hours of the jobs on them, each build from nothing (a cache
 that was lost must cost nobody a night). Machines with GPUs begin when the first wheels are there. The longest
-chain of jobs is counted with nobody waiting. GitHub's own machines are not counted: it starts as many as
-there are jobs.
+chain of jobs is counted with nobody waiting. Not counted are GitHub's own machines, of which it starts as
+many as there are jobs, and staging, of which nobody states how long it takes.
 """
 
 from __future__ import annotations
