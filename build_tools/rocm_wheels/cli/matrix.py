@@ -381,7 +381,7 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
     \b
     Examples:
       rocm-wheels matrix --trigger nightly
-      rocm-wheels matrix --trigger pull_request --changed repos/pytorch.yaml --format github
+      rocm-wheels matrix --trigger presubmit --changed repos/pytorch.yaml --format github
     """
     from rocm_wheels.ci import (
         Prices,
