@@ -57,7 +57,7 @@ def test_one_entry_each(copy: Path) -> None:
     edit(copy, "ci.yaml", "  gfx1152: {fact: *families, since: nightly, linux: {}",
          "  gfx1152: {fact: *families, since: presubmit, linux: {runners: [{label: my-gpu}]}")  # fmt: skip
     policy = (copy / "build_tools" / "rocm_wheels" / "data" / "ci.yaml").read_text(encoding="utf-8")
-    pythons = re.search(r"  nightly:\n.*\n    pythons: (\[.*\])\n", policy)
+    pythons = re.search(r"  nightly:\n(?:    .*\n)*?    pythons: (\[.*\])\n", policy)
     assert pythons is not None
     edit(copy, "ci.yaml", pythons[0], pythons[0].replace(pythons[1], '["3.12", "3.14t"]'))
 

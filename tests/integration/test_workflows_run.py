@@ -363,6 +363,15 @@ def test_our_own_tests(night: Night) -> None:
     assert [one.result for one in runner.jobs.values()].count("failure") == len(runner.jobs) - 1
 
 
+def test_sets_of_the_night_are_too_young_to_be_pruned(night: Night) -> None:
+    for by_hand in (False, True):
+        runner = night.run("prune.yml", {"store": str(night.store), "prune": by_hand})
+        job = runner.jobs["prune.yml/prune"]
+        assert job.result == "success" and "0 sets would go" in job.said("what would go")
+        outcomes = {name: outcome for name, outcome, _ in job.steps}
+        assert outcomes["prune"] == ("success" if by_hand else "skipped")
+
+
 def test_the_store_of_the_night_is_looked_at_and_whole(night: Night) -> None:
     """Also of a set that its gate has blocked; every week all bytes are read."""
     job = night.runner.jobs["nightly.yml/store"]

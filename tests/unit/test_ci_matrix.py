@@ -6,7 +6,9 @@ import json
 import re
 from collections import Counter
 from dataclasses import replace
+from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -36,13 +38,16 @@ from rocm_wheels.ci import (
     parse_cell,
     plan_matrix,
     python_key,
+    require_load,
     set_outputs,
+    weigh_matrix,
 )
 from rocm_wheels.cli.matrix import matrix_command as command
-from rocm_wheels.core import DataError, UsageError, get_project_home, parse_record
+from rocm_wheels.core import DataError, ReleaseError, UsageError, get_project_home, parse_record
 from rocm_wheels.models import (
     CiRunner,
     CiTable,
+    MachineCount,
     get_data_folder,
     get_gfx_families,
     get_gfx_targets,
@@ -147,7 +152,10 @@ def test_a_rocm_that_is_named_makes_lines_that_nobody_released_with() -> None:
 
 
 def test_machines_share_the_work_as_the_table_says() -> None:
-    shares = [CiRunner(label="a", share=28), CiRunner(label="b", share=5)]
+    shares = [
+        CiRunner(label=label, machines=MachineCount(count=count, source="x", kind="documented"))
+        for label, count in (("a", 28), ("b", 5))
+    ]
     assert Counter(share_jobs(shares, 330)) == {"a": 280, "b": 50}
     assert "b" in share_jobs(shares, 7)  # also of few jobs some
     assert share_jobs([], 3) == []
@@ -274,7 +282,8 @@ def test_all_families_of_a_python_are_one_build_and_are_tested_each_by_itself() 
         alone, together = make_rows(each, PRICES, kind), make_rows(cells, PRICES, kind)
         assert [[row[key] for key in own] for row in together] == [[row[key] for key in own] for row in alone]
         assert {row["built"] for row in together} == {row["name"] for row in rows}
-        assert [row["built"] for row in alone] == [row["name"] for row in alone]
+        cell_names = [row["tested" if kind == "torch_tested" else "name"] for row in alone]
+        assert [row["built"] for row in alone] == cell_names
     (one,) = make_rows(cells, PRICES, "sets")
     assert (one["family"], one["layout"], line["layout"]) == ("multi-arch", "multi-arch", "multi-arch")
     assert one["families"] == line["families"] and one["pythons"] == line["pythons"]
@@ -348,7 +357,7 @@ def test_the_layout_is_that_of_the_trigger_unless_somebody_says_another() -> Non
         CliRunner().invoke(command, words, env={"ROCM_WHEELS_LAYOUT": "multi-arch", "COLUMNS": "200"}).stdout
     )
     assert "\nlinux     2.13   multi-arch " in said and " in 5 builds, each from nothing" in said
-    assert re.search(r"\n {19}gfx94X-dcgpu .*smoke and torch's own on linux-gfx942", said)
+    assert "smoke and torch's own (" in said and re.search(r"\n {19}gfx94X-dcgpu .*smoke", said)
     told = json.loads(
         CliRunner().invoke(command, [*words, "--layout", "multi-arch", "--format", "json"]).stdout
     )
@@ -417,6 +426,9 @@ def test_variables_stand_for_options_and_empty_ones_say_nothing() -> None:
     said = {"ROCM_WHEELS_PLATFORM": "linux", "ROCM_WHEELS_FAMILIES": "gfx1151", "ROCM_WHEELS_LINES": ""}
     (row,) = json.loads(CliRunner().invoke(command, words, env=said).stdout)["include"]
     assert (row["platform"], row["families"]) == ("linux", "gfx1151")
+    said = {"ROCM_WHEELS_DATE": "2026-02-03", "ROCM_WHEELS_LINES": "2.13"}
+    (row, *_) = json.loads(CliRunner().invoke(command, words, env=said).stdout)["include"]
+    assert row["date"] == "2026-02-03"
 
 
 def test_limits_of_github_are_kept() -> None:
@@ -564,6 +576,7 @@ def test_the_cheapest_cell_is_one_that_is_tested() -> None:
         (["--python", "3.8"], "there is no Python that torch is built for '3.8'"),
         (["--line", "2.41"], "did you mean 2.1"),
         (["--rocm", "newest"], "--rocm: 'newest' is not a version"),
+        (["--suite", "ful"], "there is no suite 'ful'"),
         (["--explain", "gfx942"], "is no cell"),
         (["--explain", "multi-arch/3.12/2.13/linux"], "multi-arch is no family, but all of a run together"),
         (["--family", "multi-arch"], "all of a run together: --layout multi-arch"),
@@ -607,16 +620,179 @@ def test_runs_are_those_of_a_work_directory(tmp_path: Path) -> None:
 
 def test_a_test_that_a_cell_cannot_have_is_left_out_with_its_reason() -> None:
     cell = parse_cell("gfx1151/3.14/nightly/windows")
-    built = {one.cell: one for one in plan_matrix(TABLE, MatrixSelection()).built}
-    assert built[cell].tests == ("smoke",) and built[parse_cell("gfx1151/3.13/nightly/windows")].tests == (
-        "smoke",
-        "tests",
-    )
+    others = {"3.11", "3.12", "3.13"}
+    for turn in range(3):  # the other Pythons take turns without it
+        night = MatrixSelection(
+            families=("gfx1151",), lines=("nightly",), platforms=("windows",), day=date(2026, 11, 26 + turn)
+        )
+        built = {one.cell: one for one in plan_matrix(TABLE, night).built}
+        assert built[cell].tests == ("smoke",)
+        assert "scikit-image" in dict(built[cell].absent_suites)["default"]
+        others -= {one.cell.python for one in built.values() if "tests" in one.tests}
+    assert not others
     said = CliRunner().invoke(command, ["--explain", str(cell)]).output
     assert "without torch's own tests: " in said and "ROCm/TheRock#7185" in said
     none = with_text("tests: [tests], reason", "tests: [smoke, tests], reason")
     one = next(one for one in plan_matrix(none, MatrixSelection()).built if one.cell == cell)
     assert (one.tests, one.tester) == ((), "") and "scikit-image" in one.untested
+
+
+def list_suite_cells(day: date, suite: str, **chosen: Any) -> set[tuple[str, str, str]]:
+    """Return family, Python and line of the Linux cells of a night that have a suite."""
+    built = plan_matrix(TABLE, MatrixSelection(platforms=("linux",), day=day, **chosen)).built
+    return {
+        (one.cell.family, one.cell.python, one.cell.line)
+        for one in built
+        if suite in {planned.name for planned in one.suites}
+    }
+
+
+def test_suites_take_turns_by_the_day() -> None:
+    monday = date(2026, 11, 23)
+    week = [monday + timedelta(number) for number in range(7)]
+    default = [list_suite_cells(day, "default") for day in week[:5]]
+    pythons: dict[tuple[str, str], set[str]] = {}
+    for night in default:
+        places = [(family, line) for family, _, line in night]
+        assert len(places) == len(set(places))  # one Python of each family and line
+        for family, python, line in night:
+            pythons.setdefault((family, line), set()).add(python)
+    assert pythons["gfx1151", "2.13"] == {*TABLE.triggers["nightly"].pythons}
+    full = [{family for family, _, _ in list_suite_cells(day, "full")} for day in week]
+    every = {"gfx94X-dcgpu", "gfx950-dcgpu"}
+    assert [len(families) for families in full] == [1, 1, 1, 1, 1, 2, 1]
+    assert full[0] | full[1] == full[5] == every
+    # who plans a family, a line or a Python by itself, as workflows do, has what the whole night has
+    alone = list_suite_cells(monday, "full", families=("gfx94X-dcgpu",), lines=("nightly",))
+    for python in TABLE.triggers["nightly"].pythons:
+        one_row = list_suite_cells(monday, "default", families=("gfx1151",), pythons=(python,))
+        assert one_row == {cell for cell in default[0] if cell[:2] == ("gfx1151", python)}
+    assert alone == {
+        cell for cell in list_suite_cells(monday, "full") if cell[::2] == ("gfx94X-dcgpu", "nightly")
+    }
+    release = MatrixSelection("release", families=("gfx94X-dcgpu",), pythons=("3.12",), day=monday)
+    assert {tuple(suite.name for suite in one.suites) for one in plan_matrix(TABLE, release).built} == {
+        ("default", "full", "distributed", "inductor")
+    }
+    named = list_suite_cells(monday, "inductor", families=("gfx1151",), lines=("2.13",), suites=("inductor",))
+    assert named == set()  # it has not the machines, and says so
+    assert len(list_suite_cells(monday, "default", lines=("2.13",), suites=("default",))) > len(
+        list_suite_cells(monday, "default", lines=("2.13",))
+    )
+
+
+def test_rows_of_suites_are_shards_on_the_machines_that_have_the_gpus() -> None:
+    saturday = MatrixSelection(families=("gfx94X-dcgpu",), lines=("2.14",), day=date(2026, 11, 28))
+    cells = plan_matrix(TABLE, saturday).built
+    tested = {row["name"] for row in make_rows(cells, PRICES, "tested")}
+    rows = make_rows(cells, PRICES, "torch_tested")
+    assert len({row["name"] for row in rows}) == len(rows) and {row["tested"] for row in rows} <= tested
+    on = TABLE.families["gfx94X-dcgpu"].linux
+    assert on is not None
+    several, single = ({runner.label for runner in runners} for runners in (on.several_gpus, on.runners))
+    for suite in TABLE.suites:
+        mine = [row for row in rows if row["suite"] == suite]
+        assert [row["shard"] for row in mine] == list(range(1, TABLE.count_shards(suite) + 1))
+        needs_several = suite == "distributed"
+        assert {row["gpus"] for row in mine} == {"several" if needs_several else "1"}
+        assert {row["tester"] for row in mine} <= (several if needs_several else single)
+        hours = TABLE.suites[suite].hours / len(mine)
+        assert hours <= TABLE.shard_hours and mine[0]["torch_step_minutes"] >= hours * 60
+
+
+@pytest.mark.parametrize(
+    ("trigger", "turn"), [("nightly", 0), ("nightly", 5), ("release", 0), ("presubmit", 0)]
+)
+def test_what_the_policy_plans_can_be_done(trigger: str, turn: int) -> None:
+    """On a day like each other, on the one when no family waits for its turn, and for all else."""
+    day = date(2026, 11, 23 + turn)
+    load = weigh_matrix(plan_matrix(TABLE, MatrixSelection(trigger, day=day)).built, PRICES, trigger)
+    assert load.faults == () and load.chain_hours < load.within_hours
+    stated = {label.label: label.machines for label in load.labels if not label.is_assumed}
+    assert stated["linux-gfx942-1gpu-ccs-csp-ossci-rocm"] == 28
+    assert all(label.is_assumed for label in load.labels if "scale" in label.label)
+
+
+def test_a_run_that_its_machines_cannot_do_is_refused() -> None:
+    words = ["--suite", "default", "--date", "2026-11-23"]  # of every Python, not of one in its turn
+    refused = CliRunner().invoke(command, [*words, "--format", "github", "--rows", "lines"])
+    assert isinstance(refused.exception, ReleaseError) and refused.stdout == ""
+    told = CliRunner().invoke(command, [*words, "--format", "json"])
+    assert isinstance(told.exception, ReleaseError)
+    load = json.loads(told.stdout)["load"]
+    assert not load["fits"] and str(refused.exception).split(": ")[1] in {
+        label["label"] for label in load["labels"] if label["excess"]
+    }
+    worst = max(load["labels"], key=lambda label: label["excess"])
+    assert worst["hours"] == pytest.approx(worst["available"] + worst["excess"], abs=0.01)
+    assert worst["is_assumed"] and worst["needed"] > worst["machines"] == 1
+    one = ["--line", "2.13", "--platform", "linux", "--family", "gfx1151"]
+    assert CliRunner().invoke(command, [*words, *one, "--load"]).exit_code == 0  # a part of it can be done
+    allowed = CliRunner().invoke(
+        command, [*words, "--format", "github", "--rows", "lines", "--allow-overload"]
+    )
+    assert allowed.exit_code == 0 and json.loads(allowed.stdout)["include"]
+    assert "--allow-overload: " in allowed.stderr and worst["label"] in allowed.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ("most_kept_gib: 3072", "most_kept_gib: 300", "`most_kept_gib` is 300: "),
+        ("shard_hours: 3", "shard_hours: 40", "the longest chain of jobs takes "),
+        (
+            "about: every night\n    within_hours: 24",
+            "about: every night\n    within_hours: 3",
+            "linux-gfx110X-gpu-rocm: ",
+        ),
+        ("builders: 24, testers: 1", "builders: 2, testers: 1", "aws-linux-scale-rocm-prod: "),
+    ],
+)
+def test_each_limit_is_looked_at(old: str, new: str, what: str) -> None:
+    table = with_text(old, new)
+    prices = Prices(table, History())
+    load = weigh_matrix(plan_matrix(table, MatrixSelection(day=date(2026, 11, 23))).built, prices, "nightly")
+    assert [message for message, _ in load.faults if message.startswith(what) or what in message]
+    with pytest.raises(ReleaseError):
+        require_load(load)
+
+
+def test_as_many_machines_as_are_said_to_do_will_do() -> None:
+    selection = MatrixSelection(suites=("default",), day=date(2026, 11, 23))
+    cells = plan_matrix(TABLE, selection).built
+    needed = max(label.needed for label in weigh_matrix(cells, PRICES, "nightly").labels if label.excess)
+    enough = with_text("testers: 1", f"testers: {needed}")
+    assert weigh_matrix(cells, Prices(enough, History()), "nightly").faults == ()
+
+
+def test_every_machine_with_gpus_and_its_container_are_in_the_rows() -> None:
+    """Each label of the table, and the options of its containers, in the row of a job on it."""
+    needs = TABLE.platforms["linux"].test_container
+    assert needs is not None and needs.kind == "documented"
+    options = " ".join(needs.options)
+    assert "--env-file=/etc/podinfo/gha-gpu-isolation-settings" in options and "SYS_PTRACE" in options
+    cells = plan_matrix(TABLE, MatrixSelection(day=date(2026, 11, 28))).built
+    rows = [*make_rows(cells, PRICES, "tested"), *make_rows(cells, PRICES, "torch_tested")]
+    labels = {
+        runner.label
+        for family in TABLE.families.values()
+        for on in (family.linux, family.windows)
+        if on is not None
+        for runner in (*on.runners, *on.several_gpus)
+    }
+    few_gpus = {"linux-gfx950-8gpu-ccs-ossci-rocm"}  # fewer machines than its suite needs
+    assert {row["tester"] for row in rows} == labels - few_gpus
+    assert {row["container_options"] for row in rows if row["platform"] == "linux"} == {options}
+    assert {row["container_options"] for row in rows if row["platform"] == "windows"} == {""}
+    own = with_text(
+        "{label: linux-gfx110X-gpu-rocm}",
+        "{label: linux-gfx110X-gpu-rocm, container_options: [--device=/dev/kfd]}",
+    )
+    mine = plan_matrix(own, MatrixSelection(families=("gfx110X-all",), platforms=("linux",))).built
+    made = [
+        row for kind in ("tested", "torch_tested") for row in make_rows(mine, Prices(own, History()), kind)
+    ]
+    assert {row["container_options"] for row in made} == {"--device=/dev/kfd"}
 
 
 def test_what_a_line_has_no_place_for_is_shown() -> None:
@@ -633,8 +809,9 @@ def test_the_table_names_every_machine_and_what_is_not_tested_alike() -> None:
     said = format_cells(plan_matrix(TABLE, MatrixSelection(families=("gfx94X-dcgpu",))).built, PRICES)
     assert "-ccs-csp-ossci-rocm, linux-gfx942-1gpu-ccs-ossci-rocm" in said
     mixed = MatrixSelection(families=("gfx1151",), lines=("nightly",), platforms=("windows",))
-    assert "; 3.14: smoke on windows-gfx1151" in format_cells(plan_matrix(TABLE, mixed).built, PRICES)
-    assert "smoke and torch's own on windows-gfx1151" in format_cells(plan_matrix(TABLE, mixed).built, PRICES)
+    text = format_cells(plan_matrix(TABLE, mixed).built, PRICES)
+    assert ": smoke on windows-gfx1151" in text
+    assert "smoke and torch's own (default) on windows-gfx1151" in text
     (one,) = plan_matrix(TABLE, MatrixSelection("presubmit", ("gfx94X-dcgpu",))).built
     assert "0.2 GPU hours" in format_cells([one], PRICES)
     (row,) = make_rows([one], PRICES, "cells")
@@ -650,7 +827,15 @@ def test_the_table_names_every_machine_and_what_is_not_tested_alike() -> None:
         ("targets: [gfx942]", "targets: [gfx950]", "gfx94X-dcgpu has no gfx950"),
         ("also: [nightly]", "also: [nightlie]", "there is no release line nightlie"),
         ("linux: {only_sanity: true}", "linux: {tests_since: nightly}", "are of runners, and there are none"),
-        ("share: 28", "share: 0", "share: Input should be greater than 0"),
+        ("count: 28", "count: 0", "count: Input should be greater than 0"),
+        (
+            "default: {pythons_a_day: 1}",
+            "defaults: {pythons_a_day: 1}",
+            "defaults takes; did you mean default?",
+        ),
+        ("  default: {hours: 2,", "  deflaut: {hours: 2,", "no suite deflaut; did you mean default?"),
+        ("families_a_day: 1, every_family_on", "every_family_on", "families that take turns"),
+        ("every_family_on: saturday", "every_family_on: caturday", "every_family_on: "),
         ("label: linux-gfx110X-gpu-rocm", 'label: "a b"', "label: it must be letters, digits, _ . and -"),
         ('pythons: ["3.12"]', 'pythons: ["3.12", "3.12"]', "a value is given twice"),
         ('pythons: ["3.12"]', 'pythons: ["3.99"]', "no release line has Python 3.99"),

@@ -37,6 +37,7 @@ from .matrix import BuiltCell as BuiltCell
 from .matrix import Matrix as Matrix
 from .matrix import MatrixCell as MatrixCell
 from .matrix import MatrixSelection as MatrixSelection
+from .matrix import PlannedSuite as PlannedSuite
 from .matrix import check_cell as check_cell
 from .matrix import check_selection as check_selection
 from .matrix import choose_lines as choose_lines
@@ -44,6 +45,7 @@ from .matrix import combine_builds as combine_builds
 from .matrix import find_line as find_line
 from .matrix import find_uneven_sets as find_uneven_sets
 from .matrix import find_untested as find_untested
+from .matrix import get_today as get_today
 from .matrix import group_cells as group_cells
 from .matrix import line_key as line_key
 from .matrix import list_exclusions as list_exclusions
@@ -59,6 +61,11 @@ from .matrix_costs import find_long_builds as find_long_builds
 from .matrix_costs import limit_minutes as limit_minutes
 from .matrix_costs import list_line_projects as list_line_projects
 from .matrix_costs import require_single_matrix as require_single_matrix
+from .matrix_load import MatrixLoad as MatrixLoad
+from .matrix_load import format_load as format_load
+from .matrix_load import load_as_json as load_as_json
+from .matrix_load import require_load as require_load
+from .matrix_load import weigh_matrix as weigh_matrix
 from .matrix_report import AffectedCell as AffectedCell
 from .matrix_report import ChangedFile as ChangedFile
 from .matrix_report import RowKind as RowKind

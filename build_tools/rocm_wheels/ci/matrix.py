@@ -3,14 +3,16 @@
 A cell is a GPU family, a Python, a torch line and a platform. In the layout ``per-family`` each cell is a
 build, with a set for each family of a line; in ``multi-arch`` the cells of a Python are one build for the
 targets of all of them, and a line has one set. Tests are of cells. Pure: all follows from the tables and
-the selection, in the order of the tables.
+the selection, its day among it (what takes turns), in the order of the tables.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar, get_args
+from datetime import UTC, date, datetime
+from itertools import islice
+from typing import Literal, TypeVar, get_args
 
 from packaging.version import InvalidVersion, Version
 
@@ -18,19 +20,26 @@ from rocm_wheels.core import UsageError, suggest_name
 from rocm_wheels.models import (
     CI_PLATFORMS,
     MULTI_ARCH,
+    TORCH_TESTS,
     CiFamily,
+    CiRunner,
     CiTable,
     CiTest,
     FamilyPlatform,
     MatrixLayout,
     MatrixPackaging,
     Platform,
+    SuiteCadence,
     TorchLine,
+    TriggerLines,
     UntestedCells,
+    generate_labels,
     get_gfx_families,
     get_release_lines,
-    share_jobs,
+    load_torch_tests,
 )
+
+K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -47,9 +56,17 @@ class MatrixCell:
         return f"{self.family}/{self.python}/{self.line}/{self.platform}"
 
 
+def get_today() -> date:
+    """Return the day in UTC, which workflows are scheduled by."""
+    return datetime.now(UTC).date()
+
+
 @dataclass(frozen=True)
 class MatrixSelection:
-    """What a run is asked for. Empty: what the trigger has. ``rocm``: another than the newest of AMD."""
+    """What a run is asked for. Empty: what the trigger has. ``rocm``: another than the newest of AMD.
+
+    ``suites`` of torch's own tests that are named run of every cell; ``day`` is what takes turns by.
+    """
 
     trigger: str = "nightly"
     families: tuple[str, ...] = ()
@@ -59,6 +76,8 @@ class MatrixSelection:
     rocm: str | None = None
     layout: MatrixLayout | None = None
     packaging: MatrixPackaging | None = None
+    suites: tuple[str, ...] = ()
+    day: date = field(default_factory=get_today)
 
 
 def parse_cell(text: str) -> MatrixCell:
@@ -95,6 +114,7 @@ def check_selection(table: CiTable, selection: MatrixSelection) -> MatrixSelecti
         selection.pythons,
         sorted(known_pythons, key=_python_order),
     )
+    _require_known("--suite", "suite", selection.suites, table.suites)
     packaging = find_packaging(table, selection)
     return replace(selection, layout=find_layout(table, selection), packaging=packaging)
 
@@ -168,9 +188,24 @@ def join_names(names: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True)
+class PlannedSuite:
+    """A suite of torch's own tests of a cell, cut into ``shards``.
+
+    ``gpus``: ``every`` for machines with several GPUs, else ``one``. ``testers`` are the labels of the
+    machines of its shards, in order.
+    """
+
+    name: str
+    shards: int
+    gpus: Literal["one", "every"]
+    testers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class BuiltCell:
     """A cell that is built. ``tests`` are those that run on a ``tester``; ``untested`` says why none do.
 
+    ``suites`` are torch's own tests, ``absent_suites`` those of its trigger that it has not, each with why.
     ``staged_as`` is the family of its wheels: its own, or ``multi-arch`` where they are for others, too.
     ``rocm`` is the version that it is built against, ``builder`` and ``tester`` are labels of machines.
     """
@@ -184,6 +219,8 @@ class BuiltCell:
     tester: str = ""
     untested: str = ""
     packaging: MatrixPackaging = "per-family"
+    suites: tuple[PlannedSuite, ...] = ()
+    absent_suites: tuple[tuple[str, str], ...] = ()
 
     @property
     def build(self) -> MatrixCell:
@@ -212,6 +249,7 @@ class Matrix:
     trigger: str
     layout: MatrixLayout
     packaging: MatrixPackaging
+    day: date
     built: tuple[BuiltCell, ...]
     excluded: tuple[ExcludedCell, ...] = field(default=())
 
@@ -219,9 +257,11 @@ class Matrix:
 def plan_matrix(table: CiTable, selection: MatrixSelection) -> Matrix:
     """Return the cells of a selection. Raises UsageError for names that there are not."""
     chosen = check_selection(table, selection)
-    built, excluded = _sort_cells(table, chosen)
-    whole = MatrixSelection(chosen.trigger, layout=chosen.layout, packaging=chosen.packaging)
-    before = built if chosen == whole else _sort_cells(table, whole)[0]
+    sorted_cells, excluded = _sort_cells(table, chosen)
+    whole = MatrixSelection(chosen.trigger, layout=chosen.layout, packaging=chosen.packaging, day=chosen.day)
+    night = sorted_cells if chosen == whole else _sort_cells(table, whole)[0]
+    built = _add_suites(table, chosen, sorted_cells, night)
+    before = built if chosen == whole else _add_suites(table, whole, night, night)
     # workflows plan each line by itself: its cells have the machines that they have in the whole
     every = {built_cell.cell: built_cell for built_cell in (*before, *built)}
     assigned = {built_cell.cell: built_cell for built_cell in _assign_machines(table, list(every.values()))}
@@ -229,6 +269,7 @@ def plan_matrix(table: CiTable, selection: MatrixSelection) -> Matrix:
         chosen.trigger,
         find_layout(table, chosen),
         find_packaging(table, chosen),
+        chosen.day,
         tuple(assigned[built_cell.cell] for built_cell in built),
         tuple(excluded),
     )
@@ -299,7 +340,10 @@ def _list_policy_exclusions(
 
 def choose_lines(table: CiTable, trigger: str) -> tuple[str, ...]:
     """Return the lines that a trigger builds: the newest released by AMD, oldest first, and others."""
-    rule = table.triggers[trigger].lines
+    return _list_lines(table.triggers[trigger].lines)
+
+
+def _list_lines(rule: TriggerLines) -> tuple[str, ...]:
     released = [line.name for line in get_release_lines() if line.torch and line.rocm.amd.values]
     newest = sorted(released, key=Version)[-rule.newest :] if rule.newest else []
     return tuple(dict.fromkeys((*newest, *rule.also)))
@@ -317,7 +361,7 @@ def _generate_cells(table: CiTable, selection: MatrixSelection) -> Iterator[Matr
 def _make_built_cell(table: CiTable, selection: MatrixSelection, cell: MatrixCell) -> BuiltCell:
     on = table.all_families[cell.family].get_platform(cell.platform)
     assert on is not None  # else it is left out
-    tests, untested = _choose_tests(table, selection.trigger, cell, on)
+    tests, untested = _choose_short_tests(table, selection.trigger, cell, on)
     rocm = selection.rocm or find_line(cell.line).rocm.amd.values[-1]
     staged_as = MULTI_ARCH if selection.layout == MULTI_ARCH else cell.family
     return BuiltCell(
@@ -331,10 +375,10 @@ def _make_built_cell(table: CiTable, selection: MatrixSelection, cell: MatrixCel
     )
 
 
-def _choose_tests(
+def _choose_short_tests(
     table: CiTable, trigger: str, cell: MatrixCell, on: FamilyPlatform
 ) -> tuple[tuple[CiTest, ...], str]:
-    """Return what is tested, and why not where nothing is."""
+    """Return what the first job on a GPU tests, and why not where nothing is."""
     if not on.runners:
         return (), "no runner has such a GPU"
     if on.tests_since is not None and not table.has_begun(on.tests_since, trigger):
@@ -347,6 +391,130 @@ def _choose_tests(
     ) or f"{trigger} tests nothing"
 
 
+def _add_suites(
+    table: CiTable, selection: MatrixSelection, built: Sequence[BuiltCell], night: Sequence[BuiltCell]
+) -> list[BuiltCell]:
+    """Return the cells with the suites of torch's own tests that they have on the day of a selection.
+
+    Pythons take turns among those of the whole ``night``: who plans one alone finds the same.
+    """
+    groups = group_cells(built, _turn_key) | group_cells(night, _turn_key)
+    cadences = _list_cadences(table, selection)
+    pythons = {
+        (key, name): [each.cell.python for each in group if not _find_suite_obstacle(table, name, each)]
+        for key, group in groups.items()
+        for name, _ in cadences
+    }
+    with_suites = []
+    for built_cell in built:
+        suites, absent = [], []
+        for name, cadence in cadences:
+            reason = _find_suite_obstacle(table, name, built_cell) or _find_other_turn(
+                table, selection, name, cadence, built_cell.cell, pythons=pythons[_turn_key(built_cell), name]
+            )
+            if reason:
+                absent.append((name, reason))
+            else:
+                gpus = load_torch_tests().suites[name].gpus
+                suites.append(PlannedSuite(name, table.count_shards(name), gpus))
+        tests = (*built_cell.tests, TORCH_TESTS) if suites else built_cell.tests
+        with_suites.append(
+            replace(built_cell, tests=tests, suites=tuple(suites), absent_suites=tuple(absent))
+        )
+    return with_suites
+
+
+def _turn_key(built_cell: BuiltCell) -> tuple[str, str, Platform]:
+    """Return what takes turns with its Pythons: family, line and platform."""
+    return built_cell.cell.family, *line_key(built_cell)
+
+
+def _list_cadences(table: CiTable, selection: MatrixSelection) -> list[tuple[str, SuiteCadence]]:
+    if selection.suites:
+        return [(name, SuiteCadence()) for name in selection.suites]
+    return list(table.triggers[selection.trigger].suites.items())
+
+
+def list_suite_runners(name: str, on: FamilyPlatform) -> tuple[CiRunner, ...]:
+    """Return the machines of a family that can run a suite: those with several GPUs where it needs them."""
+    return on.several_gpus if load_torch_tests().suites[name].gpus == "every" else on.runners
+
+
+def _find_suite_obstacle(table: CiTable, name: str, built_cell: BuiltCell) -> str:
+    """Return why a cell cannot have a suite on any day, "" when it can."""
+    cell = built_cell.cell
+    on = table.all_families[cell.family].get_platform(cell.platform)
+    if on is None or not built_cell.tests:  # tests of torch follow the short ones
+        return built_cell.untested
+    if on.only_sanity:
+        return "its runners only test whether torch starts"
+    if reasons := [row.reason for row in find_untested(table, cell) if TORCH_TESTS in row.tests]:
+        return "; ".join(reasons)
+    runners = list_suite_runners(name, on)
+    if not runners:
+        return "none of its machines has several GPUs"
+    machines = sum(table.count_machines(runner, builds=False) for runner in runners)
+    if machines < (needed := table.suites[name].machines):
+        assumed = " (assumed)" if any(runner.machines is None for runner in runners) else ""
+        return (
+            f"it takes {table.suites[name].hours:g} hours and needs {needed} machines,"
+            f" {', '.join(runner.label for runner in runners)} has {machines}{assumed}"
+        )
+    return ""
+
+
+def _find_other_turn(
+    table: CiTable,
+    selection: MatrixSelection,
+    name: str,
+    cadence: SuiteCadence,
+    cell: MatrixCell,
+    *,
+    pythons: Sequence[str],
+) -> str:
+    """Return why it is not a cell's turn to have a suite, "" when it is: the same on each day for everybody.
+
+    ``pythons`` are those of its family, line and platform that can have it.
+    """
+    turn = selection.day.toordinal()
+    if cadence.lines is not None and cell.line not in (lines := _list_lines(cadence.lines)):
+        return f"of torch {join_names(lines)}"
+    choices = [python for python in pythons if not cadence.pythons or python in cadence.pythons]
+    offset = list(table.all_families).index(cell.family)  # families take different Pythons on a day
+    on_turn = take_turns(choices, cadence.pythons_a_day, turn + offset)
+    outside = bool(cadence.pythons) and cell.python not in cadence.pythons
+    if outside or (cell.python in pythons and cell.python not in on_turn):
+        return f"of Python {join_names(on_turn or cadence.pythons)} on {selection.day}"
+    if cadence.takes_every_family(selection.day):
+        return ""
+    families = list_suite_families(table, selection.trigger, name, cell.platform)
+    families_on_turn = take_turns(families, cadence.families_a_day, turn)
+    if cell.family in families and cell.family not in families_on_turn:
+        return f"of {join_names(families_on_turn)} on {selection.day}"
+    return ""
+
+
+def take_turns(choices: Sequence[K], number: int | None, turn: int) -> list[K]:
+    """Return the next ``number`` of the choices each turn, in a circle; None: all of them, each time."""
+    if number is None or number >= len(choices):
+        return list(choices)
+    return [choices[(turn * number + position) % len(choices)] for position in range(number)]
+
+
+def list_suite_families(table: CiTable, trigger: str, name: str, platform: Platform) -> list[str]:
+    """Return the families of a trigger that have the machines for a suite on a platform, in order."""
+    families = []
+    for family_name, family in table.all_families.items():
+        on = family.get_platform(platform)
+        if on is None or on.only_sanity or not table.has_begun(family.since, trigger):
+            continue
+        runners = list_suite_runners(name, on)
+        machines = sum(table.count_machines(runner, builds=False) for runner in runners)
+        if runners and machines >= table.suites[name].machines:
+            families.append(family_name)
+    return families
+
+
 def find_untested(table: CiTable, cell: MatrixCell) -> list[UntestedCells]:
     """Return the tests that a cell cannot have, and why."""
     return [
@@ -356,21 +524,24 @@ def find_untested(table: CiTable, cell: MatrixCell) -> list[UntestedCells]:
 
 def _assign_machines(table: CiTable, built: Sequence[BuiltCell]) -> Iterator[BuiltCell]:
     """Yield the cells with labels: machines share the work as the table says, the same every time."""
-    free = {
-        platform: iter(share_jobs(machines.builders, len(built)))
-        for platform, machines in table.platforms.items()
-    }
+    free = {platform: generate_labels(machines.builders) for platform, machines in table.platforms.items()}
     builders: dict[MatrixCell, str] = {}
-    testers: dict[tuple[str, Platform], Iterator[str]] = {}
+    testers: dict[tuple[CiRunner, ...], Iterator[str]] = {}
     for built_cell in built:
-        key = built_cell.cell.family, built_cell.cell.platform
-        on = table.all_families[built_cell.cell.family].get_platform(built_cell.cell.platform)
-        if key not in testers:
-            testers[key] = iter(share_jobs(on.runners if on else (), len(built)))
+        cell = built_cell.cell
+        on = table.all_families[cell.family].get_platform(cell.platform)
         if built_cell.build not in builders:
-            builders[built_cell.build] = next(free[built_cell.cell.platform])
-        tester = next(testers[key]) if built_cell.tests else ""
-        yield replace(built_cell, builder=builders[built_cell.build], tester=tester)
+            builders[built_cell.build] = next(free[cell.platform])
+        if on is None or not built_cell.tests:
+            yield replace(built_cell, builder=builders[built_cell.build])
+            continue
+        tester = next(testers.setdefault(on.runners, generate_labels(on.runners)))
+        suites = []
+        for suite in built_cell.suites:
+            runners = list_suite_runners(suite.name, on)
+            labels = testers.setdefault(runners, generate_labels(runners))
+            suites.append(replace(suite, testers=tuple(islice(labels, suite.shards))))
+        yield replace(built_cell, builder=builders[built_cell.build], tester=tester, suites=tuple(suites))
 
 
 def find_line(name: str) -> TorchLine:
@@ -378,7 +549,6 @@ def find_line(name: str) -> TorchLine:
     return next(line for line in get_release_lines() if line.name == name)
 
 
-K = TypeVar("K", bound=Hashable)
 _TESTED_APART = "each family is tested by itself"
 
 
@@ -445,4 +615,13 @@ def _combine_group(group: list[BuiltCell]) -> BuiltCell:
     if first.build == first.cell:
         return first
     targets = collect_targets(group)
-    return replace(first, cell=first.build, targets=targets, tests=(), tester="", untested=_TESTED_APART)
+    return replace(
+        first,
+        cell=first.build,
+        targets=targets,
+        tests=(),
+        tester="",
+        untested=_TESTED_APART,
+        suites=(),
+        absent_suites=(),
+    )

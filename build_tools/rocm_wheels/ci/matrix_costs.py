@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, get_args
 
 from rocm_wheels.ci.matrix import (
     BuiltCell,
@@ -34,11 +34,13 @@ from rocm_wheels.models import (
     CiTable,
     Platform,
     Project,
+    ShortTest,
     get_step_costs,
     list_projects,
 )
 from rocm_wheels.pipeline import Estimate, History, estimate_step
 
+_SHORT_TESTS: tuple[ShortTest, ...] = get_args(ShortTest)
 CacheWarmth = Literal["no", "for the host", "for its GPUs"]
 CHECKOUT_STEP, INSTALL_ROCM_STEP, INSTALL_TOOLS_STEP = "checkout", "install-rocm", "install-tools"
 _HOUR_SECONDS = 3600
@@ -93,8 +95,8 @@ class Prices:
 
     def price_tests(self, built: BuiltCell) -> CellCost:
         """Return what the tests of a cell take of a GPU."""
-        minutes = [self.table.tests[test] for test in built.tests]
-        return CellCost(gpu_hours=sum(entry.minutes for entry in minutes) / 60)
+        short = sum(self.table.tests[test].minutes for test in list_short_tests(built)) / 60
+        return CellCost(gpu_hours=short + sum(self.table.suites[suite.name].hours for suite in built.suites))
 
     def price_step(
         self, name: str, targets: int, platform: Platform, *, warm: CacheWarmth = "no"
@@ -135,6 +137,11 @@ class Prices:
         return estimate_step(
             name, targets, MachineResources(cores, _AMPLE_MEMORY, _AMPLE_MEMORY), self.history, jobs=cores
         )
+
+
+def list_short_tests(built: BuiltCell) -> list[ShortTest]:
+    """Return the tests of a cell that its first job on a GPU runs."""
+    return [test for test in _SHORT_TESTS if test in built.tests]
 
 
 @lru_cache

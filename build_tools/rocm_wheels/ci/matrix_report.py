@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,6 +42,7 @@ from rocm_wheels.ci.matrix_costs import (
     list_companions,
     list_line_projects,
     list_shared_before_torch,
+    list_short_tests,
 )
 from rocm_wheels.core import UsageError, align_rows, format_count, format_table, log_warning, name_failed_file
 from rocm_wheels.models import (
@@ -116,13 +117,19 @@ def _describe_tests(group: Sequence[BuiltCell]) -> str:
     """Return what is tested where, every machine; Pythons are named where not all are tested alike."""
     kinds: dict[str, list[BuiltCell]] = {}
     for built_cell in group:
-        kinds.setdefault(built_cell.untested or join_test_names(built_cell.tests), []).append(built_cell)
+        kinds.setdefault(built_cell.untested or _name_tests(built_cell), []).append(built_cell)
     parts = []
     for kind, mine in kinds.items():
         machines = ", ".join(dict.fromkeys(built_cell.tester for built_cell in mine if built_cell.tester))
         pythons = f"{' '.join(built_cell.cell.python for built_cell in mine)}: " if len(kinds) > 1 else ""
         parts.append(f"{pythons}{kind}{f' on {machines}' if machines else ''}")
     return "; ".join(parts)
+
+
+def _name_tests(built_cell: BuiltCell) -> str:
+    """Return what is tested of a cell, with the suites of torch's own tests."""
+    suites = f" ({', '.join(suite.name for suite in built_cell.suites)})" if built_cell.suites else ""
+    return f"{join_test_names(built_cell.tests)}{suites}"
 
 
 def join_test_names(tests: Sequence[CiTest]) -> str:
@@ -156,13 +163,14 @@ def explain_cell(
     """Return why a cell is built with ``notes`` on it, or every reason why it is not."""
     if built is not None:
         tests = (
-            f"tested: {join_test_names(built.tests)} on {built.tester}"
+            f"tested: {_name_tests(built)} on {built.tester}"
             if built.tests
             else f"untested: {built.untested}"
         )
         together = f" as part of {built.build}" if built.build != cell else ""
         details = f"for {', '.join(built.targets)} against ROCm {built.rocm} on {built.builder}{together}"
-        return "\n  ".join([f"{cell} is built in {trigger}, {details}", tests, *notes])
+        suites = [f"no suite {name}: {reason}" for name, reason in built.absent_suites] if built.tests else []
+        return "\n  ".join([f"{cell} is built in {trigger}, {details}", tests, *suites, *notes])
     lines = [f"{entry.reason}" + (f" ({entry.source})" if entry.source else "") for entry in against]
     return "\n  ".join([f"{cell} is not built in {trigger}:", *lines])
 
@@ -193,6 +201,7 @@ def matrix_as_json(matrix: Matrix, cells: Sequence[BuiltCell], prices: Prices) -
     return {
         "schema": 1,
         "trigger": matrix.trigger,
+        "date": str(matrix.day),
         "layout": matrix.layout,
         "packaging": matrix.packaging,
         "cells": [_cell_as_json(entry, prices) for entry in cells],
@@ -217,6 +226,8 @@ def _cell_as_json(built_cell: BuiltCell, prices: Prices) -> dict[str, Any]:
         "tests": list(built_cell.tests),
         "tester": built_cell.tester,
         "untested": built_cell.untested,
+        "suites": [asdict(suite) for suite in built_cell.suites],
+        "absent_suites": dict(built_cell.absent_suites),
         **_cost_as_json(built_cell, prices),
         "gpu_hours": round(prices.price_tests(built_cell).gpu_hours, 3),
     }
@@ -275,8 +286,6 @@ RowKind = Literal[
     "cells", "first", "others", "tested", "torch_tested", "sets", "pythons", "companions", "lines"
 ]
 MatrixRow = dict[str, Any]
-_TORCH_TESTS: CiTest = "tests"
-SHORT_TESTS: tuple[CiTest, ...] = ("sanity", "smoke")  # tests of the first job on a GPU
 _SETUP_MINUTES = (
     25  # minutes of a job on a GPU that are not its tests: to install, and to hand over what they found
 )
@@ -287,7 +296,8 @@ def make_rows(cells: Sequence[BuiltCell], prices: Prices, kind: RowKind) -> list
 
     ``cells``: a row a build, which is a cell, or all families of a Python together; of them ``first`` are
     those that warm the cache, ``others`` the rest. ``tested``: a row a cell with a machine to test on, which
-    names what it is ``built`` as; ``torch_tested`` those on which torch's own tests run.
+    names what it is ``built`` as; ``torch_tested``: a row a ``shard`` of each suite of torch's own tests of
+    such a cell, which names the row that was ``tested`` before.
     ``sets``: a row a set of wheels: a family of a line and platform, or all of them.
     ``pythons``: a row for what all families of a Python share and needs no torch, where there is such a
     thing (``given`` names it in the rows of cells); ``companions`` for what needs one: ``torch`` names the
@@ -318,10 +328,14 @@ def make_rows(cells: Sequence[BuiltCell], prices: Prices, kind: RowKind) -> list
             _make_companions_row(group, prices, first)
             for group in group_cells(with_companions, python_key).values()
         ]
-    required_key = {"first": "first", "tested": "tester", "torch_tested": "torch_test_minutes"}.get(
-        kind, "cell"
-    )
-    chosen = cells if kind in {"tested", "torch_tested"} else combine_builds(cells)
+    if kind == "torch_tested":
+        return [
+            row
+            for built_cell in cells
+            for row in _make_suite_rows(built_cell, prices, first=built_cell.cell in first)
+        ]
+    required_key = {"first": "first", "tested": "tester"}.get(kind, "cell")
+    chosen = cells if kind == "tested" else combine_builds(cells)
     made_rows = [
         row
         for built_cell in chosen
@@ -362,12 +376,55 @@ def _make_cell_row(build: BuiltCell, prices: Prices, *, first: bool) -> MatrixRo
         "minutes": _limit_build_minutes(prices, platform, hours),
         "tests": " ".join(build.tests),
         "tester": build.tester,
-        "test_minutes": (short := _limit_test_minutes(build, prices, SHORT_TESTS)),
+        "gpus": "1" if build.tester else "",
+        "container_options": _find_container_options(build, prices.table, build.tester),
+        "suites": " ".join(suite.name for suite in build.suites),
+        "test_minutes": (short := _limit_test_minutes(build, prices)),
         "test_step_minutes": max(short - _SETUP_MINUTES, 0),
-        "torch_test_minutes": (torch := _limit_test_minutes(build, prices, (_TORCH_TESTS,))),
-        "torch_step_minutes": max(torch - _SETUP_MINUTES, 0),
         "untested": build.untested,
     }
+
+
+def _make_suite_rows(build: BuiltCell, prices: Prices, *, first: bool) -> list[MatrixRow]:
+    """Return a row a shard of each suite of a cell, with the machine that it runs on."""
+    cell_row = _make_cell_row(build, prices, first=first)
+    rows = []
+    for suite in build.suites:
+        hours = prices.table.suites[suite.name].hours / suite.shards
+        minutes = limit_minutes(prices.table, hours, hosted=False)
+        for shard, tester in enumerate(suite.testers, start=1):
+            part = f"-{shard}of{suite.shards}" if suite.shards > 1 else ""
+            rows.append(
+                {
+                    **cell_row,
+                    "name": f"{cell_row['name']}-{suite.name}{part}",
+                    "tested": cell_row["name"],
+                    "suite": suite.name,
+                    "shard": shard,
+                    "shards": suite.shards,
+                    "tester": tester,
+                    "gpus": "several" if suite.gpus == "every" else "1",
+                    "container_options": _find_container_options(build, prices.table, tester),
+                    "torch_test_minutes": minutes,
+                    "torch_step_minutes": max(minutes - _SETUP_MINUTES, 0),
+                }
+            )
+    return rows
+
+
+def _find_container_options(build: BuiltCell, table: CiTable, label: str) -> str:
+    """Return what a container on a machine with GPUs needs, as a workflow passes it; "" without one."""
+    platform = build.cell.platform
+    on = table.all_families[build.cell.family].get_platform(platform) if label else None
+    runners = (*on.runners, *on.several_gpus) if on is not None else ()
+    return next(
+        (
+            " ".join(table.get_container_options(runner, platform))
+            for runner in runners
+            if runner.label == label
+        ),
+        "",
+    )
 
 
 def _make_python_row(group: Sequence[BuiltCell], prices: Prices) -> MatrixRow:
@@ -476,9 +533,9 @@ def python_tag(python: str) -> str:
     return f"cp{python.replace('.', '')}"
 
 
-def _limit_test_minutes(built_cell: BuiltCell, prices: Prices, kinds: Collection[CiTest]) -> int:
-    """Return how long the job on a machine with GPUs may take, which installs ROCm and torch first."""
-    minutes = [prices.table.tests[test].minutes for test in built_cell.tests if test in kinds]
+def _limit_test_minutes(built_cell: BuiltCell, prices: Prices) -> int:
+    """Return how long the first job on a machine with GPUs may take, which installs ROCm and torch first."""
+    minutes = [prices.table.tests[test].minutes for test in list_short_tests(built_cell)]
     return limit_minutes(prices.table, sum(minutes) / 60, hosted=False) if minutes else 0
 
 

@@ -16,8 +16,18 @@ from rocm_wheels.models import MATRIX_PACKAGINGS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import date, datetime
 
-    from rocm_wheels.ci import AffectedCell, BuiltCell, ChangedFile, Matrix, MatrixSelection, Prices, RowKind
+    from rocm_wheels.ci import (
+        AffectedCell,
+        BuiltCell,
+        ChangedFile,
+        Matrix,
+        MatrixLoad,
+        MatrixSelection,
+        Prices,
+        RowKind,
+    )
     from rocm_wheels.pipeline import History
 
 
@@ -39,9 +49,12 @@ def print_github_rows(
     kinds: Sequence[RowKind],
     touched: list[AffectedCell] | None,
     names: Sequence[str],
+    *,
+    day: date,
 ) -> None:
     """Print rows of each kind as what `fromJSON` reads, and set them as outputs where they have names.
 
+    Rows of lines say the ``day``: who plans a line later, maybe after midnight, passes it on (--date).
     Raises UsageError for more rows than GitHub takes.
     """
     from rocm_wheels.ci import make_rows, require_single_matrix, set_outputs
@@ -52,6 +65,8 @@ def print_github_rows(
         rows = make_rows(cells, prices, kind)
         if kind in {"cells", "first", "others", "tested", "torch_tested"} and touched is not None:
             rows = [{**row, "anew": anew[row["cell"]]} for row in rows]
+        if kind == "lines":
+            rows = [{**row, "date": str(day)} for row in rows]
         require_single_matrix(prices.table, len(rows))
         text = json.dumps({"include": rows}, separators=(",", ":"))
         if names:
@@ -135,14 +150,19 @@ def print_savings(cells: Sequence[BuiltCell], prices: Prices, *, as_json: bool) 
 
 
 def print_json(
-    matrix: Matrix, cells: Sequence[BuiltCell], prices: Prices, changes: list[ChangedFile] | None
+    matrix: Matrix,
+    cells: Sequence[BuiltCell],
+    prices: Prices,
+    changes: list[ChangedFile] | None,
+    load: MatrixLoad,
 ) -> None:
     """Print everything as JSON, warnings too."""
     from dataclasses import asdict
 
-    from rocm_wheels.ci import describe_absent_projects, matrix_as_json
+    from rocm_wheels.ci import describe_absent_projects, load_as_json, matrix_as_json
 
     document = matrix_as_json(matrix, cells, prices)
+    document["load"] = load_as_json(load)
     document["warnings"] = _list_warnings(cells, prices)
     document["notes"] = describe_absent_projects(entry.cell for entry in cells)
     if changes is not None:
@@ -259,6 +279,22 @@ _selection_options = combine_options(
         metavar="V",
         help="Another ROCm than the newest that AMD has with each line.",
     ),
+    option(
+        "--suite",
+        "--test-config",
+        "suites",
+        envvar="ROCM_WHEELS_SUITES",
+        metavar="S,…",
+        help="These suites of torch's own tests, of every cell [default: those whose turn it is].",
+    ),
+    option(
+        "--date",
+        "day",
+        envvar="ROCM_WHEELS_DATE",
+        type=click.DateTime(["%Y-%m-%d"]),
+        metavar="YYYY-MM-DD",
+        help="The day by which Pythons, families and suites take turns [default: today, UTC].",
+    ),
 )
 
 
@@ -285,8 +321,9 @@ _selection_options = combine_options(
         ["cells", "first", "others", "tested", "torch_tested", "sets", "pythons", "companions", "lines"]
     ),
     help="With --format github: a row a build (cells; of them those that go first, the others), a cell that"
-    " is tested (or by torch's own tests), a set of wheels, a Python (what families share, before there is a"
-    " torch; companions: after) or a line (lock, checkout)  [default: cells].",
+    " is tested, a shard of a suite of torch's own tests of such a cell (torch_tested), a set of wheels, a"
+    " Python (what families share, before there is a torch; companions: after) or a line (lock, checkout)"
+    "  [default: cells].",
 )
 @option(
     "--format",
@@ -308,6 +345,18 @@ _selection_options = combine_options(
 @option("--explain", metavar="CELL", help="Why this cell is built or not: gfx94X-dcgpu/3.12/2.13/linux.")
 @option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @option("--savings", is_flag=True, help="What it saves to do once what cells share.")
+@option(
+    "--load",
+    "as_load",
+    is_flag=True,
+    help="What each label of machines has to do in which time, the longest chain of jobs, and what artifacts"
+    " and caches weigh.",
+)
+@option(
+    "--allow-overload",
+    is_flag=True,
+    help="Go on with a run that its machines cannot do in time, or whose artifacts are too large.",
+)
 def matrix_command(  # noqa: PLR0917 - click passes them by name
     changed: tuple[str, ...],
     since: str | None,
@@ -318,21 +367,30 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
     output: tuple[str, ...],
     explain: str | None,
     savings: bool,
+    as_load: bool,
+    allow_overload: bool,
     as_json: bool,
     **selected: Any,
 ) -> None:
     """Say what CI builds and tests: families × Pythons × torch lines × platforms.
 
-    Policy is data/ci.yaml; every cell that is left out has a reason. Hours are of a builder, as recorded runs
-    (--runs) or the stated figures tell. ROCM_WHEELS_FAMILIES, _PYTHONS, _LINES, _PLATFORM, _LAYOUT and
-    _ROCM_VERSION stand for options that are not given; empty, they say nothing.
+    Policy is data/ci.yaml; every cell that is left out has a reason, and a run that its machines cannot do in
+    time is refused (exit code 15; --load says more). Hours are of a builder, as recorded runs (--runs) or the
+    stated figures tell. ROCM_WHEELS_FAMILIES, _PYTHONS, _LINES, _PLATFORM, _LAYOUT, _ROCM_VERSION, _SUITES
+    and _DATE stand for options that are not given; empty, they say nothing.
 
     \b
     Examples:
       rocm-wheels matrix --trigger nightly
-      rocm-wheels matrix --trigger pull_request --changed repos/pytorch.yaml --format github
+      rocm-wheels matrix --trigger presubmit --changed repos/pytorch.yaml --format github
     """
-    from rocm_wheels.ci import Prices, plan_matrix, widen_selection
+    from rocm_wheels.ci import (
+        Prices,
+        format_load,
+        plan_matrix,
+        weigh_matrix,
+        widen_selection,
+    )
     from rocm_wheels.models import load_ci_table
 
     if as_json and form == "github":
@@ -340,7 +398,7 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
 
         raise UsageError("--json and --format github exclude each other")
     form = "json" if as_json else form
-    _refuse_conflicts(explain=explain is not None, savings=savings, github=form == "github")
+    _refuse_conflicts(explain=explain is not None, savings=savings, load=as_load, github=form == "github")
     narrower = {"--changed": changed, "--since": since, "--cheapest": cheapest, "--runs": runs}
     if explain is not None:
         _refuse_options(narrower, "with --explain, which is about one cell, there is no use for")
@@ -360,12 +418,29 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
         cells = _choose_cheapest(cells, prices)
     if savings:
         print_savings(cells, prices, as_json=form == "json")
-    elif form == "github":
-        print_github_rows(cells, prices, rows or ("cells",), touched, output)
-    elif form == "json":
-        print_json(matrix, cells, prices, changes)
+        return
+    load = weigh_matrix(cells, prices, matrix.trigger)
+    if form == "github":
+        check_load(load, allow_overload=allow_overload)
+        print_github_rows(cells, prices, rows or ("cells",), touched, output, day=matrix.day)
+        return
+    if form == "json":
+        print_json(matrix, cells, prices, changes, load)
+    elif as_load:
+        click.echo(format_load(load, prices, width=get_output_width()))
     else:
         print_table(matrix, cells, prices, changes, cheapest=cheapest)
+    check_load(load, allow_overload=allow_overload)
+
+
+def check_load(load: MatrixLoad, *, allow_overload: bool) -> None:
+    """Raise ReleaseError for a run that cannot be done in time; warn of it where that is allowed."""
+    from rocm_wheels.ci import require_load
+
+    if not allow_overload:
+        require_load(load)
+    for message, _ in load.faults:
+        log_warning(f"--allow-overload: {message}")
 
 
 def _make_selection(
@@ -378,11 +453,23 @@ def _make_selection(
     layout: Any,
     packaging: Any,
     rocm_version: str | None,
+    suites: str | None,
+    day: datetime | None,
 ) -> MatrixSelection:
-    from rocm_wheels.ci import MatrixSelection
+    from rocm_wheels.ci import MatrixSelection, get_today
 
-    lists = _parse_list(families), _parse_list(pythons), _parse_list(lines)
-    return MatrixSelection(trigger, *lists, (platform,) if platform else (), rocm_version, layout, packaging)
+    return MatrixSelection(
+        trigger,
+        families=_parse_list(families),
+        pythons=_parse_list(pythons),
+        lines=_parse_list(lines),
+        platforms=(platform,) if platform else (),
+        rocm=rocm_version,
+        layout=layout,
+        packaging=packaging,
+        suites=_parse_list(suites),
+        day=day.date() if day is not None else get_today(),
+    )
 
 
 def _refuse_conflicts(**flags: bool) -> None:
@@ -414,7 +501,7 @@ def _parse_list(text: str | None) -> tuple[str, ...]:
     words = (text or "").replace(",", " ").replace(";", " ").split()
     if text is not None and not words:
         raise click.UsageError(
-            "an empty list of families, Pythons or lines says nothing: leave the option out"
+            "an empty list of families, Pythons, lines or suites says nothing: leave the option out"
         )
     return tuple(dict.fromkeys(words))
 

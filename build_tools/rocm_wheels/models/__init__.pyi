@@ -4,6 +4,7 @@ from .ci import HOSTED_RUNNER as HOSTED_RUNNER
 from .ci import IMAGE_DIGEST as IMAGE_DIGEST
 from .ci import MATRIX_PACKAGINGS as MATRIX_PACKAGINGS
 from .ci import MULTI_ARCH as MULTI_ARCH
+from .ci import TORCH_TESTS as TORCH_TESTS
 from .ci import ChangeScope as ChangeScope
 from .ci import CiFamily as CiFamily
 from .ci import CiRunner as CiRunner
@@ -11,11 +12,16 @@ from .ci import CiTable as CiTable
 from .ci import CiTest as CiTest
 from .ci import FamilyPlatform as FamilyPlatform
 from .ci import GithubLimits as GithubLimits
+from .ci import MachineCount as MachineCount
 from .ci import MatrixLayout as MatrixLayout
 from .ci import MatrixPackaging as MatrixPackaging
 from .ci import PinnedImage as PinnedImage
 from .ci import RunnerLabel as RunnerLabel
+from .ci import ShortTest as ShortTest
+from .ci import SuiteCadence as SuiteCadence
+from .ci import TriggerLines as TriggerLines
 from .ci import UntestedCells as UntestedCells
+from .ci import generate_labels as generate_labels
 from .ci import load_ci_table as load_ci_table
 from .ci import load_container_table as load_container_table
 from .ci import read_container_table as read_container_table

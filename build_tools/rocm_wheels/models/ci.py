@@ -5,9 +5,12 @@ Owns ``data/ci.yaml`` and ``data/containers.yaml`` (images that we build and tes
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from functools import cached_property, lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -19,6 +22,7 @@ from rocm_wheels.models.gfx import get_gfx_families, get_gfx_targets
 from rocm_wheels.models.package_indexes import get_index
 from rocm_wheels.models.project_names import Platform, get_data_folder
 from rocm_wheels.models.release_lines import get_release_lines
+from rocm_wheels.models.torch_tests import load_torch_tests
 
 CONTAINERS_TABLE = "containers.yaml"
 UNRESOLVED_DIGEST = "unresolved"
@@ -70,6 +74,9 @@ RunnerLabel = Annotated[
     str, require_pattern("[A-Za-z0-9_.-]+", "letters, digits, _ . and -")
 ]  # workflows hold it
 CiTest = Literal["sanity", "smoke", "tests"]
+ShortTest = Literal["sanity", "smoke"]  # tests of the first job on a GPU; `tests` are the suites of torch
+TORCH_TESTS: CiTest = "tests"
+Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 ChangeScope = Literal["project", "tests", "nothing", "everything"]
 MatrixLayout = Literal["per-family", "multi-arch"]  # how cells share builds and sets
 MatrixPackaging = Literal["per-family", "multi-arch", "split", "fat"]  # of a set, as workflows stage it
@@ -83,11 +90,26 @@ HOSTED_RUNNER = (
 _NIGHTLY = "nightly"
 
 
+class MachineCount(Fact):
+    """How many machines have a label."""
+
+    count: int = Field(gt=0)
+
+
 class CiRunner(Record):
-    """Machines with one label, and how much of the work they get beside others."""
+    """Machines with one label. ``machines``: how many, None where nobody states it.
+
+    ``container_options`` go before those of the platform: what containers on these machines need.
+    """
 
     label: RunnerLabel
-    share: int = Field(default=1, gt=0)
+    machines: MachineCount | None = None
+    container_options: tuple[str, ...] | None = None
+
+    @property
+    def share(self) -> int:
+        """How much of the work they get beside others: as many jobs as there are machines."""
+        return self.machines.count if self.machines is not None else 1
 
 
 class FamilyPlatform(Record):
@@ -135,17 +157,44 @@ class TriggerLines(Record):
     also: tuple[str, ...] = ()
 
 
+class SuiteCadence(Record):
+    """Of which of its cells, and how often, a trigger runs a suite of torch's own tests.
+
+    ``pythons_a_day`` and ``families_a_day``: so many, others the next day; None: every one. ``pythons``,
+    ``lines``: only these. On the day ``every_family_on`` no family waits for its turn.
+    """
+
+    pythons: tuple[str, ...] = ()
+    pythons_a_day: int | None = Field(default=None, gt=0)
+    lines: TriggerLines | None = None
+    families_a_day: int | None = Field(default=None, gt=0)
+    every_family_on: Weekday | None = None
+
+    @model_validator(mode="after")
+    def _has_turns(self) -> SuiteCadence:
+        if self.every_family_on is not None and self.families_a_day is None:
+            raise ValueError("`every_family_on` is for families that take turns (`families_a_day`)")
+        return self
+
+    def takes_every_family(self, day: date) -> bool:
+        """Tell whether all families have the suite on a day."""
+        return self.families_a_day is None or day.strftime("%A").lower() == self.every_family_on
+
+
 class CiTrigger(Record):
     """What a run of a kind holds; ``about`` says when there is one.
 
-    ``layout``: wheels for each family, or ``multi-arch``: for all families together. ``packaging``: how the
-    sets are packaged, where that is not as they were built.
+    ``within_hours``: when it must be done. ``suites``: torch's own tests. ``layout``: wheels for each family,
+    or ``multi-arch``: for all families together. ``packaging``: how the sets are packaged, where that is not
+    as they were built.
     """
 
     about: str
+    within_hours: int = Field(gt=0)
     pythons: tuple[str, ...] = Field(min_length=1)
     lines: TriggerLines
-    tests: tuple[CiTest, ...]
+    tests: tuple[ShortTest, ...]
+    suites: Mapping[str, SuiteCadence] = {}
     layout: MatrixLayout = "per-family"
     packaging: Literal["split", "fat"] | None = None
 
@@ -159,10 +208,20 @@ class CiTrigger(Record):
         return value
 
 
+class ContainerNeeds(Fact):
+    """Options of a container in which tests run, as its engine takes them, in order."""
+
+    options: tuple[str, ...]
+
+
 class CiBuilders(Record):
-    """The machines that build for a platform, and the cores of one; ``hosted``: they are GitHub's."""
+    """The machines that build for a platform, and the cores of one; ``hosted``: they are GitHub's.
+
+    ``test_container``: what a container on its machines with GPUs needs; None: nothing is tested in one.
+    """
 
     fact: Fact
+    test_container: ContainerNeeds | None = None
     builders: tuple[CiRunner, ...] = Field(min_length=1)
     cores: int = Field(gt=0)
     hosted: bool = False
@@ -197,25 +256,64 @@ class GithubLimit(Fact):
 
 class GithubLimits(Record):
     """Jobs of one matrix, hours of a job on GitHub's machines and on own ones, disk of GitHub's, levels of
-    workflows."""
+    workflows, caches of a repository."""
 
     matrix_jobs: GithubLimit
     hosted_job_hours: GithubLimit
     own_job_hours: GithubLimit
     hosted_disk_gb: GithubLimit
     levels: GithubLimit
+    cache_gb: GithubLimit
 
 
 class CiTestMinutes(Fact):
-    """What a kind of test takes of a GPU."""
+    """What a kind of test takes of a GPU, or what comes before it."""
 
     minutes: float = Field(gt=0)
 
 
+class CiSuite(Fact):
+    """What a suite of torch's own tests takes of machines with GPUs, all of it, in hours.
+
+    ``machines``: a family with fewer of them does not run it: it would not be done in time.
+    """
+
+    hours: float = Field(gt=0)
+    machines: int = Field(default=1, gt=0)
+
+
+class AssumedMachines(Record):
+    """How many machines are taken to have a label of which nobody states it."""
+
+    builders: int = Field(gt=0)
+    testers: int = Field(gt=0)
+
+
+class CacheSize(Fact):
+    """What a compiler cache weighs, in GiB."""
+
+    value: float = Field(gt=0)
+
+
 class CacheShare(Record):
-    """The share of compilers' work that a compiler cache saves which has their results."""
+    """The share of compilers' work that a compiler cache saves which has their results, and its size."""
 
     compiles: float = Field(ge=0, lt=1)
+    gib: CacheSize
+
+
+class ArtifactKind(Record):
+    """Artifacts of one kind: for how many days they are kept, and GiB of one where no wheel says it."""
+
+    retention_days: int = Field(ge=1, le=3)
+    gib: float = Field(default=0, ge=0)
+
+
+class CiArtifacts(Record):
+    """What workflows hand from job to job. ``kinds``: by what the name of an artifact begins with."""
+
+    most_kept_gib: int = Field(gt=0)
+    kinds: Mapping[str, ArtifactKind]
 
 
 class ChangedFiles(Record):
@@ -238,8 +336,13 @@ class CiTable(FactTable):
     families: Mapping[str, CiFamily]
     excluded: tuple[ExcludedCells, ...] = ()
     untested: tuple[UntestedCells, ...] = ()
-    tests: Mapping[CiTest, CiTestMinutes]
+    assumed_machines: AssumedMachines
+    test_setup: CiTestMinutes
+    tests: Mapping[ShortTest, CiTestMinutes]
+    suites: Mapping[str, CiSuite]
+    shard_hours: float = Field(gt=0)
     cache: CacheShare
+    artifacts: CiArtifacts
     rocm_index: str
     touches: tuple[ChangedFiles, ...] = Field(min_length=1)
 
@@ -287,7 +390,12 @@ class CiTable(FactTable):
                     hint = suggest_name(since, self.triggers)
                     raise make_record_error(f"there is no trigger {since}{hint}", "families", name)
         lines = [line.name for line in get_release_lines()]
-        named_lines = [line for trigger in self.triggers.values() for line in trigger.lines.also]
+        cadences = [cadence for trigger in self.triggers.values() for cadence in trigger.suites.values()]
+        line_rules = [
+            *(trigger.lines for trigger in self.triggers.values()),
+            *(cadence.lines for cadence in cadences if cadence.lines is not None),
+        ]
+        named_lines = [line for rule in line_rules for line in rule.also]
         exceptions = (*self.excluded, *self.untested)
         for line in (*named_lines, *(line for row in exceptions for line in row.lines)):
             if line not in lines:
@@ -299,6 +407,7 @@ class CiTable(FactTable):
         }
         named_pythons = (
             *(row.pythons for row in self.triggers.values()),
+            *(cadence.pythons for cadence in cadences),
             *(row.pythons for row in exceptions),
         )
         for python in (python for python_list in named_pythons for python in python_list):
@@ -307,10 +416,22 @@ class CiTable(FactTable):
         for family_name in (family_name for row in exceptions for family_name in row.families):
             if family_name not in self.all_families:
                 raise ValueError(f"`excluded` or `untested` names {family_name}, which is not built")
-        if missing_tests := sorted(set(get_args(CiTest)) - set(self.tests)):
+        if missing_tests := sorted(set(get_args(ShortTest)) - set(self.tests)):
             raise make_record_error(
                 f"`tests` does not say what these take: {', '.join(missing_tests)}", "tests"
             )
+        known_suites = load_torch_tests().suites
+        for name in self.suites:
+            if name not in known_suites:
+                hint = suggest_name(name, known_suites)
+                raise make_record_error(f"torch_tests.yaml has no suite {name}{hint}", "suites", name)
+        for trigger_name, trigger in self.triggers.items():
+            for name in trigger.suites:
+                if name not in self.suites:
+                    hint = suggest_name(name, self.suites)
+                    raise make_record_error(
+                        f"`suites` does not say what {name} takes{hint}", "triggers", trigger_name
+                    )
         if self.touches[-1].paths != ("**",):
             raise make_record_error(
                 'the last of `touches` must be about every other file: paths: ["**"]', "touches"
@@ -341,6 +462,22 @@ class CiTable(FactTable):
         order = list(self.triggers)
         return order.index(since) <= order.index(trigger)
 
+    def count_shards(self, suite: str) -> int:
+        """Return how many jobs share a suite, so that none takes much longer than ``shard_hours``."""
+        return math.ceil(self.suites[suite].hours / self.shard_hours)
+
+    def count_machines(self, runner: CiRunner, *, builds: bool) -> int:
+        """Return how many machines have a label: as stated, else as assumed."""
+        assumed = self.assumed_machines.builders if builds else self.assumed_machines.testers
+        return runner.machines.count if runner.machines is not None else assumed
+
+    def get_container_options(self, runner: CiRunner, platform: Platform) -> tuple[str, ...]:
+        """Return what a container of tests on a machine needs."""
+        if runner.container_options is not None:
+            return runner.container_options
+        needs = self.platforms[platform].test_container
+        return needs.options if needs is not None else ()
+
 
 def load_ci_table() -> CiTable:
     """Return the table."""
@@ -354,10 +491,13 @@ def _read_ci_table() -> CiTable:
 
 def share_jobs(runners: Sequence[CiRunner], number: int) -> list[str]:
     """Return a label for each of ``number`` jobs, so that every prefix is shared out as the shares say."""
+    return list(islice(generate_labels(runners), number))
+
+
+def generate_labels(runners: Sequence[CiRunner]) -> Iterator[str]:
+    """Yield a label for each next job, as ``share_jobs``; none where there are no machines."""
     counts = dict.fromkeys((runner.label for runner in runners), 0)
-    labels = []
-    for _ in range(number if runners else 0):
+    while runners:
         chosen = min(runners, key=lambda runner: ((counts[runner.label] + 1) / runner.share, runner.label))
         counts[chosen.label] += 1
-        labels.append(chosen.label)
-    return labels
+        yield chosen.label
