@@ -210,7 +210,9 @@ def replace_dockerfile(name: str) -> PinnedImage:
 def test_a_table_takes_no_digest_that_is_none(tmp_path: Path) -> None:
     table = tmp_path / "containers.yaml"
     row = "{about: a, image: b, digest: sha256:12, source: x, kind: documented}"
-    table.write_text(f"sources: {{x: {{url: 'https://x', retrieved: 2026-01-01}}}}\nimages:\n  a: {row}\n")
+    table.write_text(
+        f"sources: {{x: {{url: 'https://x', retrieved: 2026-01-01}}}}\njobs: a\nimages:\n  a: {row}\n"
+    )
     with refused(DataError):
         read_container_table(table)
 
