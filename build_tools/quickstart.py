@@ -50,7 +50,7 @@ STATE = VENV.with_name(VENV.name + ".state")
 _PARALLEL = ["-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder", "--durations", "30"]
 
 # Annotations are quoted where a Python 3.6 could not evaluate them: it must come as far as to be told
-# that it is too old (python3 of the images that wheels are built in is 3.6).
+# that it is too old (RHEL 8 and its like; of the image that wheels are built in, python3 is 3.12).
 
 # package manager: (venv, git, C++ compiler)
 PACKAGES = {
@@ -83,7 +83,7 @@ def main() -> int:
         return fail(
             f"Python 3.10 or newer is needed; this is {sys.version.split()[0]} ({sys.executable})",
             None,
-            "install a newer one and start this script with it: python3.12 build_tools/quickstart.py …",
+            f"start this script with a newer one: {newest_python()} build_tools/quickstart.py …",
         )
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -118,6 +118,12 @@ def main() -> int:
         with open(path_file, "a", encoding="utf-8") as handle:
             handle.write(f"{venv_python().parent}\n")
     return hand_over(options.command, getattr(options, "output_dir", None), rest)
+
+
+def newest_python() -> str:
+    """Return a Python that would do: the last of a manylinux image, else one to install."""
+    pythons = sorted(Path("/opt/python").glob("cp31[0-9]-cp31[0-9]/bin/python3"))
+    return str(pythons[-1]) if pythons else "python3.12"
 
 
 def hand_over(command: str, output_dir: "str | None", rest: "list[str]") -> int:

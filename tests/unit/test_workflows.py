@@ -200,6 +200,21 @@ def test_containers_are_root_and_their_python_is_that_of_the_row() -> None:
         assert "if" not in step and step["with"]["python-version"] == "${{ matrix.python }}"
 
 
+def test_what_is_built_is_built_in_the_image_that_the_data_name() -> None:
+    """The digest is in the table alone; wheels must be fit for its system, on no machine by oversight."""
+    jobs = WORKFLOWS["build-line.yml"]["jobs"]
+    resolves = [step for step in jobs["lock"]["steps"] if "container resolve" in step.get("run", "")]
+    assert [step["env"]["IMAGE"] for step in resolves] == ["${{ inputs.build_image }}"]
+    for where, step in steps():
+        if "build_prod_wheels.py build " in step.get("run", ""):
+            job = WORKFLOWS[where.split()[0]]["jobs"][where.split()[1]]
+            assert job["container"]["image"] == "${{ needs.lock.outputs.image }}", where
+            assert ' --plat "$PLAT" ' in step["run"], where
+            assert step["env"]["PLAT"] == "${{ needs.lock.outputs.plat }}", where
+    for path in FOLDER.glob("*.yml"):
+        assert "@sha256:" not in path.read_text(encoding="utf-8"), path
+
+
 def test_variables_that_a_repository_must_set() -> None:
     program = CLONE / "build_tools" / "require_variables.py"
 

@@ -250,7 +250,7 @@ def set_outputs(env: Mapping[str, str], values: Mapping[str, str]) -> None:
     A value of several lines ends at a word that is nowhere in it, so that no value can set another output.
     """
     if not env.get(OUTPUT_VARIABLE):
-        tip = f"without --output it is printed; in a shell: {OUTPUT_VARIABLE}=FILE names the file to write to"
+        tip = f"without --github-output it is printed; in a shell: {OUTPUT_VARIABLE}=FILE writes to a file"
         raise UsageError(f"{OUTPUT_VARIABLE} is not set: this is no step of a workflow", tip=tip)
     lines = []
     for name, value in values.items():
