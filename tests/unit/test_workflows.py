@@ -32,9 +32,9 @@ def test_every_step_is_one_command_and_no_expression_is_in_it() -> None:
     assert len(found) > 30
     for where, command in found:
         assert "${{" not in command and "\n" not in command, where
-        assert re.match(r"(rocm-wheels|python3 build_tools/\w+\.py|bash (\.ci|tests/real)/run)\b", command), (
-            where
-        )
+        assert re.match(
+            r"(rocm-wheels|python3 build_tools/\w+\.py|bash (\.ci|tests/real)/run|git config)\b", command
+        ), where
         bare = re.sub(r'"\$[A-Z_]+"', "", command)
         assert not set(bare) & set("$`;&|<(){}'\""), (where, command)
 
@@ -213,6 +213,23 @@ def test_what_is_built_is_built_in_the_image_that_the_data_name() -> None:
             assert step["env"]["PLAT"] == "${{ needs.lock.outputs.plat }}", where
     for path in FOLDER.glob("*.yml"):
         assert "@sha256:" not in path.read_text(encoding="utf-8"), path
+
+
+def test_paths_of_checkouts_may_be_long_on_windows() -> None:
+    """Before the first checkout: torch's own trees are deeper than the 260 characters of Windows."""
+    for key, job in WORKFLOWS["build-line.yml"]["jobs"].items():
+        if "container" in job:
+            first, second = job["steps"][:2]
+            assert first["run"] == "git config --system core.longpaths true", key
+            assert first["if"] == "${{ inputs.platform == 'windows' }}", key
+            assert second["uses"].startswith("actions/checkout@"), key
+
+
+def test_the_store_is_read_with_no_more_than_that_takes() -> None:
+    (reads,) = (
+        step for step in WORKFLOWS["store.yml"]["jobs"]["hash"]["steps"] if step.get("name") == "rocm-wheels"
+    )
+    assert reads["run"] == "python3 build_tools/quickstart.py setup --store --github-path"
 
 
 def test_variables_that_a_repository_must_set() -> None:
