@@ -393,7 +393,7 @@ def _make_companions_row(
     }
 
 
-def _make_shared_row(group: Sequence[BuiltCell], prices: Prices, projects: Iterable[Project]) -> MatrixRow:
+def _make_shared_row(group: Sequence[BuiltCell], prices: Prices, projects: Sequence[Project]) -> MatrixRow:
     first = group[0]
     cell, platform, targets = first.cell, first.cell.platform, collect_targets(group)
     shared = [project.name for project in projects]
@@ -408,7 +408,8 @@ def _make_shared_row(group: Sequence[BuiltCell], prices: Prices, projects: Itera
         "platform": platform,
         "rocm": first.rocm,
         "targets": ",".join(targets),
-        "extras": _list_device_extras(targets),
+        # what has no device code (triton) is built against none of a GPU's packages, which are gigabytes
+        "extras": _list_device_extras(targets) if any(each.has_device_code for each in projects) else "",
         "projects": " ".join(shared),
         "builder": first.builder,
         "minutes": _limit_build_minutes(prices, platform, hours),
