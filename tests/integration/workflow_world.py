@@ -26,6 +26,7 @@ FAMILIES = ("gfx94X-dcgpu", "gfx1151")  # one target each: what compiles is most
 ROCM = "7.1.0+miniature"
 # the branches of the line that the lock asks for; what else there is, torch's own files name
 BRANCHES = {"pytorch": "release/2.13", "triton": "release/internal/3.8.x"}
+ON_THE_MACHINE = {"ROCM_WHEELS_BUILD_IMAGE": "none"}  # as a repository says that it builds in no image
 ELSEWHERE = {"pytorch": "ROCm/pytorch", "triton": "ROCm/triton", "minigemm": "ROCm/minigemm"}
 
 
@@ -138,7 +139,7 @@ class Night:
         kept = after.services.artifacts if after else {}
         services.artifacts |= {name: kept[name] for name in kept if name.startswith(tuple(artifacts))}
         said = {"STORE": self.store, "EVIDENCE_SIGNED": "true" if attests else ""}
-        variables = {f"ROCM_WHEELS_{name}": str(value) for name, value in said.items()}
+        variables = {f"ROCM_WHEELS_{name}": str(value) for name, value in said.items()} | ON_THE_MACHINE
         runner = Runner(
             self.runner.folder,
             services,
@@ -198,7 +199,7 @@ def run_night(folder: Path, *, whole: bool) -> Night:
         "rocm_index": (folder / "world" / "index").as_uri() + "/",
         "store": str(store),
     }
-    runner = Runner(CLONE / ".github" / "workflows", services, labels(), env)
+    runner = Runner(CLONE / ".github" / "workflows", services, labels(), env, ON_THE_MACHINE)
     made = Night(runner, pythons, projects, store, given)
     runner.start("nightly.yml", given)
     return made

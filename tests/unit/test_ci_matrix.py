@@ -243,10 +243,12 @@ def test_rows_are_what_a_workflow_needs() -> None:
     # triton has no device code and torchaudio that of all: they are built once a Python
     assert {row["projects"] for row in pythons} == {"triton"}
     assert {row["projects"] for row in rows} == {"pytorch apex pytorch_vision"}
-    alike = ("name", "python", "targets", "extras", "rocm")
+    alike = ("name", "python", "targets", "rocm")
     audio = make_rows(cells, PRICES, "companions")
     assert [[row[key] for key in alike] for row in audio] == [[row[key] for key in alike] for row in pythons]
     assert {row["projects"] for row in audio} == {"pytorch_audio"}
+    devices = ",".join(f"device-{target}" for target in line["targets"].split(","))
+    assert ({row["extras"] for row in pythons}, {row["extras"] for row in audio}) == ({""}, {devices})
     assert {row["targets"] for row in audio} == {line["targets"]}
     # each is built against the torch of a cell of its Python: the first one, if it is; another is in reserve
     named = {row["name"]: row for row in rows}

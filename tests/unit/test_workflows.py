@@ -32,9 +32,9 @@ def test_every_step_is_one_command_and_no_expression_is_in_it() -> None:
     assert len(found) > 30
     for where, command in found:
         assert "${{" not in command and "\n" not in command, where
-        assert re.match(r"(rocm-wheels|python3 build_tools/\w+\.py|bash (\.ci|tests/real)/run)\b", command), (
-            where
-        )
+        assert re.match(
+            r"(rocm-wheels|python3 build_tools/\w+\.py|bash (\.ci|tests/real)/run|git config)\b", command
+        ), where
         bare = re.sub(r'"\$[A-Z_]+"', "", command)
         assert not set(bare) & set("$`;&|<(){}'\""), (where, command)
 
@@ -198,6 +198,38 @@ def test_containers_are_root_and_their_python_is_that_of_the_row() -> None:
     tests = [job for job in WORKFLOWS["release-set.yml"]["jobs"].values() if "container" in job]
     for step in (step for job in tests for step in job["steps"] if step.get("id") == "python"):
         assert "if" not in step and step["with"]["python-version"] == "${{ matrix.python }}"
+
+
+def test_what_is_built_is_built_in_the_image_that_the_data_name() -> None:
+    """The digest is in the table alone; wheels must be fit for its system, on no machine by oversight."""
+    jobs = WORKFLOWS["build-line.yml"]["jobs"]
+    resolves = [step for step in jobs["lock"]["steps"] if "container resolve" in step.get("run", "")]
+    assert [step["env"]["IMAGE"] for step in resolves] == ["${{ inputs.build_image }}"]
+    for where, step in steps():
+        if "build_prod_wheels.py build " in step.get("run", ""):
+            job = WORKFLOWS[where.split()[0]]["jobs"][where.split()[1]]
+            assert job["container"]["image"] == "${{ needs.lock.outputs.image }}", where
+            assert ' --plat "$PLAT" ' in step["run"], where
+            assert step["env"]["PLAT"] == "${{ needs.lock.outputs.plat }}", where
+    for path in FOLDER.glob("*.yml"):
+        assert "@sha256:" not in path.read_text(encoding="utf-8"), path
+
+
+def test_paths_of_checkouts_may_be_long_on_windows() -> None:
+    """Before the first checkout: torch's own trees are deeper than the 260 characters of Windows."""
+    for key, job in WORKFLOWS["build-line.yml"]["jobs"].items():
+        if "container" in job:
+            first, second = job["steps"][:2]
+            assert first["run"] == "git config --system core.longpaths true", key
+            assert first["if"] == "${{ inputs.platform == 'windows' }}", key
+            assert second["uses"].startswith("actions/checkout@"), key
+
+
+def test_the_store_is_read_with_no_more_than_that_takes() -> None:
+    (reads,) = (
+        step for step in WORKFLOWS["store.yml"]["jobs"]["hash"]["steps"] if step.get("name") == "rocm-wheels"
+    )
+    assert reads["run"] == "python3 build_tools/quickstart.py setup --store --github-path"
 
 
 def test_variables_that_a_repository_must_set() -> None:

@@ -261,7 +261,7 @@ def set_outputs(env: Mapping[str, str], values: Mapping[str, str]) -> None:
     A value of several lines ends at a word that is nowhere in it, so that no value can set another output.
     """
     if not env.get(OUTPUT_VARIABLE):
-        tip = f"without --output it is printed; in a shell: {OUTPUT_VARIABLE}=FILE names the file to write to"
+        tip = f"without --github-output it is printed; in a shell: {OUTPUT_VARIABLE}=FILE writes to a file"
         raise UsageError(f"{OUTPUT_VARIABLE} is not set: this is no step of a workflow", tip=tip)
     lines = []
     for name, value in values.items():
@@ -450,7 +450,7 @@ def _make_companions_row(
     }
 
 
-def _make_shared_row(group: Sequence[BuiltCell], prices: Prices, projects: Iterable[Project]) -> MatrixRow:
+def _make_shared_row(group: Sequence[BuiltCell], prices: Prices, projects: Sequence[Project]) -> MatrixRow:
     first = group[0]
     cell, platform, targets = first.cell, first.cell.platform, collect_targets(group)
     shared = [project.name for project in projects]
@@ -465,7 +465,8 @@ def _make_shared_row(group: Sequence[BuiltCell], prices: Prices, projects: Itera
         "platform": platform,
         "rocm": first.rocm,
         "targets": ",".join(targets),
-        "extras": _list_device_extras(targets),
+        # what has no device code (triton) is built against none of a GPU's packages, which are gigabytes
+        "extras": _list_device_extras(targets) if any(each.has_device_code for each in projects) else "",
         "projects": " ".join(shared),
         "builder": first.builder,
         "minutes": _limit_build_minutes(prices, platform, hours),

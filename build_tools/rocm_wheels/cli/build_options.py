@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import sys
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -305,6 +306,14 @@ _extra_options = combine_options(
         help="Repair built wheels (`wheel repair`): tag, run paths, libraries from outside.",
     ),
     option(
+        "--plat",
+        default="auto",
+        show_default=True,
+        metavar="auto|TAG",
+        help="Linux tag that wheels must be fit for: manylinux_2_28; auto: the oldest that their symbols"
+        " allow.",
+    ),
+    option(
         "--strip",
         is_flag=True,
         help="Move debug sections into an archive beside the wheel, .debug.zip, before it is packaged.",
@@ -495,17 +504,32 @@ def _make_repair_settings(options: Mapping[str, Any]) -> RepairSettings:
 
     settings = RepairSettings(
         enabled=options["repair"],
+        platform=None if options["plat"] == "auto" else options["plat"],
         strip=options["strip"],
         clear_exec_stack=options["clear_exec_stack"],
         library_dirs=tuple(folder.absolute() for folder in options["library_dir"]),
         excludes=options["exclude"],
     )
     if not settings.enabled and settings != RepairSettings(enabled=False):
-        raise UsageError("--strip, --library-dir, --exclude and --clear-exec-stack say how --repair works")
+        raise UsageError(
+            "--plat, --strip, --library-dir, --exclude and --clear-exec-stack say how --repair works"
+        )
+    if settings.platform is not None:
+        _require_linux_tag(settings.platform)
     for folder in settings.library_dirs:
         if not folder.is_dir():
             raise UsageError(f"--library-dir: there is no folder {folder}")
     return settings
+
+
+def _require_linux_tag(tag: str) -> None:
+    """Refuse a tag before hours of work that no wheel of this machine could get."""
+    from rocm_wheels.wheels import find_policy, load_policies
+
+    if sys.platform == "win32":
+        raise UsageError("--plat is about wheels for Linux", tip="leave it out, or --plat auto")
+    architecture = platform.machine()
+    find_policy(load_policies(architecture), tag, architecture)
 
 
 def _parse_only(options: Mapping[str, Any]) -> dict[str, bool]:
