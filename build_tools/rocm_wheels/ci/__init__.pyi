@@ -79,6 +79,7 @@ from .matrix_report import explain_cell as explain_cell
 from .matrix_report import find_affected_cells as find_affected_cells
 from .matrix_report import format_cells as format_cells
 from .matrix_report import format_excluded as format_excluded
+from .matrix_report import format_github_matrix as format_github_matrix
 from .matrix_report import format_savings as format_savings
 from .matrix_report import join_test_names as join_test_names
 from .matrix_report import list_changed_since as list_changed_since
