@@ -23,7 +23,15 @@ from s3_servers import a_bucket, a_store, bad_line, environment
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
 from rocm_wheels.core import ReleaseError, open_store, store_s3
-from rocm_wheels.release import FamilyPaths, add_evidence, find_set, load_layout
+from rocm_wheels.release import (
+    FamilyPaths,
+    PrunePlan,
+    Pruner,
+    RetentionPolicy,
+    add_evidence,
+    find_set,
+    load_layout,
+)
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "pages" / "how-to" / "store-roles.md"
 LAYOUT = load_layout()
@@ -127,7 +135,7 @@ def test_each_command_has_the_rights_that_it_needs_and_those_of_no_other_role(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     roles = Roles(tmp_path, monkeypatch)
-    assert list(roles.policies) == ["staging", "evidence", "read", "release"]
+    assert list(roles.policies) == ["staging", "evidence", "read", "release", "prune"]
     world, other = World(tmp_path / "one"), World(tmp_path / "two", version="2.9.2")
     stage, chosen = world.words(roles.url), ["--set", world.plan().document.id, "--channel", "nightly"]
     judged = [*chosen, "--policy", roles.policy]
@@ -156,6 +164,25 @@ def test_each_command_has_the_rights_that_it_needs_and_those_of_no_other_role(
         assert run("demote", roles.url, "--channel", "nightly", "--policy", roles.policy) == 0
         assert roles.refused == []
         assert run(*other.words(roles.url)) == 15 and roles.refused
+    with roles.work_as("staging") as run:
+        assert run(*other.words(roles.url)) == 0 and roles.refused == []
+    later = datetime.now(timezone.utc) + timedelta(days=99)  # when all that is staged is old
+    with roles.work_as("staging"), pytest.raises(ReleaseError, match="AccessDenied"):
+        prune(roles, later)
+    with roles.work_as("prune") as run:
+        assert run("store", "prune", roles.url) == 0  # today nothing is
+        plan = prune(roles, later)
+        assert [gone.id for gone in plan.sets] == [document.id] and roles.refused == []
+        store = open_store(roles.url, dict(os.environ))
+        for name in (STAGED.name_claim(document.files[0].name), STAGED.evidence_folder(document.id) + "/x"):
+            with pytest.raises(ReleaseError, match="AccessDenied"):
+                store.remove(name)
+
+
+def prune(roles: Roles, now: datetime) -> PrunePlan:
+    """Prune with the rights that the environment gives: only the newest set is kept."""
+    store = open_store(roles.url, dict(os.environ))
+    return Pruner(store, LAYOUT, RetentionPolicy(keep=1), "bob@here", now).prune(FAMILY)
 
 
 def test_who_holds_a_role_cannot_undo_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -740,7 +740,7 @@ def test_a_run_that_its_machines_cannot_do_is_refused() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "what"),
     [
-        ("most_kept_gib: 2048", "most_kept_gib: 300", "`most_kept_gib` is 300: "),
+        ("most_kept_gib: 3072", "most_kept_gib: 300", "`most_kept_gib` is 300: "),
         ("shard_hours: 3", "shard_hours: 40", "the longest chain of jobs takes "),
         (
             "about: every night\n    within_hours: 24",

@@ -132,6 +132,7 @@ ROLES = {
     "set list": ("READ", None),
     "set show": ("READ", None),
     "store fsck": ("READ", None),
+    "store prune": ("PRUNE", "prune"),
     "set promote": ("RELEASE", "${{ inputs.channel }}"),
     "set refresh": ("RELEASE", "nightly"),
 }
@@ -365,6 +366,31 @@ def test_no_source_is_of_a_branch_and_artifacts_have_a_name_a_cell() -> None:
             one_row = rows in {"", "${{ fromJSON(needs.lock.outputs.line) }}"}
             wanted = ("inputs.line", "inputs.platform") if one_row else ("matrix.",)
             assert all(word in name for word in wanted), (where, name)
+
+
+def test_sets_are_pruned_only_by_hand() -> None:
+    dry, real = (
+        step
+        for step in WORKFLOWS["prune.yml"]["jobs"]["prune"]["steps"]
+        if "store prune" in step.get("run", "")
+    )
+    assert dry["run"].endswith(" --dry-run") and "if" not in dry
+    assert real["if"] == "${{ inputs.prune }}" and "--dry-run" not in real["run"]
+    assert WORKFLOWS["prune.yml"]["on"]["workflow_dispatch"]["inputs"]["prune"]["default"] is False
+
+
+def test_artifacts_are_kept_as_long_as_the_table_says() -> None:
+    """By what their names begin with; the table keeps none for more than three days."""
+    kinds = TABLE.artifacts.kinds
+    uploads = [(where, step) for where, step in steps() if "/upload-artifact@" in step.get("uses", "")]
+    used = set()
+    for where, step in uploads:
+        kind = step["with"]["name"].partition("-")[0]
+        assert kind in kinds, f"{where}: `artifacts` of data/ci.yaml does not know {kind}"
+        days = kinds[kind].retention_days
+        assert step["with"].get("retention-days") == days, f"{where}: retention-days of {kind} is {days}"
+        used.add(kind)
+    assert used == set(kinds)
 
 
 Change = Callable[[dict[str, Any]], object]

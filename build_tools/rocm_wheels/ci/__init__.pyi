@@ -64,7 +64,6 @@ from .matrix_costs import limit_minutes as limit_minutes
 from .matrix_costs import list_line_projects as list_line_projects
 from .matrix_costs import require_single_matrix as require_single_matrix
 from .matrix_load import MatrixLoad as MatrixLoad
-from .matrix_load import describe_cache_limit as describe_cache_limit
 from .matrix_load import format_load as format_load
 from .matrix_load import load_as_json as load_as_json
 from .matrix_load import require_load as require_load

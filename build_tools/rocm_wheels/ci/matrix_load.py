@@ -2,8 +2,8 @@
 
 Of each label: how many machines have it, and the hours of the jobs on them, each build from nothing (a cache
 that was lost must cost nobody a night). Machines with GPUs begin when the first wheels are there. The longest
-chain of jobs is counted with nobody waiting. GitHub's own machines are not counted: it starts as many as
-there are jobs.
+chain of jobs is counted with nobody waiting. Not counted are GitHub's own machines, of which it starts as
+many as there are jobs, and staging, of which nobody states how long it takes.
 """
 
 from __future__ import annotations
@@ -308,7 +308,7 @@ def _find_faults(load: MatrixLoad, prices: Prices, trigger: str) -> Iterator[tup
             assumed = " (assumed: nobody states how many there are)" if label.is_assumed else ""
             machines = format_count(label.machines, "machine")
             yield (
-                f"{label.label}: {label.hours:.1f} hours of jobs, and {machines}{assumed} has"
+                f"{label.label}: {label.hours:.1f} hours of jobs, and {machines}{assumed} can do"
                 f" {label.available:.1f} from hour {label.begins:.1f} to hour {load.within_hours}:"
                 f" {label.excess:.1f} too many",
                 f"{label.needed} machines would do: `machines` of that runner in data/ci.yaml says how many"
@@ -332,18 +332,6 @@ def _find_faults(load: MatrixLoad, prices: Prices, trigger: str) -> Iterator[tup
             "fewer `retention_days` in data/ci.yaml, or fewer --python, --line, --family;"
             " --allow-overload goes on",
         )
-
-
-def describe_cache_limit(load: MatrixLoad, prices: Prices) -> str:
-    """Return what to say of compiler caches that GitHub does not keep, "" when it keeps all."""
-    limit = prices.table.limits.cache_gb
-    if load.cache_gib * _GIB <= limit.value * _GB:
-        return ""
-    return (
-        f"{format_count(load.caches, 'compiler cache')} of {load.cache_gib / load.caches:.0f} GiB:"
-        f" GitHub keeps {limit.value} GB of a repository and evicts the rest, so builds are counted from"
-        " nothing; a bucket keeps them (sccache, ccache with remote storage)"
-    )
 
 
 def format_load(load: MatrixLoad, prices: Prices, *, width: int | None = None) -> str:
@@ -376,6 +364,11 @@ def format_load(load: MatrixLoad, prices: Prices, *, width: int | None = None) -
         for artifact in load.artifacts
     ]
     lines.append(f"compiler caches: {load.caches}, {load.cache_gib:.0f} GiB")
+    limit = prices.table.limits.cache_gb
+    if load.cache_gib * _GIB > limit.value * _GB:
+        lines.append(
+            f"  GitHub keeps {limit.value} GB of a repository and evicts the rest: a bucket keeps them all"
+        )
     lines.append("this fits" if not load.faults else f"this does not fit: {load.faults[0][0]}")
     return "\n".join(lines)
 

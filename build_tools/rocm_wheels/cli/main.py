@@ -41,7 +41,7 @@ SECTIONS = {
     },
     "Release": {
         "set": ("main:set_group", "Stage sets of wheels, judge them, promote them."),
-        "store": ("main:store_group", "See that released files are as they were; repair them."),
+        "store": ("main:store_group", "See that released files are as they were; repair, prune."),
     },
     "This machine": {
         "choose": ("install:choose_command", "Say which wheel of an index a machine gets, and why."),
@@ -191,7 +191,10 @@ set_group = Group(
 )
 store_group = Group(
     "store",
-    lazy={"fsck": ("store:fsck_command", "Compare a store with its sets, and repair it.")},
+    lazy={
+        "fsck": ("store:fsck_command", "Compare a store with its sets, and repair it."),
+        "prune": ("store:prune_command", "Remove staged sets that a policy does not keep."),
+    },
     help="Look after the store that sets are released in.",
 )
 tests_group = Group(

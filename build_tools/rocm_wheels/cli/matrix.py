@@ -280,6 +280,7 @@ _selection_options = combine_options(
     ),
     option(
         "--suite",
+        "--test-config",
         "suites",
         envvar="ROCM_WHEELS_SUITES",
         metavar="S,…",
@@ -387,7 +388,6 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
     """
     from rocm_wheels.ci import (
         Prices,
-        describe_cache_limit,
         format_load,
         plan_matrix,
         weigh_matrix,
@@ -432,8 +432,6 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
         click.echo(format_load(load, prices, width=get_output_width()))
     else:
         print_table(matrix, cells, prices, changes, cheapest=cheapest)
-    if note := describe_cache_limit(load, prices):
-        log_note(note)
     check_load(load, allow_overload=allow_overload)
 
 

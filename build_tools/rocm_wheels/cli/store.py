@@ -1,9 +1,9 @@
-"""``store``: whether all that a store of releases holds is still what it was, and what puts it right."""
+"""``store``: whether all that a store of releases holds is what it was, what repairs it, what is removed."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +36,7 @@ from rocm_wheels.core import (
 )
 
 if TYPE_CHECKING:
-    from rocm_wheels.release import StoreFinding, StoreRepair, StoreReport
+    from rocm_wheels.release import PrunePlan, Pruner, RetentionPolicy, StoreFinding, StoreRepair, StoreReport
 
 _MOST_ROWS = 40  # of the table; --json has all
 _DIGEST_FOLDER = re.compile(r"/[0-9a-f]{2}/[0-9a-f]{64}/")
@@ -233,3 +233,141 @@ def convert_store_findings(findings: Sequence[StoreFinding]) -> list[dict[str, o
         }
         for finding in findings
     ]
+
+
+@command("store prune")
+@click.argument("store", metavar="STORE")
+@option("--keep", type=click.IntRange(1), metavar="N", help="Keep the newest N sets of each torch line.")
+@option("--keep-for", metavar="AGE", help="Keep sets that are younger: 36h, 14d, 8w.")
+@option("--keep-passed-for", metavar="AGE", help="Keep sets that are younger and whose GPU tests passed.")
+@option("--family", metavar="F", help="Only this family [default: all].")
+@option(
+    "--policy",
+    type=GivenPath(),
+    help="Whose `retention` counts where no option is given [default: data/release_policy.yaml].",
+)
+@option("--dry-run", is_flag=True, help="Say what would go and how much that frees, and remove nothing.")
+@layout_option
+@unconditional_option
+@json_option
+def prune_command(  # noqa: PLR0917 - click passes them by name
+    store: str,
+    keep: int | None,
+    keep_for: str | None,
+    keep_passed_for: str | None,
+    family: str | None,
+    policy: Path | None,
+    dry_run: bool,
+    store_layout: Path | None,
+    unconditional: bool,
+    as_json: bool,
+) -> None:
+    """Remove staged sets from STORE that neither a channel nor the policy needs.
+
+    Nothing of the release area is touched, and no staged set that a channel shows, that a kept set was made
+    from, or whose family has a set that is being staged (exit code 15). Of a set that goes stay its results,
+    its log, the records of its file names, which are never given to other bytes, and a record of who pruned
+    it when. A prune that was killed is finished by the same command.
+
+    \b
+    Examples:
+      rocm-wheels store prune s3://wheels --dry-run
+      rocm-wheels store prune s3://wheels --keep 3 --keep-for 7d --keep-passed-for 30d
+    """
+    from rocm_wheels.core import open_existing_store, require_conditional_writes
+    from rocm_wheels.release import Pruner, load_layout, load_policy
+
+    chosen = {"keep": keep, "keep_for": keep_for, "keep_passed_for": keep_passed_for}
+    retention = _choose_retention(load_policy(policy).retention, chosen)
+    opened, layout = open_existing_store(store, read_environment()), load_layout(store_layout)
+    pruner = Pruner(opened, layout, retention, name_user_and_host(), current_time())
+    families = [name for name in pruner.list_families() if family in {None, name}]
+    if not families:
+        where = f"{opened.url} has no staged sets{f' of {family}' if family else ''}"
+        raise UsageError(where, tip="correct the address, --family or --store-layout")
+    if not dry_run:
+        require_conditional_writes(opened, unconditional=unconditional)
+    begun = describe_origin("store prune")
+    plans = [pruner.plan(name) if dry_run else pruner.prune(name) for name in families]
+    document = {**begun, "store": opened.url, "dry_run": dry_run, **_convert_plans(plans, pruner)}
+    print_result(document, _format_plans(plans, dry_run=dry_run), as_json=as_json)
+    blocked = [plan for plan in plans if plan.blocked]
+    if blocked and not dry_run:
+        raise ReleaseError(
+            f"nothing of {', '.join(plan.family for plan in blocked)} was pruned: {blocked[0].blocked}",
+            tip="run it again when that is done; a set that was begun and given up counts for"
+            f" `unfinished_for` ({pruner.retention.describe_unfinished()}) of the policy",
+        )
+
+
+def _choose_retention(retention: RetentionPolicy, chosen: Mapping[str, object]) -> RetentionPolicy:
+    """Return what is kept: as options say, else the policy. Raises UsageError for no age."""
+    from pydantic import ValidationError
+
+    from rocm_wheels.release import RetentionPolicy
+
+    given = {name: value for name, value in chosen.items() if value is not None}
+    try:
+        checked = RetentionPolicy.model_validate(given)
+    except ValidationError as wrong:
+        error = wrong.errors()[0]
+        name = str(error["loc"][0]).replace("_", "-")
+        raise UsageError(f"--{name} {error['input']}: {error['msg']}", tip="36h, 14d or 8w") from None
+    return retention.model_copy(update={name: getattr(checked, name) for name in given})
+
+
+def _format_plans(plans: Sequence[PrunePlan], *, dry_run: bool) -> Iterator[str]:
+    from rocm_wheels.release import find_set_platform, find_torch_line
+
+    rows = [
+        (
+            plan.family,
+            document.id,
+            find_torch_line(document),
+            find_set_platform(document),
+            document.created[:10],
+            format_size(plan.freed[document.id]),
+        )
+        for plan in plans
+        if not plan.blocked
+        for document in plan.sets
+    ]
+    if rows:
+        header = ("family", "set", "torch", "platform", "created", "frees")
+        yield format_table(header, rows, width=get_output_width())
+    for plan in plans:
+        for set_id in plan.leftovers:
+            yield f"{plan.family}: {set_id} was left by a prune that was killed"
+        for set_id in plan.unfinished:
+            yield f"{plan.family}: {set_id} is being staged"
+        if plan.blocked and dry_run:
+            yield f"{plan.family}: nothing would go now: {plan.blocked}"
+    kept = sum(len(plan.kept) for plan in plans)
+    freed = sum(plan.size for plan in plans if not plan.blocked)
+    verb = "would go" if dry_run else "pruned"
+    yield (
+        f"{format_count(len(rows), 'set')} {verb}, {format_size(freed)} of wheels;"
+        f" {format_count(kept, 'set')} kept (--json says why)"
+    )
+
+
+def _convert_plans(plans: Sequence[PrunePlan], pruner: Pruner) -> dict[str, object]:
+    """Return what ``--json`` prints. Keys are added in later versions, never renamed."""
+    return {
+        "retention": pruner.retention.describe(),
+        "freed": sum(plan.size for plan in plans if not plan.blocked),
+        "families": [
+            {
+                "family": plan.family,
+                "blocked": plan.blocked,
+                "sets": [
+                    {"set": document.id, "created": document.created, "freed": plan.freed[document.id]}
+                    for document in plan.sets
+                ],
+                "kept": [{"set": item.set_id, "why": item.reason} for item in plan.kept],
+                "unfinished": list(plan.unfinished),
+                "leftovers": list(plan.leftovers),
+            }
+            for plan in plans
+        ],
+    }

@@ -149,6 +149,7 @@ from .store import StoredFileInfo as StoredFileInfo
 from .store import change_documents as change_documents
 from .store import create_or_read as create_or_read
 from .store import find_broken_promise as find_broken_promise
+from .store import is_store_path as is_store_path
 from .store import open_existing_store as open_existing_store
 from .store import open_store as open_store
 from .store import put_file as put_file

@@ -7,6 +7,7 @@ or whoever reads meanwhile may see half of it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import secrets
 from collections.abc import Callable, Iterator
@@ -145,9 +146,16 @@ class FsspecStore:
         return sorted(name for name, is_folder in self._list_folder(prefix_of_folder(prefix)) if is_folder)
 
     def remove(self, path: str) -> None:
-        """Delete a file, if it is there."""
-        if self.head(path) is not None:
-            self._call("remove", path, self._fs.rm_file)
+        """Delete a file, if it is there, and the folders that it leaves empty: only files make folders."""
+        if self.head(path) is None:
+            return
+        self._call("remove", path, self._fs.rm_file)
+        folder = path.rpartition("/")[0]
+        while folder and not self._list_folder(f"{folder}/"):
+            with contextlib.suppress(OSError, NotImplementedError):  # a bucket, or no longer empty
+                self._fs.rmdir(self._path_of(folder))
+            folder = folder.rpartition("/")[0]
+        self._fs.invalidate_cache()
 
     def url_of(self, path: str) -> str:
         """Return where a file or folder is."""

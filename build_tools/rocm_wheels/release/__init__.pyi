@@ -70,6 +70,7 @@ from .layout import load_layout as load_layout
 from .pages import make_set_pages as make_set_pages
 from .policy import CHANNEL_NAMES as CHANNEL_NAMES
 from .policy import Policy as Policy
+from .policy import RetentionPolicy as RetentionPolicy
 from .policy import RuleResult as RuleResult
 from .policy import Verdict as Verdict
 from .policy import load_policy as load_policy
@@ -79,6 +80,12 @@ from .promote import ChannelChange as ChannelChange
 from .promote import Promoter as Promoter
 from .promote import list_newer_sets as list_newer_sets
 from .promote import resolve_set_id as resolve_set_id
+from .prune import KeptSet as KeptSet
+from .prune import PrunedSet as PrunedSet
+from .prune import PrunePlan as PrunePlan
+from .prune import Pruner as Pruner
+from .prune import find_torch_line as find_torch_line
+from .prune import list_pruned_sets as list_pruned_sets
 from .queries import ChannelNow as ChannelNow
 from .queries import QueryAnswer as QueryAnswer
 from .queries import SetCandidate as SetCandidate

@@ -26,7 +26,9 @@ Area = Literal["staging", "release"]
 SUPPORT_SNAPSHOT = f"support{SNAPSHOT_SUFFIX}"
 _SUMMARY_FILE = "sets.json"
 _STATEMENTS = "provenance"
-_NAMES_IN_FAMILY = ("sets", "files", "evidence", "pages", "channels", "views", "support", "public", "log")
+_NAMES_IN_FAMILY = (
+    *("sets", "files", "evidence", "pages", "channels", "views", "support", "public", "log", "pruned"),
+)
 _PATH_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
 
 
@@ -48,6 +50,7 @@ class StoreLayout(Record):
     support: str = "support.json"
     public: str = "public.json"
     log: str = "log"
+    pruned: str = "pruned"
 
     @field_validator("*")
     @classmethod
@@ -148,6 +151,20 @@ class FamilyPaths:
     def log_entry(self, set_id: str, number: int) -> str:
         """An entry of the log of a set, which names the one before."""
         return f"{self.log_folder(set_id)}/{number:06}.json"
+
+    @property
+    def pruned_folder(self) -> str:
+        """The folder of the records of sets that were pruned."""
+        return f"{self.family_folder}/{self.layout.pruned}"
+
+    def pruned_record(self, set_id: str) -> str:
+        """The record of a set that was pruned."""
+        return f"{self.pruned_folder}/{set_id}.json"
+
+    @property
+    def prune_claim(self) -> str:
+        """The document of who prunes the family, while somebody does."""
+        return f"{self.pruned_folder}/running.json"
 
     def channel_pages(self, channel: str) -> str:
         """The index of a channel."""

@@ -233,6 +233,37 @@ class Waiver(Record):
         return f"{self.owner} answers for it until {self.expires}: {self.reason}"
 
 
+class RetentionPolicy(Record):
+    """Which staged sets ``store prune`` keeps that nothing needs.
+
+    The newest ``keep`` of each torch line and platform of a family; those younger than ``keep_for``; those
+    whose tests passed, while they are younger than ``keep_passed_for``. A set that was begun less than
+    ``unfinished_for`` ago may still be being staged.
+    """
+
+    keep: int = Field(default=7, ge=1)
+    keep_for: PolicyAge = timedelta(days=14)
+    keep_passed_for: PolicyAge = timedelta(days=60)
+    unfinished_for: PolicyAge = timedelta(days=2)
+
+    def describe_unfinished(self) -> str:
+        """Return for how long a set that was begun counts as being staged."""
+        return format_age(self.unfinished_for)
+
+    def describe(self) -> str:
+        """Return it in a line."""
+        return (
+            f"keep the newest {self.keep}, for {format_age(self.keep_for)},"
+            f" passed for {format_age(self.keep_passed_for)}"
+        )
+
+
+def format_age(age: timedelta) -> str:
+    """Return an age as policies have it: ``36h``, ``14d``."""
+    hours = int(age.total_seconds() // 3600)
+    return f"{hours // 24}d" if hours % 24 == 0 else f"{hours}h"
+
+
 class Policy(Record):
     """A whole policy."""
 
@@ -240,6 +271,7 @@ class Policy(Record):
     families: Mapping[PolicyFamily, FamilyPolicy] = {}
     signers: Mapping[PrintableName, PolicySigner] = {}
     waivers: tuple[Waiver, ...] = ()
+    retention: RetentionPolicy = RetentionPolicy()
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Policy:

@@ -61,6 +61,7 @@ from rocm_wheels.models import (
 from rocm_wheels.package import ROCM_PROJECT_NAMES
 from rocm_wheels.release.layout import FamilyPaths
 from rocm_wheels.release.pages import make_set_pages
+from rocm_wheels.release.prune import refuse_pruned
 from rocm_wheels.release.set_audit import make_set_audit
 from rocm_wheels.release.set_conflicts import find_mixed_rocm_files
 from rocm_wheels.release.set_list import find_taken_names
@@ -520,12 +521,15 @@ def stage_set(store: Store, plan: StagePlan, *, now: str) -> StagedSet:
     Raises ReleaseError; the same call carries on afterwards.
     """
     path = plan.paths.set_document(plan.document.id)
+    refuse_pruned(store, plan.paths, plan.document.id)
     if (visible := _read_visible_set(store, path)) is not None:
         return _put_back(
             store, plan, _require_same_set(visible, plan.finish_document(visible.created), store.url_of(path))
         )
     missing = find_missing_files(store, plan)
     begun_at = _begin_set(store, plan, now)
+    # again: who prunes looks for begun sets after his claim, and has seen this one or is seen here
+    refuse_pruned(store, plan.paths, plan.document.id)
     _create_files(store, plan, missing)
     for item in plan.make_pages(begun_at).items():
         put_file(store, *item)

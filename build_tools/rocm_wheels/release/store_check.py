@@ -53,6 +53,7 @@ from rocm_wheels.release.evidence.evidence import parse_evidence
 from rocm_wheels.release.layout import Area, FamilyPaths, StoreLayout
 from rocm_wheels.release.pages import make_channel_pages, make_set_pages
 from rocm_wheels.release.policy import CHANNEL_NAMES
+from rocm_wheels.release.prune import PrunedSet, list_wheel_paths, read_pruned_set
 from rocm_wheels.release.set_audit import AUDIT_FILE, AUDIT_PAGE
 from rocm_wheels.release.set_list import make_listing
 from rocm_wheels.release.set_log import LOST_LOG_TIP, SetLog, read_set_log
@@ -98,6 +99,7 @@ STORE_CHECKS = {
     "unknown-file": "nothing says what a file is (a note)",
     "stray-file": "a file that a killed or running command left (a note)",
     "unfinished-set": "a set is being staged or promoted, or that was killed (a note)",
+    "pending-prune": "sets are being pruned, or that was killed (a note: `store prune` finishes it)",
     "pending-change": "a channel or view is being changed, or that was killed (a note)",
     "stale-listing": "the list of staged sets is behind (a note: the next command writes it)",
 }
@@ -295,10 +297,12 @@ class _Look:
         self.explained: set[str] = set()
         self.documents: dict[tuple[Area, str], dict[str, SetDocument]] = {}
         self.logs: dict[str, SetLog] = {}
+        self.pruned: dict[str, dict[str, PrunedSet]] = {}
         self.lost_sets: dict[tuple[Area, str], set[str]] = {}
         self.channels: dict[tuple[str, str], Channel | str] = {}
         self.snapshots: dict[str, Snapshot | None] = {}
         self._read_channels()
+        self._read_pruned()
         self._read_sets()
 
     def compare(self) -> StoreReport:
@@ -419,6 +423,27 @@ class _Look:
                     path = FamilyPaths(self.layout, family, "release").set_document(set_id)
                     self._add("sets-differ", path, f"{set_id} is not as it was staged", set_id=set_id)
 
+    def _read_pruned(self) -> None:
+        """Read the records of sets that were pruned: their names stay theirs."""
+        for family in self.list_families("staging"):
+            paths = FamilyPaths(self.layout, family)
+            folder = f"{paths.pruned_folder}/"
+            self.pruned[family] = {}
+            is_running = paths.prune_claim in self.files
+            for path in sorted(path for path in self.files if path.startswith(folder)):
+                self.explained.add(path)
+                if path == paths.prune_claim:
+                    self._add("pending-prune", path, f"sets of {family} are being pruned", note=True)
+                    continue
+                set_id = path.removeprefix(folder).removesuffix(".json")
+                try:
+                    record = self.pruned[family][set_id] = read_pruned_set(self.store, paths, set_id)
+                except DataError as fault:
+                    self._add("damaged-document", path, explain_error(fault), tip=_RESTORE_TIP)
+                    continue
+                for file in record.files if is_running else ():  # some are there yet
+                    self.explained |= {*list_wheel_paths(paths, file)}
+
     def _list_set_folders(self, paths: FamilyPaths) -> list[str]:
         folder = f"{paths.sets_folder}/"
         below = (path[len(folder) :] for path in self.files if path.startswith(folder))
@@ -455,6 +480,10 @@ class _Look:
             remedy = ExpectedFile(path, "document", set_id, digest, len(content), content)
         self.lost_sets.setdefault((area, family), set()).add(set_id)
         if area not in self.check.areas:
+            return
+        if area == "staging" and fault is None and set_id in self.pruned.get(family, {}):
+            message = f"{set_id} is being pruned, or that was killed: `store prune` finishes it"
+            self._add("pending-prune", paths.set_folder(set_id), message, set_id=set_id, note=True)
             return
         tip = "" if remedy else f"{_RESTORE_TIP}, or `set stage` its wheels again"
         needed = (area == "staging" and copy is not None) or (
@@ -494,6 +523,12 @@ class _Look:
             for file in document.files:
                 for item in self._expect_offered(paths, documents, file):
                     expected.setdefault(item.path, item)
+        for record in self.pruned.get(paths.family, {}).values() if paths.area == "staging" else ():
+            for pruned_file in record.files:
+                digests_by_name.setdefault(pruned_file.name, set()).add(pruned_file.sha256)
+                claim = f"{pruned_file.sha256}\n".encode()
+                item = _expect_content(paths.name_claim(pruned_file.name), "name", record.set, claim)
+                expected.setdefault(item.path, item)
         self._require_one_owner(paths, digests_by_name)
         return list(expected.values())
 
@@ -969,6 +1004,8 @@ class _Look:
         self.explained |= set(listed)
         other = FamilyPaths(self.layout, paths.family, _other_area(paths.area))
         for set_id in sorted({path[len(folder) :].partition("/")[0] for path in listed}):
+            if set_id in self.pruned.get(paths.family, {}):
+                continue
             if set_id not in documents and set_id not in self.lost_sets.get((paths.area, paths.family), ()):
                 if paths.area == "release" and set_id in self._documents_of(other):
                     continue  # it is being promoted: evidence goes before the document

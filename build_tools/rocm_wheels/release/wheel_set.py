@@ -31,6 +31,7 @@ from rocm_wheels.core import (
     ReleaseError,
     Store,
     UsageError,
+    is_store_path,
     require_pattern,
     suggest_name,
     summarize_faults,
@@ -267,6 +268,7 @@ def read_set(
     try:
         content = store.read(path).content
     except NotInStoreError as cause:
+        _refuse_pruned_set(store, FamilyPaths(layout, family), set_id)
         ids = list(list_set_ids(store, family, area=area, layout=layout))
         raise ReleaseError(
             f"there is no set {set_id} of {family}{suggest_name(set_id, ids)}",
@@ -275,6 +277,16 @@ def read_set(
     document = parse_set(content, where=store.url_of(path), expected=set_id)
     require_stated_document(store, paths, set_id, hashlib.sha256(content).hexdigest())
     return document
+
+
+def _refuse_pruned_set(store: Store, paths: FamilyPaths, set_id: str) -> None:
+    """Raise ReleaseError where a set was staged once, and pruned."""
+    path = paths.pruned_record(set_id)
+    if is_store_path(path) and store.head(path) is not None:
+        raise ReleaseError(
+            f"set {set_id} of {paths.family} was pruned",
+            tip=f"{store.url_of(path)} says by whom and when; its results are there yet, its wheels are not",
+        )
 
 
 def list_set_ids(store: Store, family: str, *, area: Area = "staging", layout: StoreLayout) -> Iterator[str]:
@@ -313,6 +325,8 @@ def find_set(
     if len(exact) == 1:
         return read_set(store, *exact[0], layout=names)
     if not exact:
+        for family_name in [family] if family is not None else list_families(store, layout=names):
+            _refuse_pruned_set(store, FamilyPaths(names, family_name), set_id)
         where = f" of {family}" if family else ""
         raise ReleaseError(
             f"there is no set {set_id}{where} in {store.url}",
