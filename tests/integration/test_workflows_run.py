@@ -386,6 +386,10 @@ NOT_HERE = {
     (_OF_SET, "results", "and of torch's own tests"): "as the one before",
     ("nightly.yml", "renew", "rocm-wheels"): "a job of stores with a key alone",
     ("nightly.yml", "renew", "renew what is signed"): "test_signed_channels does, with keys of its own",
+    **{
+        ("build-line.yml", job, "long paths"): "are those of Windows"
+        for job in ("sources", "shared", "first", "others", "companions")
+    },
     ("real.yml", "chain", "the chain"): "takes root, 30 GB and half an hour",
     ("real.yml", "exhaustive", "every kill point, a whole night"): "is what the suite takes samples of",
 }

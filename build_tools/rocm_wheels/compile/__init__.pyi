@@ -6,12 +6,14 @@ from .build_trees import keep_cmake_path as keep_cmake_path
 from .build_trees import list_compilers as list_compilers
 from .build_trees import make_tree_key as make_tree_key
 from .cache_trust import CACHE_TEST_VERSION as CACHE_TEST_VERSION
+from .cache_trust import OTHER_PLACE as OTHER_PLACE
 from .cache_trust import check_cache_trust as check_cache_trust
 from .cache_trust import read_user_settings as read_user_settings
 from .compiler_cache import CacheCounts as CacheCounts
 from .compiler_cache import CacheStatistics as CacheStatistics
 from .compiler_cache import CompilerCache as CompilerCache
 from .compiler_cache import explain_low_rate as explain_low_rate
+from .compiler_cache import find_base_folder as find_base_folder
 from .compiler_cache import find_compiler_cache as find_compiler_cache
 from .compiler_cache import is_listening as is_listening
 from .compiler_cache import open_cache_session as open_cache_session
