@@ -19,6 +19,7 @@ from typing import Literal
 
 import pytest
 from flaky_server import serve_requests
+from s3_servers import a_bucket, environment, moto
 from small_rocm import ENV, another, small_sdk
 
 from rocm_wheels.compile import (
@@ -30,12 +31,12 @@ from rocm_wheels.compile import (
     find_base_folder,
     is_listening,
     open_cache_session,
+    read_ccache_settings,
     read_statistics,
     run_own_server,
     stop_server,
 )
-from rocm_wheels.compile.compiler_cache import read_ccache_settings
-from rocm_wheels.core import BuildError
+from rocm_wheels.core import BuildError, S3Client
 from rocm_wheels.models import load_estimate_table
 from rocm_wheels.pipeline.build_environment import _digest_compiled_rocm
 from rocm_wheels.sdk import RocmSdk, share_sdk
@@ -258,6 +259,45 @@ def test_families_and_work_folders_share_what_is_compiled_for_the_host(
     first = compile_for_family(cache, env, tmp_path / "a clone", "gfx942")
     second = compile_for_family(cache, env, tmp_path / "deeper" / "another clone", "gfx1100")
     assert (first, second) == (CacheCounts(misses=1), CacheCounts(hits=1))
+
+
+def test_machines_share_a_bucket_and_those_without_credentials_only_read(
+    sccache: CompilerCache, tmp_path: Path, env: dict[str, str]
+) -> None:
+    """As the workflows set it: what is trusted writes, all others read and leave nothing."""
+    bucket = a_bucket()
+    shared = {
+        "SCCACHE_BUCKET": bucket,
+        "SCCACHE_ENDPOINT": moto(),
+        "SCCACHE_REGION": "us-east-1",
+        "SCCACHE_S3_KEY_PREFIX": "linux",
+        "SCCACHE_S3_USE_SSL": "false",
+    }
+    keys = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
+    writer = {
+        **env,
+        **shared,
+        **keys,
+        "SCCACHE_S3_RW_MODE": "READ_WRITE",
+        "SCCACHE_S3_NO_CREDENTIALS": "false",
+    }
+    reader = {**env, **shared, "SCCACHE_S3_RW_MODE": "READ_ONLY", "SCCACHE_S3_NO_CREDENTIALS": "true"}
+    client = S3Client(environment(moto()))
+    statement = {"Effect": "Allow", "Principal": "*", "Action": ["s3:GetObject", "s3:ListBucket"]}
+    places = [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"]
+    policy = {"Version": "2012-10-17", "Statement": [{**statement, "Resource": places}]}
+    client.call("put_bucket_policy", Bucket=bucket, Policy=json.dumps(policy))
+
+    def list_objects() -> set[str]:
+        return {entry["Key"] for entry in client.call("list_objects_v2", Bucket=bucket).get("Contents", ())}
+
+    assert compile_for_family(sccache, reader, tmp_path / "early", "gfx942") == CacheCounts(misses=1)
+    assert list_objects() == set()
+    assert compile_for_family(sccache, writer, tmp_path / "night", "gfx942") == CacheCounts(misses=1)
+    kept = list_objects()
+    assert any(key.startswith("linux/") for key in kept)
+    assert compile_for_family(sccache, reader, tmp_path / "a fork", "gfx1100") == CacheCounts(hits=1)
+    assert list_objects() == kept
 
 
 def test_settings_of_the_user_go_before_ours(tmp_path: Path, env: dict[str, str]) -> None:

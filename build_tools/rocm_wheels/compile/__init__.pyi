@@ -12,6 +12,7 @@ from .cache_trust import read_user_settings as read_user_settings
 from .compiler_cache import CacheCounts as CacheCounts
 from .compiler_cache import CacheStatistics as CacheStatistics
 from .compiler_cache import CompilerCache as CompilerCache
+from .compiler_cache import can_cache_device_code as can_cache_device_code
 from .compiler_cache import explain_low_rate as explain_low_rate
 from .compiler_cache import find_base_folder as find_base_folder
 from .compiler_cache import find_compiler_cache as find_compiler_cache
@@ -20,6 +21,7 @@ from .compiler_cache import open_cache_session as open_cache_session
 from .compiler_cache import parse_ccache_counters as parse_ccache_counters
 from .compiler_cache import parse_ccache_log as parse_ccache_log
 from .compiler_cache import parse_sccache_statistics as parse_sccache_statistics
+from .compiler_cache import read_ccache_settings as read_ccache_settings
 from .compiler_cache import read_statistics as read_statistics
 from .compiler_cache import run_own_server as run_own_server
 from .compiler_cache import stop_server as stop_server
