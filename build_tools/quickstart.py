@@ -30,7 +30,7 @@ LOCK = BUILD_TOOLS / "requirements.lock"
 ADDITIONS = {
     "tests": BUILD_TOOLS / "requirements-test.lock",
     "store": BUILD_TOOLS / "requirements-store.lock",  # S3, and attestations of what is in a store
-    "cache": CLONE / "dockerfiles" / "tools.lock",  # ccache, as our build image has it
+    "cache": CLONE / "dockerfiles" / "tools.lock",  # ccache and sccache, as our build image has them
 }
 NESTED = ("tests", "store")
 WINDOWS = sys.platform == "win32"
@@ -103,7 +103,10 @@ def main() -> int:
     )
     setup.add_argument("--tests", action="store_true", help="with that, and what the tests need")
     setup.add_argument(
-        "--compiler-cache", dest="cache", action="store_true", help="with ccache, which builds can use"
+        "--compiler-cache",
+        dest="cache",
+        action="store_true",
+        help="with ccache and sccache, which builds can use",
     )
     setup.add_argument(
         "--github-path", action="store_true", help="in a workflow: have rocm-wheels on PATH in later steps"

@@ -101,7 +101,8 @@ class Runner:
         text = (self.folder / name).read_text(encoding="utf-8").replace("\non:\n", '\n"on":\n', 1)
         made: dict[str, Any] = yaml.safe_load(text)
         _refuse(made, _OF_WORKFLOW, name)
-        if made.get("defaults", _SHELL) != _SHELL or made["permissions"] != {}:
+        callers = "permissions" not in made and set(made["on"]) == {"workflow_call"}  # jobs may have theirs
+        if made.get("defaults", _SHELL) != _SHELL or not (callers or made["permissions"] == {}):
             raise Unknown(f"{name}: defaults or permissions of another kind")
         return made
 

@@ -189,6 +189,11 @@ def test_what_is_shared_is_done_once_and_cheaper() -> None:
     assert found["apex"].times == len(linux)  # has device code
     assert found["pytorch"].hours < found["pytorch"].hours_alone
     assert len(choose_first_builds(cells, PRICES)) == lines
+    # a hipcc that starts no cache: the code of GPUs is compiled again for every Python
+    older = {
+        each.what: each for each in compute_savings([replace(cell, rocm="7.12") for cell in cells], PRICES)
+    }
+    assert older["pytorch"].hours > found["pytorch"].hours
     # one cell alone: nothing is saved
     alone = compute_savings(cells[:1], PRICES)
     assert sum(one.hours for one in alone) >= sum(one.hours_alone for one in alone)

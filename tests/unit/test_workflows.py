@@ -94,9 +94,13 @@ def test_choices_in_the_files_are_those_of_the_tables() -> None:
 
 def test_jobs_have_limits_and_say_what_they_may() -> None:
     for name, workflow in WORKFLOWS.items():
-        assert workflow["permissions"] == {}, name
+        assert workflow.get("permissions") == (None if name == "build-line.yml" else {}), name
         for key, job in workflow["jobs"].items():
-            assert "permissions" in job and ("uses" in job or "timeout-minutes" in job), (name, key)
+            assert "uses" in job or "timeout-minutes" in job, (name, key)
+            builds = any(
+                "build_prod_wheels.py build " in step.get("run", "") for step in job.get("steps", ())
+            )
+            assert ("permissions" in job) != builds, (name, key)
 
 
 def test_only_jobs_that_write_to_the_store_may_ask_for_a_token_and_none_runs_what_was_built() -> None:
@@ -105,7 +109,7 @@ def test_only_jobs_that_write_to_the_store_may_ask_for_a_token_and_none_runs_wha
             runs = " ".join(step.get("run", "") for step in job.get("steps", ()))
             stores = '"$STORE"' in runs
             if "steps" in job:
-                assert ("id-token" in job["permissions"]) == stores, (name, key)
+                assert ("id-token" in job.get("permissions", {})) == stores, (name, key)
             if stores:
                 assert not re.search(r"build_prod_wheels|smoke_tests|rocm-wheels (install|checkout)", runs)
     for name in ("presubmit.yml", "build.yml", "build-line.yml", "test-smoke.yml"):
@@ -119,7 +123,7 @@ def test_jobs_with_tokens_install_what_stores_need_and_no_tests() -> None:
             setup = [
                 step["run"] for step in job.get("steps", ()) if "quickstart.py setup" in step.get("run", "")
             ]
-            if "id-token" in job["permissions"] and "steps" in job:
+            if "id-token" in job.get("permissions", ()) and "steps" in job:
                 assert setup == ["python3 build_tools/quickstart.py setup --store --github-path"], (name, key)
             assert not any("--tests" in command for command in setup), (name, key)
 
@@ -146,7 +150,8 @@ def test_a_job_has_the_role_of_what_it_does_and_no_other() -> None:
             asked = [step["with"]["role-to-assume"] for step in job.get("steps", ())
                      if step.get("uses", "").startswith("aws-actions/")]  # fmt: skip
             if not runs:
-                assert not asked, (name, key)
+                assert asked in ([], ["${{ vars.ROCM_WHEELS_CACHE_ROLE }}"]), (name, key)
+                assert not asked or name == "build-line.yml", (name, key)
                 continue
             ((role, environment),) = {
                 ROLES[action] for action in ROLES for run in runs if run.startswith(f"rocm-wheels {action} ")
@@ -165,7 +170,7 @@ def test_jobs_that_add_results_can_attest_them_and_no_job_may_without_need() -> 
             if "steps" not in job:
                 continue
             attests = [step for step in job["steps"] if "/attest-build-provenance@" in step.get("uses", "")]
-            assert ("attestations" in job["permissions"]) == bool(attests), (name, key)
+            assert ("attestations" in job.get("permissions", {})) == bool(attests), (name, key)
             adds = [step for step in job["steps"] if " set evidence add " in step.get("run", "")]
             if not adds:
                 continue
@@ -191,6 +196,27 @@ def test_forks_read_the_cache_and_only_trusted_code_writes_it() -> None:
     calls = {name: job["with"]["save_cache"] for name, made in WORKFLOWS.items() for job in made["jobs"].values()
              if "save_cache" in job.get("with", {})}  # fmt: skip
     assert [name for name, said in calls.items() if said is True] == ["nightly.yml"]
+
+
+def test_what_may_not_fill_the_bucket_of_the_cache_has_no_credentials_for_it() -> None:
+    """A build that is not trusted to save reads without them: no code of a pull request gets a token."""
+    roles = [(where, step) for where, step in steps() if step.get("uses", "").startswith("aws-actions/")
+             and where.startswith("build-line.yml")]  # fmt: skip
+    builds = [
+        (where, step) for where, step in steps() if "build_prod_wheels.py build " in step.get("run", "")
+    ]
+    assert [where for where, _ in roles] == [where for where, _ in builds] and len(builds) == 4
+    for _, step in roles:
+        assert step["if"] == "${{ vars.ROCM_WHEELS_CACHE_BUCKET != '' && inputs.save_cache }}"
+    for where, step in builds:
+        assert step["env"]["SCCACHE_S3_NO_CREDENTIALS"] == "${{ !inputs.save_cache }}", where
+        assert ' --compiler-cache "$CACHE" ' in step["run"], where
+    for where, step in steps():
+        if step.get("uses", "").startswith("actions/cache/"):
+            assert "vars.ROCM_WHEELS_CACHE_BUCKET == ''" in step["if"], where
+    call = WORKFLOWS["build.yml"]["jobs"]["build"]
+    assert call["permissions"] == {"contents": "read"} and not call["with"]["save_cache"]
+    assert WORKFLOWS["presubmit.yml"]["jobs"]["build"]["permissions"] == {"contents": "read"}
 
 
 def test_a_pull_request_from_a_fork_needs_no_variable() -> None:
@@ -402,7 +428,8 @@ BROKEN: list[tuple[Change, str]] = [
     (lambda w: step_of(w, "lock")["env"].update(MORE="1"), "`env` and the command do not agree (MORE)"),
     (lambda w: w["build-line.yml"]["jobs"]["lock"].pop("timeout-minutes"), "lock: no `timeout-minutes`"),
     (lambda w: w["build-line.yml"]["jobs"]["lock"].update({"timeout-minutes": 361}), "361 minutes on a machine of GitHub"),
-    (lambda w: w["build-line.yml"]["jobs"]["lock"].pop("permissions"), "lock: no `permissions`"),
+    (lambda w: w["postsubmit.yml"]["jobs"]["plan"].pop("permissions"), "plan: no `permissions`"),
+    (lambda w: w["postsubmit.yml"].pop("permissions"), "must be {}: each job has its own"),
     (lambda w: w["build-line.yml"].update(permissions={"contents": "write"}), "must be {}: each job has its own"),
     (lambda w: w["build-line.yml"]["jobs"]["lock"]["steps"][0].update(uses="actions/checkout@v4"), "not pinned"),
     (lambda w: w["build-line.yml"]["jobs"]["lock"]["steps"][0].pop("with"), "persist-credentials: false"),
