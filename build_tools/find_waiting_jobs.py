@@ -22,6 +22,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import click
+import requests
 
 from rocm_wheels.ci import set_outputs
 from rocm_wheels.cli.boundary import read_environment
@@ -134,9 +135,13 @@ class ActionsApi:
         page = 1
         while True:
             url = f"{self._base}/{path}"
-            answer = self._session.get(
-                url, params={**query, "per_page": str(_PAGE), "page": str(page)}, timeout=60
-            )
+            parameters = {**query, "per_page": str(_PAGE), "page": str(page)}
+            try:
+                answer = self._session.get(url, params=parameters, timeout=60)
+            except requests.RequestException as failure:
+                raise ReleaseError(
+                    f"GitHub does not answer at {url}: {type(failure).__name__}", tip="run the job again"
+                ) from failure
             if answer.status_code != 200:
                 tip = "the job needs the permission `actions: read`" if answer.status_code == 403 else None
                 raise ReleaseError(f"GitHub answers {answer.status_code} to {url}", tip=tip)
