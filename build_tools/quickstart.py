@@ -3,11 +3,11 @@
 
     python3 build_tools/quickstart.py demo [--output-dir DIR]
     python3 build_tools/quickstart.py test [pytest options]
-    python3 build_tools/quickstart.py setup [--tests] [--compiler-cache] [--github-path]
+    python3 build_tools/quickstart.py setup [--store] [--tests] [--compiler-cache] [--github-path]
 
 Makes ``.venv`` in the clone (``.venv.rocm-wheels`` where that name is taken) from the hash-locked
 ``requirements.lock`` (with uv when it is on PATH, else with venv and pip), then hands over; ``test`` adds
-``requirements-test.lock``.
+``requirements-test.lock``, options of ``setup`` less.
 Standard library only. Interrupted or killed, it begins again; run twice, it does nothing the
 second time.
 """
@@ -26,8 +26,13 @@ from typing import Any, Iterator  # noqa: UP035 - as below
 BUILD_TOOLS = Path(__file__).resolve().parent
 CLONE = BUILD_TOOLS.parent
 LOCK = BUILD_TOOLS / "requirements.lock"
-TEST_LOCK = BUILD_TOOLS / "requirements-test.lock"  # all of the above, and what the tests need
-CACHE_LOCK = CLONE / "dockerfiles" / "tools.lock"  # ccache, as our build image has it
+# what can be added, by option; each of the first has all of the next, and of requirements.lock
+ADDITIONS = {
+    "tests": BUILD_TOOLS / "requirements-test.lock",
+    "store": BUILD_TOOLS / "requirements-store.lock",  # S3, and attestations of what is in a store
+    "cache": CLONE / "dockerfiles" / "tools.lock",  # ccache and sccache, as our build image has them
+}
+NESTED = ("tests", "store")
 WINDOWS = sys.platform == "win32"
 
 
@@ -50,7 +55,7 @@ STATE = VENV.with_name(VENV.name + ".state")
 _PARALLEL = ["-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder", "--durations", "30"]
 
 # Annotations are quoted where a Python 3.6 could not evaluate them: it must come as far as to be told
-# that it is too old (python3 of the images that wheels are built in is 3.6).
+# that it is too old (RHEL 8 and its like; of the image that wheels are built in, python3 is 3.12).
 
 # package manager: (venv, git, C++ compiler)
 PACKAGES = {
@@ -83,7 +88,7 @@ def main() -> int:
         return fail(
             f"Python 3.10 or newer is needed; this is {sys.version.split()[0]} ({sys.executable})",
             None,
-            "install a newer one and start this script with it: python3.12 build_tools/quickstart.py …",
+            f"start this script with a newer one: {newest_python()} build_tools/quickstart.py …",
         )
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -93,8 +98,16 @@ def main() -> int:
     demo.add_argument("--output-dir", help="where the wheels go (default: demo-output in the clone)")
     commands.add_parser("test", help="run the whole test-suite; what follows goes to pytest")
     setup = commands.add_parser("setup", help="only make .venv")
-    setup.add_argument("--tests", action="store_true", help="with what tests need, and stores in S3")
-    setup.add_argument("--compiler-cache", action="store_true", help="with ccache, which builds can use")
+    setup.add_argument(
+        "--store", action="store_true", help="with what stores in S3 need, and attestations of workflows"
+    )
+    setup.add_argument("--tests", action="store_true", help="with that, and what the tests need")
+    setup.add_argument(
+        "--compiler-cache",
+        dest="cache",
+        action="store_true",
+        help="with ccache and sccache, which builds can use",
+    )
     setup.add_argument(
         "--github-path", action="store_true", help="in a workflow: have rocm-wheels on PATH in later steps"
     )
@@ -110,14 +123,20 @@ def main() -> int:
     if missing:
         return missing
     with one_at_a_time():
-        with_tests = options.command == "test" or getattr(options, "tests", False)
-        code = make_environment(with_tests, getattr(options, "compiler_cache", False))
+        wanted_additions = [name for name in ADDITIONS if getattr(options, name, False)]
+        code = make_environment(["tests"] if options.command == "test" else wanted_additions)
     if code:
         return code
     if path_file:
         with open(path_file, "a", encoding="utf-8") as handle:
             handle.write(f"{venv_python().parent}\n")
     return hand_over(options.command, getattr(options, "output_dir", None), rest)
+
+
+def newest_python() -> str:
+    """Return a Python that would do: the last of a manylinux image, else one to install."""
+    pythons = sorted(Path("/opt/python").glob("cp31[0-9]-cp31[0-9]/bin/python3"))
+    return str(pythons[-1]) if pythons else "python3.12"
 
 
 def hand_over(command: str, output_dir: "str | None", rest: "list[str]") -> int:
@@ -140,7 +159,7 @@ def hand_over(command: str, output_dir: "str | None", rest: "list[str]") -> int:
     return subprocess.run(argv, env=clean_environment(), check=False).returncode
 
 
-def make_environment(with_tests: bool, with_cache: bool = False) -> int:
+def make_environment(additions: "list[str]") -> int:
     """Make, complete or renew ``.venv``; nothing is done when it already is what the locks say."""
     base = {
         "lock": digest(LOCK),
@@ -150,16 +169,11 @@ def make_environment(with_tests: bool, with_cache: bool = False) -> int:
         "place": str(VENV),
     }
     state = read_state()
-    no_additions = {"tests": "", "cache": ""}
-    made = state is not None and {**state, **no_additions} == {**base, **no_additions}
+    made = state is not None and {k: v for k, v in state.items() if k not in ADDITIONS} == base
     made = made and venv_python().exists()
-    additions = {name: (state or {}).get(name, "") if made else "" for name in no_additions}
-    complete = dict(additions)
-    if with_tests:
-        complete["tests"] = digest(TEST_LOCK)
-    if with_cache:
-        complete["cache"] = digest(CACHE_LOCK)
-    if made and complete == additions:
+    installed = {name: state[name] for name in ADDITIONS if state.get(name)} if state and made else {}
+    missing = list_missing(installed, additions)
+    if made and not missing:
         return 0
     if VENV.exists() and state is None:
         return fail(
@@ -168,16 +182,19 @@ def make_environment(with_tests: bool, with_cache: bool = False) -> int:
     uv = shutil.which("uv")
     if uv is None and not venv_works():
         return fail("this Python has no venv with pip or ensurepip, and uv is not on PATH", 0)
-    lock = TEST_LOCK if with_tests else CACHE_LOCK if made else LOCK
+    locks = [ADDITIONS[name] for name in missing]
+    if not made and not any(name in NESTED for name in missing):
+        locks.insert(0, LOCK)
     how = "uv" if uv else "venv and pip"
     print(
-        f"{'completing' if made else 'making'} {VENV} from {lock.name} with {how} …",
+        f"{'completing' if made else 'making'} {VENV} from {locks[0].name} with {how} …",
         file=sys.stderr,
         flush=True,
     )
     write_state({"state": "unfinished"})
-    argvs = installation(uv, lock, anew=not made) if lock != CACHE_LOCK else []
-    argvs += installation(uv, CACHE_LOCK, anew=False) if complete["cache"] != additions["cache"] else []
+    argvs = []
+    for number, lock in enumerate(locks):
+        argvs += installation(uv, lock, anew=not made and number == 0)
     for argv in argvs:
         ended = subprocess.run(argv, cwd=str(CLONE), env=clean_environment(), check=False)
         if ended.returncode and uv is None and argv[1:3] == ["-m", "venv"]:
@@ -188,8 +205,18 @@ def make_environment(with_tests: bool, with_cache: bool = False) -> int:
                 None,
                 "check the network and the package index, then run this again",
             )
-    write_state({**base, **complete})
+    write_state({**base, **installed, **{name: digest(ADDITIONS[name]) for name in missing}})
     return 0
+
+
+def list_missing(installed: "dict[str, str]", additions: "list[str]") -> "list[str]":
+    """Return the additions that are to be installed: of those that hold each other, the largest alone."""
+    nested = [name for name in NESTED if name in additions][:1]
+    if nested:
+        larger = NESTED[: NESTED.index(nested[0]) + 1]
+        nested = [] if any(installed.get(name) == digest(ADDITIONS[name]) for name in larger) else nested
+    others = [name for name in additions if name not in NESTED]
+    return nested + [name for name in others if installed.get(name) != digest(ADDITIONS[name])]
 
 
 def digest(path: Path) -> str:

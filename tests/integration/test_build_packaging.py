@@ -91,6 +91,14 @@ def test_a_repair_that_is_not_wanted_is_said(demo: Demo) -> None:
     assert row["wheel"] not in list_files(demo, "raw"), "what it replaces has gone"
 
 
+def test_a_tag_that_is_asked_for_is_made_or_refused(demo: Demo) -> None:
+    """A machine that is newer than the tag cannot make such a wheel; before a build it is not known."""
+    row = rows(package(demo, "per-family", "--plat", "manylinux_2_39", output="tagged"))["pytorch_audio"]
+    assert row["wheel"].endswith("-manylinux_2_39_x86_64.whl")
+    older = demo.build("--plat", "manylinux_2_12", output="older")
+    assert older.code == 13 and "needs manylinux_2_" in older.err, older.err
+
+
 def test_debug_sections_are_kept_beside_the_wheel(demo: Demo) -> None:
     row = rows(package(demo, "per-family", "--strip", output="stripped"))["pytorch"]
     files = list_files(demo, "stripped")
@@ -151,6 +159,8 @@ def test_a_result_wanted_elsewhere_is_copied(demo: Demo) -> None:
         (["--packaging", "multi-arch", "--per-target"], "--per-target one for each"),
         (["--packaging", "fat"], "--find-links"),
         (["--no-repair", "--strip"], "say how --repair works"),
+        (["--no-repair", "--plat", "manylinux_2_28"], "say how --repair works"),
+        (["--plat", "manylinux_2_280"], "is no tag of auditwheel"),
         (["--library-dir", "nowhere"], "there is no folder"),
         (["--group", "family"], "--packaging split"),
     ],

@@ -28,7 +28,6 @@ ROW = {
 INPUTS = {
     "line": "2.13",
     "platform": "linux",
-    "build_image": "",
     "rocm_index": "https://h/",
     "save_cache": False,
 }
@@ -61,6 +60,7 @@ def run_job(folder: Path, torches: list[str], reserve: str) -> Ran:
     env = {"PATH": f"{folder / 'bin'}:/usr/bin:/bin"}
     runner = Runner(CLONE / ".github" / "workflows", services, {"here"}, env)
     contexts: dict[str, Any] = {"inputs": INPUTS, "matrix": {**ROW, "reserve": reserve}, "vars": Optional()}
+    contexts["needs"] = {"lock": {"outputs": {"image": "", "plat": "auto"}}}
     ran = runner._machine(made["jobs"]["companions"], contexts, "companions")
     built = services.artifacts.get("companions-cp312-2.13-linux")
     ran.outputs["built against"] = "".join(one.read_text() for one in built.iterdir()) if built else ""

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Literal
 
 import pytest
 from flaky_server import serve_requests
+from s3_servers import a_bucket, environment, moto
 from small_rocm import ENV, another, small_sdk
 
 from rocm_wheels.compile import (
@@ -26,13 +28,18 @@ from rocm_wheels.compile import (
     SdkTree,
     check_cache_trust,
     compiler_cache,
+    find_base_folder,
     is_listening,
     open_cache_session,
+    read_ccache_settings,
     read_statistics,
     run_own_server,
     stop_server,
 )
-from rocm_wheels.core import BuildError
+from rocm_wheels.core import BuildError, S3Client
+from rocm_wheels.models import load_estimate_table
+from rocm_wheels.pipeline.build_environment import _digest_compiled_rocm
+from rocm_wheels.sdk import RocmSdk, share_sdk
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the small ROCm is for Linux"),
@@ -89,7 +96,7 @@ def outcome(
     cache: CompilerCache, sdk: SdkTree, folder: Path, env: Mapping[str, str]
 ) -> tuple[bool, dict[str, str], dict[str, bool | None]]:
     verdict = check_cache_trust(cache, sdk, "gfx942", folder, env)
-    keys = ["twice", "header", "arch", "library"]
+    keys = ["twice", "header", "arch", "library", "place"]
     seen = dict(zip(keys, [check.seen for check in verdict.checks], strict=True))
     return verdict.trusted, seen, dict(zip(keys, [check.passed for check in verdict.checks], strict=True))
 
@@ -109,6 +116,7 @@ def test_a_cache_that_sees_everything_is_trusted(
         "header": "miss, other bytes",
         "arch": "miss, other bytes",
         "library": "not applicable: this compiler links none from there",
+        "place": "hit",
     }
     assert not list(tmp_path.glob("users *")), "the user's cache was touched"
 
@@ -207,6 +215,117 @@ def test_a_step_has_counts_of_its_own(
             assert not is_listening(step)
     left = sorted(path.name for path in (tmp_path / "work").iterdir())
     assert left == {"ccache": ["hip-ccache"], "sccache": ["sccache.lock"]}[cache.kind]
+
+
+def compile_for_family(cache: CompilerCache, env: Mapping[str, str], work: Path, family: str) -> CacheCounts:
+    """Compile for the host in a work folder with packages of ROCm for one family; return what was counted."""
+    packages = {"rocm_sdk_core": "all", "rocm_sdk_devel": "all", f"rocm_sdk_device_{family}": family}
+    site, source = work / f"environment of {family}", work / "sources" / "torch"
+    for name, text in packages.items():
+        record = site / f"{name}-7.1.0.dist-info" / "RECORD"
+        record.parent.mkdir(parents=True)
+        record.write_text(f"{name}/file,sha256={text},1\n")
+    devel = site / "_rocm_sdk_devel"
+    for folder in (devel / "include", source / "build"):
+        folder.mkdir(parents=True)
+    (devel / "include" / "hip.h").write_text("#define ANSWER 42\n")
+    (source / "x.cpp").write_text('#include "hip.h"\nconst char *f() { return __FILE__; }\nint a = ANSWER;\n')
+    for path in (devel / "include" / "hip.h", source / "x.cpp"):
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+    installed = RocmSdk("7.1.0", devel, devel, devel, (family,), {})
+    content = _digest_compiled_rocm(site)
+    sdk = share_sdk(installed, content, work / "sources" / ".rocm-wheels" / "rocm", _digest_compiled_rocm)
+    root = work / "sources" / ".rocm-wheels"
+    env = {
+        **env,
+        **cache.launcher_variables("linux"),
+        "PYTORCH_ROCM_ARCH": family,
+        "ROCM_HOME": str(sdk.root),
+    }
+    with open_cache_session(cache, env, root / "cache", find_base_folder([root, source])) as variables:
+        step = {**env, **variables}
+        before = read_statistics(cache, step)
+        compiler = [step["CMAKE_CXX_COMPILER_LAUNCHER"], "c++", f"-I{sdk.root / 'include'}"]
+        argv = [*compiler, "-O1", "-c", str(source / "x.cpp"), "-o", "x.o"]
+        subprocess.run(argv, cwd=source / "build", env=step, check=True, timeout=60)
+        time.sleep(0.3 if cache.kind == "sccache" else 0)  # it stores after it has answered
+        return read_statistics(cache, step).subtract(before).host
+
+
+def test_families_and_work_folders_share_what_is_compiled_for_the_host(
+    cache: CompilerCache, tmp_path: Path, env: dict[str, str]
+) -> None:
+    """Whatever GPUs packages are for: without the packages of single ones ROCm is the same, at one path."""
+    first = compile_for_family(cache, env, tmp_path / "a clone", "gfx942")
+    second = compile_for_family(cache, env, tmp_path / "deeper" / "another clone", "gfx1100")
+    assert (first, second) == (CacheCounts(misses=1), CacheCounts(hits=1))
+
+
+def test_machines_share_a_bucket_and_those_without_credentials_only_read(
+    sccache: CompilerCache, tmp_path: Path, env: dict[str, str]
+) -> None:
+    """As the workflows set it: what is trusted writes, all others read and leave nothing."""
+    bucket = a_bucket()
+    shared = {
+        "SCCACHE_BUCKET": bucket,
+        "SCCACHE_ENDPOINT": moto(),
+        "SCCACHE_REGION": "us-east-1",
+        "SCCACHE_S3_KEY_PREFIX": "linux",
+        "SCCACHE_S3_USE_SSL": "false",
+    }
+    keys = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
+    writer = {
+        **env,
+        **shared,
+        **keys,
+        "SCCACHE_S3_RW_MODE": "READ_WRITE",
+        "SCCACHE_S3_NO_CREDENTIALS": "false",
+    }
+    reader = {**env, **shared, "SCCACHE_S3_RW_MODE": "READ_ONLY", "SCCACHE_S3_NO_CREDENTIALS": "true"}
+    client = S3Client(environment(moto()))
+    statement = {"Effect": "Allow", "Principal": "*", "Action": ["s3:GetObject", "s3:ListBucket"]}
+    places = [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"]
+    policy = {"Version": "2012-10-17", "Statement": [{**statement, "Resource": places}]}
+    client.call("put_bucket_policy", Bucket=bucket, Policy=json.dumps(policy))
+
+    def list_objects() -> set[str]:
+        return {entry["Key"] for entry in client.call("list_objects_v2", Bucket=bucket).get("Contents", ())}
+
+    assert compile_for_family(sccache, reader, tmp_path / "early", "gfx942") == CacheCounts(misses=1)
+    assert list_objects() == set()
+    assert compile_for_family(sccache, writer, tmp_path / "night", "gfx942") == CacheCounts(misses=1)
+    kept = list_objects()
+    assert any(key.startswith("linux/") for key in kept)
+    assert compile_for_family(sccache, reader, tmp_path / "a fork", "gfx1100") == CacheCounts(hits=1)
+    assert list_objects() == kept
+
+
+def test_settings_of_the_user_go_before_ours(tmp_path: Path, env: dict[str, str]) -> None:
+    for kind in KINDS:
+        with open_cache_session(cache_of(kind), env, tmp_path / kind, tmp_path) as ours:
+            assert ours[{"ccache": "CCACHE_BASEDIR", "sccache": "SCCACHE_BASEDIRS"}[kind]] == str(tmp_path)
+    with open_cache_session(cache_of("ccache"), env, tmp_path / "x", tmp_path) as ours:
+        settings = read_ccache_settings(cache_of("ccache"), {**env, **ours})
+        assert settings["max_size"].value == f"{load_estimate_table().compiler_cache.gib:.1f} GiB"
+    (tmp_path / "ccache.conf").write_text("base_dir = /mine\nmax_size = 3G\n")
+    (tmp_path / "sccache.conf").write_text('basedirs = ["/mine"]\n')
+    own = {"CCACHE_CONFIGPATH": str(tmp_path / "ccache.conf"), "SCCACHE_CONF": str(tmp_path / "sccache.conf")}
+    for kind in KINDS:
+        with open_cache_session(cache_of(kind), env | own, tmp_path / kind, tmp_path) as ours:
+            assert not ours.keys() & {"CCACHE_BASEDIR", "CCACHE_MAXSIZE", "SCCACHE_BASEDIRS"}
+
+
+@pytest.mark.parametrize(
+    ("folders", "base"),
+    [
+        (("/w/sources/.rocm-wheels", "/w/sources/torch"), "/w/sources"),
+        (("/home/me/work", "/home/me/torch"), "/home/me"),
+        (("/home/me/work", "/home/you/torch"), None),
+        (("/work", "/src"), None),
+    ],
+)
+def test_no_folder_of_the_system_is_a_base(folders: tuple[str, ...], base: str | None) -> None:
+    assert find_base_folder(map(Path, folders)) == (Path(base) if base else None)
 
 
 def test_ccache_is_not_disturbed_by_installers(sdk: SdkTree, tmp_path: Path, env: dict[str, str]) -> None:

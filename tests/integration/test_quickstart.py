@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import shutil
 import signal
 import subprocess
@@ -98,9 +99,13 @@ def test_setup_killed_set_up_again_then_nothing_to_do(project: Path, env: dict[s
     assert third.stderr == ""
     assert (Path(told.read_text().rstrip("\n")) / "rocm-wheels").exists()
     assert (project / ".venv.state").stat().st_mtime_ns == state
-    cached = [quickstart(project, env, "setup", "--compiler-cache") for _ in range(2)]
-    assert [one.returncode for one in cached] == [0, 0] and "from tools.lock" in cached[0].stderr
-    assert list((project / ".venv").glob("*/ccache*")) and cached[1].stderr == ""
+    added = [quickstart(project, env, "setup", "--store", "--compiler-cache") for _ in range(2)]
+    assert [one.returncode for one in added] == [0, 0] and "from requirements-store.lock" in added[0].stderr
+    assert list((project / ".venv").glob("*/ccache*")) and added[1].stderr == ""
+    packages = {
+        path.name.partition("-")[0] for path in (project / ".venv").glob("lib/*/site-packages/*.dist-info")
+    }
+    assert "botocore" in packages and not packages & {"pytest_xdist", "moto", "flask"}
     assert quickstart(project, env, "setup").stderr == ""  # what is more than asked for stays
 
     # and now every door runs from the clone without activation, in any folder
@@ -118,14 +123,30 @@ def test_outside_of_a_workflow_no_path_can_be_set(env: dict[str, str]) -> None:
     assert ended.returncode == 2 and "GITHUB_PATH is not set: this is no step of a workflow" in ended.stderr
 
 
+def read_versions(name: str) -> set[str]:
+    return set(re.findall(r"^\w\S*==\S+", (CLONE / "build_tools" / name).read_text(), re.MULTILINE))
+
+
 def test_the_locks_agree() -> None:
-    """What the product runs with is what it is tested with."""
-    product, tests = (
-        set(re.findall(r"^\w\S*==\S+", (CLONE / "build_tools" / name).read_text(), re.MULTILINE))
-        for name in ("requirements.lock", "requirements-test.lock")
-    )
+    """What the product runs with is what it is tested with; jobs with rights install little else."""
+    names = ("requirements.lock", "requirements-store.lock", "requirements-test.lock")
+    product, store, tests = map(read_versions, names)
     assert len(product) > 30
-    assert product < tests
+    assert product < store < tests
+    added = {pin.partition("==")[0] for pin in store - product}
+    assert {"botocore", "sigstore"} < added and len(added) * 4 < len(tests - product), added
+
+
+def test_what_is_there_already_is_not_installed_again() -> None:
+    """Of the locks that hold each other one is enough, and one that has changed counts for nothing."""
+    script = runpy.run_path(str(CLONE / "build_tools" / "quickstart.py"))
+    list_missing = script["list_missing"]
+    digests = {name: script["digest"](path) for name, path in script["ADDITIONS"].items()}
+    assert list_missing({}, ["tests", "store", "cache"]) == ["tests", "cache"]
+    assert list_missing({"tests": digests["tests"]}, ["store"]) == []
+    assert list_missing({"tests": "of another lock"}, ["store"]) == ["store"]
+    assert list_missing({"store": digests["store"]}, ["tests", "store"]) == ["tests"]
+    assert list_missing({"cache": digests["cache"]}, ["cache"]) == []
 
 
 # what installs the project itself: enough to see that an environment can be filled

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -47,6 +49,38 @@ def test_warnings_do_not_fail_a_wheel(tmp_path: Path, capfd: pytest.CaptureFixtu
         "warning: run-paths: torch/lib/libc10.so: looks for libraries in /opt/rocm/lib"
         in capfd.readouterr().out
     )
+
+
+# what a compiler of a newer system than manylinux_2_28 leaves in a library: of glibc, of libstdc++
+NEWER_SYMBOLS = {
+    "GLIBC_2.34": ("c", "#include <dlfcn.h>\nvoid *f(void) { return dlsym(0, 0); }"),
+    "GLIBCXX_3.4.30": ("c++", "#include <vector>\nint f(std::vector<int> &v, int i) { return v[i]; }"),
+}
+
+
+@pytest.mark.skipif(shutil.which("c++") is None or sys.platform != "linux", reason="needs c++ on Linux")
+@pytest.mark.parametrize("version", NEWER_SYMBOLS)
+def test_a_wheel_of_a_newer_system_than_its_tag_is_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], version: str
+) -> None:
+    """A tag of Linux alone counts as that of our build image: installers take it everywhere."""
+    language, source = NEWER_SYMBOLS[version]
+    compiled = tmp_path / "library.so"
+    command = ["c++", "-shared", "-fPIC", "-O1", "-D_GLIBCXX_ASSERTIONS", "-x", language, "-", "-o", compiled]
+    subprocess.run(command, input=source, text=True, check=True)
+    if version.encode() not in compiled.read_bytes():
+        pytest.skip(f"this compiler needs no {version}")
+    seen = {}
+    for tag in ("manylinux_2_28_x86_64", "manylinux_2_39_x86_64", "linux_x86_64"):
+        draft = torch_draft()
+        draft.tag = f"cp311-cp311-{tag}"
+        draft.members["torch/lib/libc10.so"] = compiled.read_bytes()
+        seen[tag] = verify("--json", draft.write(tmp_path))
+        (report,) = json.loads(capfd.readouterr().out)
+        errors = {(found["check"], found["severity"]) for found in report["findings"]}
+        assert errors == ({("elf-tag-too-old", "error")} if seen[tag] else set()), report["findings"]
+        assert not seen[tag] or f"{version} in torch/lib/libc10.so" in report["findings"][0]["what"]
+    assert seen == {"manylinux_2_28_x86_64": 14, "manylinux_2_39_x86_64": 0, "linux_x86_64": 14}
 
 
 def test_json_holds_every_wheel_also_one_that_cannot_be_read(

@@ -147,9 +147,16 @@ def test_what_it_does_not_know_it_does_not_run(steps: str, job: str, tmp_path: P
         run(tmp_path, steps, job)
 
 
-def test_a_job_that_no_machine_takes_fails(tmp_path: Path) -> None:
-    result, runner = run(tmp_path, "- {run: echo}", JOB.replace("here", "elsewhere"))
-    assert result == "failure" and "no machine has the label" in runner.jobs["w.yml/one"].said("runner")
+def test_a_job_that_no_machine_takes_is_queued_and_what_needs_it_waits(tmp_path: Path) -> None:
+    after = JOB.replace("  one:", "  two:").replace(
+        "    runs-on", "    needs: [one]\n    if: ${{ !cancelled() }}\n    runs-on"
+    )
+    steps = "- {run: echo}"
+    job = JOB.replace("here", "elsewhere") + f"      {steps}\n" + after
+    result, runner = run(tmp_path, steps, job)
+    results = {place: ran.result for place, ran in runner.jobs.items()}
+    assert result == "queued" and results == {"w.yml/one": "queued", "w.yml/two": "waiting"}
+    assert "no machine has the label" in runner.jobs["w.yml/one"].said("runner")
 
 
 def test_what_is_asked_of_others_is_noted_and_never_done(tmp_path: Path) -> None:

@@ -20,8 +20,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from imitated_gpus import LOST, NEW_FAILURE
 from workflow_runner import Ran, Runner
-from workflow_world import CLONE, FAMILIES, ROCM, History, Night, labels, run_night
+from workflow_world import CLONE, FAMILIES, ROCM, History, Night, labels, list_testers, run_night
 
 from rocm_wheels.models import get_gfx_families, load_ci_table
 from rocm_wheels.release import Evidence
@@ -73,7 +74,8 @@ def test_jobs_run_as_the_workflow_says(night: Night) -> None:
     of_cells = {f"wheels-{family}-{tag}" for family in FAMILIES for tag in night.tags()}
     shared = {f"{name}-{tag}" for tag in night.tags() for name in ("shared", "companions")}
     once = {"lock-2.13-linux", "sources-2.13-linux"}
-    assert set(night.runner.services.artifacts) == of_cells | shared | once
+    of_build = {name for name in night.runner.services.artifacts if not name.startswith(("smoke-", "tests-"))}
+    assert of_build == of_cells | shared | once
     # the first cell found no cache and saved one; all others found it
     asked = [one for one in night.runner.services.asked if one.startswith("cache")]
     found = [one for one in asked if "cache: ccache-2.13-linux-4711-1 for" in one]
@@ -102,27 +104,56 @@ def test_every_wheel_is_of_the_one_lock(night: Night) -> None:
     assert len(audio) == len(night.pythons), "one for all families"
 
 
-def test_a_set_that_nobody_tested_on_a_gpu_is_blocked(night: Night) -> None:
-    """Machines with GPUs are not here: their jobs fail, as after a day; the gate says what is missing."""
-    jobs = night.runner.jobs
-    assert jobs["nightly.yml/line[0]/set[0]/stage"].result == "success", night.failures()
+GONE, ALIVE = "line[0]/set[0]", "line[0]/set[1]"  # sets of the families whose machines are gone, and alive
+
+
+def test_a_label_without_a_machine_holds_nobody_but_its_own_row(night: Night) -> None:
+    """Its jobs stay queued; what else there is of its set is done, and the gate says what is missing."""
+    results = {place.removeprefix("nightly.yml/"): ran.result for place, ran in night.runner.jobs.items()}
+    assert results[f"{GONE}/stage"] == results[f"{GONE}/checks"] == "success", night.failures()
     for number in range(len(night.pythons)):
-        assert jobs[f"nightly.yml/line[0]/set[0]/test[{number}]"].result == "failure"
-    assert "no machine has the label linux-gfx942" in said(night, "set[0]/test[0]", "runner")
-    gate = said(night, "set[0]/gate", "gate")
-    assert "exit code 15" in gate and "blocked by 1 of 6 rules" in gate
+        row = f"{GONE}/rows[{number}]"
+        assert results[f"{row}/smoke/smoke[0]"] == "queued"
+        assert {results[f"{row}/{job}"] for job in ("results", "suites", "gate")} == {"waiting"}
+    assert results[f"{GONE}/gate"] == results[f"{GONE}/gate/gate"] == "success"
+    gate = said(night, "set[0]/gate/gate", "gate")
     assert "FAIL  smoke on gfx942  no evidence that the smoke tests pass" in gate
-    assert jobs["nightly.yml/line[0]/set[0]/promote"].result == "skipped"
+    waiting = said(night, "set[0]/gate/gate", "what of the set still runs")
+    assert f"no machine answers to {list_testers(FAMILIES[0])[0]}" in waiting
+    assert results[f"{GONE}/gate/promote"] == "skipped"
     assert not list((night.store / "v2").glob(f"{FAMILIES[0]}/**/*.whl"))
+    assert night.runner.result == "queued", "for a day, and nobody needs it to end"
 
 
-def test_a_family_that_is_a_named_exception_is_shown_as_untested(night: Night) -> None:
-    jobs = night.runner.jobs
-    assert jobs["nightly.yml/line[0]/set[1]/gate"].result == "success", night.failures()
-    assert jobs["nightly.yml/line[0]/set[1]/promote"].result == "success", night.failures()
-    assert "untested" in said(night, "set[1]/gate", "gate")
+def test_the_set_of_the_other_family_is_promoted_when_its_last_result_is_there(night: Night) -> None:
+    """Its smoke tests pass, which is what a night asks for.
+
+    Of torch's own tests one fails anew, one is flaky, and the GPU is lost: that is evidence, and shown.
+    """
+    results = {place.removeprefix("nightly.yml/"): ran.result for place, ran in night.runner.jobs.items()}
+    promoted = [
+        place for place, result in results.items() if place.endswith("/promote") and result == "success"
+    ]
+    assert promoted and all(place.startswith(ALIVE) for place in promoted), night.failures()
+    row = f"{ALIVE}/rows[0]"
+    # what comes first asks, and does not promote: a job of the set still runs
+    assert results[f"{ALIVE}/rows[0]/suites[0]/gate/gate"] == "success", night.failures()
+    first = night.runner.jobs[f"nightly.yml/{row}/suites[0]/gate/gate"]
+    assert first.outputs["passed"] == "true", night.failures()
     assert list((night.store / "v2").glob(f"{FAMILIES[1]}/**/torch-*.whl"))
-    assert night.runner.result == "failure"  # tests without a machine, and a gate that blocks
+    evidence = read_evidence(night.store, FAMILIES[1])
+    assert {entry.outcome for entry in evidence if entry.kind == "smoke"} == {"pass"}
+    tests = [entry for entry in evidence if entry.kind == "tests"]
+    assert len(tests) == len(night.pythons) and {entry.outcome for entry in tests} == {"fail"}
+    for entry in tests:
+        assert entry.failed == (NEW_FAILURE,) and entry.counts.passed == 2 and LOST in entry.detail
+        assert entry.host.kind in list_testers(FAMILIES[1])
+
+
+def read_evidence(store: Path, family: str) -> list[Evidence]:
+    """Return what was found out about the sets of a family."""
+    files = (store / "v2-staging" / family / "evidence").glob("*/*.json")
+    return [Evidence.model_validate_json(path.read_text(encoding="utf-8")) for path in sorted(files)]
 
 
 @pytest.fixture(scope="module")
@@ -144,15 +175,36 @@ def test_a_pull_request_that_touches_a_patch_builds_its_line(night: Night, histo
     """One cell of each platform, of the line of the patch alone; nothing of what its base has beside it."""
     runner = changed(night, history, PATCH, **{"build[1]": "success"})
     first, second = (runner.called[f"presubmit.yml/build[{number}]"] for number in (0, 1))
+    line = runner.called["presubmit.yml/build[0]/build[0]"]
     assert (first["line"], first["platform"], second["platform"]) == ("2.13", "linux", "windows")
     assert (first["families"], first["pythons"]) == ("gfx94X-dcgpu", "3.12")
-    assert first["rocm_index"].startswith("https://") and first["save_cache"] is False
+    assert line["rocm_index"].startswith("https://") and line["save_cache"] is False
     lock = json.loads((runner.services.artifacts["lock-2.13-linux"] / "sources.lock.json").read_text())
     assert lock["pythons"] == ["3.12"] and lock["rocm"] == first["rocm_version"]
     builders = [one.label for one in load_ci_table().platforms["linux"].builders]
-    assert any(one in runner.jobs["presubmit.yml/build[0]/sources[0]"].said("runner") for one in builders)
-    assert runner.jobs["presubmit.yml/build[0]/first"].result == "skipped" and runner.result == "failure"
+    build = "presubmit.yml/build[0]/build[0]"
+    assert any(one in runner.jobs[f"{build}/sources[0]"].said("runner") for one in builders)
+    assert runner.jobs[f"{build}/first"].result == "waiting" and runner.result == "queued"
     assert not [one for one in runner.services.asked if "role" in one]
+
+
+def test_what_a_pull_request_builds_is_smoke_tested_from_its_artifacts(night: Night) -> None:
+    """No store: an index is made on the machine with the GPU. It says here that it has none."""
+    given = {"line": "2.13", "families": FAMILIES[0], "pythons": night.pythons[0], "rocm_version": ROCM}
+    runner = night.run(
+        "build.yml",
+        {**given, "rocm_index": night.given["rocm_index"]},
+        served={"build.yml/build[0]": Ran("success")},
+        after=night.runner,
+        artifacts=("wheels-", "shared-", "companions-"),
+        machines=list_testers(FAMILIES[0]),
+        env={"PYTEST_ADDOPTS": "-k test_versions"},
+    )
+    smoke = runner.jobs["build.yml/smoke/smoke[0]"]
+    assert re.search(rf"torch 2\.13\.0a0\+{NIGHT}\.", smoke.said("install from the index")), smoke.steps
+    assert "sees no AMD GPU" in smoke.said("smoke tests")
+    assert f"smoke-{FAMILIES[0]}-{night.tags()[0]}" in runner.services.artifacts
+    assert not [one for one in runner.services.asked if "role" in one or "environment" in one]
 
 
 def test_a_pull_request_that_touches_nothing_builds_nothing(night: Night, history: History) -> None:
@@ -193,7 +245,7 @@ def test_a_push_is_staged_and_tested_though_a_cell_was_not_built(night: Night, h
     ]
     assert line["families"].split() == since and line["store"] == str(night.store)
     results = {job: ran.result for job, ran in runner.jobs.items() if "set[0]/" in job}
-    wanted = {"stage": "success", "test[0]": "failure", "gate": "skipped", "promote": "skipped"}
+    wanted = {"stage": "success", "rows[0]/smoke/smoke[0]": "queued", "gate": "skipped"}
     for job, result in wanted.items():
         assert results[f"postsubmit.yml/line[0]/set[0]/{job}"] == result, results
 
@@ -204,11 +256,12 @@ def test_a_release_is_judged_and_never_shown(night: Night) -> None:
         "release.yml/line[0]/set[0]/stage": night.ran("set[1]/stage"),
         "release.yml/line[0]/set[0]/checks": night.ran("set[1]/checks"),
     }
-    given = {**night.given, "families": FAMILIES[1], "channel": "prerelease"}
+    given = {key: value for key, value in night.given.items() if key != "promote"}
+    given |= {"families": FAMILIES[1], "channel": "prerelease"}
     runner = night.run("release.yml", given, served=served)
-    told = runner.jobs["release.yml/line[0]/set[0]/gate"].said("gate")
+    told = runner.jobs["release.yml/line[0]/set[0]/gate/gate"].said("gate")
     assert "prerelease" in told
-    assert runner.jobs["release.yml/line[0]/set[0]/promote"].result == "skipped"
+    assert runner.jobs["release.yml/line[0]/set[0]/gate/promote"].result == "skipped"
     assert not [one for one in runner.services.asked if one.startswith("environment prerelease")]
 
 
@@ -219,10 +272,10 @@ def test_somebody_promotes_a_set_of_the_night(number: int, gate: str, promote: s
     chosen = night.ran(f"set[{number}]/stage").outputs["set"]
     given = {"set": chosen, "family": FAMILIES[number], "channel": "nightly"}
     runner = night.run("promote.yml", given)
-    assert runner.jobs["promote.yml/gate"].result == gate
-    assert runner.jobs["promote.yml/promote"].result == promote
+    assert runner.jobs["promote.yml/promote/gate"].result == gate
+    assert runner.jobs["promote.yml/promote/promote"].result == promote
     asked = runner.services.asked
-    assert ("environment nightly for promote.yml/promote" in asked) == (promote == "success")
+    assert ("environment nightly for promote.yml/promote/promote" in asked) == (promote == "success")
 
 
 @pytest.mark.parametrize(
@@ -240,24 +293,19 @@ def test_a_set_for_families_that_somebody_chose_does_not_take_the_place_of_one_f
 
 @pytest.fixture(scope="module")
 def together(night: Night) -> Runner:
-    """The same night in the other layout, for one Python, with the compiler cache that the first one left.
+    """The same families in the other layout, for one Python, with the compiler cache that the night left.
 
-    Where its lock is the same, the sources and what families share are too. Its results are attested.
+    Where its lock names the same commits, the sources are the same. Its results are attested.
     """
-    given = {**night.given, "layout": "multi-arch", "pythons": RUNNING}
+    given = {**night.given, "layout": "multi-arch", "pythons": RUNNING, "promote": False}
     machines = labels() - {"ubuntu-24.04"}
-    if night.pythons != [RUNNING]:
-        return night.run("nightly.yml", given, machines=machines, attests=True)
-    place = "nightly.yml/line[0]/"
-    served = {f"{place}{job}": night.ran(job) for job in ("build/sources[0]", "build/shared[0]")}
-    taken = ("sources-", "shared-")
     return night.run(
         "nightly.yml",
         given,
         machines=machines,
-        served=served,
+        served={"nightly.yml/line[0]/build/sources[0]": night.ran("build/sources[0]")},
         after=night.runner,
-        artifacts=taken,
+        artifacts=("sources-",),
         attests=True,
     )
 
@@ -284,11 +332,12 @@ def test_one_set_is_for_all_families(night: Night, together: Runner) -> None:
     assert {file["project"]: set(file.get("targets", ())) for file in staged["files"]} == {
         name: set() if name == "triton" else both for name in night.projects
     }
-    tests = [f"{ONE_SET}/test[{number}]" for number in range(len(FAMILIES))]
-    assert [results[one] for one in tests] == ["failure", "failure"]  # no machine has a GPU
-    gate = together.jobs[f"{ONE_SET}/gate"].said("gate")
+    assert all("+dispatch" in file["version"] or "torch" in file["version"] for file in staged["files"])
+    tests = [f"{ONE_SET}/rows[{number}]/smoke/smoke[0]" for number in range(len(FAMILIES))]
+    assert [results[one] for one in tests] == ["queued", "queued"]  # no machine has a GPU
+    gate = together.jobs[f"{ONE_SET}/gate/gate"].said("gate")
     assert "multi-arch cannot go to nightly" in gate and "smoke on gfx942" in gate
-    assert results[f"{ONE_SET}/promote"] == "skipped"
+    assert results[f"{ONE_SET}/gate/promote"] == "skipped"
 
 
 def list_attested(store: Path, family: str) -> dict[str, list[bool]]:
@@ -321,32 +370,33 @@ def test_what_is_tested_has_an_environment_of_its_own(night: Night, together: Ru
     stage = together.jobs[f"{ONE_SET}/stage"]
     rows = [row["family"] for row in json.loads(stage.outputs["tested"])["include"]]
     number = rows.index(FAMILIES[1])
-    others = [f"{job}[{1 - number}]" for job in ("test", "tests", "results")]
+    row = f"{ONE_SET}/rows[{number}]"
     served = {
         "nightly.yml/line[0]/build": Ran("success"),
         f"{ONE_SET}/stage": stage,
         f"{ONE_SET}/checks": together.jobs[f"{ONE_SET}/checks"],
-        **{f"{ONE_SET}/{other}": Ran("failure") for other in (*others, f"tests[{number}]")},
+        f"{ONE_SET}/rows[{1 - number}]": Ran("failure"),
     }
-    given = {**night.given, "layout": "multi-arch", "pythons": RUNNING}
+    given = {**night.given, "layout": "multi-arch", "pythons": RUNNING, "promote": False}
     env = {"PYTEST_ADDOPTS": "-k test_versions"}
-    on = load_ci_table().families[FAMILIES[1]].get_platform("linux")
-    assert on is not None
-    testers = [one.label for one in on.runners]
+    testers = list_testers(FAMILIES[1])
     runner = night.run("nightly.yml", given, served=served, after=together, machines=testers, env=env)
-    test, results = (runner.jobs[f"{ONE_SET}/{job}[{number}]"] for job in ("test", "results"))
-    installed = test.said("install from the index of the set")
+    test, results = runner.jobs[f"{row}/smoke/smoke[0]"], runner.jobs[f"{row}/results[0]/add"]
+    installed = test.said("install from the index")
     assert re.search(r"making \S+/work/tested \(Python \S+, new, of \S+/tools/\S+\)", installed)
-    assert re.search(rf"torch 2\.13\.0a0\+{NIGHT}\.rocm7\.1\.0\.miniature \(built for rocm\), ", installed)
+    assert re.search(r"torch 2\.13\.0a0\+dispatch\S+\.rocm7\.1\.0\.miniature \(built for rocm\), ", installed)
     assert all(re.search(rf"[ :]{name} ", installed) for name in night.projects)
     assert "sees no AMD GPU" in test.said("smoke tests")
     assert "smoke: fail" in results.said("write it down")
-    gate = runner.jobs[f"{ONE_SET}/gate"].said("gate")
-    assert "FAIL  smoke on gfx1151" in gate, "an exception goes out untested, and not when it failed"
-    assert runner.jobs[f"{ONE_SET}/promote"].result == "skipped"
-    served |= {f"{ONE_SET}/test[{number}]": test, f"{ONE_SET}/gate": Ran("failure")}
+    assert runner.jobs[f"{row}/suites"].result == "skipped", "hours of tests would say no more"
+    gate = runner.jobs[f"{row}/gate/gate"]
+    assert "FAIL  smoke on gfx1151" in gate.said("gate"), (
+        "an exception goes out untested, and not when it failed"
+    )
+    assert gate.outputs == {"passed": "false", "settled": "true"}
+    served |= {f"{row}/smoke": Ran("failure"), f"{row}/gate": Ran("success")}
     again = night.run("nightly.yml", given, served=served, after=runner, attests=True)
-    handed_in = again.jobs[f"{ONE_SET}/results[{number}]"]
+    handed_in = again.jobs[f"{row}/results[0]/add"]
     assert "smoke: fail" in handed_in.said("write it down, attested"), handed_in.steps
     assert all(list_attested(night.store, "multi-arch")["smoke"])
     home = night.folder / "world" / "home"
@@ -372,29 +422,77 @@ def test_sets_of_the_night_are_too_young_to_be_pruned(night: Night) -> None:
         assert outcomes["prune"] == ("success" if by_hand else "skipped")
 
 
+def test_a_set_is_tested_again_by_hand_and_promoted_in_the_morning(night: Night) -> None:
+    """Labels without a machine are reported. Gates of sets that wait are asked once more, also in vain."""
+    given = {"store": str(night.store), "promote": True}
+    before = night.run("gates.yml", given, seen=night.runner)
+    assert before.result == "success", before.jobs
+    assert f"no machine answers to {list_testers(FAMILIES[0])[0]}" in before.jobs["gates.yml/plan"].said(
+        "labels without a machine"
+    )
+    (matrix,) = json.loads(before.jobs["gates.yml/open"].outputs["sets"])["include"]
+    chosen = night.ran("set[0]/stage").outputs["set"]
+    assert matrix == {"set": chosen, "family": FAMILIES[0]}, "what is shown is not asked for again"
+    assert before.jobs["gates.yml/gate[0]/promote"].result == "skipped"
+
+    machine = "somebodys-machine"
+    again = {"set": chosen, "family": FAMILIES[0], "runner": machine, "store": str(night.store)}
+    retest = night.run("test.yml", {**again, "pythons": night.pythons[0]}, imitated=[machine])
+    assert retest.jobs["test.yml/rows[0]/results[0]"].result == "success", retest.jobs
+    assert {entry.host.kind for entry in read_evidence(night.store, FAMILIES[0]) if entry.gfx} == {machine}
+
+    after = night.run("gates.yml", given, seen=night.runner)
+    assert after.jobs["gates.yml/gate[0]/promote"].result == "success"
+    assert list((night.store / "v2").glob(f"{FAMILIES[0]}/**/torch-*.whl"))
+    assert night.run("gates.yml", given).jobs["gates.yml/gate"].result == "skipped", "no set is open"
+
+
 def test_the_store_of_the_night_is_looked_at_and_whole(night: Night) -> None:
-    """Also of a set that its gate has blocked; every week all bytes are read."""
-    job = night.runner.jobs["nightly.yml/store"]
-    assert job.result == "success" and "no damage; 2 sets" in job.said("look at the store again")
+    """Every morning; every week all bytes are read."""
+    job = night.others[-1].jobs["gates.yml/store"]
+    assert job.result == "success" and "no damage; 3 sets" in job.said("look at the store again")
     runner = night.run("store.yml", {"store": str(night.store)})
     assert runner.result == "success"
     assert "of wheels read" in runner.jobs["store.yml/hash"].said("read every wheel again")
 
 
+def test_a_fork_without_a_store_stays_green(night: Night, history: History) -> None:
+    about = {"event": {"before": history.base}, "sha": history.base}
+    for name, event in (("nightly.yml", "schedule"), ("gates.yml", "schedule"), ("postsubmit.yml", "push")):
+        runner = night.run(name, event=event, about=about, store="", history=history.folder)
+        assert runner.result == "success", runner.jobs
+        results = {place: ran.result for place, ran in runner.jobs.items()}
+        assert results.pop(f"{name}/plan") == "success" and {*results.values()} == {"skipped"}
+        assert "ROCM_WHEELS_STORE" in runner.jobs[f"{name}/plan"].said("what the repository has")
+
+
 # what cannot succeed without a GPU, and what no run here gets to because of that
-_OF_SET = "release-set.yml"
+_SUITE = "test-suite.yml"
 NOT_HERE = {
-    (_OF_SET, "stage", "split into host and device wheels"): "test_build_packaging runs `set package`",
-    (_OF_SET, "stage", "put ROCm into torch"): "as the one before",
-    (_OF_SET, "test", "whether torch starts, and sees a GPU"): "no family that asks for it has machines",
-    (_OF_SET, "test", "smoke tests"): "ran, and said that there is no GPU",
-    (_OF_SET, "tests", "rocm-wheels"): "a job that tests nothing without smoke tests that passed",
-    (_OF_SET, "tests", "install from the index of the set"): "as that of the job test",
-    (_OF_SET, "tests", "torch's own tests"): "refuses without smoke tests that passed",
-    (_OF_SET, "results", "and torch's own tests"): "there are none without those",
-    (_OF_SET, "results", "and of torch's own tests"): "as the one before",
-    ("nightly.yml", "renew", "rocm-wheels"): "a job of stores with a key alone",
-    ("nightly.yml", "renew", "renew what is signed"): "test_signed_channels does, with keys of its own",
+    (
+        "release-set.yml",
+        "stage",
+        "split into host and device wheels",
+    ): "test_build_packaging runs `set package`",
+    ("release-set.yml", "stage", "put ROCm into torch"): "as the one before",
+    (
+        "test-smoke.yml",
+        "smoke",
+        "whether torch starts, and sees a GPU",
+    ): "no family that asks for it has machines",
+    ("test-smoke.yml", "smoke", "smoke tests"): "ran, and said that there is no GPU",
+    (_SUITE, "tests", "rocm-wheels"): "a job on machines with GPUs, which are imitated",
+    (_SUITE, "tests", "install from the index of the set"): "as that of the smoke tests",
+    (_SUITE, "tests", "torch's own tests"): "as the one before: no GPU",
+    ("gates.yml", "renew", "rocm-wheels"): "a job of stores with a key alone",
+    ("gates.yml", "renew", "renew what is signed"): "test_signed_channels does, with keys of its own",
+    **{
+        (name, job, "long paths"): "are those of Windows"
+        for name, job in (
+            *(("build-line.yml", job) for job in ("sources", "shared", "first", "others", "companions")),
+            *(("test-smoke.yml", "smoke"), ("test-suite.yml", "tests")),
+        )
+    },
     ("real.yml", "chain", "the chain"): "takes root, 30 GB and half an hour",
     ("real.yml", "exhaustive", "every kill point, a whole night"): "is what the suite takes samples of",
 }

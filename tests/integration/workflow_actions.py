@@ -191,10 +191,10 @@ def download_artifact(at: At, given: Mapping[str, Any]) -> None:
         if set(str(given["pattern"])) & set("[]{}?!"):
             raise Unknown(f"more than * in the pattern {given['pattern']}")
         chosen = [name for name in sorted(kept) if fnmatch.fnmatchcase(name, str(given["pattern"]))]
-        if given.get("merge-multiple") is not True:
-            raise Unknown("a folder for each artifact")
+    apart = "name" not in given and given.get("merge-multiple") is not True
     for name in chosen:
-        shutil.copytree(kept[name], at.workspace / str(given["path"]), dirs_exist_ok=True)
+        place = at.workspace / str(given["path"])
+        shutil.copytree(kept[name], place / name if apart else place, dirs_exist_ok=True)
 
 
 def restore_cache(at: At, given: Mapping[str, Any]) -> None:
@@ -222,8 +222,12 @@ def save_cache(at: At, given: Mapping[str, Any]) -> None:
 
 def credentials(at: At, given: Mapping[str, Any]) -> None:
     """Note that a role was asked for."""
-    _only(given, "role-to-assume", "aws-region")
-    if not given["role-to-assume"] or not given["aws-region"]:
+    _only(given, "role-to-assume", "role-duration-seconds", "aws-region")
+    if (
+        not given["role-to-assume"]
+        or not given["aws-region"]
+        or int(given.get("role-duration-seconds", 3600)) < 900
+    ):
         raise Failed("Input required and not supplied: aws-region or role-to-assume")
     at.services.asked.append(f"role {given['role-to-assume']} in {given['aws-region']}")
 

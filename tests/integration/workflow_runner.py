@@ -2,8 +2,9 @@
 
 It knows what our workflows use and nothing else: a key, an expression, an action, an input or a container
 that it does not know raises ``Unknown``, so that nothing is skipped silently. A job whose label no machine
-has fails, as on GitHub after a day. Each Python has machines of its own: what one job left in the environment
-of the tool is found by the next.
+has is queued, as on GitHub for a day, and what needs it waits. What GitHub tells of the jobs of a run, a
+server tells (``workflow_api``). Each Python has machines of its own: what one job left in the environment of
+the tool is found by the next.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 import yaml
 from warm_python import warm_script
 from workflow_actions import ACTIONS, At, Failed, Services, workspace_of
+from workflow_api import ActionsServer
 from workflow_expressions import PURE, Optional, Unknown, as_text, condition, fill
 
 _OF_WORKFLOW = {"name", "run-name", "on", "permissions", "concurrency", "defaults", "jobs"}
@@ -28,6 +30,7 @@ _OF_JOB = {
     *("outputs", "container", "environment", "concurrency", "steps"),
 }
 _OF_STEP = {"name", "id", "if", "env", "run", "uses", "with", "continue-on-error", "timeout-minutes"}
+_UNENDED = {"queued", "waiting"}
 _SHELL = {"run": {"shell": "bash"}}
 # python3 of a machine that is warm: the scripts of the clone begin in the warm Python of its environment
 _PYTHON = """\
@@ -60,8 +63,10 @@ class Runner:
     """Runs workflows of a folder. ``machines`` are labels that somebody serves, ``env`` their environment.
 
     ``jobs`` has every job that ran, by its place: ``nightly.yml/line[0]/build/lock``; ``called`` what called
-    workflows were given. ``served`` are jobs that do not run here: another run did them. ``about`` is what
-    else GitHub says of the event. ``lines`` are the commands that succeeded: file, job, command.
+    workflows were given. ``served`` are jobs that do not run here: another run did them. ``imitated`` are
+    machines that are not here, by label: what stands in for one is told the runner, the workflow and the row,
+    and leaves artifacts. ``about`` is what else GitHub says of the event. ``lines`` are the commands that
+    succeeded: file, job, command.
     """
 
     folder: Path
@@ -72,11 +77,14 @@ class Runner:
     event: str = "workflow_dispatch"
     about: Mapping[str, Any] = field(default_factory=dict)
     served: Mapping[str, Ran] = field(default_factory=dict)
+    imitated: Mapping[str, Callable[[Runner, str, dict[str, Any]], Ran]] = field(default_factory=dict)
     jobs: dict[str, Ran] = field(default_factory=dict)
     called: dict[str, dict[str, Any]] = field(default_factory=dict)
     lines: set[tuple[str, str, str]] = field(default_factory=set)
     result: str = ""
     _at: tuple[str, str] = ("", "")
+    _names: tuple[str, ...] = ()
+    api: ActionsServer = field(default_factory=ActionsServer)
 
     def start(self, name: str, inputs: Mapping[str, Any]) -> str:
         """Run a workflow as an event does; return its result."""
@@ -84,14 +92,17 @@ class Runner:
         # a workflow that has inputs, and is begun without, has empty ones
         by_hand = self.event == "workflow_dispatch"
         given = self._given(said.get("inputs", {}), inputs, name) if by_hand else Optional()
-        self.result = self._workflow(name, given, name).result
+        with self.api.serve() as address:
+            self.env = {**self.env, "GITHUB_API_URL": address, "GITHUB_REPOSITORY": "somebody/rocm-wheels"}
+            self.result = self._workflow(name, given, name).result
         return self.result
 
     def _read(self, name: str) -> dict[str, Any]:
         text = (self.folder / name).read_text(encoding="utf-8").replace("\non:\n", '\n"on":\n', 1)
         made: dict[str, Any] = yaml.safe_load(text)
         _refuse(made, _OF_WORKFLOW, name)
-        if made.get("defaults", _SHELL) != _SHELL or made["permissions"] != {}:
+        callers = "permissions" not in made and set(made["on"]) == {"workflow_call"}  # jobs may have theirs
+        if made.get("defaults", _SHELL) != _SHELL or not (callers or made["permissions"] == {}):
             raise Unknown(f"{name}: defaults or permissions of another kind")
         return made
 
@@ -115,7 +126,10 @@ class Runner:
             _refuse(job, _OF_JOB, f"{name} {key}")
             mine = {one: needs[one] for one in job.get("needs", [])}
             self._at = (name, key)
-            ran = self._job(job, {"inputs": inputs, "needs": mine}, f"{place}/{key}")
+            if _UNENDED & {one["result"] for one in mine.values()}:
+                ran = self.jobs[f"{place}/{key}"] = Ran("waiting")
+            else:
+                ran = self._job(job, {"inputs": inputs, "needs": mine}, f"{place}/{key}")
             needs[key] = {"result": ran.result, "outputs": Optional(ran.outputs)}
         results = [one["result"] for one in needs.values()]
         outputs = {}
@@ -123,7 +137,7 @@ class Runner:
         for key, said in call.get("outputs", {}).items():
             outputs[key] = as_text(fill(said["value"], {"jobs": needs}, PURE))
         # what a called workflow hands back when a job of it failed, nobody says
-        return Ran("failure") if "failure" in results else Ran("success", outputs)
+        return Ran(_join(results), outputs if _join(results) == "success" else {})
 
     def _job(self, job: dict[str, Any], contexts: dict[str, Any], place: str) -> Ran:
         results = [one["result"] for one in contexts["needs"].values()]
@@ -132,13 +146,20 @@ class Runner:
             self.jobs[place] = Ran("skipped")
             return self.jobs[place]
         rows = [None, *()] if "strategy" not in job else list(self._rows(job["strategy"], contexts))
-        ran = [
-            self._one(job, {**contexts, "matrix": row} if row is not None else contexts,
-                      place if row is None else f"{place}[{number}]")
-            for number, row in enumerate(rows)
-        ]  # fmt: skip
+        of_rows = [contexts if row is None else {**contexts, "matrix": row} for row in rows]
+        names = [(*self._names, self._name_of(job, each)) for each in of_rows]
+        for name in names:
+            self.api.begin(name, "ubuntu-24.04" if "uses" in job else as_text(job["runs-on"]), "queued")
+        ran = []
+        for number, (each, name) in enumerate(zip(of_rows, names, strict=True)):
+            before, self._names = self._names, name
+            ran.append(self._one(job, each, place if rows[number] is None else f"{place}[{number}]"))
+            self._names = before
         outputs = {key: value for one in ran for key, value in one.outputs.items()}
-        return Ran("failure" if any(one.result == "failure" for one in ran) else "success", outputs)
+        return Ran(_join([one.result for one in ran]), outputs)
+
+    def _name_of(self, job: dict[str, Any], contexts: dict[str, Any]) -> str:
+        return as_text(fill(job.get("name", self._at[1]), contexts, PURE))
 
     def _rows(self, strategy: dict[str, Any], contexts: dict[str, Any]) -> Iterator[dict[str, Any]]:
         _refuse(strategy, {"fail-fast", "matrix"}, "strategy")
@@ -160,9 +181,13 @@ class Runner:
             given = fill(job["with"], contexts, PURE)
             wanted = self._read(name)["on"]["workflow_call"]["inputs"]
             self.called[place] = self._given(wanted, given, name)
+            self.api.forget(self._names)  # those that it calls stand for it
             ran = self.served.get(place) or self._workflow(name, self.called[place], place)
         else:
+            label = fill(job["runs-on"], contexts, PURE)
+            self.api.begin(self._names, label, "in_progress")
             ran = self.served.get(place) or self._machine(job, contexts, place)
+            self.api.begin(self._names, label, "queued" if ran.result == "queued" else "completed")
         self.jobs[place] = ran
         return ran
 
@@ -170,8 +195,10 @@ class Runner:
         label, minutes = (fill(job[key], contexts, PURE) for key in ("runs-on", "timeout-minutes"))
         if int(minutes) <= 0 or fill(job.get("container", {}).get("image", ""), contexts, PURE):
             raise Unknown(f"{place}: a container, or no time")
+        if label in self.imitated:
+            return self.imitated[label](self, self._at[0], contexts["matrix"])
         if label not in self.machines:
-            return Ran("failure", steps=[("runner", "failure", f"no machine has the label {label}")])
+            return Ran("queued", steps=[("runner", "queued", f"no machine has the label {label}")])
         given = [fill(one["with"], contexts, PURE) for one in job["steps"] if one.get("id") == "python"]
         asked = str(given[0]["python-version"]) if given else ""
         workspace = workspace_of(self.services, asked if asked in self.services.pythons else "tool")
@@ -259,14 +286,18 @@ class Runner:
         return [str(python.parent)]
 
     def _github(self, workspace: Path | None) -> dict[str, Any]:
-        said = {
+        said: dict[str, Any] = {
             "event_name": self.event,
             "ref": "refs/heads/main",
+            "ref_name": "main",
+            "token": "a-token",
+            "event": {"repository": {"default_branch": "main"}},
             "run_id": "4711",
             "run_number": "17",
             "run_attempt": "1",
         }
-        said |= self.about
+        said["event"] = {**said["event"], **self.about.get("event", {})}
+        said |= {key: value for key, value in self.about.items() if key != "event"}
         return {**said, "workspace": str(workspace)} if workspace is not None else said
 
 
@@ -280,6 +311,11 @@ def _outputs(path: Path) -> dict[str, str]:
             name, _, found_value = line.partition("=")
             found[name] = found_value
     return found
+
+
+def _join(results: list[str]) -> str:
+    """Return what jobs come to together: as long as one has not ended, nobody knows."""
+    return next((one for one in ("queued", "waiting", "failure") if one in results), "success")
 
 
 def _status(succeeded: Callable[[], bool]) -> dict[str, Callable[..., Any]]:

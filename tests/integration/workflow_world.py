@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import uv
+from imitated_gpus import imitate_gpu
 from workflow_actions import Services, pythons_here
 from workflow_runner import Ran, Runner
 
@@ -26,6 +27,7 @@ FAMILIES = ("gfx94X-dcgpu", "gfx1151")  # one target each: what compiles is most
 ROCM = "7.1.0+miniature"
 # the branches of the line that the lock asks for; what else there is, torch's own files name
 BRANCHES = {"pytorch": "release/2.13", "triton": "release/internal/3.8.x"}
+ON_THE_MACHINE = {"ROCM_WHEELS_BUILD_IMAGE": "none"}  # as a repository says that it builds in no image
 ELSEWHERE = {"pytorch": "ROCm/pytorch", "triton": "ROCm/triton", "minigemm": "ROCm/minigemm"}
 
 
@@ -98,7 +100,7 @@ class Night:
     pythons: list[str]
     projects: list[str]
     store: Path
-    given: dict[str, str]
+    given: dict[str, Any]
     others: list[Runner] = field(default_factory=list)
 
     @property
@@ -111,7 +113,7 @@ class Night:
     def run(
         self,
         name: str,
-        given: Mapping[str, str] | None = None,
+        given: Mapping[str, Any] | None = None,
         *,
         event: str = "workflow_dispatch",
         about: Mapping[str, Any] | None = None,
@@ -123,12 +125,16 @@ class Night:
         machines: Collection[str] = (),
         env: Mapping[str, str] | None = None,
         attests: bool = False,
+        store: str | None = None,
+        imitated: Collection[str] = (),
+        seen: Runner | None = None,
     ) -> Runner:
         """Run another workflow on the hosted machines of the night, ``only`` with the Python that it names.
 
         Other ``machines`` build, or take jobs that want a GPU and have none. Jobs that are ``served`` did
         what they did before, and this one goes on with the artifacts of the run that it comes ``after``.
-        The repository ``attests`` its results.
+        The repository ``attests`` its results. Machines with GPUs are ``imitated``, by label; what GitHub
+        tells of jobs is of the run that is ``seen``, else of this one.
         """
         mine = self.runner.services
         here = {python: path for python, path in mine.pythons.items() if only in {"", python}}
@@ -137,8 +143,8 @@ class Night:
         services.caches.update(mine.caches)
         kept = after.services.artifacts if after else {}
         services.artifacts |= {name: kept[name] for name in kept if name.startswith(tuple(artifacts))}
-        said = {"STORE": self.store, "EVIDENCE_SIGNED": "true" if attests else ""}
-        variables = {f"ROCM_WHEELS_{name}": str(value) for name, value in said.items()}
+        said = {"STORE": self.store if store is None else store, "EVIDENCE_SIGNED": "true" if attests else ""}
+        variables = {f"ROCM_WHEELS_{name}": str(value) for name, value in said.items()} | ON_THE_MACHINE
         runner = Runner(
             self.runner.folder,
             services,
@@ -148,7 +154,10 @@ class Night:
             event=event,
             about=about or {},
             served=served or {},
+            imitated=dict.fromkeys(imitated, imitate_gpu),
         )
+        if seen is not None:
+            runner.api = seen.api
         self.others.append(runner)
         runner.start(name, given or {})
         return runner
@@ -170,6 +179,13 @@ def labels() -> set[str]:
     return {"ubuntu-24.04", *(one.label for one in load_ci_table().platforms["linux"].builders)}
 
 
+def list_testers(family: str) -> list[str]:
+    """The labels of the machines with GPUs of a family."""
+    on = load_ci_table().families[family].get_platform("linux")
+    assert on is not None
+    return [runner.label for runner in (*on.runners, *on.several_gpus)]
+
+
 def two_pythons(here: dict[str, Path]) -> list[str]:
     """The running Python, and another of the night that is on this machine."""
     running = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -189,7 +205,7 @@ def run_night(folder: Path, *, whole: bool) -> Night:
     services = Services(folder / "github", CLONE, here, left_out, warm=not whole)
     store = folder / "store"
     store.mkdir()
-    given = {
+    given: dict[str, Any] = {
         "lines": "2.13",
         "families": " ".join(FAMILIES),
         "pythons": " ".join(pythons),
@@ -197,8 +213,12 @@ def run_night(folder: Path, *, whole: bool) -> Night:
         "rocm_version": ROCM,
         "rocm_index": (folder / "world" / "index").as_uri() + "/",
         "store": str(store),
+        "suites": "default",
+        "promote": True,
     }
-    runner = Runner(CLONE / ".github" / "workflows", services, labels(), env)
+    # machines of the first family are gone; what those of the second do, is imitated
+    alive = dict.fromkeys(list_testers(FAMILIES[1]), imitate_gpu)
+    runner = Runner(CLONE / ".github" / "workflows", services, labels(), env, ON_THE_MACHINE, imitated=alive)
     made = Night(runner, pythons, projects, store, given)
     runner.start("nightly.yml", given)
     return made

@@ -189,6 +189,11 @@ def test_what_is_shared_is_done_once_and_cheaper() -> None:
     assert found["apex"].times == len(linux)  # has device code
     assert found["pytorch"].hours < found["pytorch"].hours_alone
     assert len(choose_first_builds(cells, PRICES)) == lines
+    # a hipcc that starts no cache: the code of GPUs is compiled again for every Python
+    older = {
+        each.what: each for each in compute_savings([replace(cell, rocm="7.12") for cell in cells], PRICES)
+    }
+    assert older["pytorch"].hours > found["pytorch"].hours
     # one cell alone: nothing is saved
     alone = compute_savings(cells[:1], PRICES)
     assert sum(one.hours for one in alone) >= sum(one.hours_alone for one in alone)
@@ -243,10 +248,12 @@ def test_rows_are_what_a_workflow_needs() -> None:
     # triton has no device code and torchaudio that of all: they are built once a Python
     assert {row["projects"] for row in pythons} == {"triton"}
     assert {row["projects"] for row in rows} == {"pytorch apex pytorch_vision"}
-    alike = ("name", "python", "targets", "extras", "rocm")
+    alike = ("name", "python", "targets", "rocm")
     audio = make_rows(cells, PRICES, "companions")
     assert [[row[key] for key in alike] for row in audio] == [[row[key] for key in alike] for row in pythons]
     assert {row["projects"] for row in audio} == {"pytorch_audio"}
+    devices = ",".join(f"device-{target}" for target in line["targets"].split(","))
+    assert ({row["extras"] for row in pythons}, {row["extras"] for row in audio}) == ({""}, {devices})
     assert {row["targets"] for row in audio} == {line["targets"]}
     # each is built against the torch of a cell of its Python: the first one, if it is; another is in reserve
     named = {row["name"]: row for row in rows}

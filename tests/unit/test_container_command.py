@@ -17,7 +17,9 @@ from rocm_wheels.ci import (
     ContainerVariable,
     Engine,
     GpuDevice,
+    JobImage,
     choose_image,
+    choose_job_image,
     collect_mounts,
     compose_command,
     find_advice,
@@ -36,7 +38,7 @@ from rocm_wheels.ci import (
     select_passed_variables,
 )
 from rocm_wheels.core import DataError, HostError, RocmWheelsError, UsageError
-from rocm_wheels.models import PinnedImage, load_container_table, read_container_table
+from rocm_wheels.models import PinnedImage, Platform, load_container_table, read_container_table
 
 _ = transcript  # a fixture for every test here
 MESSAGES = "containers"
@@ -210,9 +212,54 @@ def replace_dockerfile(name: str) -> PinnedImage:
 def test_a_table_takes_no_digest_that_is_none(tmp_path: Path) -> None:
     table = tmp_path / "containers.yaml"
     row = "{about: a, image: b, digest: sha256:12, source: x, kind: documented}"
-    table.write_text(f"sources: {{x: {{url: 'https://x', retrieved: 2026-01-01}}}}\nimages:\n  a: {row}\n")
+    table.write_text(
+        f"sources: {{x: {{url: 'https://x', retrieved: 2026-01-01}}}}\njobs: a\nimages:\n  a: {row}\n"
+    )
     with refused(DataError):
         read_container_table(table)
+
+
+OTHER_IMAGE = f"ghcr.io/a/b@{DIGEST}"
+
+
+@pytest.mark.parametrize(
+    ("text", "platform", "image", "plat"),
+    [
+        ("none", "linux", "", "auto"),
+        ("", "windows", "", "auto"),
+        ("none", "windows", "", "auto"),
+        (OTHER_IMAGE, "linux", OTHER_IMAGE, "auto"),
+    ],
+)
+def test_jobs_run_in_the_image_that_was_asked_for(
+    text: str, platform: Platform, image: str, plat: str
+) -> None:
+    assert choose_job_image(text, platform) == JobImage(image, plat)
+
+
+def test_jobs_run_in_the_manylinux_image_where_none_was_asked_for() -> None:
+    table = load_container_table()
+    named = choose_job_image(f"{table.job_image.image}@{table.job_image.digest}", "linux")
+    job_image = choose_job_image("", "linux")
+    assert job_image == choose_job_image("therock-build", "linux") == named
+    assert job_image.plat == table.wheel_platform and job_image.plat.startswith("manylinux_2_")
+    assert re.fullmatch(r"[a-z0-9._/-]+@sha256:[0-9a-f]{64}", job_image.image)
+
+
+@pytest.mark.parametrize(
+    ("text", "platform"),
+    [
+        ("build", "linux"),
+        ("ubuntu:24.04", "linux"),
+        (DIGEST, "linux"),
+        (f"localhost/x@{DIGEST}", "linux"),
+        ("no name", "linux"),
+        ("therock-build", "windows"),
+    ],
+)
+def test_an_image_that_no_job_can_run_in_is_refused(text: str, platform: Platform) -> None:
+    with refused(UsageError):
+        choose_job_image(text, platform)
 
 
 def test_mounts_are_at_the_same_paths_and_said_once(tmp_path: Path) -> None:

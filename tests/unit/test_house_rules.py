@@ -20,6 +20,7 @@ TOP_LEVEL = {
     "patches",
     "dockerfiles",
     "docs",
+    "action.yml",  # of GitHub: `uses: OWNER/rocm-wheels@COMMIT`
     "tests",
     "smoke-tests",
 }

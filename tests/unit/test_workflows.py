@@ -4,17 +4,24 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
+import yaml
 from workflow_rules import FOLDER, find_faults, load_workflows
 
+from rocm_wheels.ci import MatrixSelection, Prices, make_rows, plan_matrix
+from rocm_wheels.cli.main import cli
 from rocm_wheels.models import get_index, load_ci_table
+from rocm_wheels.pipeline import History
 
 CLONE = Path(__file__).resolve().parents[2]
 TABLE = load_ci_table()
@@ -32,11 +39,36 @@ def test_every_step_is_one_command_and_no_expression_is_in_it() -> None:
     assert len(found) > 30
     for where, command in found:
         assert "${{" not in command and "\n" not in command, where
-        assert re.match(r"(rocm-wheels|python3 build_tools/\w+\.py|bash (\.ci|tests/real)/run)\b", command), (
-            where
-        )
+        assert re.match(
+            r"(rocm-wheels|python3 build_tools/\w+\.py|bash (\.ci|tests/real)/run|git config)\b", command
+        ), where
         bare = re.sub(r'"\$[A-Z_]+"', "", command)
         assert not set(bare) & set("$`;&|<(){}'\""), (where, command)
+
+
+def test_every_option_in_a_workflow_and_in_the_action_is_one_of_its_command() -> None:
+    """Of those, too, that no run here gets to: on Windows, on a GPU, in another repository."""
+    action = yaml.safe_load((CLONE / "action.yml").read_text(encoding="utf-8"))["runs"]["steps"]
+    runs = [(where, step["run"]) for where, step in steps() if "run" in step]
+    runs += [(f"action.yml {step['name']}", step["run"]) for step in action]
+    for step in action:
+        used, declared = set(re.findall(r"\$([A-Z_]+)", step["run"])), set(step.get("env", {}))
+        assert used - {"GITHUB_ACTION_PATH"} == {
+            name for name in declared if not name.startswith("ROCM_WHEELS_")
+        }
+        assert "${{" not in step["run"] and step["shell"] == "bash"
+    checked = 0
+    for where, text in runs:
+        words = shlex.split(text)
+        if words[0] == "rocm-wheels":
+            command, rest = cli, words[1:]
+            while isinstance(command, click.Group):
+                command = command.get_command(click.Context(command), rest.pop(0))
+            # an option may have several spellings, which only its command knows
+            parser = command.make_parser(click.Context(command))
+            assert {word for word in rest if word.startswith("--")} <= {*parser._long_opt}, where
+            checked += 1
+    assert checked > 40
 
 
 def test_every_action_is_pinned_by_one_commit_that_its_comment_names() -> None:
@@ -49,6 +81,9 @@ def test_every_action_is_pinned_by_one_commit_that_its_comment_names() -> None:
     assert len(pins) > 5 and {name for name, versions in pins.items() if len(versions) > 1} == set()
 
 
+TESTING = (("test-smoke.yml", "smoke"), ("test-suite.yml", "tests"))  # jobs on machines with GPUs
+
+
 def test_choices_in_the_files_are_those_of_the_tables() -> None:
     promote = WORKFLOWS["promote.yml"]["on"]["workflow_dispatch"]["inputs"]
     assert promote["family"]["options"] == [*TABLE.all_families, "multi-arch"]
@@ -59,9 +94,13 @@ def test_choices_in_the_files_are_those_of_the_tables() -> None:
 
 def test_jobs_have_limits_and_say_what_they_may() -> None:
     for name, workflow in WORKFLOWS.items():
-        assert workflow["permissions"] == {}, name
+        assert workflow.get("permissions") == (None if name == "build-line.yml" else {}), name
         for key, job in workflow["jobs"].items():
-            assert "permissions" in job and ("uses" in job or "timeout-minutes" in job), (name, key)
+            assert "uses" in job or "timeout-minutes" in job, (name, key)
+            builds = any(
+                "build_prod_wheels.py build " in step.get("run", "") for step in job.get("steps", ())
+            )
+            assert ("permissions" in job) != builds, (name, key)
 
 
 def test_only_jobs_that_write_to_the_store_may_ask_for_a_token_and_none_runs_what_was_built() -> None:
@@ -70,11 +109,23 @@ def test_only_jobs_that_write_to_the_store_may_ask_for_a_token_and_none_runs_wha
             runs = " ".join(step.get("run", "") for step in job.get("steps", ()))
             stores = '"$STORE"' in runs
             if "steps" in job:
-                assert ("id-token" in job["permissions"]) == stores, (name, key)
+                assert ("id-token" in job.get("permissions", {})) == stores, (name, key)
             if stores:
                 assert not re.search(r"build_prod_wheels|smoke_tests|rocm-wheels (install|checkout)", runs)
-    text = (FOLDER / "presubmit.yml").read_text(encoding="utf-8").partition("\nname:")[2]
-    assert "id-token" not in text and "secrets" not in text and "store" not in text
+    for name in ("presubmit.yml", "build.yml", "build-line.yml", "test-smoke.yml"):
+        text = (FOLDER / name).read_text(encoding="utf-8").partition("\nname:")[2]
+        assert "id-token" not in text and "secrets" not in text and " store" not in text, name
+
+
+def test_jobs_with_tokens_install_what_stores_need_and_no_tests() -> None:
+    for name, workflow in WORKFLOWS.items():
+        for key, job in workflow["jobs"].items():
+            setup = [
+                step["run"] for step in job.get("steps", ()) if "quickstart.py setup" in step.get("run", "")
+            ]
+            if "id-token" in job.get("permissions", ()) and "steps" in job:
+                assert setup == ["python3 build_tools/quickstart.py setup --store --github-path"], (name, key)
+            assert not any("--tests" in command for command in setup), (name, key)
 
 
 # what a job does with the store, the one role that it has for that, and its environment, by which it gets it
@@ -82,6 +133,8 @@ ROLES = {
     "set stage": ("STAGING", "staging"),
     "set evidence add": ("EVIDENCE", "evidence"),
     "set gate": ("READ", None),
+    "set list": ("READ", None),
+    "set show": ("READ", None),
     "store fsck": ("READ", None),
     "store prune": ("PRUNE", "prune"),
     "set promote": ("RELEASE", "${{ inputs.channel }}"),
@@ -97,7 +150,8 @@ def test_a_job_has_the_role_of_what_it_does_and_no_other() -> None:
             asked = [step["with"]["role-to-assume"] for step in job.get("steps", ())
                      if step.get("uses", "").startswith("aws-actions/")]  # fmt: skip
             if not runs:
-                assert not asked, (name, key)
+                assert asked in ([], ["${{ vars.ROCM_WHEELS_CACHE_ROLE }}"]), (name, key)
+                assert not asked or name == "build-line.yml", (name, key)
                 continue
             ((role, environment),) = {
                 ROLES[action] for action in ROLES for run in runs if run.startswith(f"rocm-wheels {action} ")
@@ -116,11 +170,11 @@ def test_jobs_that_add_results_can_attest_them_and_no_job_may_without_need() -> 
             if "steps" not in job:
                 continue
             attests = [step for step in job["steps"] if "/attest-build-provenance@" in step.get("uses", "")]
-            assert ("attestations" in job["permissions"]) == bool(attests), (name, key)
+            assert ("attestations" in job.get("permissions", {})) == bool(attests), (name, key)
             adds = [step for step in job["steps"] if " set evidence add " in step.get("run", "")]
             if not adds:
                 continue
-            adding.add(key)
+            adding.add(f"{name} {key}")
             (attest,), with_bundle = attests, adds.pop()
             assert attest["with"] == {"subject-path": "payloads/*.json"} and attest["id"] == "attestation"
             assert with_bundle["run"].endswith(' --from payloads --attestation "$BUNDLE"'), key
@@ -128,10 +182,10 @@ def test_jobs_that_add_results_can_attest_them_and_no_job_may_without_need() -> 
             assert "steps.attestation.outcome == 'success'" in with_bundle["if"]
             for plain, written in zip(adds[::2], adds[1::2], strict=True):
                 assert written["run"] == f"{plain['run']} --write-payloads payloads", key
-                assert plain["if"].endswith("&& vars.ROCM_WHEELS_EVIDENCE_SIGNED != 'true' }}"), key
-                assert written["if"].endswith("&& vars.ROCM_WHEELS_EVIDENCE_SIGNED == 'true' }}"), key
+                assert plain["if"].endswith("vars.ROCM_WHEELS_EVIDENCE_SIGNED != 'true' }}"), key
+                assert written["if"].endswith("vars.ROCM_WHEELS_EVIDENCE_SIGNED == 'true' }}"), key
                 assert f"steps.{written['id']}.outcome == 'success'" in attest["if"], key
-    assert adding == {"checks", "results"}
+    assert adding == {"release-set.yml checks", "evidence.yml add"}
 
 
 def test_forks_read_the_cache_and_only_trusted_code_writes_it() -> None:
@@ -144,28 +198,81 @@ def test_forks_read_the_cache_and_only_trusted_code_writes_it() -> None:
     assert [name for name, said in calls.items() if said is True] == ["nightly.yml"]
 
 
+def test_what_may_not_fill_the_bucket_of_the_cache_has_no_credentials_for_it() -> None:
+    """A build that is not trusted to save reads without them: no code of a pull request gets a token."""
+    roles = [(where, step) for where, step in steps() if step.get("uses", "").startswith("aws-actions/")
+             and where.startswith("build-line.yml")]  # fmt: skip
+    builds = [
+        (where, step) for where, step in steps() if "build_prod_wheels.py build " in step.get("run", "")
+    ]
+    assert [where for where, _ in roles] == [where for where, _ in builds] and len(builds) == 4
+    for _, step in roles:
+        assert step["if"] == "${{ vars.ROCM_WHEELS_CACHE_BUCKET != '' && inputs.save_cache }}"
+    for where, step in builds:
+        assert step["env"]["SCCACHE_S3_NO_CREDENTIALS"] == "${{ !inputs.save_cache }}", where
+        assert ' --compiler-cache "$CACHE" ' in step["run"], where
+    for where, step in steps():
+        if step.get("uses", "").startswith("actions/cache/"):
+            assert "vars.ROCM_WHEELS_CACHE_BUCKET == ''" in step["if"], where
+    call = WORKFLOWS["build.yml"]["jobs"]["build"]
+    assert call["permissions"] == {"contents": "read"} and not call["with"]["save_cache"]
+    assert WORKFLOWS["presubmit.yml"]["jobs"]["build"]["permissions"] == {"contents": "read"}
+
+
 def test_a_pull_request_from_a_fork_needs_no_variable() -> None:
     """GitHub hands it none; only an image may be missing then: the build is on the machine itself."""
     index = get_index(TABLE.rocm_index).url
-    given = WORKFLOWS["presubmit.yml"]["jobs"]["build"]["with"]
-    assert given["rocm_index"] == f"${{{{ vars.ROCM_WHEELS_ROCM_INDEX || '{index}' }}}}"
-    assert {key for key, said in given.items() if "vars." in str(said)} == {"rocm_index", "build_image"}
-    assert re.fullmatch(r".*&& vars\.\w+ \|\| '' }}", given["build_image"])
+    assert not [
+        key for key, said in WORKFLOWS["presubmit.yml"]["jobs"]["build"]["with"].items() if "vars." in said
+    ]
+    for key, images in (("build", "build_image"), ("smoke", "test_image")):
+        given = WORKFLOWS["build.yml"]["jobs"][key]["with"]
+        usual = f"${{{{ inputs.rocm_index || vars.ROCM_WHEELS_ROCM_INDEX || '{index}' }}}}"
+        assert given["rocm_index"] == usual
+        assert {name for name, said in given.items() if "vars." in str(said)} == {"rocm_index", images}
+        assert re.fullmatch(r".*&& vars\.\w+ \|\| '' }}", given[images])
 
 
 def test_nobody_waits_in_vain_and_no_push_is_dropped() -> None:
-    """A group lets one wait, and cancels it when another comes, unless `queue` says otherwise."""
-    made = WORKFLOWS
-    promoting = [made["promote.yml"], made["release-set.yml"]["jobs"]["promote"]]
-    groups = {one["concurrency"]["group"] for one in promoting}
-    assert groups == {"promote-${{ inputs.family }}"}
-    assert all(one["concurrency"]["queue"] == "max" for one in promoting)
+    """A group lets one wait, and cancels it when another comes, unless `queue` says otherwise.
+
+    Nights have none: one in which a label has no machine does not end for a day.
+    """
+    promoting = WORKFLOWS["gate.yml"]["jobs"]["promote"]["concurrency"]
+    assert promoting["group"] == "promote-${{ inputs.family }}" and promoting["queue"] == "max"
+    assert "concurrency" not in WORKFLOWS["nightly.yml"]
     for name in ("postsubmit.yml", "ci.yml"):
-        assert "github.sha" in made[name]["concurrency"]["group"], name
-    assert made["release.yml"]["on"]["workflow_dispatch"]["inputs"]["channel"]["options"] == [
+        assert "github.sha" in WORKFLOWS[name]["concurrency"]["group"], name
+    assert WORKFLOWS["release.yml"]["on"]["workflow_dispatch"]["inputs"]["channel"]["options"] == [
         "prerelease",
         "stable",
     ]
+
+
+def test_no_job_of_a_set_waits_for_another_row() -> None:
+    """Results of a row, or of a suite, are added and judged when they are there, whatever machine is gone."""
+    release = WORKFLOWS["release-set.yml"]["jobs"]
+    assert [key for key, job in release.items() if "rows" in job.get("needs", ())] == []
+    row = WORKFLOWS["test-row.yml"]["jobs"]
+    assert row["gate"]["needs"] == ["plan", "results"] and row["results"]["needs"] == ["plan", "smoke"]
+    assert [key for key, job in row.items() if "suites" in job.get("needs", ())] == []
+    for name in ("release-set.yml", "test-row.yml", "test-suite.yml"):
+        assert WORKFLOWS[name]["jobs"]["gate"]["with"]["set_job"] == "${{ inputs.set_job }}", name
+    line = WORKFLOWS["release-line.yml"]["jobs"]["set"]
+    assert line["with"]["set_job"] == line["name"] == "${{ matrix.name }}"
+
+
+def test_a_night_that_somebody_begins_promotes_when_asked_to() -> None:
+    assert WORKFLOWS["nightly.yml"]["on"]["workflow_dispatch"]["inputs"]["promote"]["default"] is False
+    for name in ("nightly.yml", "gates.yml"):
+        (check,) = (
+            step for step in WORKFLOWS[name]["jobs"]["plan"]["steps"] if step.get("id") == "repository"
+        )
+        assert ' --branch "$BRANCH" --default-branch "$DEFAULT_BRANCH"' in check["run"], name
+    given = WORKFLOWS["nightly.yml"]["jobs"]["line"]["with"]
+    promotes = given["promote"].removeprefix("${{ ").removesuffix(" }}")
+    # what a channel may get later, gates.yml knows by its name
+    assert given["local_version"].startswith(f"${{{{ {promotes} && 'nightly' || 'dispatch' }}}}")
 
 
 def test_a_push_is_staged_and_tested_and_judged_by_none() -> None:
@@ -175,13 +282,15 @@ def test_a_push_is_staged_and_tested_and_judged_by_none() -> None:
 
 
 def test_machines_that_stay_keep_nothing_of_what_they_test() -> None:
-    """A Python of theirs is that of all jobs, and downloads are of a set that is tested once."""
-    jobs = WORKFLOWS["release-set.yml"]["jobs"]
-    for key in ("test", "tests"):
-        (install,) = (step for step in jobs[key]["steps"] if "rocm-wheels install" in step.get("run", ""))
-        assert " --venv tested --python " in install["run"] and " --no-cache" in install["run"], key
-        (tests,) = (step for step in jobs[key]["steps"] if "build_tools/run_pytorch" in step.get("run", ""))
-        assert " --python tested " in tests["run"] and tests["timeout-minutes"].startswith("${{ matrix.")
+    """A Python of theirs is that of all jobs; what is downloaded is in the workspace, and goes with it."""
+    for name, key in TESTING:
+        job = WORKFLOWS[name]["jobs"][key]
+        (install,) = (step for step in job["steps"] if "rocm-wheels install" in step.get("run", ""))
+        assert " --venv tested --python " in install["run"], key
+        assert install["run"].endswith(" --no-cache --keep-wheels installed-wheels"), key
+        (tests,) = (step for step in job["steps"] if "build_tools/run_pytorch" in step.get("run", ""))
+        assert " --python tested --wheels installed-wheels " in tests["run"]
+        assert tests["timeout-minutes"].startswith("${{ matrix.")
 
 
 def test_a_family_is_staged_though_a_cell_of_another_was_not_built() -> None:
@@ -192,26 +301,82 @@ def test_a_family_is_staged_though_a_cell_of_another_was_not_built() -> None:
 
 def test_containers_are_root_and_their_python_is_that_of_the_row() -> None:
     """https://github.com/actions/checkout/issues/956: the workspace is the runner's, whatever the image says."""
+    matrix = plan_matrix(TABLE, MatrixSelection("release", platforms=("linux",)))
+    prices = Prices(TABLE, History())
+    rows = [row for kind in ("tested", "torch_tested") for row in make_rows(matrix.built, prices, kind)]
+    assert rows and all("--user=0:0" in row["container_options"].split() for row in rows)
     for name, made in WORKFLOWS.items():
         for key, job in made["jobs"].items():
-            if "container" in job:
+            if "container" in job and (name, key) not in TESTING:
                 assert "--user=0:0" in job["container"]["options"].split(), (name, key)
-    tests = [job for job in WORKFLOWS["release-set.yml"]["jobs"].values() if "container" in job]
-    for step in (step for job in tests for step in job["steps"] if step.get("id") == "python"):
-        assert "if" not in step and step["with"]["python-version"] == "${{ matrix.python }}"
+    for name, key in TESTING:
+        job = WORKFLOWS[name]["jobs"][key]
+        assert job["container"]["options"] == "${{ matrix.container_options }}"
+        (python,) = (step for step in job["steps"] if step.get("id") == "python")
+        assert "if" not in python and python["with"]["python-version"] == "${{ matrix.python }}"
 
 
-def test_variables_that_a_repository_must_set() -> None:
-    program = CLONE / "build_tools" / "require_variables.py"
+def test_what_is_built_is_built_in_the_image_that_the_data_name() -> None:
+    """The digest is in the table alone; wheels must be fit for its system, on no machine by oversight."""
+    jobs = WORKFLOWS["build-line.yml"]["jobs"]
+    resolves = [step for step in jobs["lock"]["steps"] if "container resolve" in step.get("run", "")]
+    assert [step["env"]["IMAGE"] for step in resolves] == ["${{ inputs.build_image }}"]
+    for where, step in steps():
+        if "build_prod_wheels.py build " in step.get("run", ""):
+            job = WORKFLOWS[where.split()[0]]["jobs"][where.split()[1]]
+            assert job["container"]["image"] == "${{ needs.lock.outputs.image }}", where
+            assert ' --plat "$PLAT" ' in step["run"], where
+            assert step["env"]["PLAT"] == "${{ needs.lock.outputs.plat }}", where
+    for path in FOLDER.glob("*.yml"):
+        assert "@sha256:" not in path.read_text(encoding="utf-8"), path
 
-    def require(**env: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-I", str(program), "A", "B"]
-        return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
-    assert require(A="x", B="y").returncode == 0
-    neither, blank = require(), require(A="x", B=" ")
-    assert neither.returncode == blank.returncode == 2
-    assert "A and B" in neither.stderr and "set B" in blank.stderr and "variables" in blank.stderr
+def test_paths_of_checkouts_may_be_long_on_windows() -> None:
+    """Before the first checkout: torch's own trees are deeper than the 260 characters of Windows."""
+    for key, job in WORKFLOWS["build-line.yml"]["jobs"].items():
+        if "container" in job:
+            first, second = job["steps"][:2]
+            assert first["run"] == "git config --system core.longpaths true", key
+            assert first["if"] == "${{ inputs.platform == 'windows' }}", key
+            assert second["uses"].startswith("actions/checkout@"), key
+
+
+def check_repository(tmp_path: Path, *words: str, store: str = "") -> tuple[int, dict[str, str], str]:
+    """Run the check; return its exit code, the outputs of its step, and the summary of the run."""
+    output, page = tmp_path / "output", tmp_path / "summary"
+    output.write_text("")
+    page.write_text("")
+    env = {
+        **os.environ,
+        "GITHUB_OUTPUT": str(output),
+        "GITHUB_STEP_SUMMARY": str(page),
+        "ROCM_WHEELS_STORE": store,
+    }
+    command = [sys.executable, str(CLONE / "build_tools" / "check_repository.py"), *words]
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    outputs = dict(line.split("=", 1) for line in output.read_text().splitlines())
+    return ended.returncode, outputs, page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "store", "code", "outputs"),
+    [
+        ("--event push", "s3://a", 0, {"store": "s3://a", "promote": "false"}),
+        ("--event schedule", " ", 0, {"store": "", "promote": "true"}),
+        ("--event workflow_dispatch", "", 2, {}),
+        ("--event workflow_dispatch --promote true --branch main --default-branch main", "a", 0,
+         {"store": "a", "promote": "true"}),
+        ("--event workflow_dispatch --promote true --branch fix --default-branch main", "a", 2, {}),
+        ("--event workflow_dispatch --promote false --branch fix --default-branch main", "a", 0,
+         {"store": "a", "promote": "false"}),
+    ],
+)  # fmt: skip
+def test_a_repository_without_a_store_stays_green_and_only_the_default_branch_promotes(
+    words: str, store: str, code: int, outputs: dict[str, str], tmp_path: Path
+) -> None:
+    ended, found, page = check_repository(tmp_path, *words.split(), store=store)
+    assert (ended, found) == (code, outputs)
+    assert ("ROCM_WHEELS_STORE" in page) == (code == 0 and not store.strip())
 
 
 def test_no_source_is_of_a_branch_and_artifacts_have_a_name_a_cell() -> None:
@@ -263,7 +428,8 @@ BROKEN: list[tuple[Change, str]] = [
     (lambda w: step_of(w, "lock")["env"].update(MORE="1"), "`env` and the command do not agree (MORE)"),
     (lambda w: w["build-line.yml"]["jobs"]["lock"].pop("timeout-minutes"), "lock: no `timeout-minutes`"),
     (lambda w: w["build-line.yml"]["jobs"]["lock"].update({"timeout-minutes": 361}), "361 minutes on a machine of GitHub"),
-    (lambda w: w["build-line.yml"]["jobs"]["lock"].pop("permissions"), "lock: no `permissions`"),
+    (lambda w: w["postsubmit.yml"]["jobs"]["plan"].pop("permissions"), "plan: no `permissions`"),
+    (lambda w: w["postsubmit.yml"].pop("permissions"), "must be {}: each job has its own"),
     (lambda w: w["build-line.yml"].update(permissions={"contents": "write"}), "must be {}: each job has its own"),
     (lambda w: w["build-line.yml"]["jobs"]["lock"]["steps"][0].update(uses="actions/checkout@v4"), "not pinned"),
     (lambda w: w["build-line.yml"]["jobs"]["lock"]["steps"][0].pop("with"), "persist-credentials: false"),
@@ -271,7 +437,7 @@ BROKEN: list[tuple[Change, str]] = [
     (lambda w: w["release-line.yml"]["jobs"]["set"].update({"if": "${{ needs.build.outputs.x }}"}), "outputs of build, which is a call"),
     (lambda w: given_of(w).update(more={"required": False}), "nothing uses the input more"),
     (lambda w: given_of(w).pop("line"), "there is no input line"),
-    (lambda w: w["presubmit.yml"]["jobs"]["build"]["with"].pop("line"), "build-line.yml needs the input line"),
+    (lambda w: w["presubmit.yml"]["jobs"]["build"]["with"].pop("line"), "build.yml needs the input line"),
     (lambda w: w["presubmit.yml"]["jobs"]["build"]["with"].update(lines="2.13"), "has no input lines"),
     (lambda w: w["presubmit.yml"]["jobs"]["build"].update(uses="./.github/workflows/x.yml"), "is no workflow of ours"),
     (lambda w: w["build-line.yml"]["jobs"]["lock"].update(permissions={"id-token": "write"}),

@@ -15,10 +15,12 @@ FOLDER = Path(__file__).resolve().parents[2] / ".github" / "workflows"
 _VALUE = re.compile(r'"\$[A-Z_]+"')
 _OUR_COMMAND = re.compile(
     r"(rocm-wheels|python3 build_tools/[a-z_]+\.py|bash (\.ci|tests/real)/run)( [^;&|<`$(){}\\\n\"']*)?"
+    r"|git config --system core\.longpaths true"  # before anything of ours is there
 )
 _PINNED_ACTION = re.compile(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}")
 _INPUT = re.compile(r"\binputs\.(\w+)")
 _LOCAL = "./.github/workflows/"
+_OF_PROGRAMS = ("ROCM_WHEELS_", "CCACHE_", "SCCACHE_", "GITHUB_TOKEN")  # variables that no command line names
 _LEVELS = {"none": 0, "read": 1, "write": 2}
 
 Workflow = Mapping[str, Any]
@@ -47,16 +49,23 @@ def find_faults(workflows: Mapping[str, Workflow], limits: GithubLimits) -> list
     faults = []
     for name, workflow in workflows.items():
         faults += [f"{name}: {fault}" for fault in _find_input_faults(workflow)]
-        if workflow.get("permissions") != {}:
+        if workflow.get("permissions") != {} and not _has_permissions_of_callers(workflow):
             faults.append(f"{name}: `permissions` of the workflow must be {{}}: each job has its own")
         for key, job in workflow["jobs"].items():
             faults += [f"{name}: {key}: {fault}" for fault in _find_job_faults(job, workflows, limits)]
+            if "permissions" not in job and not _has_permissions_of_callers(workflow):
+                faults.append(f"{name}: {key}: no `permissions`")
             if "uses" in job and f"needs.{key}.outputs" in _flatten(workflow["jobs"]):
                 faults.append(f"{name}: it uses outputs of {key}, which is a call")
         depth = _measure_depth(name, workflows, (name,))
         if depth > limits.levels.value:
             faults.append(f"{name}: calls are {depth} levels deep; GitHub allows {limits.levels.value}")
     return faults
+
+
+def _has_permissions_of_callers(workflow: Workflow) -> bool:
+    """Tell whether jobs may have what the caller's job has: where nothing else can begin the workflow."""
+    return set(workflow["on"]) == {"workflow_call"} and "permissions" not in workflow
 
 
 def _find_input_faults(workflow: Workflow) -> Iterator[str]:
@@ -77,8 +86,6 @@ def _get_inputs(workflow: Workflow) -> dict[str, Any]:
 def _find_job_faults(
     job: Mapping[str, Any], workflows: Mapping[str, Workflow], limits: GithubLimits
 ) -> Iterator[str]:
-    if "permissions" not in job:
-        yield "no `permissions`"
     rows = job.get("strategy", {}).get("matrix", {})
     if isinstance(rows, Mapping):
         count = 1
@@ -107,7 +114,7 @@ def _find_step_faults(step: Mapping[str, Any]) -> Iterator[str]:
         if not _OUR_COMMAND.fullmatch(_VALUE.sub("value", command)):
             yield f"not one simple command of ours: {command}"
         used = set(re.findall(r"\$([A-Z_]+)", command))
-        declared = {name for name in step.get("env", {}) if not name.startswith(("ROCM_WHEELS_", "CCACHE_"))}
+        declared = {name for name in step.get("env", {}) if not name.startswith(_OF_PROGRAMS)}
         if used != declared:
             yield f"`env` and the command do not agree ({', '.join(sorted(used ^ declared))}): {command}"
         return

@@ -44,7 +44,7 @@ class WheelExpectation:
     ``project`` is the recipe that it is held to: without one it is anybody's wheel. ``targets`` are spelled
     as in ``--gfx``; ``python_tag`` is the ABI of the interpreter it is for (``cp312``, ``cp313t``);
     ``rocm_version`` is the SDK's; ``requirements`` are exact pins that METADATA must hold besides the
-    recipe's own (``triton==3.5.0``).
+    recipe's own (``triton==3.5.0``). ``unrepaired``: it stays as it was built, for the machine that built it.
     """
 
     project: Project | None
@@ -54,6 +54,7 @@ class WheelExpectation:
     targets: tuple[str, ...] | None = None
     rocm_version: str | None = None
     requirements: tuple[str, ...] = ()
+    unrepaired: bool = False
 
     @property
     def recipe(self) -> Project:

@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 
 from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck, join_names
 from rocm_wheels.core import Finding, Severity, format_count, format_size
-from rocm_wheels.models import is_rocm_library
+from rocm_wheels.models import is_rocm_library, load_container_table
 from rocm_wheels.wheels import (
     RequiredPackages,
     compute_policy,
@@ -41,30 +41,42 @@ _REPAIR_TIP = "`rocm-wheels wheel repair` takes it away"
 
 
 def check_symbol_versions(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
-    """The libraries need no newer symbols than the oldest of the wheel's tags promises."""
+    """The libraries need no newer symbols than the oldest of the wheel's tags promises.
+
+    ``linux_x86_64`` promises nothing, and installers take it on every Linux: such a wheel may need what the
+    image has that our own are built in, and no more.
+    """
     if not wheel.binaries or wheel.wheel_platform is None or wheel.wheel_platform.system != "linux":
         return _NO_LIBRARY
     tags = wheel.wheel_platform.fields.platform.split(".")
-    if all(tag.startswith("linux_") for tag in tags):
-        return SkippedCheck(f"its tag {tags[0]} promises nothing about symbols")
     if any(tag.startswith("musllinux") for tag in tags):
         return SkippedCheck("it is for musl, too, of which there are no tables of symbols")
     try:
         policies = load_policies(wheel.wheel_platform.architecture)
     except ModuleNotFoundError:
         return _NO_TABLES
-    known = {name: policy for policy in policies for name in (policy.name, *policy.aliases)}
-    if unknown := [tag for tag in tags if tag not in known]:
-        return SkippedCheck(f"auditwheel has no table for {unknown[0]}")
-    promised = max((known[tag] for tag in tags), key=lambda policy: policy.priority)
+    policy_by_tag = {name: policy for policy in policies for name in (policy.name, *policy.aliases)}
     needed = compute_policy(policies, wheel.binaries.values())
-    if needed.priority >= promised.priority:
-        return []
-    reasons = explain_policy(policies, needed, wheel.binaries)
-    tag = "a newer system than any tag stands for" if needed.name == policies.linux.name else needed.name
-    message = f"its tag promises {promised.name}, and it needs {tag}: {join_names(reasons)}"
-    tip = "`rocm-wheels wheel repair` computes the tag; an older one takes a compiler of that system"
-    return [Finding("error", message, tip)]
+    if bare_tags := [tag for tag in tags if tag.startswith("linux_")]:
+        limit = f"{load_container_table().wheel_platform}_{wheel.wheel_platform.architecture}"
+        promised = policy_by_tag.get(limit, policies.lowest)
+        if needed.priority >= promised.priority:
+            return SkippedCheck(f"{bare_tags[0]} promises nothing about symbols; they allow {needed.name}")
+        is_released = wheel.has_recipe and not wheel.expected.unrepaired
+        severity: Severity = "error" if is_released else "warning"
+        claim = f"installers take {bare_tags[0]} on every Linux, our wheels are for {promised.name}"
+        tip = "build in the image of `container images`; `rocm-wheels wheel repair` computes the tag"
+    else:
+        if unknown := [tag for tag in tags if tag not in policy_by_tag]:
+            return SkippedCheck(f"auditwheel has no table for {unknown[0]}")
+        promised = max((policy_by_tag[tag] for tag in tags), key=lambda policy: policy.priority)
+        if needed.priority >= promised.priority:
+            return []
+        severity, claim = "error", f"its tag promises {promised.name}"
+        tip = "`rocm-wheels wheel repair` computes the tag; an older one takes a compiler of that system"
+    system = "a newer system than any tag stands for" if needed.name == policies.linux.name else needed.name
+    reasons = join_names(explain_policy(policies, needed, wheel.binaries))
+    return [Finding(severity, f"{claim}, and it needs {system}: {reasons}", tip)]
 
 
 def check_architecture(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:

@@ -10,9 +10,11 @@ from .container_command import resolve_groups_in_shell as resolve_groups_in_shel
 from .container_command import run_container as run_container
 from .container_engine import Engine as Engine
 from .container_engine import EngineName as EngineName
+from .container_engine import JobImage as JobImage
 from .container_engine import assume_engine as assume_engine
 from .container_engine import build_image as build_image
 from .container_engine import choose_image as choose_image
+from .container_engine import choose_job_image as choose_job_image
 from .container_engine import find_advice as find_advice
 from .container_engine import find_engine as find_engine
 from .container_engine import find_image_recipe as find_image_recipe
@@ -76,6 +78,7 @@ from .matrix_report import explain_cell as explain_cell
 from .matrix_report import find_affected_cells as find_affected_cells
 from .matrix_report import format_cells as format_cells
 from .matrix_report import format_excluded as format_excluded
+from .matrix_report import format_github_matrix as format_github_matrix
 from .matrix_report import format_savings as format_savings
 from .matrix_report import join_test_names as join_test_names
 from .matrix_report import list_changed_since as list_changed_since

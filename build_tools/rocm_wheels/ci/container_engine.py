@@ -23,7 +23,7 @@ from rocm_wheels.core import (
     run_on_terminal,
     suggest_name,
 )
-from rocm_wheels.models import IMAGE_DIGEST, PinnedImage, load_container_table
+from rocm_wheels.models import IMAGE_DIGEST, PinnedImage, Platform, load_container_table
 
 EngineName = Literal["docker", "podman"]
 ENGINES: tuple[EngineName, ...] = ("docker", "podman")
@@ -253,6 +253,39 @@ def choose_image(
             f"image {text} has no digest: it can be another one tomorrow{suggest_name(text, images)}", tip=tip
         )
     return ChosenImage(_complete_name(match), made_here=match["domain"] == "localhost/")
+
+
+@dataclass(frozen=True)
+class JobImage:
+    """What a job builds in, "" for the machine itself; ``plat``: what it tells ``build --plat``."""
+
+    image: str
+    plat: str
+
+
+NO_IMAGE = "none"
+
+
+def choose_job_image(text: str, platform: Platform) -> JobImage:
+    """Return the image of jobs that build: ours for "", none for ``none``, else a name, or one by its digest.
+
+    Raises UsageError where none can be used: on Windows, by a name that has to be made first.
+    """
+    table = load_container_table()
+    if text == NO_IMAGE or (not text and platform == "windows"):
+        return JobImage("", "auto")
+    if platform == "windows":
+        raise UsageError(f"jobs on Windows run in no image, and {text} was asked for", tip=NO_IMAGE)
+    name = text or table.jobs
+    tip = f"{table.jobs}, name@sha256:… of a registry, or {NO_IMAGE}"
+    pinned_image = table.images.get(name)
+    if pinned_image is None and not IMAGE_DIGEST.fullmatch(name.rpartition("@")[2]):
+        raise UsageError(f"image {name} has no digest{suggest_name(name, table.images)}", tip=tip)
+    if name.startswith(("sha256:", "localhost/")) or (pinned_image is not None and pinned_image.dockerfile):
+        raise UsageError(f"{name} is an image of the machine that it was made on", tip=tip)
+    image = choose_image(name, table.images, None, allow_unresolved=False)
+    platforms = {f"{each.image}@{each.digest}": each.platform for each in table.images.values()}
+    return JobImage(image.reference, platforms.get(image.reference) or "auto")
 
 
 def make_image_recipe(name: str, known_image: PinnedImage, clone: Path | None) -> ImageRecipe:

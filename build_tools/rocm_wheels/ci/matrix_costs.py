@@ -28,6 +28,7 @@ from rocm_wheels.ci.matrix import (
     line_key,
     python_key,
 )
+from rocm_wheels.compile import can_cache_device_code
 from rocm_wheels.core import MachineResources, UsageError
 from rocm_wheels.models import (
     HOSTED_RUNNER,
@@ -278,7 +279,10 @@ def _make_cache_saving(name: str, cells: Sequence[BuiltCell], prices: Prices) ->
 def _choose_warmth(build: BuiltCell, first: BuiltCell) -> CacheWarmth:
     if build.cell == first.cell:
         return "no"
-    return "for its GPUs" if build.targets == first.targets else "for the host"
+    keeps_device_code = build.targets == first.targets and can_cache_device_code(
+        build.rocm, build.cell.platform
+    )
+    return "for its GPUs" if keeps_device_code else "for the host"
 
 
 _GB = 10**9

@@ -7,6 +7,7 @@ matches a file counts. ``**`` stands for anything, ``*`` for anything but a slas
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
@@ -261,7 +262,7 @@ def set_outputs(env: Mapping[str, str], values: Mapping[str, str]) -> None:
     A value of several lines ends at a word that is nowhere in it, so that no value can set another output.
     """
     if not env.get(OUTPUT_VARIABLE):
-        tip = f"without --output it is printed; in a shell: {OUTPUT_VARIABLE}=FILE names the file to write to"
+        tip = f"without --github-output it is printed; in a shell: {OUTPUT_VARIABLE}=FILE writes to a file"
         raise UsageError(f"{OUTPUT_VARIABLE} is not set: this is no step of a workflow", tip=tip)
     lines = []
     for name, value in values.items():
@@ -283,7 +284,7 @@ def set_outputs(env: Mapping[str, str], values: Mapping[str, str]) -> None:
 
 
 RowKind = Literal[
-    "cells", "first", "others", "tested", "torch_tested", "sets", "pythons", "companions", "lines"
+    "cells", "first", "others", "tested", "torch_tested", "suites", "sets", "pythons", "companions", "lines"
 ]
 MatrixRow = dict[str, Any]
 _SETUP_MINUTES = (
@@ -297,13 +298,16 @@ def make_rows(cells: Sequence[BuiltCell], prices: Prices, kind: RowKind) -> list
     ``cells``: a row a build, which is a cell, or all families of a Python together; of them ``first`` are
     those that warm the cache, ``others`` the rest. ``tested``: a row a cell with a machine to test on, which
     names what it is ``built`` as; ``torch_tested``: a row a ``shard`` of each suite of torch's own tests of
-    such a cell, which names the row that was ``tested`` before.
+    such a cell, which names the row that was ``tested`` before; ``suites``: a row a suite of such a cell,
+    with the rows of its shards, ``jobs``, as text for `fromJSON`.
     ``sets``: a row a set of wheels: a family of a line and platform, or all of them.
     ``pythons``: a row for what all families of a Python share and needs no torch, where there is such a
     thing (``given`` names it in the rows of cells); ``companions`` for what needs one: ``torch`` names the
     build whose torch it is built against, ``reserve`` another. ``lines``: a row a torch line and platform: a
     lock, a checkout.
     """
+    if kind == "suites":
+        return _group_by_suite(make_rows(cells, prices, "torch_tested"))
     if kind == "lines":
         return [_make_line_row(group, prices) for group in group_cells(cells, line_key).values()]
     if kind == "sets":
@@ -342,6 +346,30 @@ def make_rows(cells: Sequence[BuiltCell], prices: Prices, kind: RowKind) -> list
         if (row := _make_cell_row(built_cell, prices, first=built_cell.cell in first))[required_key]
     ]
     return [row for row in made_rows if not row["first"]] if kind == "others" else made_rows
+
+
+def _group_by_suite(shard_rows: Sequence[MatrixRow]) -> list[MatrixRow]:
+    """Return a row for each suite of each cell: its shards are one result, and wait for no other suite."""
+    suites: dict[tuple[str, str], list[MatrixRow]] = {}
+    for row in shard_rows:
+        suites.setdefault((row["cell"], row["suite"]), []).append(row)
+    return [
+        {
+            "cell": cell,
+            "name": rows[0]["tested"],
+            "family": rows[0]["family"],
+            "python": rows[0]["python"],
+            "suite": suite,
+            "tester": rows[0]["tester"],
+            "jobs": format_github_matrix(rows),
+        }
+        for (cell, suite), rows in suites.items()
+    ]
+
+
+def format_github_matrix(rows: Sequence[MatrixRow]) -> str:
+    """Return rows as the text that `fromJSON` makes a matrix of."""
+    return json.dumps({"include": rows}, separators=(",", ":"))
 
 
 def _make_cell_row(build: BuiltCell, prices: Prices, *, first: bool) -> MatrixRow:
@@ -450,7 +478,7 @@ def _make_companions_row(
     }
 
 
-def _make_shared_row(group: Sequence[BuiltCell], prices: Prices, projects: Iterable[Project]) -> MatrixRow:
+def _make_shared_row(group: Sequence[BuiltCell], prices: Prices, projects: Sequence[Project]) -> MatrixRow:
     first = group[0]
     cell, platform, targets = first.cell, first.cell.platform, collect_targets(group)
     shared = [project.name for project in projects]
@@ -465,7 +493,8 @@ def _make_shared_row(group: Sequence[BuiltCell], prices: Prices, projects: Itera
         "platform": platform,
         "rocm": first.rocm,
         "targets": ",".join(targets),
-        "extras": _list_device_extras(targets),
+        # what has no device code (triton) is built against none of a GPU's packages, which are gigabytes
+        "extras": _list_device_extras(targets) if any(each.has_device_code for each in projects) else "",
         "projects": " ".join(shared),
         "builder": first.builder,
         "minutes": _limit_build_minutes(prices, platform, hours),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import sys
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
@@ -278,9 +279,16 @@ _compiler_options = combine_options(
         default=None,
         help="Flash attention in torch [default: where a target has it].",
     ),
-    option("--use-ccache", is_flag=True, help="Compile through ccache."),
-    option("--use-sccache", is_flag=True, help="Compile through sccache."),
-    option("--sccache-no-wrap", is_flag=True, help="With --use-sccache: leave device compiles alone."),
+    option(
+        "--compiler-cache",
+        type=click.Choice(["none", "ccache", "sccache"]),
+        default="none",
+        show_default=True,
+        help="Compile through it, where its self-test passes.",
+    ),
+    option("--use-ccache", is_flag=True, help="As --compiler-cache ccache."),
+    option("--use-sccache", is_flag=True, help="As --compiler-cache sccache."),
+    option("--sccache-no-wrap", is_flag=True, help="With sccache: leave device compiles alone."),
 )
 # what is done beside building
 _extra_options = combine_options(
@@ -303,6 +311,14 @@ _extra_options = combine_options(
         default=True,
         show_default=True,
         help="Repair built wheels (`wheel repair`): tag, run paths, libraries from outside.",
+    ),
+    option(
+        "--plat",
+        default="auto",
+        show_default=True,
+        metavar="auto|TAG",
+        help="Linux tag that wheels must be fit for: manylinux_2_28; auto: the oldest that their symbols"
+        " allow.",
     ),
     option(
         "--strip",
@@ -429,12 +445,7 @@ def make_wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str
     options = {**options, **_parse_only(options)}
     _check_rocm_choice(options)
     wheels = _read_given_wheels(options)
-    if options["use_ccache"] and options["use_sccache"]:
-        raise UsageError("--use-ccache and --use-sccache exclude each other", tip="leave one of them out")
-    if options["sccache_no_wrap"] and not options["use_sccache"]:
-        raise UsageError("--sccache-no-wrap says how --use-sccache works", tip="give both, or neither")
-    if options["min_cache_hits"] is not None and not (options["use_ccache"] or options["use_sccache"]):
-        raise UsageError("--min-cache-hits needs --use-ccache or --use-sccache", tip="give one of them")
+    cache = _choose_compiler_cache(options)
     if options["drop_bad_targets"] and not options["probe"]:
         raise UsageError(
             "--drop-bad-targets goes by the probes that --no-probe leaves out", tip="leave one of them out"
@@ -469,7 +480,7 @@ def make_wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str
         version_suffix=options["version_suffix"],
         release_type=options["release_type"],
         flash_attention=options["flash_attention"],
-        cache="ccache" if options["use_ccache"] else "sccache" if options["use_sccache"] else None,
+        cache=cache,
         cache_wraps_device=not options["sccache_no_wrap"],
         cache_floor=options["min_cache_hits"],
         per_target=options["per_target"],
@@ -489,23 +500,51 @@ def make_wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str
     )
 
 
+def _choose_compiler_cache(options: Mapping[str, Any]) -> Literal["ccache", "sccache"] | None:
+    """Return the cache that is asked for. Raises UsageError for two, and for settings of one without it."""
+    names = {options["compiler_cache"]} - {"none"}
+    names |= {name for name in ("ccache", "sccache") if options[f"use_{name}"]}
+    if len(names) > 1:
+        raise UsageError("ccache and sccache exclude each other", tip="leave one of them out")
+    if options["sccache_no_wrap"] and names != {"sccache"}:
+        raise UsageError("--sccache-no-wrap says how --use-sccache works", tip="give both, or neither")
+    if options["min_cache_hits"] is not None and not names:
+        raise UsageError("--min-cache-hits needs --use-ccache or --use-sccache", tip="give one of them")
+    return None if not names else "ccache" if names == {"ccache"} else "sccache"
+
+
 def _make_repair_settings(options: Mapping[str, Any]) -> RepairSettings:
     """Return how wheels are repaired. Raises UsageError for options of a repair with ``--no-repair``."""
     from rocm_wheels.pipeline import RepairSettings
 
     settings = RepairSettings(
         enabled=options["repair"],
+        platform=None if options["plat"] == "auto" else options["plat"],
         strip=options["strip"],
         clear_exec_stack=options["clear_exec_stack"],
         library_dirs=tuple(folder.absolute() for folder in options["library_dir"]),
         excludes=options["exclude"],
     )
     if not settings.enabled and settings != RepairSettings(enabled=False):
-        raise UsageError("--strip, --library-dir, --exclude and --clear-exec-stack say how --repair works")
+        raise UsageError(
+            "--plat, --strip, --library-dir, --exclude and --clear-exec-stack say how --repair works"
+        )
+    if settings.platform is not None:
+        _require_linux_tag(settings.platform)
     for folder in settings.library_dirs:
         if not folder.is_dir():
             raise UsageError(f"--library-dir: there is no folder {folder}")
     return settings
+
+
+def _require_linux_tag(tag: str) -> None:
+    """Refuse a tag before hours of work that no wheel of this machine could get."""
+    from rocm_wheels.wheels import find_policy, load_policies
+
+    if sys.platform == "win32":
+        raise UsageError("--plat is about wheels for Linux", tip="leave it out, or --plat auto")
+    architecture = platform.machine()
+    find_policy(load_policies(architecture), tag, architecture)
 
 
 def _parse_only(options: Mapping[str, Any]) -> dict[str, bool]:

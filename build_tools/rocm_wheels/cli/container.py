@@ -18,6 +18,7 @@ from rocm_wheels.core import EngineError, log_note, log_warning, paint_result
 
 if TYPE_CHECKING:
     from rocm_wheels.ci import ContainerOptions, EngineName
+    from rocm_wheels.models import Platform
 
 F = TypeVar("F", bound=Callable[..., Any])
 _COMMAND_LAST = {"allow_interspersed_args": False}  # what follows the command is its own
@@ -260,6 +261,37 @@ def images(as_json: bool) -> None:
                 + (f" as {reference}" if (reference := row["made_as"]) else "")
             )
     log_note("images with a torch in them: `rocm-wheels compat show images`; their digests are unknown")
+
+
+@container_group.command("container resolve")
+@click.argument("image", default="", metavar="[IMAGE]")
+@option(
+    "--platform",
+    type=click.Choice(["linux", "windows"]),
+    default="linux",
+    show_default=True,
+    help="What is built for: jobs on Windows run in no image.",
+)
+@option("--github-output", is_flag=True, help="Set the outputs image and plat of a step of a workflow.")
+@json_option
+def resolve(image: str, platform: Platform, github_output: bool, as_json: bool) -> None:
+    """Print the image that a job builds wheels in, by its digest, and what it tells `build --plat`.
+
+    IMAGE is one of `container images` that is run as it is, any other as name@sha256:…, or none: on the
+    machine itself. Without it, or empty: the one that data/containers.yaml names for jobs.
+
+    \b
+    Examples:
+      rocm-wheels container resolve
+    """
+    from rocm_wheels.ci import choose_job_image, set_outputs
+
+    job_image = choose_job_image(image, platform)
+    document = {"image": job_image.image, "plat": job_image.plat}
+    if github_output:
+        set_outputs(read_environment(), document)
+    lines = [f"{job_image.image or 'the machine itself'}, --plat {job_image.plat}"]
+    print_result(document, lines, as_json=as_json)
 
 
 def _make_settings(words: tuple[str, ...], options: dict[str, Any]) -> ContainerOptions:

@@ -395,12 +395,20 @@ def remember_digests() -> StoredDigests:
 @option("--channel", required=True, metavar="CHANNEL", help="nightly, prerelease or stable.")
 @option("--policy", type=GivenPath(), help="What channels need [default: data/release_policy.yaml].")
 @option("--explain", is_flag=True, help="Print every rule with the evidence that it rests on.")
+@option(
+    "--outputs",
+    is_flag=True,
+    help="Set `passed` as an output of the step of a workflow (GITHUB_OUTPUT): true or false. A set that"
+    " cannot go yet is no failure then.",
+)
 @option("--json", "in_json", is_flag=True, help="Print the verdict, and all evidence, as JSON.")
-def gate_command(chosen: ChosenSet, channel: str, policy: Path | None, explain: bool, in_json: bool) -> None:
+def gate_command(  # noqa: PLR0917 - click passes them by name
+    chosen: ChosenSet, channel: str, policy: Path | None, explain: bool, outputs: bool, in_json: bool
+) -> None:
     """Judge a staged set by its evidence: can it go to a channel?
 
-    What blocks it is printed first. The exit code is 15 when it cannot go, with what to do next. Nothing is
-    changed.
+    What blocks it is printed first. The exit code is 15 when it cannot go, with what to do next; with
+    --outputs a workflow is told. Nothing is changed.
 
     \b
     Examples:
@@ -432,9 +440,64 @@ def gate_command(chosen: ChosenSet, channel: str, policy: Path | None, explain: 
                 _describe_verdict(chosen, verdict, {entry.id: entry for entry in evidence}, explain=explain)
             )
         )
-    if not verdict.passed:
+    if outputs:
+        from rocm_wheels.ci import set_outputs
+
+        set_outputs(read_environment(), {"passed": "true" if verdict.passed else "false"})
+    elif not verdict.passed:
         many = "1 rule does" if len(verdict.failures) == 1 else f"{len(verdict.failures)} rules do"
         raise ReleaseError(f"{verdict.set} cannot go to {channel}: {many} not pass", tip=step or None)
+
+
+@command("set show")
+@set_options
+@option(
+    "--outputs",
+    is_flag=True,
+    help="Set `set`, `family`, `index`, `layout`, `line`, `platform`, `pythons` and `rocm` as outputs of the"
+    " step of a workflow (GITHUB_OUTPUT).",
+)
+@option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def show_set(chosen: ChosenSet, outputs: bool, as_json: bool) -> None:
+    """Show a staged set: what it is of, where its index is, its wheels.
+
+    \b
+    Examples:
+      rocm-wheels set show s3://wheels --set 2.9.1-93bf
+    """
+    from rocm_wheels.release import (
+        FamilyPaths,
+        find_set_platform,
+        list_wheel_pythons,
+        read_public,
+        read_set_lock,
+    )
+
+    store, layout, document = chosen.open_set()
+    paths = FamilyPaths(layout, document.family)
+    lock = read_set_lock(store, paths, document, document.sources[0])
+    pythons = {python for file in document.files for python in list_wheel_pythons(file.name)}
+    facts = {
+        "set": document.id,
+        "family": document.family,
+        "index": read_public(store, layout).address_of(store, f"{paths.set_index(document.id)}/"),
+        "layout": document.layout,
+        "line": lock.line or "",
+        "platform": find_set_platform(document),
+        "pythons": " ".join(sorted(pythons, key=lambda python: int(python[2:].rstrip("t")))),
+        "rocm": document.rocms[0] if document.rocms else "",
+    }
+    if outputs:
+        from rocm_wheels.ci import set_outputs
+
+        set_outputs(read_environment(), facts)
+    wheels = [{"name": file.name, "sha256": file.sha256, "size": file.size} for file in document.files]
+    if as_json:
+        click.echo(json.dumps({**facts, "created": document.created, "wheels": wheels}, indent=1))
+        return
+    rows = [(name, text or "unknown") for name, text in {**facts, "created": document.created}.items()]
+    rows += [("wheel", file.name) for file in document.files]
+    click.echo("\n".join(align_rows(rows)))
 
 
 def _fill_in_store(step: str, chosen: ChosenSet) -> str:

@@ -337,6 +337,12 @@ Examples:
 @option("--rocm", metavar="VERSION", help="For this ROCm, not the one found here.")
 @option("--cache-dir", type=GivenPath(file_okay=False), metavar="DIR", help="Where downloads are kept.")
 @option("--no-cache", is_flag=True, help="Keep no downloads.")
+@option(
+    "--keep-wheels",
+    type=GivenPath(file_okay=False),
+    metavar="DIR",
+    help="Put the wheels that are installed into this folder, too: for `tests --wheels DIR`.",
+)
 @option("--require-hashes", is_flag=True, help="Refuse files of which the index states no sha256.")
 @option(
     "--signed-by",
@@ -376,6 +382,7 @@ def install_command(  # noqa: PLR0917 - click passes them by name
     rocm: str | None,
     cache_dir: Path | None,
     no_cache: bool,
+    keep_wheels: Path | None,
     require_hashes: bool,
     keys: tuple[Path, ...],
     provenance: ProvenanceMode | None,
@@ -436,7 +443,7 @@ def install_command(  # noqa: PLR0917 - click passes them by name
         if not dry_run:
             for line in _describe_plan(planned.plan):
                 log_note(line)
-            installed = carry_out_plan(planned, cache, env, cached=not no_cache)
+            installed = carry_out_plan(planned, cache, env, cached=not no_cache, keep_wheels=keep_wheels)
         _print_outcome(planned.plan, cache, installed, dry_run=dry_run, as_json=as_json)
 
 

@@ -164,6 +164,8 @@ def _source_options() -> list[click.Option]:
             aliases=list_project_aliases(name, "--{}-" + kind),
             project=name,
             metavar=word,
+            # inputs of a workflow: an empty one says nothing
+            envvar=f"ROCM_WHEELS_{name.upper()}_{kind.upper()}",
             help=f"{title} of {name}.",
         )
         for name in list_project_names()

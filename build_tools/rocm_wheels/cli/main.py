@@ -181,6 +181,7 @@ set_group = Group(
         "package": ("package_set:package_command", "Package the wheels of a folder: split, or fat."),
         "stage": ("stage:stage_command", "Make a set of wheels in a store, with an index of its own."),
         "list": ("releases:list_command", "List the sets of a store."),
+        "show": ("evidence:show_set", "Show a set: where its index is, its wheels."),
         "evidence": ("evidence:evidence_group", "Add and list what was found out about a set."),
         "gate": ("evidence:gate_command", "Judge a set by its evidence: can it go to a channel?"),
         "promote": ("promote:promote", "Show a set on a channel, once its gate lets it pass."),

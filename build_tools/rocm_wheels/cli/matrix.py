@@ -57,18 +57,18 @@ def print_github_rows(
     Rows of lines say the ``day``: who plans a line later, maybe after midnight, passes it on (--date).
     Raises UsageError for more rows than GitHub takes.
     """
-    from rocm_wheels.ci import make_rows, require_single_matrix, set_outputs
+    from rocm_wheels.ci import format_github_matrix, make_rows, require_single_matrix, set_outputs
 
     anew = _list_new_builds(touched or ())
     outputs: dict[str, str] = {}
     for number, kind in enumerate(kinds):
         rows = make_rows(cells, prices, kind)
-        if kind in {"cells", "first", "others", "tested", "torch_tested"} and touched is not None:
+        if kind in {"cells", "first", "others", "tested", "torch_tested", "suites"} and touched is not None:
             rows = [{**row, "anew": anew[row["cell"]]} for row in rows]
         if kind == "lines":
             rows = [{**row, "date": str(day)} for row in rows]
         require_single_matrix(prices.table, len(rows))
-        text = json.dumps({"include": rows}, separators=(",", ":"))
+        text = format_github_matrix(rows)
         if names:
             outputs |= {names[number]: text, f"{names[number]}_count": str(len(rows))}
         click.echo(text)
@@ -318,10 +318,13 @@ _selection_options = combine_options(
     "--rows",
     multiple=True,
     type=click.Choice(
-        ["cells", "first", "others", "tested", "torch_tested", "sets", "pythons", "companions", "lines"]
+        [
+            *("cells", "first", "others", "tested", "torch_tested", "suites"),
+            *("sets", "pythons", "companions", "lines"),
+        ]
     ),
     help="With --format github: a row a build (cells; of them those that go first, the others), a cell that"
-    " is tested, a shard of a suite of torch's own tests of such a cell (torch_tested), a set of wheels, a"
+    " is tested, a shard (torch_tested) or a suite of torch's own tests of such a cell, a set of wheels, a"
     " Python (what families share, before there is a torch; companions: after) or a line (lock, checkout)"
     "  [default: cells].",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,8 @@ from click.core import ParameterSource
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.command import command, option
 from rocm_wheels.cli.evidence import current_time
-from rocm_wheels.cli.options import GivenPath, layout_option
-from rocm_wheels.core import ReleaseError, UsageError, format_count, log_note
+from rocm_wheels.cli.options import Duration, GivenPath, layout_option
+from rocm_wheels.core import ReleaseError, UsageError, format_count, format_duration, log_note
 
 if TYPE_CHECKING:
     from rocm_wheels.release import ChannelNow, FamilyOverview, QueryAnswer, SetRow, StoreQuery, TestKind
@@ -121,7 +122,8 @@ what is known now (`rocm-wheels set refresh` has pages say it). With --passed: t
 its tests on a GPU target, of each platform: that of the newest torch, and of those the one made last. With
 --last-good: the newest that passed, of those that nobody took back; for each target, or for that of
 --passed. All count results as the gate does: a failure stands until passes made it good. The exit code is
-15 where the target that was asked for has no such set.
+15 where the target that was asked for has no such set. With --open: what a night made for a channel, which
+does not show it, because its gate was not asked or did not let it pass.
 
 \b
 JSON (keys are added, never renamed):
@@ -129,6 +131,7 @@ JSON (keys are added, never renamed):
   channels: [family, channel, revision, index, pending,
     sets: [set, version, rocm, os, since, by, index, then: {state, told},
       now: {state, told, targets: [gfx, state, by, pythons, when]}]]
+  open: [… as sets]                                     with --open
   channel, kind, answers: [gfx, set, family, version, rocm, created, why,
     index, install, newer: [set, family, why], os]      set is null: none; an answer for each platform
 
@@ -151,6 +154,27 @@ Examples:
     "  [default: any].",
 )
 @option("--last-good", is_flag=True, help="Find the last known good set of each GPU target.")
+@option(
+    "--open",
+    "open_for",
+    metavar="CHANNEL",
+    help="The newest set of each torch and platform that was made for this channel (2.13.0+nightly…), where"
+    " the channel does not show it.",
+)
+@option(
+    "--within",
+    type=Duration(),
+    default="3d",
+    show_default=True,
+    metavar="TIME",
+    help="With --open: staged so long ago at most.",
+)
+@option(
+    "--outputs",
+    is_flag=True,
+    help="With --open: set `sets`, a matrix of set and family, and `sets_count` as outputs of the step of a"
+    " workflow (GITHUB_OUTPUT).",
+)
 @option("--policy", type=GivenPath(), help="What channels need [default: data/release_policy.yaml].")
 @layout_option
 @option("--json", "as_json", is_flag=True, help="Print it as JSON.")
@@ -161,6 +185,9 @@ def list_command(  # noqa: PLR0917 - click passes them by name
     passed: str | None,
     kind: str | None,
     last_good: bool,
+    open_for: str | None,
+    within: float,
+    outputs: bool,
     policy: Path | None,
     store_layout: Path | None,
     as_json: bool,
@@ -169,6 +196,13 @@ def list_command(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.core import open_existing_store
     from rocm_wheels.release import load_layout
 
+    if open_for is not None:
+        if channel is not None or passed is not None or last_good:
+            raise UsageError("--open and --channel, --passed or --last-good are several questions")
+        _print_open(store, family, store_layout, open_for, within, outputs=outputs, as_json=as_json)
+        return
+    if outputs:
+        raise UsageError("--outputs goes with --open alone")
     asks = channel is not None or passed is not None or last_good
     if kind is not None and (passed is None or last_good):
         tip = "the last good set passed some tests and failed none" if last_good else "add --passed GFX"
@@ -189,6 +223,39 @@ def list_command(  # noqa: PLR0917 - click passes them by name
         _print_answers(inquiry, gfx, channel=channel, kind=only, good=last_good, as_json=as_json)
     elif channel is not None:
         _print_channels(inquiry, channel, as_json=as_json)
+
+
+def _print_open(
+    place: str,
+    family: str | None,
+    store_layout: Path | None,
+    channel: str,
+    within: float,
+    *,
+    outputs: bool,
+    as_json: bool,
+) -> None:
+    from rocm_wheels.core import open_existing_store
+    from rocm_wheels.release import StoreQuery, list_open_sets, load_layout, load_policy_for
+
+    env, layout = read_environment(), load_layout(store_layout)
+    opened = open_existing_store(place, env)
+    query = StoreQuery(opened, layout, load_policy_for(channel, None), current_time(), env, family)
+    rows = list_open_sets(query, channel, timedelta(seconds=within))
+    if outputs:
+        from rocm_wheels.ci import format_github_matrix, require_single_matrix, set_outputs
+        from rocm_wheels.models import load_ci_table
+
+        require_single_matrix(load_ci_table(), len(rows))
+        matrix = format_github_matrix([{"set": row.id, "family": row.family} for row in rows])
+        set_outputs(env, {"sets": matrix, "sets_count": str(len(rows))})
+    if as_json:
+        click.echo(json.dumps({"open": [row.model_dump() for row in rows]}, indent=1))
+        return
+    for row in rows:
+        click.echo(f"{row.id}  {row.family}  {row.os}  {row.created}")
+    if not rows:
+        log_note(f"{channel} shows all that was made for it in the last {format_duration(within)}")
 
 
 def _print_sets(place: str, family: str | None, store_layout: Path | None, *, as_json: bool) -> None:

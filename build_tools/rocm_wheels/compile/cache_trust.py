@@ -25,6 +25,7 @@ from rocm_wheels.compile.compiler_cache import (
     CacheCounts,
     CompilerCache,
     make_ccache_variables,
+    read_ccache_settings,
     read_statistics,
     run_own_server,
 )
@@ -32,7 +33,6 @@ from rocm_wheels.compile.sdk_tree import SdkTree, find_hipcc, make_hipcc_environ
 from rocm_wheels.core import (
     BuildError,
     RetryPolicy,
-    capture_output,
     hash_file,
     run_command,
     wait_or_stop,
@@ -48,16 +48,17 @@ _TRIAL_KERNEL = """\
 #endif
 __global__ void scale(float* values) { values[threadIdx.x] *= FACTOR; }
 """
+_HOST_SOURCE = '#include "host.h"\nint scale(int value) { return value * FACTOR; }\n'
 _HEADER_TEMPLATE = "#define FACTOR {}.0f\n"
 _LINKED_LIBRARY = re.compile(r"-mlink-builtin-bitcode\"?\s+(?:\"([^\"]+)\"|(\S+))")
 _STORE_DELAYS = RetryPolicy(retries=3, first_wait=0.2, growth=3, jitter=0)
 _COMPILE_SECONDS = 300.0  # seconds a compile; with ROCm's own headers one takes about 3
-_SETTING_LINE = re.compile(r"\((?P<origin>.*)\) (?P<key>[a-z_]+) = (?P<value>.*)")
 # settings of ccache's that say where it stores or what it reports, not what it takes for the same compile
 _PLACE_SETTINGS = (
     "cache_dir|temporary_dir|remote_\\w+|secondary_storage|reshare|read_only\\w*|recache|disable|stats\\w*|log_file"
     "|debug\\w*|max_\\w+|limit_multiple|umask|namespace"
 )
+_PLACES = ("one place", "another place")  # work folders below that of a trial
 # what of sccache's is about the key of an entry; all else is about servers and storages
 _KEY_VARIABLES = (
     "SCCACHE_DIRECT",
@@ -105,16 +106,46 @@ class CacheTrial:
     def compile_kernel(self, target: str) -> TrialCompile:
         """Compile the kernel through the cache."""
         wrapped = {**self.env, "HIP_CLANG_LAUNCHER": os.fspath(self.cache.program)}
-        before = CacheCounts()
+        with self._count(wrapped, self.folder) as (env, counts):
+            self._run_hipcc(target, env)
+        return TrialCompile(counts[0], hash_file(self.source / "kernel.o"))
+
+    def compile_for_host(self, compiler: str, place: Path, target: str) -> TrialCompile:
+        """Compile a file for the host through the cache, as the work folder ``place`` would for a target."""
+        source, include = place / "source", place / "rocm" / "include"
+        for folder in (source, include):
+            folder.mkdir(parents=True, exist_ok=True)
+        (include / "host.h").write_text(_HEADER_TEMPLATE.format(2), encoding="utf-8")
+        (source / "host.cpp").write_text(_HOST_SOURCE, encoding="utf-8")
+        for path in (include / "host.h", source / "host.cpp"):
+            _set_age(path, hours=5)
+        program, file = os.fspath(self.cache.program), os.fspath(source / "host.cpp")
+        argv = [program, compiler, f"-I{include}", "-O2", "-c", file, "-o", "host.o"]
+        with self._count({**self.env, "PYTORCH_ROCM_ARCH": target}, place) as (env, counts):
+            run_command(
+                argv,
+                env=env,
+                cwd=source,
+                timeout=_COMPILE_SECONDS,
+                description="compiling a test of the compiler cache for the host",
+            )
+        return TrialCompile(counts[0], hash_file(source / "host.o"))
+
+    @contextmanager
+    def _count(
+        self, env: Mapping[str, str], base: Path
+    ) -> Iterator[tuple[Mapping[str, str], list[CacheCounts]]]:
+        """Yield the environment of a compile, and a list that then has what the cache counted."""
+        before, counts = CacheCounts(), list[CacheCounts]()
         if self.cache.kind == "ccache":
             logs = self.folder / "logs"
             shutil.rmtree(logs, ignore_errors=True)
             logs.mkdir()
-            wrapped |= make_ccache_variables(self.cache, wrapped, self.folder, logs)
+            env = {**env, **make_ccache_variables(self.cache, env, self.folder, logs, base)}
         else:
-            before = self._read_counts(wrapped)
-        self._run_hipcc(target, wrapped)
-        return TrialCompile(self._read_counts(wrapped).subtract(before), hash_file(self.source / "kernel.o"))
+            before = self._read_counts(env)
+        yield env, counts
+        counts.append(self._read_counts(env).subtract(before))
 
     def can_compile(self, target: str) -> bool:
         """Tell whether the compiler, without the cache, knows a target."""
@@ -186,7 +217,8 @@ def open_trial(
         else:
             config = folder / "sccache.conf"
             config.touch()
-            built |= _select_key_variables(env)
+            places = os.pathsep.join(os.fspath(folder / name) for name in _PLACES)
+            built |= {"SCCACHE_BASEDIRS": places, **_select_key_variables(env)}
             built |= {"SCCACHE_DIR": os.fspath(folder / "cache"), "SCCACHE_CONF": os.fspath(config)}
             built |= stack.enter_context(run_own_server(cache.program, built))
         yield CacheTrial(cache, sdk, folder, built)
@@ -198,12 +230,11 @@ def read_user_settings(cache: CompilerCache, env: Mapping[str, str]) -> str:
     """
     if cache.kind == "sccache":
         return "".join(f"{name} = {value}\n" for name, value in _select_key_variables(env).items())
-    output = capture_output([cache.program, "--show-config"], env=env, description="ccache --show-config")
-    settings = filter(None, map(_SETTING_LINE.fullmatch, output.splitlines()))
+    settings = read_ccache_settings(cache, env)
     return "".join(
-        f"{setting['key']} = {setting['value']}\n"
-        for setting in settings
-        if setting["origin"] != "default" and not re.fullmatch(_PLACE_SETTINGS, setting["key"])
+        f"{name} = {setting.value}\n"
+        for name, setting in settings.items()
+        if not setting.is_default and not re.fullmatch(_PLACE_SETTINGS, name)
     )
 
 
@@ -220,9 +251,10 @@ def _set_age(path: Path, hours: int) -> None:
     os.utime(path, (moment, moment))
 
 
-CACHE_TEST_VERSION = "1"  # raise it when a verdict of this module could be another one
+CACHE_TEST_VERSION = "2"  # raise it when a verdict of this module could be another one
 NOT_APPLICABLE = "not applicable"
 
+OTHER_PLACE = "code of the host in another work folder, for another GPU"
 _OTHER_TARGETS = ("gfx1100", "gfx942", "gfx90a", "gfx1030")
 
 
@@ -259,6 +291,7 @@ def check_cache_trust(
             _check_device_header(trial, target),
             _check_other_target(trial, target),
             _check_device_library(trial, target),
+            _check_other_place(trial, target),
         )
     return CacheVerdict(all(check.passed is not False for check in checks), checks)
 
@@ -320,6 +353,21 @@ def _check_device_library(trial: CacheTrial, target: str) -> TrustCheck:
         library.write(bytes(4))
     outcome = trial.compile_kernel(target).outcome
     return TrustCheck(f"{description} ({linked[0].name})", expected, outcome, outcome == "miss")
+
+
+def _check_other_place(trial: CacheTrial, target: str) -> TrustCheck:
+    """Compile the host's code in another work folder, for another GPU: useful to share, and no condition."""
+    compiler = shutil.which((trial.env.get("CXX", "").split() or ["c++"])[0], path=trial.env.get("PATH"))
+    if compiler is None:
+        return TrustCheck(OTHER_PLACE, "hit", f"{NOT_APPLICABLE}: there is no compiler for the host", None)
+    other = next(name for name in _OTHER_TARGETS if name != strip_features(target))
+    first, second = (trial.folder / name for name in _PLACES)
+    for misses in range(_STORE_DELAYS.retries + 1):
+        if trial.compile_for_host(compiler, first, target).outcome == "hit":
+            break
+        wait_or_stop(_STORE_DELAYS.compute_wait(misses) if misses else 0)
+    outcome = trial.compile_for_host(compiler, second, other).outcome
+    return TrustCheck(OTHER_PLACE, "hit", outcome, True if outcome == "hit" else None)
 
 
 def _require_difference(description: str, before: TrialCompile, after: TrialCompile) -> TrustCheck:

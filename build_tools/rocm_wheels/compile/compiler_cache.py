@@ -14,6 +14,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shlex
 import shutil
 import socket
@@ -25,6 +26,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Literal
 
+from packaging.version import Version
+
 from rocm_wheels.core import (
     BuildError,
     UsageError,
@@ -34,9 +37,17 @@ from rocm_wheels.core import (
     write_atomically,
     write_json_file,
 )
-from rocm_wheels.models import Platform
+from rocm_wheels.models import Platform, load_estimate_table
 
 _CACHE_HOMEPAGES = {"ccache": "https://ccache.dev", "sccache": "https://github.com/mozilla/sccache"}
+
+
+_FIRST_LAUNCHER_ROCM = Version("7.13")  # ROCm/llvm-project#1490
+
+
+def can_cache_device_code(rocm: str, platform: Platform) -> bool:
+    """Tell whether the hipcc of a ROCm starts a cache. Raises InvalidVersion."""
+    return platform == "linux" and Version(rocm) >= _FIRST_LAUNCHER_ROCM
 
 
 @dataclass(frozen=True)
@@ -51,8 +62,8 @@ class CompilerCache:
         """Return the variables that put the cache before the compilers.
 
         hipcc starts clang through HIP_CLANG_LAUNCHER, so the device compiles, which CMake's launchers do
-        not see, are cached as well (ROCm 7.13 and newer, ROCm/llvm-project#1490; an older hipcc ignores it,
-        and ``check_cache_trust`` says so). A compile for several targets is one entry: both caches key it
+        not see, are cached as well (``can_cache_device_code``; an older hipcc ignores it, and
+        ``check_cache_trust`` says so). A compile for several targets is one entry: both caches key it
         by what ``clang -E`` prints for the host and each target. ccache cannot store separate debug
         information (/Zi) of MSVC: ccache/ccache#1040.
         """
@@ -485,32 +496,80 @@ def _find_free_port() -> int:
 
 
 _IGNORED_CTIME = "include_file_ctime"
+_SETTING_LINE = re.compile(r"\((?P<origin>.*)\) (?P<key>[a-z_]+) = (?P<value>.*)")
+_LEAST_BASE_PARTS = 3  # of a folder whose paths are written relative: /home/me, and not /usr or /
+
+
+@dataclass(frozen=True)
+class CcacheSetting:
+    """A setting of ccache's, and where it comes from: ``default``, a file, ``environment``."""
+
+    origin: str
+    value: str
+
+    @property
+    def is_default(self) -> bool:
+        """Tell whether nobody has set it."""
+        return self.origin == "default"
+
+
+def read_ccache_settings(cache: CompilerCache, env: Mapping[str, str]) -> dict[str, CcacheSetting]:
+    """Ask ccache for all of its settings."""
+    output = capture_output([cache.program, "--show-config"], env=env, description="ccache --show-config")
+    matches = filter(None, map(_SETTING_LINE.fullmatch, output.splitlines()))
+    return {match["key"]: CcacheSetting(match["origin"], match["value"]) for match in matches}
+
+
+def find_base_folder(folders: Iterable[Path]) -> Path | None:
+    """Return the folder that holds all of a build's; None where that is one of the system's own.
+
+    Caches know compiles by paths below it relative to it, so that another clone, on another machine, has
+    the same ones.
+    """
+    base = Path(os.path.commonpath([os.fspath(folder) for folder in folders]))
+    return base if len(base.parts) >= _LEAST_BASE_PARTS else None
 
 
 @contextmanager
 def open_cache_session(
-    cache: CompilerCache, env: Mapping[str, str], folder: Path
+    cache: CompilerCache, env: Mapping[str, str], folder: Path, base: Path | None = None
 ) -> Iterator[Mapping[str, str]]:
     """Yield variables to set beside those of a build step's environment ``env``.
 
-    ``folder`` is the same for all steps of a work directory. With ``{**env, **yielded}``, ``read_statistics``
-    counts what this step compiles; ask it inside, what is logged for it goes away with the session. A
-    server of sccache's that was started for the session is stopped with the last that uses it. The user's
-    own variables for storages, remote ones too, stay as they are.
+    ``folder`` is the same for all steps of a work directory, and so is ``base`` (``find_base_folder``). With
+    ``{**env, **yielded}``, ``read_statistics`` counts what this step compiles; ask it inside, what is logged
+    for it goes away with the session. A server of sccache's that was started for the session is stopped with
+    the last that uses it. The user's own variables for storages, remote ones too, stay as they are.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if cache.kind == "sccache":
-        with share_server(cache.program, env, folder) as variables:
-            yield variables
+        base_variables = list_sccache_bases(env, base)
+        with share_server(cache.program, {**env, **base_variables}, folder) as variables:
+            yield {**base_variables, **variables}
         return
     if env.get(HOST_LOG):
         log_note(f"{HOST_LOG} is set for this build's own counts; {env[HOST_LOG]} gets none of it")
     with tempfile.TemporaryDirectory(prefix="ccache-", dir=folder) as logs:
-        yield make_ccache_variables(cache, env, folder, Path(logs))
+        yield make_ccache_variables(cache, env, folder, Path(logs), base)
+
+
+def list_sccache_bases(env: Mapping[str, str], base: Path | None) -> dict[str, str]:
+    """Return the variable that has sccache (0.14 and newer) know compiles by relative paths.
+
+    It would go before ``basedirs`` in the user's file.
+    """
+    if base is None or "SCCACHE_BASEDIRS" in env:
+        return {}
+    config_folder = env.get("XDG_CONFIG_HOME") or Path(env.get("HOME", "/"), ".config")
+    config = Path(env.get("SCCACHE_CONF") or Path(config_folder, "sccache", "config"))
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        if re.search(r"(?m)^\s*basedirs\s*=", config.read_text(encoding="utf-8")):
+            return {}
+    return {"SCCACHE_BASEDIRS": os.fspath(base)}
 
 
 def make_ccache_variables(
-    cache: CompilerCache, env: Mapping[str, str], folder: Path, logs: Path
+    cache: CompilerCache, env: Mapping[str, str], folder: Path, logs: Path, base: Path | None = None
 ) -> dict[str, str]:
     """Return what makes ccache log into ``logs`` and look at the right things.
 
@@ -518,26 +577,28 @@ def make_ccache_variables(
     copy them), so their content is what counts, unless the user chose another check than ccache's own.
     A header's status changes with each hard link that an installer makes to it or takes away; ccache (4.14)
     would then compile twice and store nothing. Its date and content are looked at all the same.
+
+    Below ``base`` paths are made relative, and it may keep what a build of torch needs (``compiler_cache`` in
+    data/estimates.yaml), where the user has set neither.
     """
+    settings = read_ccache_settings(cache, env)
     variables = {
         HOST_LOG: os.fspath(logs / "host.log"),
         DEVICE_LOG: os.fspath(logs / "device.log"),
         **_list_device_libraries(env, folder),
     }
-    if _read_setting(cache, "compiler_check", env) == "mtime" and "CCACHE_COMPILERCHECK" not in env:
+    if settings["compiler_check"].value == "mtime" and "CCACHE_COMPILERCHECK" not in env:
         variables["CCACHE_COMPILERCHECK"] = "content"
-    overlooked = [word.strip() for word in _read_setting(cache, "sloppiness", env).split(",") if word.strip()]
+    if base is not None and settings["base_dir"].is_default:
+        variables["CCACHE_BASEDIR"] = os.fspath(base)
+    if settings["max_size"].is_default:
+        variables["CCACHE_MAXSIZE"] = f"{load_estimate_table().compiler_cache.gib:g}Gi"
+    overlooked = [word.strip() for word in settings["sloppiness"].value.split(",") if word.strip()]
     if _IGNORED_CTIME not in overlooked:
         variables["CCACHE_SLOPPINESS"] = ",".join([*overlooked, _IGNORED_CTIME])
     if env.get("HIP_CLANG_LAUNCHER") == os.fspath(cache.program):
         variables["HIP_CLANG_LAUNCHER"] = os.fspath(_write_device_launcher(cache, folder))
     return variables
-
-
-def _read_setting(cache: CompilerCache, name: str, env: Mapping[str, str]) -> str:
-    return capture_output(
-        [cache.program, "--get-config", name], env=env, description=f"ccache --get-config {name}"
-    )
 
 
 def _list_device_libraries(env: Mapping[str, str], folder: Path) -> dict[str, str]:

@@ -52,11 +52,12 @@ def carry_out_plan(
     *,
     policy: DownloadPolicy | None = None,
     cached: bool = True,
+    keep_wheels: Path | None = None,
 ) -> list[str]:
     """Install; returns what is installed now, for people. HostError with what is not so.
 
     Nothing of the environment is touched before every file is here, whole and checked. ``cached``: the
-    installer may keep what it unpacks, too.
+    installer may keep what it unpacks, too. Wheels are also put into the folder ``keep_wheels``.
     """
     plan = planned.plan
     if not plan.changed:
@@ -73,13 +74,15 @@ def carry_out_plan(
     ):
         make_venv(plan, env)
         _require_unchanged(plan)
-        files = _download_files(plan, cache, policy)
+        downloaded = _download_files(plan, cache, policy)
         folder = plan.find_folder(cache)
-        files = _link_files(plan, files, folder)
+        files = _link_files(plan, downloaded, folder)
         _build_sdists(planned, folder, env)
         _remove_partial_records(plan)
         _run_installer(plan, files, folder, env, cached=cached)
         summary = check_installation(plan, files)
+        if keep_wheels is not None:
+            _keep_wheels(plan, downloaded, keep_wheels)
         shutil.rmtree(folder, ignore_errors=True)
     return summary
 
@@ -193,6 +196,15 @@ def _read_stated_properties(archive: WheelArchive, offer: PackageOffer) -> Prope
     if len(members) != 1:
         raise DataError(f"{offer.name} has the label {label}, and {len(members)} files {VARIANT_FILE_NAME}")
     return read_any_format(archive.read(members[0]), name=offer.name, label=label).variants[label]
+
+
+def _keep_wheels(plan: InstallPlan, files: Mapping[str, Path], folder: Path) -> None:
+    """Put the wheels that were installed into a folder, under the names that their index has for them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for item in plan.changed:
+        if not item.offer.is_sdist:
+            (folder / item.offer.name).unlink(missing_ok=True)
+            link_or_copy(files[item.offer.project].resolve(), folder / item.offer.name)
 
 
 def _link_files(plan: InstallPlan, files: Mapping[str, Path], folder: Path) -> dict[str, Path]:

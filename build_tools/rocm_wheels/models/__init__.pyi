@@ -43,6 +43,7 @@ from .dtypes import list_target_dtypes as list_target_dtypes
 from .dtypes import load_dtype_table as load_dtype_table
 from .dtypes import tabulate_dtypes as tabulate_dtypes
 from .estimates import StepCosts as StepCosts
+from .estimates import load_estimate_table as load_estimate_table
 from .facts import Fact as Fact
 from .facts import FactTable as FactTable
 from .facts import get_python_key as get_python_key

@@ -30,12 +30,16 @@ IMAGE_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class PinnedImage(Fact):
-    """An image, or what an image of ours starts from: then ``dockerfile`` says how it is made."""
+    """An image, or what an image of ours starts from: then ``dockerfile`` says how it is made.
+
+    ``platform``: the manylinux tag that wheels get whose code is compiled in it.
+    """
 
     about: str
     image: str
     digest: str
     dockerfile: str = ""
+    platform: str = ""
 
     @field_validator("digest")
     @classmethod
@@ -56,6 +60,26 @@ class ContainerTable(FactTable):
     """The whole of ``data/containers.yaml``."""
 
     images: Mapping[str, PinnedImage]
+    jobs: str
+
+    @property
+    def job_image(self) -> PinnedImage:
+        """The image that workflows build Linux wheels in."""
+        return self.images[self.jobs]
+
+    @property
+    def wheel_platform(self) -> str:
+        """The oldest system that our own wheels are for: ``manylinux_2_28``."""
+        return self.job_image.platform
+
+    @model_validator(mode="after")
+    def _check_jobs(self) -> ContainerTable:
+        image = self.images.get(self.jobs)
+        if image is None or image.dockerfile or not image.is_resolved or not image.platform:
+            raise ValueError(
+                f"jobs: {self.jobs} is no image with a digest and a platform that is run as it is"
+            )
+        return self
 
 
 def read_container_table(path: Path) -> ContainerTable:

@@ -55,10 +55,14 @@ class StepCosts(Record):
 
 
 class EstimateTable(Record):
-    """``data/estimates.yaml``: costs by the kind of a step; ``default``: of a project that states none."""
+    """``data/estimates.yaml``: costs by the kind of a step; ``default``: of a project that states none.
+
+    ``compiler_cache``: what a compiler cache of builds must be able to keep.
+    """
 
     steps: Mapping[str, StepCosts]
     default: StepCosts
+    compiler_cache: StepSize
 
 
 @lru_cache

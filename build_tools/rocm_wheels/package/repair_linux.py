@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 from rocm_wheels.core import (
     DataError,
     PackageError,
-    UsageError,
     capture_output,
     read_pieces,
     run_in_parallel,
@@ -49,6 +48,7 @@ from rocm_wheels.wheels import (
     compute_policy,
     digest_loaded_bytes,
     explain_policy,
+    find_policy,
     get_edited_name,
     is_dynamic_linker,
     list_named_archives,
@@ -189,18 +189,10 @@ def _meet_needs(binaries: Mapping[str, HostBinary], policies: WheelPolicies, aro
 
 
 def _choose_policy(policies: WheelPolicies, binaries: Iterable[HostBinary], around: Surroundings) -> Policy:
-    name, architecture = around.request.platform, around.platform.architecture
+    name = around.request.platform
     if name is None:
         return compute_policy(policies, binaries)
-    for candidate in (name, f"{name}_{architecture}"):
-        try:
-            policy = policies.get_policy_by_name(candidate)
-        except LookupError:
-            continue
-        if policy.name != policies.linux.name:
-            return policy
-    names = ", ".join(policy.name for policy in policies if policy.name != policies.linux.name)
-    raise UsageError(f"--plat: {name} is no tag of auditwheel for {architecture}", tip=names)
+    return find_policy(policies, name, around.platform.architecture)
 
 
 def _find_promises(policies: WheelPolicies, policy: Policy) -> Policy:

@@ -249,7 +249,7 @@ def _read_requirement_lines(
 
 
 _ANSWERS_NAME = "rocm-wheels-answers.json"
-_ANSWERS_FORMAT = 2
+_ANSWERS_FORMAT = 3
 _TAG_SCRIPT = (
     "import sys, sysconfig, json; "
     "free = 't' if sysconfig.get_config_var('Py_GIL_DISABLED') else ''; "
@@ -294,7 +294,7 @@ def inspect_environment(
 ) -> ReadyEnvironment:
     """Ask what an environment has, or take what it said before of the very same packages. Raises SdkError.
 
-    ROCm is reached by a path that all environments with the same packages share.
+    ROCm is reached by a path that all environments with the same packages share, whatever GPUs they are for.
     """
     if request.rocm_path is not None:
         return _ask_python(environment, read_installed_sdk(request.rocm_path, env), env)
@@ -304,7 +304,8 @@ def inspect_environment(
     if (cached := _read_answers(answers_path, environment, env)) is not None:
         return cached
     ready = _ask_environment(environment, env)
-    shared = share_sdk(ready.sdk, ready.content, workspace.root / SHARED_FOLDER, _digest_rocm_packages)
+    content = _digest_compiled_rocm(ready.site_packages)
+    shared = share_sdk(ready.sdk, content, workspace.root / SHARED_FOLDER, _digest_compiled_rocm)
     ready = replace(ready, sdk=shared)
     write_json_file(
         answers_path,
@@ -321,10 +322,15 @@ def inspect_environment(
     return ready
 
 
-def digest_records(site_packages: Path, pattern: str) -> str:
-    """Digest the RECORD files of installed packages: they hold the hash of every file."""
+def digest_records(site_packages: Path, pattern: str, *, without: str = "") -> str:
+    """Digest the RECORD files of installed packages: they hold the hash of every file.
+
+    ``pattern`` is of their folders; those that begin with ``without``, if anything, do not count.
+    """
     digest = hashlib.sha256()
     for record in sorted(site_packages.glob(f"{pattern}/RECORD")):
+        if without and record.parent.name.replace("-", "_").startswith(without):
+            continue
         digest.update(b"%s\n%s\n" % (os.fsencode(record.parent.name), read_record_lines(record)))
     return digest.hexdigest()[:16]
 
@@ -352,6 +358,11 @@ _ROCM_PACKAGES = "rocm[-_][!b]*.dist-info"
 
 def _digest_rocm_packages(site_packages: Path) -> str:
     return digest_records(site_packages, _ROCM_PACKAGES)
+
+
+def _digest_compiled_rocm(site_packages: Path) -> str:
+    """Digest the ROCm packages without those of single GPUs: kernels of libraries, which no compile reads."""
+    return digest_records(site_packages, _ROCM_PACKAGES, without="rocm_sdk_device_")
 
 
 def _read_answers(

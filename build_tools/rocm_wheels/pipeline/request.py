@@ -46,10 +46,12 @@ class RepairSettings:
     """How built wheels are repaired. ``enabled``: False keeps them as they were built.
 
     ``excludes``: libraries that users have, on the word of who asks; ``library_dirs``: absolute folders of
-    libraries that may be grafted.
+    libraries that may be grafted. ``platform``: the tag that Linux wheels must be fit for and get; None: the
+    oldest that their symbols allow.
     """
 
     enabled: bool = True
+    platform: str | None = None
     strip: bool = False
     clear_exec_stack: bool = False
     library_dirs: tuple[Path, ...] = ()

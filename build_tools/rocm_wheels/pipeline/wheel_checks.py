@@ -47,6 +47,7 @@ def make_expectation(
         targets=targets,
         rocm_version=step_run.ready.sdk.version,
         requirements=tuple(requirements),
+        unrepaired=not step_run.facts.request.repair.enabled,
     )
 
 

@@ -59,6 +59,7 @@ from .finalize import FinalPlan as FinalPlan
 from .finalize import finalize_set as finalize_set
 from .finalize import list_changed_members as list_changed_members
 from .finalize import plan_finalize as plan_finalize
+from .finalize import read_set_lock as read_set_lock
 from .gate import judge_set as judge_set
 from .gate import judge_staged_set as judge_staged_set
 from .gate import load_policy_for as load_policy_for
@@ -92,6 +93,7 @@ from .queries import StoreQuery as StoreQuery
 from .queries import TestKind as TestKind
 from .queries import find_newest_passed as find_newest_passed
 from .queries import find_state_on as find_state_on
+from .queries import list_open_sets as list_open_sets
 from .queries import list_target_states as list_target_states
 from .queries import make_install_command as make_install_command
 from .queries import query_last_good as query_last_good
@@ -161,6 +163,7 @@ from .wheel_set import list_families as list_families
 from .wheel_set import list_installed_wheels as list_installed_wheels
 from .wheel_set import list_set_ids as list_set_ids
 from .wheel_set import list_set_targets as list_set_targets
+from .wheel_set import list_wheel_pythons as list_wheel_pythons
 from .wheel_set import make_planned_cells as make_planned_cells
 from .wheel_set import make_set_id as make_set_id
 from .wheel_set import parse_set as parse_set

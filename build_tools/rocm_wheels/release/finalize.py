@@ -148,7 +148,7 @@ def plan_finalize(
     versions = decide_final_versions(kept_document, request)
     new_versions = map_versions(kept_document, versions)
     locks = run_in_parallel(
-        lambda item: _read_set_lock(store, paths, document, item), document.sources, jobs=_READ_JOBS
+        lambda item: read_set_lock(store, paths, document, item), document.sources, jobs=_READ_JOBS
     )
     projects = list({item.name: item for lock in locks for item in list_lock_projects(lock)}.values())
     metadata = run_in_parallel(lambda file: _read_metadata(store, paths, file), files, jobs=_READ_JOBS)
@@ -231,7 +231,8 @@ def _plan_change(  # noqa: PLR0917 - all that is known of one wheel
     return WheelChange(file, version, name, pairs, rocm, project, move, extras)
 
 
-def _read_set_lock(store: Store, paths: FamilyPaths, document: SetDocument, set_lock: SetLock) -> Lock:
+def read_set_lock(store: Store, paths: FamilyPaths, document: SetDocument, set_lock: SetLock) -> Lock:
+    """Return a lock of a staged set. Raises ReleaseError for one that is another than the set says."""
     path = f"{paths.set_folder(document.id)}/{set_lock.path}"
     content = store.read(path).content
     if hashlib.sha256(content).hexdigest() != set_lock.digest:

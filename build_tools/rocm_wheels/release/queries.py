@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Literal, get_args
 
 from rocm_wheels.core import (
@@ -317,6 +317,29 @@ def read_channels_now(query: StoreQuery, name: str) -> list[ChannelNow]:
         index = public.address_of(store, f"{paths.channel_pages(name)}/")
         channels.append(ChannelNow(record.channel, index, tuple(sets)))
     return channels
+
+
+def list_open_sets(query: StoreQuery, name: str, within: timedelta) -> list[SetRow]:
+    """Return the staged sets that a channel may get yet, of so long ago, those of one family after another.
+
+    They were made for it: their local version begins with its name, ``2.13.0+nightly20261122.17.1.rocm10.1``.
+    Of a torch on a platform that is the newest, unless the channel shows it or took it back.
+    """
+    open_rows = []
+    for overview in list_sets(query.store, query.layout, family=query.family):
+        channel = read_channel(
+            query.store, FamilyPaths(query.layout, overview.family, "release"), name
+        ).channel
+        newest: dict[tuple[str, str], SetRow] = {}
+        for row in sorted(overview.rows, key=lambda row: (row.created, row.id)):
+            torch, _, local = row.version.partition("+")
+            if local.startswith(name):
+                newest[torch, row.os] = row
+        for row in newest.values():
+            created = datetime.fromisoformat(row.created.replace("Z", "+00:00"))
+            if row.id not in {*channel.shown, *channel.demoted} and query.now - created <= within:
+                open_rows.append(row)
+    return open_rows
 
 
 def query_newest_passed(

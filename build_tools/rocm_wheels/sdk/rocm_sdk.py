@@ -1,8 +1,9 @@
 """The ROCm packages that a build uses: what they say of themselves.
 
 Each Python's environment has ROCm in a folder of its own, and a build writes that into every command: a
-build tree that Pythons share would compile everything again. So builds reach ROCm by a link, which is
-named after the content of the packages and leads into one of the environments.
+build tree that Pythons share would compile everything again, and a compiler cache that families share would
+answer none of their compiles. So builds reach ROCm by a link, which is named after the content of the
+packages that compiles read, and leads into one of the environments.
 """
 
 from __future__ import annotations
@@ -166,10 +167,10 @@ SHARED_FOLDER = "rocm"  # the folder of the links, in a work directory
 def share_sdk(sdk: RocmSdk, content: str, folder: Path, content_at: Callable[[Path], str]) -> RocmSdk:
     """Return an SDK with the paths that every environment with this content has in common.
 
-    ``content`` is a digest over the files of its packages; ``content_at`` gives that of the packages in
-    another ``site-packages`` now. The link in ``folder`` stays where it leads as long as that has the same
-    content, and is moved to this SDK's otherwise. It leads to the folder around the root: programs
-    of ROCm look for each other beside it, some by the text of the path.
+    ``content`` is a digest over the files of its packages that compiles read; ``content_at`` gives that of
+    the packages in another ``site-packages`` now. The link in ``folder`` stays where it leads as long as that
+    has the same content, and is moved to this SDK's otherwise. It leads to the folder around the root:
+    programs of ROCm look for each other beside it, some by the text of the path.
 
     On Windows, where links need a privilege, and for an SDK whose folders are not below its root, nothing
     is shared. Raises SdkError.

@@ -103,6 +103,7 @@ from .loader import read_host_binary_file as read_host_binary_file
 from .loader import read_pe_imports as read_pe_imports
 from .platform_promises import compute_policy as compute_policy
 from .platform_promises import explain_policy as explain_policy
+from .platform_promises import find_policy as find_policy
 from .platform_promises import is_dynamic_linker as is_dynamic_linker
 from .platform_promises import is_vc_runtime as is_vc_runtime
 from .platform_promises import load_policies as load_policies

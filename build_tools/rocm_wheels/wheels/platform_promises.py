@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from rocm_wheels.core import DataError
+from rocm_wheels.core import DataError, UsageError
 from rocm_wheels.wheels.loader import HostBinary
 from rocm_wheels.wheels.required_packages import WheelPlatform
 
@@ -32,6 +32,19 @@ def load_policies(architecture: str) -> WheelPolicies:
     from auditwheel.policy import WheelPolicies
 
     return WheelPolicies(libc=Libc.GLIBC, arch=Architecture(architecture))
+
+
+def find_policy(policies: WheelPolicies, name: str, architecture: str) -> Policy:
+    """Return what a manylinux tag stands for, with its architecture or without. Raises UsageError."""
+    for candidate in (name, f"{name}_{architecture}"):
+        try:
+            policy = policies.get_policy_by_name(candidate)
+        except LookupError:
+            continue
+        if policy.name != policies.linux.name:
+            return policy
+    names = ", ".join(policy.name for policy in policies if policy.name != policies.linux.name)
+    raise UsageError(f"--plat: {name} is no tag of auditwheel for {architecture}", tip=names)
 
 
 def compute_policy(policies: WheelPolicies, binaries: Iterable[HostBinary]) -> Policy:

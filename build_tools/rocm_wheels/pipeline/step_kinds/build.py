@@ -25,6 +25,7 @@ from rocm_wheels.compile import (
     build_wheel,
     configure_tree,
     explain_low_rate,
+    find_base_folder,
     find_preloads,
     list_error_places,
     make_front_end_command,
@@ -167,9 +168,9 @@ def count_cache_use(
     if cache is None:
         yield {}
         return
-    with open_cache_session(
-        cache, environment, step_run.facts.workspace.root / "compiler-cache"
-    ) as cache_variables:
+    root, sources = step_run.facts.workspace.root, step_run.facts.request.sources.values()
+    base = find_base_folder([root, *sources])
+    with open_cache_session(cache, environment, root / "compiler-cache", base) as cache_variables:
         env = {**environment, **cache_variables}
         before = read_statistics(cache, env)
         try:

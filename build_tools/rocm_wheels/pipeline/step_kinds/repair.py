@@ -46,7 +46,8 @@ def settle_repair(planner: Planner, step: Step) -> Step:
 
 def _describe_settings(settings: RepairSettings) -> str:
     """Return all that was asked for, with a digest of what lies in the folders to graft from."""
-    parts = ["strip"] if settings.strip else []
+    parts = [f"for {settings.platform}"] if settings.platform else []
+    parts += ["strip"] if settings.strip else []
     parts += ["clear-exec-stack"] if settings.clear_exec_stack else []
     parts += [f"exclude {name}" for name in sorted(settings.excludes)]
     for folder in settings.library_dirs:
@@ -94,6 +95,7 @@ def _repair_wheel(step_run: StepRun, wheel: Path, folder: Path) -> PackagedFiles
         prefix = ready.sdk.prefix
         libraries = prefix.libraries if prefix is not None else ()
         request = RepairRequest(
+            platform=settings.platform,
             excludes=frozenset(settings.excludes),
             installed=dict.fromkeys(libraries, f"ROCm {ready.sdk.version} in {ready.sdk.root}"),
             library_dirs=settings.library_dirs,

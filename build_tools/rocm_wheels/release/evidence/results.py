@@ -516,9 +516,11 @@ def is_torch_record(value: Any) -> bool:
 
 
 def list_torch_records(folder: Path) -> list[Path]:
-    """Return the records in a folder: its own, or those of the folders in it (one for each GPU)."""
+    """Return the records in a folder: its own, or those of folders in it (a GPU), or in these (a shard)."""
     record = folder / TORCH_RECORD_FILE
-    return [record] if record.is_file() else sorted(folder.glob(f"*/{TORCH_RECORD_FILE}"))
+    if record.is_file():
+        return [record]
+    return sorted([*folder.glob(f"*/{TORCH_RECORD_FILE}"), *folder.glob(f"*/*/{TORCH_RECORD_FILE}")])
 
 
 def make_torch_evidence(
