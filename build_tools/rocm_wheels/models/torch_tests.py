@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
@@ -20,6 +20,8 @@ from rocm_wheels.models.facts import Fact, FactTable
 from rocm_wheels.models.gfx import get_gfx_targets, strip_features
 from rocm_wheels.models.project_names import Platform, get_data_folder
 
+SuiteName = Literal["default", "full", "distributed", "inductor"]
+SUITE_NAMES: tuple[SuiteName, ...] = get_args(SuiteName)
 FailureEffect = Literal["fails", "hangs", "crashes"]
 _FILE_NAME = re.compile(r"[\w./-]+")
 _TEST_NAME = re.compile(r"([\w./-]+\.py)::(?:(\w+)::)?([^:\s]+)")
@@ -65,15 +67,11 @@ class LeftOutFiles(Fact):
 
 
 class TorchTestSuite(Record):
-    """What a run holds. ``gpus``: each alone, or every one of a target at once.
-
-    ``whole``: it stands for torch's own tests; results of another suite are those of a selection.
-    """
+    """What a run holds. ``gpus``: each alone, or every one of a target at once."""
 
     about: str
     fact: Fact
     gpus: Literal["one", "every"] = "one"
-    whole: bool = False
     groups: tuple[TorchTestGroup, ...] = Field(min_length=1)
     left_out: tuple[LeftOutFiles, ...] = ()
 
@@ -146,12 +144,22 @@ class TorchTestTimeouts(Fact):
     file_minutes: float = Field(gt=0)
 
 
+class TorchTestLimits(Record):
+    """Our own decisions: ``unrecorded_seconds`` stand for a file whose duration no results record,
+    ``tests_alone`` are tried again of a file: where more failed, it is no matter of chance.
+    """
+
+    unrecorded_seconds: float = Field(default=300, gt=0)
+    tests_alone: int = Field(default=20, ge=0)
+
+
 class TorchTestTable(FactTable):
     """The whole of ``data/torch_tests.yaml``; ``environment`` is of tests on a GPU."""
 
     suites: Mapping[str, TorchTestSuite]
     environment: Mapping[str, str] = {}
     waiting: TorchTestTimeouts
+    limits: TorchTestLimits = TorchTestLimits()
     known: tuple[KnownTestRow, ...] = ()
 
     @field_validator("suites")

@@ -7,9 +7,9 @@ the seconds that one may take: then its process says where it is, and ends; ``to
 torch that is tested, "" for any: where tests import another one, none is run.
 
 What is written is a line of JSON each: ``{"planned": [names], "left_out": [names], "unchosen": number}``,
-then ``{"begun": name}`` and ``{"name", "outcome", "seconds", "reason"}`` of each test, once torch uses
-GPUs ``{"devices": [names]}``, at last ``{"finished": exit code}``: a process that ends without it was
-ended.
+then ``{"begun": name, "at": seconds since 1970}`` and ``{"name", "outcome", "seconds", "reason"}`` of each
+test, once torch uses GPUs ``{"devices": [names]}``, at last ``{"finished": exit code}``: a process that ends
+without it was ended.
 
 Nothing of rocm-wheels is imported: it is not there.
 """
@@ -20,6 +20,7 @@ import faulthandler
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,7 @@ class Recorder:
         if os.getpid() == self._process and os.getppid() != self._parent:
             pytest.exit("what started these tests was killed")
         self._reports = []
-        self._write_line({"begun": self._strip_prefix(nodeid)})
+        self._write_line({"begun": self._strip_prefix(nodeid), "at": time.time()})
         faulthandler.dump_traceback_later(self._limit, file=self._stderr, exit=True)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -106,7 +107,7 @@ class Recorder:
         self._reports.append(report)
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """Put together what belongs to a test; one that passed when it was run again says so."""
+        """Put together what belongs to a test; one that pytest-rerunfailures ran again is flaky."""
         faulthandler.cancel_dump_traceback_later()
         if not self._devices_written and os.getpid() == self._process and (devices := _list_devices()):
             self._devices_written = True
@@ -124,12 +125,9 @@ class Recorder:
         elif not any(part.when == "call" for part in rest):
             self._write_outcome(nodeid, "failed", seconds, "it started and did not finish")
         else:
-            words = (
-                f"passed after {len(again)} failure{'s' * (len(again) > 1)}: {_describe_report(again[0])}"
-                if again
-                else ""
-            )
-            self._write_outcome(nodeid, "passed", seconds, words)
+            tries = f"failed {len(again)} time{'s' * (len(again) > 1)}, then passed in the same process"
+            words = f"{tries} (--reruns): {_describe_report(again[0])}" if again else ""
+            self._write_outcome(nodeid, "flaky" if again else "passed", seconds, words)
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         """Note that pytest came to its end."""
