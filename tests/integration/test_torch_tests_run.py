@@ -106,7 +106,14 @@ def sources(tmp_path: Path) -> Path:
 
 def an_order(sources: Path, *files: str, words: tuple[str, ...] = (), limit: float = 1.5) -> TorchTestRequest:
     table = load_torch_tests()
-    rows = [KnownTestRow(**row, reason="so it is", source="x", kind="tested") for row in KNOWN]  # type: ignore[arg-type]
+    same = {
+        "reason": "so it is",
+        "source": "x",
+        "kind": "tested",
+        "owner": "ann",
+        "issue": "https://example.org/1",
+    }
+    rows = [KnownTestRow(**{**row, **same, "expires": "2999-01-01"}) for row in KNOWN]
     return TorchTestRequest(
         target=TargetPython(Path(sys.executable), (), version="9.9.0", python_version="3.12"),
         python_version="3.12",
@@ -154,7 +161,7 @@ def test_a_test_that_takes_its_process_with_it_costs_nothing_but_itself(
         "skipped": 1,
         "left_out": 1,
     }
-    assert [one.reason for one in mini.known] == ["fails: so it is"]
+    assert [one.reason for one in mini.known] == ["fails: so it is (ann, https://example.org/1)"]
     assert mini.again == ("test_mini.py::TestMini::test_i_was_known",)
     assert "nothing_of_that_name" in broken.bad[0].reason and "exit code 2" in broken.fault
     assert found.complete and not found.good and read_torch_results(folder) == found

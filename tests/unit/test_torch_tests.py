@@ -7,7 +7,7 @@ import json
 import random
 import shutil
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +68,15 @@ waiting: {test_minutes: 1, file_minutes: 2, source: here, kind: tested}
 suites: {default: {about: all, fact: {source: here, kind: tested}, groups: [{files: [test_a, nn/test_b]}]}}
 known:
   - {tests: ["test_a.py::test_print"], effect: fails,
-     source: here, kind: tested, torch: "==2.13.*", reason: r}
+     source: here, kind: tested, torch: "==2.13.*", reason: r, MORE}
   - {tests: ["test_a.py::TestA::test_print"], effect: hangs,
-     reason: r, source: here, kind: tested, targets: [gfx942]}
+     reason: r, source: here, kind: tested, targets: [gfx942], MORE}
   - {tests: ["test_a.py::test_w"], effect: crashes,
-     reason: r, source: here, kind: tested, platforms: [windows], pythons: ["3.11"]}
-"""
+     reason: r, source: here, kind: tested, platforms: [windows], pythons: ["3.11"], MORE}
+  - {tests: ["dynamo/*.py::test_f"], effect: crashes,
+     reason: r, source: here, kind: tested, MORE}
+""".replace("MORE", "owner: ann, issue: 'https://example.org/1', expires: 2026-11-30")
+DAY = date(2026, 11, 30)
 
 
 def table(text: str = TABLE) -> TorchTestTable:
@@ -81,15 +84,30 @@ def table(text: str = TABLE) -> TorchTestTable:
 
 
 def test_what_is_known_is_known_of_exact_names_in_one_place() -> None:
-    here = select_known_tests(table().known, "2.13.0a0+rocm7.1", "gfx942", "linux", "3.12")
+    here = select_known_tests(table().known, "2.13.0a0+rocm7.1", "gfx942", "linux", "3.12", today=DAY)
     assert here.find_test("test_a.py::TestB::test_print").effect == "fails"  # type: ignore[union-attr]
     assert here.find_test("test_a.py::TestA::test_print").effect == "hangs"  # type: ignore[union-attr]
     for other in ("test_a.py::TestB::test_print_cuda", "test_b.py::TestB::test_print", "test_a.py", "pytest"):
         assert here.find_test(other) is None
-    assert here.list_skipped() == ["test_a.py::TestA::test_print"]
-    elsewhere = select_known_tests(table().known, "2.14.0", "gfx1100", "windows", "3.11")
+    assert here.list_skipped() == ["test_a.py::TestA::test_print", "dynamo/*.py::test_f"]
+    assert here.list_skipped("test_a.py") == ["test_a.py::TestA::test_print"]
+    elsewhere = select_known_tests(table().known, "2.14.0", "gfx1100", "windows", "3.11", today=DAY)
     assert elsewhere.find_test("test_a.py::TestB::test_print") is None
-    assert elsewhere.list_skipped() == ["test_a.py::test_w"]
+    assert elsewhere.list_skipped("test_a.py") == ["test_a.py::test_w"]
+    for file in ("dynamo/test_x.py", "dynamo/deep/test_y.py"):
+        assert here.find_test(f"{file}::T::test_f") is not None
+        assert here.list_skipped(file) == [f"{file}::test_f"] == here.list_names(file)
+    assert here.find_test("inductor/test_x.py::T::test_f") is None and here.list_skipped("test_b.py") == []
+
+
+def test_what_is_known_counts_up_to_a_day_and_says_then_what_it_was() -> None:
+    later = DAY + timedelta(days=1)
+    here = select_known_tests(table().known, "2.13.0", "gfx942", "linux", "3.12", today=later)
+    assert here.find_test("test_a.py::TestB::test_print") is None and here.list_skipped() == []
+    failed = TestResult(name="test_a.py::TestB::test_print", outcome="failed", seconds=0, reason="why")
+    (verdict,) = told([failed], here)
+    assert verdict.is_new and verdict.test.reason.endswith("https://example.org/1): r\nwhy")
+    assert verdict.test.reason.startswith("known until 2026-11-30, and expired (ann, ")
 
 
 def test_the_table_names_each_test_once_where_it_holds() -> None:
@@ -110,6 +128,8 @@ def _version(text: str) -> Any:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
+        ("expires: 2026-11-30", "expires: soon", "expires"),
+        ("https://example.org/1", "#1", "the address of where it is tracked"),
         ("test_a.py::test_w", "test_a.py", "t.yaml:10:14: .*tests.0: .* is no test: FILE.py::"),
         ("test_a.py::test_w", "test_a.py::test w", "is no test: FILE.py::"),
         ("==2.13.*", "2.13", "'2.13' is no version specifier"),
@@ -229,7 +249,7 @@ TORCH = next(file for file in SET.files if file.project == "torch" and "cp312" i
 def results(folder: Path, *names: str, flaky: tuple[str, ...] = (), **more: Any) -> Path:
     """Write the results of a run in which two tests passed and these failed, as the command does."""
     (folder / "junit").mkdir(parents=True)
-    here = select_known_tests(table().known, "2.13.0", "gfx1030", "linux", "3.12")
+    here = select_known_tests(table().known, "2.13.0", "gfx1030", "linux", "3.12", today=DAY)
     tests = [TestResult(name=f"test_a.py::T::{n}", outcome="passed", seconds=0.1) for n in ("x", "y")]
     tests += [TestResult(name=f"test_a.py::T::{n}", outcome="failed", seconds=0, reason="r") for n in names]
     tests += [TestResult(name=f"test_a.py::T::{n}", outcome="flaky", seconds=0, reason="r") for n in flaky]

@@ -178,6 +178,7 @@ from .torch_features import tabulate_features as tabulate_features
 from .torch_tests import SUITE_NAMES as SUITE_NAMES
 from .torch_tests import KnownTestRow as KnownTestRow
 from .torch_tests import KnownTests as KnownTests
+from .torch_tests import KnownTestTable as KnownTestTable
 from .torch_tests import LeftOutFiles as LeftOutFiles
 from .torch_tests import SuiteName as SuiteName
 from .torch_tests import TorchTestGroup as TorchTestGroup

@@ -371,12 +371,19 @@ def cut_torn_line(path: Path) -> None:
 
 
 def judge_results(results: Sequence[TestResult], known_here: KnownTests) -> list[OutcomeVerdict]:
-    """Return results with what is known of each."""
-    rows = ((result, known_here.find_test(result.name)) for result in results)
-    return [
-        OutcomeVerdict(result, f"{row.effect}: {row.reason}" if row is not None else "")
-        for result, row in rows
-    ]
+    """Return results with what is known of each; a failure that was known until some day says so."""
+    verdicts = []
+    for result in results:
+        row = known_here.find_test(result.name)
+        expired = known_here.find_expired(result.name) if row is None else None
+        if expired is not None and result.outcome in BAD_TORCH_OUTCOMES:
+            words = f"known until {expired.expires}, and expired ({expired.owner}, {expired.issue})"
+            reason = f"{words}: {expired.reason}\n{result.reason}"
+            verdicts.append(OutcomeVerdict(result.model_copy(update={"reason": reason})))
+            continue
+        known_reason = "" if row is None else f"{row.effect}: {row.reason} ({row.owner}, {row.issue})"
+        verdicts.append(OutcomeVerdict(result, known_reason))
+    return verdicts
 
 
 def _append_line(path: Path, line: dict[str, Any]) -> None:

@@ -18,8 +18,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -92,8 +92,9 @@ class TorchTestRun:
     """What all files have: the Python, its environment, where tests and results are, limits in seconds.
 
     ``torch`` is the folder of the one that is tested, None where it is installed another way. ``only`` these
-    tests are run, if not None. ``cache``: pytest keeps its cache, in the folder of the sources. ``is_known``
-    tells of a test that its failure is none; of others so many as ``tests_alone`` are tried again.
+    tests are run, if not None. ``cache``: pytest keeps its cache, in the folder of the sources. Of
+    ``known_tests`` those that hang or crash are not run, or with ``debug`` they and those that fail alone. Of
+    other tests that fail so many as ``tests_alone`` are tried again.
     ``ask_gpu`` says why the GPU does not calculate any more, "" where it does.
     """
 
@@ -101,7 +102,6 @@ class TorchTestRun:
     env: Mapping[str, str]
     tests: Path
     folder: Path
-    left_out: tuple[str, ...]
     words: tuple[str, ...]
     test_limit: float
     file_limit: float
@@ -109,7 +109,8 @@ class TorchTestRun:
     torch: Path | None = None
     only: tuple[str, ...] | None = None
     cache: bool = False
-    is_known: Callable[[str], bool] = lambda _: False
+    known_tests: KnownTests = field(default_factory=lambda: KnownTests((), date.min))
+    debug: bool = False
     tests_alone: int = 0
     ask_gpu: Callable[[], str] = lambda: ""
     outcomes_folder: Path | None = None
@@ -188,7 +189,9 @@ def _try_failed_alone(test_run: TorchTestRun, test_file: TorchTestFile, deadline
     failed = [
         result.name
         for result in outcomes.results
-        if result.outcome == "failed" and result.name in is_test and not test_run.is_known(result.name)
+        if result.outcome == "failed"
+        and result.name in is_test
+        and test_run.known_tests.find_test(result.name) is None
     ]
     if not failed or len(failed) > test_run.tests_alone:
         if failed and test_run.tests_alone:
@@ -199,7 +202,7 @@ def _try_failed_alone(test_run: TorchTestRun, test_file: TorchTestFile, deadline
             continue
         log_note(f"{test_file.name}: {name} failed; it is tried again alone")
         with tempfile.TemporaryDirectory(prefix="rocm-wheels-torch-tests-") as folder:
-            alone = replace(test_run, only=(name,), left_out=(), outcomes_folder=Path(folder))
+            alone = replace(test_run, only=(name,), outcomes_folder=Path(folder))
             note_process(alone.outcomes_path(test_file))
             how = _run_pytest(alone, test_file, FileOutcomes(), deadline - time.monotonic())
             after = read_outcomes(alone.outcomes_path(test_file))
@@ -284,11 +287,13 @@ def _make_recorder_options(
     test_run: TorchTestRun, test_file: TorchTestFile, before: FileOutcomes
 ) -> dict[str, object]:
     """Return what the recorder in pytest is told: where outcomes go, what is not run, how long a test may."""
+    file, known_tests = f"{test_file.file}.py", test_run.known_tests
+    only = test_run.only or (known_tests.list_names(file) if test_run.debug else None)
     return {
         "outcomes": str(test_run.outcomes_path(test_file).absolute()),
         "done": before.done,
-        "left_out": list(test_run.left_out),
-        "only": None if test_run.only is None else list(test_run.only),
+        "left_out": known_tests.list_skipped(file) if only is None else [],
+        "only": only,
         "limit": test_run.test_limit,
         "torch": str(test_run.torch or ""),
     }
@@ -446,12 +451,13 @@ def refuse_unseen_gpus(chosen: Sequence[Gpu], target: TargetPython) -> None:
 
 def find_known_tests(request: TorchTestRequest, gfx: str | None) -> KnownTests:
     """Return what is known of tests on a target; without a GPU, nothing is."""
+    today = datetime.now(timezone.utc).date()
     if gfx is None:
-        return KnownTests(())
+        return KnownTests((), today)
     system: Platform = "windows" if sys.platform == "win32" else "linux"
     version = request.chosen.known_as or request.target.torch_version
     torch = None if version == "all" else version
-    return select_known_tests(request.table.known, torch, gfx, system, request.python_version)
+    return select_known_tests(request.table.known, torch, gfx, system, request.python_version, today=today)
 
 
 def run_in_place(
@@ -549,7 +555,7 @@ class _SharedRun:
             write_torch_results(self._folder, self.results)
 
     def _make_run(self, gpu: int) -> TorchTestRun:
-        request, gfx, known_tests = self._request, self._place.gfx, self._known_tests
+        request, gfx = self._request, self._place.gfx
         env = {**self._environments[gpu], **(request.table.environment if gfx else {})}
         find_fault = request.find_gpu_fault
         show = self._show
@@ -558,15 +564,14 @@ class _SharedRun:
             env=env,
             tests=request.sources.tests,
             folder=self._folder.absolute(),
-            left_out=() if request.chosen.debug else tuple(known_tests.list_skipped()),
-            only=tuple(known_tests.list_names()) if request.chosen.debug else None,
             cache=request.chosen.cache,
             words=request.chosen.words,
             test_limit=request.limits[0],
             file_limit=request.limits[1],
             show=show if len(self._environments) == 1 else (lambda line: show(f"#{gpu} {line}")),
             torch=find_torch_folder(request.target),
-            is_known=lambda name: known_tests.find_test(name) is not None,
+            known_tests=self._known_tests,
+            debug=request.chosen.debug,
             tests_alone=request.table.limits.tests_alone,
             ask_gpu=partial(find_fault, gfx, env) if find_fault is not None and gfx else (lambda: ""),
         )
