@@ -389,6 +389,148 @@ def test_several_gpus_take_files_from_one_list_and_what_a_lost_one_leaves(
     assert {line[:2] for line in shown} == {"#0", "#1"}
 
 
+HANDLERS = """
+import argparse, os, shutil, subprocess, sys, tempfile
+
+def list_tests(file, words):  # as common_utils.get_pytest_test_cases
+    done = subprocess.run([sys.executable, "-m", "pytest", file, "--collect-only", "-q", *words],
+                          capture_output=True, text=True)
+    return [line for line in done.stdout.splitlines() if "::" in line]
+
+def run_with_subprocess(file, words):  # --subprocess: one process a test, once more where it fails
+    for test in list_tests(file, words):
+        for _ in range(2):
+            code = subprocess.call([sys.executable, "-m", "pytest", test.removeprefix("test/"), *words])
+            if code == 0:
+                break
+        if code:
+            return 1
+    return 0
+
+def test_distributed(file, words):
+    for backend, env in {"test": {"WORLD_SIZE": "1"}, "gloo": {"WORLD_SIZE": "2"}}.items():
+        folder = tempfile.mkdtemp()
+        old = dict(os.environ)
+        os.environ.update(env, TEMP_DIR=folder, BACKEND=backend)
+        os.environ["TEST_REPORT_SOURCE_OVERRIDE"] = f"dist-{backend}"
+        try:
+            if code := run_with_subprocess(file, words):
+                return code
+        finally:
+            shutil.rmtree(folder)
+            os.environ.clear()
+            os.environ.update(old)
+    return 0
+
+def run_test(file, words):  # run_test_retries: each that fails is tried again in a new process
+    tests, code, done = list_tests(file, words), 0, []
+    while tests:
+        some = [test.removeprefix("test/") for test in tests]
+        ended = subprocess.call([sys.executable, "-m", "pytest", "-x", *some, *words])
+        if ended == 0:
+            break
+        here = int(open("current").read())
+        single = subprocess.call([sys.executable, "-m", "pytest", some[here], *words])
+        code = code or (1 if single else 0)
+        tests = tests[here + 1:]
+    return code
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--include", nargs="+")
+parser.add_argument("--inductor", action="store_true")
+parser.add_argument("--keep-going", action="store_true")
+parser.add_argument("--verbose", action="store_true")
+options, extra = parser.parse_known_args()
+words = [word for word in extra if word != "--"]
+os.chdir(os.path.dirname(os.path.abspath(__file__)))
+assert options.keep_going and os.environ["PYTORCH_TEST_RUN_EVERYTHING_IN_SERIAL"] == "1"
+if options.inductor:
+    os.environ["PYTORCH_TEST_WITH_INDUCTOR"] = "1"
+handlers = {"distributed/test_spawn": test_distributed, "distributed/test_store": run_with_subprocess}
+sys.exit(handlers.get(options.include[0], run_test)(options.include[0] + ".py", words))
+"""
+SPAWN = """
+import os, pathlib, signal
+here = pathlib.Path(__file__).parent
+
+def ran(name):
+    with open(here / "ran", "a") as file:
+        file.write(f"{name} {os.environ['BACKEND']} {os.environ['WORLD_SIZE']}\\n")
+
+def test_a():
+    assert os.path.isdir(os.environ["TEMP_DIR"])
+    ran("a")
+
+def test_b():
+    ran("b")
+    assert os.environ["BACKEND"] != "gloo", "never with gloo"
+
+def test_c():
+    ran("c")
+    if os.environ["BACKEND"] == "test" and not (here / "was-here").exists():
+        (here / "was-here").touch()
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+def test_known():
+    assert 0
+"""
+INDUCED = """
+import os, pathlib
+import pytest
+
+@pytest.fixture(autouse=True)
+def note(request):
+    pathlib.Path("current").write_text(str(request.session.items.index(request.node)))
+
+def test_a():
+    assert os.environ["PYTORCH_TEST_WITH_INDUCTOR"] == "1"
+
+def test_b():
+    if not os.path.exists("was-here"):
+        open("was-here", "w").close()
+        assert 0, "the first time"
+
+def test_c():
+    assert 0, "never"
+
+def test_d():
+    pass
+"""
+
+
+def test_files_of_other_suites_go_through_the_handlers_of_run_test_py(sources: Path, tmp_path: Path) -> None:
+    """Backends, ranks and folders are theirs; what each pytest does that they start is recorded."""
+    tests = sources / "test"
+    (tests / "distributed").mkdir()
+    (tests / "distributed" / "test_spawn.py").write_text(SPAWN)
+    (tests / "test_induced.py").write_text(INDUCED)
+    (tests / "run_test.py").write_text(HANDLERS)
+    order = an_order(sources, limit=60)
+    row = order.table.known[0].model_copy(update={"tests": ("distributed/*.py::test_known",)})
+    parts = [
+        TorchTestFile("distributed/test_spawn", run_by="run_test"),
+        TorchTestFile("test_induced", run_by="run_test", words=("--inductor",)),
+    ]
+    order = replace(order, parts=parts, table=order.table.model_copy(update={"known": (row,)}))
+    spawn, induced = run_in_place(order, a_place(), tmp_path / "results", lambda _: None).parts
+    assert spawn.counts == {"passed": 4, "failed": 1, "flaky": 1, "left_out": 2} and not spawn.fault
+    (bad,), (flaky,) = spawn.bad, spawn.flaky
+    assert bad.name == "distributed/test_spawn.py::test_b @dist-gloo" and "never with gloo" in bad.reason
+    assert flaky.name == "distributed/test_spawn.py::test_c @dist-test" and "SIGSEGV" not in flaky.reason
+    assert flaky.reason.startswith("crashed, then passed in another process")
+    ran = (tests / "distributed" / "ran").read_text().splitlines()
+    assert {line.partition(" ")[2] for line in ran} == {"test 1", "gloo 2"}
+    assert ran.count("a gloo 2") == 1 == ran.count("c gloo 2"), (
+        "what is behind the failure runs, and nothing twice"
+    )
+    assert induced.counts == {"passed": 2, "failed": 1, "flaky": 1} and not induced.fault
+    assert [one.name for one in induced.bad] == ["test_induced.py::test_c"]
+    assert induced.unchosen == 0
+    suites = load_torch_tests().suites
+    for suite in ("distributed", "inductor"):
+        assert {group.run_by for group in suites[suite].groups} == {"run_test"}
+
+
 def test_a_run_that_was_ended_is_carried_on_and_one_of_something_else_begun_anew(
     sources: Path, tmp_path: Path
 ) -> None:

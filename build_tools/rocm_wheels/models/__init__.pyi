@@ -181,6 +181,7 @@ from .torch_tests import KnownTests as KnownTests
 from .torch_tests import KnownTestTable as KnownTestTable
 from .torch_tests import LeftOutFiles as LeftOutFiles
 from .torch_tests import SuiteName as SuiteName
+from .torch_tests import TestRunner as TestRunner
 from .torch_tests import TorchTestGroup as TorchTestGroup
 from .torch_tests import TorchTestSuite as TorchTestSuite
 from .torch_tests import TorchTestTable as TorchTestTable

@@ -24,6 +24,7 @@ from rocm_wheels.models.project_names import Platform, get_data_folder
 
 SuiteName = Literal["default", "full", "distributed", "inductor"]
 SUITE_NAMES: tuple[SuiteName, ...] = get_args(SuiteName)
+TestRunner = Literal["pytest", "run_test"]
 FailureEffect = Literal["fails", "hangs", "crashes"]
 _FILE_NAME = re.compile(r"[\w./-]+")
 _TEST_NAME = re.compile(r"([\w./-]+(?:/\*)?\.py)::(?:(\w+)::)?([^:\s]+)")
@@ -43,17 +44,22 @@ VersionSpecifier = Annotated[str, AfterValidator(_check_specifier)]
 class TorchTestGroup(Record):
     """Files that are run alike: named (``test_nn`` for ``test/test_nn.py``), or listed by its run_test.py.
 
-    ``listed_by`` are the words that it is told; ``environment`` is theirs alone.
+    ``listed_by`` are the words that it is told; ``environment`` is theirs alone. ``run_by``: pytest runs a
+    file, or run_test.py, whose handlers give it backends, ranks and folders, and which is told ``words``.
     """
 
     files: tuple[str, ...] = ()
     listed_by: tuple[str, ...] = ()
     environment: Mapping[str, str] = {}
+    run_by: TestRunner = "pytest"
+    words: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _one_of_both(self) -> TorchTestGroup:
         if bool(self.files) == bool(self.listed_by):
             raise ValueError("a group either names `files`, or says by what words they are `listed_by`")
+        if self.words and self.run_by != "run_test":
+            raise ValueError("`words` are for run_test.py: the group is to be `run_by: run_test`")
         if odd := [file for file in self.files if not _FILE_NAME.fullmatch(file) or file.endswith(".py")]:
             raise make_record_error(
                 f"{odd[0]!r} is no file of test/ without .py", "files", self.files.index(odd[0])

@@ -125,6 +125,7 @@ def read_results(path: Path) -> Results:
 
 
 _GPU_SEPARATOR = " @"
+_SOURCE_SEPARATOR = " @"  # what stands behind it says for which backend run_test.py ran a test
 JUNIT_TAGS: Mapping[TestOutcome, JunitTag] = {
     "failed": "failure",
     "crashed": "error",
@@ -283,12 +284,13 @@ class FileOutcomes:
 def read_outcomes(path: Path) -> FileOutcomes:
     """Read what was written so far; a last line that is not whole was not written.
 
-    Of two outcomes of a test the later counts: a run that was resumed began it anew.
+    Of two outcomes of a test the later counts: a run that was resumed began it anew, or run_test.py tried it
+    again; one that passes then is flaky.
     """
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     results: dict[str, TestResult] = {}
     planned: dict[str, None] = {}
-    left_out: tuple[str, ...] = ()
+    left_out: dict[str, None] = {}
     devices: dict[str, None] = {}
     alone: dict[str, None] = {}
     begun, file_end, unchosen, finished, read, seconds = "", None, 0, False, False, 0.0
@@ -296,8 +298,16 @@ def read_outcomes(path: Path) -> FileOutcomes:
     for line in text[: text.rfind("\n") + 1].splitlines():
         entry: dict[str, Any] = _parse_line(line)
         if "planned" in entry:
+            if begun:  # run_test.py went on after it
+                reason = "its process ended in it, and run_test.py began another one"
+                results[begun] = _make_result(begun, "crashed", reason)
+                begun = ""
             planned.update(dict.fromkeys(entry["planned"]))
-            left_out, unchosen, read = tuple(entry["left_out"]), entry["unchosen"], True
+            left_out.update(dict.fromkeys(entry["left_out"]))
+            unchosen = (
+                unchosen if read else entry["unchosen"]
+            )  # a later one of run_test.py tries one test again
+            read = True
         elif "process" in entry:
             begun, file_end, finished, read = "", None, False, False
         elif "devices" in entry:
@@ -317,7 +327,15 @@ def read_outcomes(path: Path) -> FileOutcomes:
                 reason = f"failed, then passed alone: {failed.reason}"
                 results[failed.name] = failed.model_copy(update={"outcome": "flaky", "reason": reason})
         elif "name" in entry:
-            results[entry["name"]] = TestResult.model_validate(entry)
+            result, earlier = TestResult.model_validate(entry), results.get(entry["name"])
+            if (
+                earlier is not None
+                and earlier.outcome in {"failed", "crashed"}
+                and result.outcome == "passed"
+            ):
+                reason = f"{earlier.outcome}, then passed in another process: {earlier.reason}"
+                result = result.model_copy(update={"outcome": "flaky", "reason": reason})
+            results[result.name] = result
             begun = "" if begun == entry["name"] else begun
     seconds = max(
         seconds, sum(result.seconds for result in results.values())
@@ -325,7 +343,7 @@ def read_outcomes(path: Path) -> FileOutcomes:
     return FileOutcomes(
         tuple(results.values()),
         tuple(planned),
-        left_out,
+        tuple(left_out),
         unchosen,
         begun,
         file_end,
@@ -374,8 +392,9 @@ def judge_results(results: Sequence[TestResult], known_here: KnownTests) -> list
     """Return results with what is known of each; a failure that was known until some day says so."""
     verdicts = []
     for result in results:
-        row = known_here.find_test(result.name)
-        expired = known_here.find_expired(result.name) if row is None else None
+        name = result.name.partition(_SOURCE_SEPARATOR)[0]
+        row = known_here.find_test(name)
+        expired = known_here.find_expired(name) if row is None else None
         if expired is not None and result.outcome in BAD_TORCH_OUTCOMES:
             words = f"known until {expired.expires}, and expired ({expired.owner}, {expired.issue})"
             reason = f"{words}: {expired.reason}\n{result.reason}"

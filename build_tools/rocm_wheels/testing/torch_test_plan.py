@@ -26,7 +26,7 @@ from rocm_wheels.core import (
     run_command,
     suggest_name,
 )
-from rocm_wheels.models import LeftOutFiles, TorchTestGroup, TorchTestSuite
+from rocm_wheels.models import LeftOutFiles, TestRunner, TorchTestGroup, TorchTestSuite
 from rocm_wheels.sources import Git, find_git_directory, parse_lock, read_state
 from rocm_wheels.testing.durations import share_out
 from rocm_wheels.testing.installed_torch import TargetDistribution, TargetPython
@@ -53,13 +53,15 @@ TEST_EXCLUSIONS = {
 class TorchTestFile:
     """What one process of pytest runs: a file of test/ (``test_nn``), or a share of its tests.
 
-    ``environment`` is its own alone.
+    ``environment`` is its own alone. ``run_by`` says whether pytest runs it, or run_test.py with ``words``.
     """
 
     file: str
     share: int = 1
     shares: int = 1
     environment: Mapping[str, str] = field(default_factory=dict)
+    run_by: TestRunner = "pytest"
+    words: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -145,10 +147,8 @@ def plan_test_files(
         chosen = replace(chosen, exclusions={**chosen.exclusions, "distributed": False})
     suite = _apply_exclusions(suite, chosen)
     if chosen.include:
-        environments = {file: group.environment for group in suite.groups for file in group.files}
         test_files = [
-            TorchTestFile(file_name, environment=environments.get(file_name, {}))
-            for file_name in chosen.include
+            _make_test_file(file_name, _find_group(suite, file_name)) for file_name in chosen.include
         ]
     else:
         test_files = []
@@ -205,8 +205,20 @@ def _is_excluded(test_file: TorchTestFile, chosen: TorchTestSelection) -> bool:
     )
 
 
+def _find_group(suite: TorchTestSuite, file_name: str) -> TorchTestGroup | None:
+    """Return the group that names a file, else the one that has its files listed, if there is one."""
+    naming = [group for group in suite.groups if file_name in group.files]
+    return next(iter([*naming, *(group for group in suite.groups if group.listed_by)]), None)
+
+
+def _make_test_file(file_name: str, group: TorchTestGroup | None) -> TorchTestFile:
+    if group is None:
+        return TorchTestFile(file_name)
+    return TorchTestFile(file_name, environment=group.environment, run_by=group.run_by, words=group.words)
+
+
 def _list_named_files(group: TorchTestGroup) -> list[TorchTestFile]:
-    return [TorchTestFile(file_name, environment=group.environment) for file_name in group.files]
+    return [_make_test_file(file_name, group) for file_name in group.files]
 
 
 def _ask_run_test(
@@ -244,7 +256,11 @@ def _ask_run_test(
                 raise ChecksError(
                     f"run_test.py lists {line.strip()!r}, which is no file and share (NAME 1/2)"
                 )
-            test_files.append(TorchTestFile(match[1], int(match[2]), int(match[3]), group.environment))
+            test_file = _make_test_file(match[1], group)
+            if group.run_by == "pytest":  # run_test.py runs whole files
+                test_file = replace(test_file, share=int(match[2]), shares=int(match[3]))
+            if test_file not in test_files:
+                test_files.append(test_file)
     if not test_files:
         raise ChecksError(f"run_test.py lists no tests:{last}", tip="see what --dry-run prints")
     return test_files

@@ -12,6 +12,7 @@ import json
 import platform
 import queue
 import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -44,6 +45,7 @@ from rocm_wheels.gpus import Gpu
 from rocm_wheels.models import KnownTests, Platform, TorchTestTable, select_known_tests, strip_features
 from rocm_wheels.testing.installed_torch import TargetPython
 from rocm_wheels.testing.results import (
+    BAD_OUTCOMES,
     RESULTS_FILE,
     ChosenTests,
     FileOutcomes,
@@ -82,6 +84,7 @@ _TIMEOUT_LINE = re.compile(r"Timeout \([0-9:.]+\)!$")  # likewise: a test took t
 _XDIST_OPTION = re.compile(
     r"-n(\d+|auto|logical)?|--(numprocesses|maxprocesses|dist|tx)(=.*)?|-d"
 )  # pytest-xdist's
+_STOPPED = ("stopped", "")  # how run_test.py ends at a test that failed, and leaves others
 _QUIET_SECONDS = (
     300.0  # seconds that a process may say nothing beside the limit of a test: it starts, reads tests
 )
@@ -144,8 +147,11 @@ def run_file(test_run: TorchTestRun, test_file: TorchTestFile) -> FileOutcomes:
         before = read_outcomes(path)
         how = _run_pytest(test_run, test_file, before, deadline - time.monotonic())
         after = read_outcomes(path)
+        if how == _STOPPED:
+            continue
         if how is None:
-            _try_failed_alone(test_run, test_file, deadline)
+            if test_file.run_by == "pytest":  # run_test.py does so itself
+                _try_failed_alone(test_run, test_file, deadline)
             note_end(path, "")
             break
         is_blamed = _blame_test(path, after, how)
@@ -248,8 +254,8 @@ def _run_pytest(
         begin = time.monotonic()
         try:
             code = run_command(
-                _make_pytest_command(test_run, test_file, order),
-                env=_make_pytest_environment(test_run, test_file, Path(name)),
+                _make_command(test_run, test_file, order),
+                env=_make_environment(test_run, test_file, Path(name), order),
                 cwd=test_run.tests,
                 log=test_run.log_path(test_file),
                 on_line=keep_line,
@@ -267,9 +273,10 @@ def _run_pytest(
     if code and is_interrupted():  # what ended it was no fault of a test
         raise ChecksError("the tests were interrupted")
     _require_words_taken(test_run.words, last_lines)
-    return _judge_end(
-        code, before, read_outcomes(test_run.outcomes_path(test_file)), last_lines, test_run.test_limit
-    )
+    after = read_outcomes(test_run.outcomes_path(test_file))
+    if test_file.run_by == "run_test":
+        return _judge_handler_end(code, before, after, last_lines)
+    return _judge_end(code, before, after, last_lines, test_run.test_limit)
 
 
 def _require_words_taken(words: Sequence[str], lines: Sequence[str]) -> None:
@@ -289,10 +296,15 @@ def _make_recorder_options(
     """Return what the recorder in pytest is told: where outcomes go, what is not run, how long a test may."""
     file, known_tests = f"{test_file.file}.py", test_run.known_tests
     only = test_run.only or (known_tests.list_names(file) if test_run.debug else None)
+    left_out = known_tests.list_skipped(file) if only is None else []
+    if (
+        only is None and test_file.run_by == "run_test"
+    ):  # some of its handlers end at the first test that fails
+        left_out = known_tests.list_names(file)
     return {
         "outcomes": str(test_run.outcomes_path(test_file).absolute()),
         "done": before.done,
-        "left_out": known_tests.list_skipped(file) if only is None else [],
+        "left_out": left_out,
         "only": only,
         "limit": test_run.test_limit,
         "torch": str(test_run.torch or ""),
@@ -319,6 +331,24 @@ def _judge_end(
     return "crashed", f"{how}{where}"
 
 
+def _judge_handler_end(
+    code: int, before: FileOutcomes, after: FileOutcomes, output_lines: Sequence[str]
+) -> tuple[str, str] | None:
+    """Judge run_test.py as ``_judge_end`` does pytest; _STOPPED where it left tests behind a failure."""
+    where = "".join(f"\n  | {line}" for line in _select_telling_lines(output_lines))
+    if after.begun:
+        is_timeout = any(_TIMEOUT_LINE.search(line) for line in output_lines)
+        return "timeout" if is_timeout else "crashed", f"ended in it{where}"
+    done = frozenset(before.done)
+    failed = any(result.outcome in BAD_OUTCOMES for result in after.results if result.name not in done)
+    if code == 1 and failed:
+        return _STOPPED if set(after.planned) - set(after.done) else None
+    if code == 0 and after.finished:
+        return None
+    how = "ended, and no test was read" if code == 0 else describe_exit(code)
+    return "crashed", f"{how}{where}"
+
+
 def _select_telling_lines(output_lines: Sequence[str]) -> list[str]:
     """Return the lines that say where a process died, or its last ones."""
     lines = [line for line in output_lines if line.strip()]
@@ -326,7 +356,11 @@ def _select_telling_lines(output_lines: Sequence[str]) -> list[str]:
     return lines[traces[-1] + 1 :][:_SHOWN_LINES] if traces else lines[-_SHOWN_LINES:]
 
 
-def _make_pytest_command(test_run: TorchTestRun, test_file: TorchTestFile, order: Path) -> list[str]:
+def _make_command(test_run: TorchTestRun, test_file: TorchTestFile, order: Path) -> list[str]:
+    if test_file.run_by == "run_test":
+        script = str(test_run.tests / "run_test.py")
+        argv = [str(test_run.python), script, "--include", test_file.file, *test_file.words]
+        return [*argv, "--keep-going", "--verbose", *(["--", *test_run.words] if test_run.words else [])]
     shares = (
         [f"--shard-id={test_file.share}", f"--num-shards={test_file.shares}"] if test_file.shares > 1 else []
     )
@@ -337,19 +371,29 @@ def _make_pytest_command(test_run: TorchTestRun, test_file: TorchTestFile, order
     return [*argv, *cache, f"{test_file.file}.py", *shares, *test_run.words]
 
 
-def _make_pytest_environment(
-    test_run: TorchTestRun, test_file: TorchTestFile, scratch: Path
+def _make_environment(
+    test_run: TorchTestRun, test_file: TorchTestFile, scratch: Path, order: Path
 ) -> dict[str, str]:
-    """Return the environment of a process; kernels that MIOpen compiles go with the folder."""
+    """Return the environment of a process; kernels that MIOpen compiles go with the folder.
+
+    Each pytest that run_test.py starts is told to record by a variable. It is to show what they print at
+    once, and not to choose GPUs by itself, as it does for files that it runs side by side.
+    """
     plugin = str(Path(__file__).with_name("recording"))  # nothing in it imports rocm-wheels
     search_path = test_run.env.get("PYTHONPATH", "")
     separator = ";" if sys.platform == "win32" else ":"
+    handler_environment = {
+        "PYTEST_ADDOPTS": shlex.join(["-p", _PLUGIN_NAME, f"--rocm-wheels-recording={order}"]),
+        "PYTORCH_TEST_RUN_EVERYTHING_IN_SERIAL": "1",
+        "VERBOSE_TEST_LOGS": "1",
+    }
     return {
         **test_run.env,
         **test_file.environment,
         "PYTHONPATH": separator.join(filter(None, [plugin, search_path])),
         "PYTHONUNBUFFERED": "1",  # a line that waits in a buffer looks like a test that hangs
         "MIOPEN_CUSTOM_CACHE_DIR": str(scratch),
+        **(handler_environment if test_file.run_by == "run_test" else {}),
     }
 
 
@@ -616,7 +660,7 @@ def _make_blank_results(request: TorchTestRequest, gfx: str | None) -> TorchResu
     )
     identity: list[object] = [of.model_dump(), chosen.model_dump(), gfx, sorted(request.files.items())]
     identity += [
-        [(part.name, sorted(part.environment.items())) for part in request.parts],
+        [(part.name, sorted(part.environment.items()), part.run_by, part.words) for part in request.parts],
         [str(request.sources.folder), str(request.target.python), sorted(request.table.environment.items())],
     ]
     rows = [row.model_dump(mode="json") for row in request.table.known]
