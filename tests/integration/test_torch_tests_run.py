@@ -685,6 +685,19 @@ def test_the_command_runs_what_the_lock_in_the_wheel_says(
     for wrong in (("--nosuch=3",), ("--tb=foo",), ("--maxfail", "x")):
         refused = call("--", *wrong)
         assert isinstance(refused.exception, UsageError) and wrong[0].split("=")[0] in str(refused.exception)
+    ci = sources / ".ci" / "docker"
+    ci.mkdir(parents=True)
+    assert "requirements-ci.txt, which says" in str(call("--requirements").exception)
+    here, other = f"{sys.version_info[0]}.{sys.version_info[1]}", "3.9"
+    (ci / "requirements-ci.txt").write_text(
+        f"# needed\n#mkl\npytest==7.3.2\nnumpy==2.1 ; python_version == '{here}'\n"
+        f"numpy==1.0 ; python_version == '{other}'\ncuda-bindings>=12.0,<13.0 # NVIDIA's\n"
+    )
+    needed = call("--requirements").stdout.splitlines()
+    assert needed[1:4] == ["pytest==7.3.2", "numpy==2.1", "torch==9.9.0"], needed
+    assert "9.9.0a0" in needed[0] and needed[4].startswith("# left out: cuda-bindings<13.0,>=12.0: NVIDIA's")
+    (ci / "requirements-ci.txt").write_text("numpy=1\n")
+    assert "requirements-ci.txt:1: numpy=1 is no requirement" in str(call("--requirements").exception)
     (sources / "version.txt").write_text("9.8.0a0\n")
     assert "9.9.0 is installed" in str(call().exception)
 

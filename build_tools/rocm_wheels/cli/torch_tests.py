@@ -300,6 +300,8 @@ known to fail (flaky ones too), 1 when not, or something was not run, 5 for no t
 Examples:
   rocm-wheels tests torch --python .venv/bin/python --wheels wheels --family gfx94X-dcgpu
   rocm-wheels tests torch --lock sources.lock.json --include test_nn -k Conv --dry-run
+  rocm-wheels tests torch --python .venv --suite full --shard 2 --num-shards 6 --durations last-night
+  rocm-wheels tests torch --python .venv --requirements > requirements.txt
 """
 
 
@@ -397,6 +399,12 @@ class _SeveralWords(Command):
 @option("--file-timeout", type=click.FloatRange(0, min_open=True), metavar="S", help="Of a file.  [7200]")
 @option("--after", type=GivenPath(), metavar="FILE", help="Only if these smoke tests' results are good.")
 @option("--fresh", is_flag=True, help="Start over, even where an interrupted run could continue.")
+@option(
+    "--requirements",
+    is_flag=True,
+    help="Print what the tests need, for `uv pip install -r`: the list of torch's own CI at their commit, the"
+    " torch that is installed, rocm[devel]; what cannot be installed is a comment. Run no test.",
+)
 @option("--dry-run", is_flag=True, help="Show which files would be run, and run none.")
 @option(
     "--output-dir",
@@ -433,6 +441,9 @@ def torch_tests_command(**given: Any) -> int:
     looking = get_project_home() / "smoke-tests" / "looking.py"
     target = inspect_target_python(python, looking, env)
     require_torch(target)
+    if given["requirements"]:
+        _print_requirements(find_test_sources(given, target, env), target)
+        return 0
     require_pytest(target)
     sources = find_test_sources(given, target, env)
     test_places = _choose_places(given, target, env)
@@ -646,6 +657,18 @@ def _choose_places(
         )
     refuse_unseen_gpus(chosen, target)
     return list_places(chosen, env, "every" if every else "share" if options["share_gpus"] else "alone")
+
+
+def _print_requirements(sources: TorchTestSources, target: TargetPython) -> None:
+    from rocm_wheels.models import load_torch_tests
+    from rocm_wheels.testing import read_test_requirements
+
+    requirements = read_test_requirements(sources, target, load_torch_tests().left_out_requirements)
+    click.echo(f"# for torch's tests of {sources.commit or sources.version}, Python {target.python_version}")
+    for line in requirements.lines:
+        click.echo(line)
+    for line, reason in requirements.left_out:
+        click.echo(f"# left out: {line}: {reason}")
 
 
 def _print_plan(order: TorchTestRequest, test_places: Sequence[GpuPlace]) -> None:

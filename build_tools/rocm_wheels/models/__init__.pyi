@@ -180,6 +180,7 @@ from .torch_tests import KnownTestRow as KnownTestRow
 from .torch_tests import KnownTests as KnownTests
 from .torch_tests import KnownTestTable as KnownTestTable
 from .torch_tests import LeftOutFiles as LeftOutFiles
+from .torch_tests import LeftOutRequirements as LeftOutRequirements
 from .torch_tests import SuiteName as SuiteName
 from .torch_tests import TestRunner as TestRunner
 from .torch_tests import TorchTestGroup as TorchTestGroup

@@ -18,7 +18,7 @@ from packaging.version import Version
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from rocm_wheels.core import Record, load_record, make_record_error, require_pattern, suggest_name
-from rocm_wheels.models.facts import Fact, FactTable
+from rocm_wheels.models.facts import Fact, FactTable, PythonField
 from rocm_wheels.models.gfx import get_gfx_targets, strip_features
 from rocm_wheels.models.project_names import Platform, get_data_folder
 
@@ -165,6 +165,14 @@ class TorchTestLimits(Record):
     tests_alone: int = Field(default=20, ge=0)
 
 
+class LeftOutRequirements(Fact):
+    """Packages that torch's list for its CI names, and that cannot be installed: with ``pythons``, or any."""
+
+    names: tuple[str, ...] = Field(min_length=1)
+    pythons: tuple[PythonField, ...] = ()
+    reason: str = Field(min_length=1)
+
+
 class TorchTestTable(FactTable):
     """The whole of ``data/torch_tests.yaml``; ``environment`` is of tests on a GPU."""
 
@@ -172,6 +180,7 @@ class TorchTestTable(FactTable):
     environment: Mapping[str, str] = {}
     waiting: TorchTestTimeouts
     limits: TorchTestLimits = TorchTestLimits()
+    left_out_requirements: tuple[LeftOutRequirements, ...] = ()
     known: tuple[KnownTestRow, ...] = ()
 
     @field_validator("suites")

@@ -7,6 +7,7 @@ from .installed_torch import identify_wheels as identify_wheels
 from .installed_torch import inspect_target_python as inspect_target_python
 from .installed_torch import require_pytest as require_pytest
 from .installed_torch import require_torch as require_torch
+from .requirements import read_test_requirements as read_test_requirements
 from .results import ChosenTests as ChosenTests
 from .results import FileOutcomes as FileOutcomes
 from .results import OutcomeVerdict as OutcomeVerdict

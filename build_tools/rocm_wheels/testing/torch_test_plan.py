@@ -239,11 +239,10 @@ def _ask_run_test(
             description="run_test.py",
         ).returncode
     last = "".join(f"\n  | {line}" for line in lines[-_MAX_SHOWN_LINES:])
-    needed = tests.parent / ".ci" / "docker" / "requirements-ci.txt"
     if code:
         raise ChecksError(
             f"run_test.py lists no tests, and ended with {code}:{last}",
-            tip=f"it needs more than pytest: {python} -m pip install -r {needed}",
+            tip="it needs more than pytest: the same command with --requirements prints what to install",
         )
     test_files: list[TorchTestFile] = []
     inside = False
