@@ -33,6 +33,7 @@ from rocm_wheels.testing import (
     TorchTestSelection,
     TorchTestSources,
     describe_next_command,
+    find_gpu_fault,
     format_torch_table,
     inspect_test_sources,
     plan_test_files,
@@ -367,6 +368,57 @@ def test_a_lost_gpu_ends_its_part_at_once_and_the_same_command_carries_on(
     assert found.complete and found.lost == "" and found.parts[0].counts == {"passed": 2, "crashed": 1}
     ran = (tests / "ran").read_text().splitlines()
     assert ran == ["test_1 a on 0", "test_1 c on 0", "test_2 a on 0", "test_2 c on 0"]
+
+
+ASKED = """
+import os, signal
+
+class Numbers:
+    def __init__(self, total): self.total = total
+    def to(self, device): return Numbers(self.total)
+    def __mul__(self, factor): return Numbers(self.total * factor)
+    def sum(self): return self
+    def __int__(self): return self.total
+
+class OnDevice(Numbers):
+    def __mul__(self, factor):
+        if MODE == "dies": os.kill(os.getpid(), signal.SIGSEGV)
+        return Numbers(self.total * factor + (MODE == "wrong"))
+
+MODE = os.environ["MODE"]
+__version__, int64 = "9.9.0", "int64"
+version = type("", (), {"hip": "7.1"})
+shown = os.environ["HIP_VISIBLE_DEVICES"].split(",")
+
+class Numbers2(Numbers):
+    def to(self, device):
+        broken = os.environ["BROKEN"]
+        return OnDevice(self.total) if shown[int(device[5:])] == broken else Numbers(self.total)
+
+def arange(end, dtype): return Numbers2(end * (end - 1) // 2)
+
+class Gpu:
+    gcnArchName, name = "gfx942:xnack-", "x"
+
+class cuda:
+    is_available = staticmethod(lambda: MODE != "gone")
+    device_count = staticmethod(lambda: len(shown))
+    get_device_properties = staticmethod(lambda n: Gpu)
+"""
+
+
+def test_each_gpu_of_an_environment_is_asked_whether_it_calculates(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text(ASKED)
+    looking = Path(__file__).parents[2] / "smoke-tests" / "looking.py"
+
+    def fault(mode: str, shown: str = "0,1") -> str:
+        env = {**os.environ, "PYTHONPATH": str(tmp_path), "MODE": mode, "BROKEN": "1"}
+        return find_gpu_fault(Path(sys.executable), looking, "gfx942", {**env, "HIP_VISIBLE_DEVICES": shown})
+
+    assert fault("wrong", shown="0") == "" == fault("well", shown="1")
+    assert fault("wrong") == "the gfx942 does not calculate any more: a sum is wrong"
+    assert fault("dies").startswith("the gfx942 does not calculate any more: the process that asked crashed")
+    assert fault("gone").startswith("torch does not see the gfx942 any more")
 
 
 def test_several_gpus_take_files_from_one_list_and_what_a_lost_one_leaves(

@@ -642,9 +642,12 @@ def _choose_places(
         options["device_query"], None if by_default else options["gpu_policy"], together=every
     )
     if options["share_gpus"]:
-        if every or policy in {"first", "single"}:
-            tip = "leave it out, or leave out --gpu-policy and --device-query"
-            raise UsageError("--share-gpus: each test is to see one GPU, and every GPU is used", tip=tip)
+        if every:
+            raise UsageError(
+                "--share-gpus: these tests see every GPU of a target at once", tip="leave it out"
+            )
+        if policy in {"first", "single"}:
+            raise UsageError("--share-gpus takes every GPU", tip="leave --gpu-policy out")
         policy = "all"
     chosen: list[Gpu] = choose_gpus(hardware.usable, policy, targets)
     if chosen and target.kind not in ("rocm", ""):

@@ -22,7 +22,7 @@ judged fails. ``judge_staged_set`` reads the evidence from a store first, and ju
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -191,9 +191,14 @@ def weigh_evidence(
         stored for stored in evidence if stored.evidence.kind == kind and name_suite(stored.evidence) == suite
     ]
     reasons = {stored.id: explain_ignored(stored, measure) for stored in of_kind}
-    relevant, made_good = _join_shards([stored for stored in of_kind if not reasons[stored.id]], measure)
+    relevant = [stored for stored in of_kind if not reasons[stored.id]]
+    each = replace(measure, at_least=0)  # all shards of a suite together have tests enough
+    bad_shards = [stored for stored in relevant if _is_shard(stored) and explain_too_few(stored, each)]
+    joined, made_good = _join_shards([stored for stored in relevant if stored not in bad_shards], measure)
+    relevant = [*joined, *bad_shards]
     unsigned = _sort_evidence([stored for stored in of_kind if reasons[stored.id] == _UNSIGNED])
-    few = {stored.id for stored in relevant if stored.evidence.passed and explain_too_few(stored, measure)}
+    few = {stored.id for stored in joined if stored.evidence.passed and explain_too_few(stored, measure)}
+    few.update(stored.id for stored in bad_shards)
     counted = [stored for stored in relevant if stored.id not in few]
     if gfx is None:
         return replace(_weigh_lines(counted, measure, lambda _: ""), unsigned=unsigned)
@@ -219,6 +224,10 @@ def weigh_evidence(
     )
 
 
+def _is_shard(stored: StoredEvidence) -> bool:
+    return stored.evidence.suite is not None and stored.evidence.suite.shards > 1
+
+
 _ShardedRun = tuple[
     str, int, str | None, str, tuple[str, ...]
 ]  # plan, shards, target, kind of machine, wheels
@@ -232,41 +241,47 @@ def _join_shards(
     A whole pass is as old as the oldest of its shards, whose name it bears. What is left of a plan of which a
     shard is not there, is its failures.
     """
-    whole: list[StoredEvidence] = []
+    whole = [stored for stored in evidence if not _is_shard(stored)]
     runs: dict[_ShardedRun, dict[int, list[StoredEvidence]]] = defaultdict(lambda: defaultdict(list))
     for stored in sorted(evidence, key=_evidence_sort_key):
         item = stored.evidence
-        if item.suite is None or item.suite.shards == 1:
-            whole.append(stored)
-        else:
+        if item.suite is not None and item.suite.shards > 1:
             key = (item.suite.plan, item.suite.shards, item.gfx, item.host.kind, item.hashes)
             runs[key][item.suite.shard].append(stored)
     made_good: list[StoredEvidence] = []
     for (_, shards, *_), by_shard in runs.items():
-        passes: list[list[StoredEvidence]] = []
-        for number in range(1, shards + 1):
-            line = by_shard.get(number, [])
+        lines = [by_shard.get(number, []) for number in range(1, shards + 1)]
+        for line in lines:
             last = max((i for i, stored in enumerate(line) if not stored.evidence.passed), default=-1)
             failed = [stored for stored in line[: last + 1] if not stored.evidence.passed]
             is_good = _count_findings(line[last + 1 :]) >= measure.passes_after_failure
             (made_good if is_good else whole).extend(failed)
-            by_claim = {stored.evidence.claim: stored for stored in line if stored.evidence.passed}
-            passes.append(sorted(by_claim.values(), key=_evidence_sort_key, reverse=True))
-        whole += [_join_passes(shard_passes) for shard_passes in zip(*passes, strict=False)]
+        whole += _join_passes([[stored for stored in line if stored.evidence.passed] for line in lines])
     return whole, made_good
 
 
-def _join_passes(shard_passes: Sequence[StoredEvidence]) -> StoredEvidence:
-    """Return one pass of the whole suite: by its oldest shard, with the tests of all."""
-    oldest = min(shard_passes, key=_evidence_sort_key)
-    counts = Counter[str]()
-    for stored in shard_passes:
-        counts.update(stored.evidence.counts.model_dump())
-    selected = "; ".join(
-        dict.fromkeys(stored.evidence.selected for stored in shard_passes if stored.evidence.selected)
+def _join_passes(lines: Sequence[Sequence[StoredEvidence]]) -> list[StoredEvidence]:
+    """Return passes of a whole suite, of the passes of each shard, oldest first: the newest of each together.
+
+    How many tests passed, and how few were flaky, is added up of the best passes of each shard: one pass more
+    makes neither worse.
+    """
+    if not all(lines):
+        return []
+    counts = OutcomeCounts(
+        passed=sum(max(stored.evidence.counts.passed for stored in line) for line in lines),
+        flaky=sum(min(stored.evidence.counts.flaky for stored in line) for line in lines),
+        skipped=sum(line[-1].evidence.counts.skipped for line in lines),
     )
-    changes = {"counts": OutcomeCounts(**counts), "selected": selected}
-    return replace(oldest, evidence=oldest.evidence.model_copy(update=changes))
+    findings = []
+    for line in lines:  # what is handed in twice was found once
+        by_claim = {stored.evidence.claim: stored for stored in reversed(line)}
+        findings.append(list(by_claim.values()))
+    joined = []
+    for shard_passes in zip(*findings, strict=False):
+        oldest = min(shard_passes, key=_evidence_sort_key)
+        joined.append(replace(oldest, evidence=oldest.evidence.model_copy(update={"counts": counts})))
+    return joined
 
 
 def _get_machine_kind(evidence: Evidence) -> str:
