@@ -361,7 +361,7 @@ def test_a_lost_gpu_ends_its_part_at_once_and_the_same_command_carries_on(
     assert lost.lost == "gfx942, at test_1: the gfx942 does not calculate any more" and not lost.good
     assert lost.parts[0].counts == {"passed": 1, "crashed": 1, "missing": 1} and not lost.parts[0].complete
     assert lost.parts[1].counts == {} and (tests / "ran").read_text() == "test_1 a on 0\n"
-    assert read_torch_results(folder) == lost and "lost: gfx942" in format_torch_table(lost)
+    assert read_torch_results(folder) == lost and "lost GPUs:\n  gfx942, at" in format_torch_table(lost)
     (tests / "lost-0").unlink()
     (tests / "breaks").write_text("")
     found = run_in_place(order, place, folder, lambda _: None)
@@ -439,6 +439,7 @@ def test_several_gpus_take_files_from_one_list_and_what_a_lost_one_leaves(
     assert len(ran) == 10 and len({line.rpartition(" on ")[0] for line in ran}) == 10, "each once"
     assert [line for line in ran if line.endswith("on 1")] == ["test_2 a on 1"]
     assert {line[:2] for line in shown} == {"#0", "#1"}
+    assert len(found.lost_gpus) == 1 and found.lost_gpus[0].startswith("gfx942 #1, at test_2: ")
 
 
 HANDLERS = """

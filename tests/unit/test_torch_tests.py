@@ -353,7 +353,8 @@ def test_a_half_run_is_no_pass(tmp_path: Path) -> None:
     (whole / "results.json").write_text(json.dumps(record))
     (one,) = evidence_in(whole)
     assert one.outcome == "missing" and "1 file did not finish: test_b" in one.detail
-    (whole / "results.json").write_text(json.dumps({**record, "lost": "gfx1030, at test_b: a sum hangs"}))
+    lost = "gfx1030, at test_b: a sum hangs"
+    (whole / "results.json").write_text(json.dumps({**record, "lost": lost, "lost_gpus": [lost]}))
     (one,) = evidence_in(whole)
     assert one.outcome == "lost" and "lost gfx1030, at test_b" in one.detail and gate(one)[0] == "fail"
 

@@ -477,7 +477,7 @@ _TEST_COMMANDS = {
         "smoke-results/results.json",
     ),
     "tests": (
-        " (build_tools/run_pytorch_tests.py --family GFX --wheels WHEELSSUITE)",
+        " (build_tools/run_pytorch_tests.py --family GFX --wheels WHEELS[SUITE])",
         "torch-test-results",
     ),
 }
@@ -675,7 +675,7 @@ def _apply_exceptions(case: GateCase, result: RuleResult, *, some: bool) -> Rule
             f"a machine with a {result.gfx}",
         )
     run, results = _TEST_COMMANDS[result.rule]
-    run = run.replace("SUITE", "" if result.suite == SUITE_NAMES[0] else f" --suite {result.suite}")
+    run = run.replace("[SUITE]", "" if result.suite == SUITE_NAMES[0] else f" --suite {result.suite}")
     add = f"rocm-wheels set evidence add STORE --set {document.id} --from {results}".replace(
         "GFX", result.gfx
     )

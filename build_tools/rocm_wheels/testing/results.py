@@ -497,7 +497,7 @@ class TorchResults(Record):
 
     ``gfx`` is the target of the GPU, None where there was none; ``files`` are the wheels that were installed,
     by sha256; ``parts`` are all that are planned, ``left_out`` those of the suite that its table leaves out.
-    ``lost`` says why no GPU is left to go on with, "" where one is.
+    ``lost_gpus`` says which GPUs got lost and where, ``lost`` is the last one where none is left to go on.
     """
 
     schema_: Literal[1] = Field(default=1, alias="schema")
@@ -512,6 +512,7 @@ class TorchResults(Record):
     parts: tuple[FileResult, ...]
     left_out: Mapping[str, str] = {}
     lost: str = ""
+    lost_gpus: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -680,8 +681,7 @@ def format_torch_table(results: TorchResults) -> str:
     )
     if unfinished := [part.name for part in results.parts if not part.complete]:
         lines += ["", f"not run to the end: {', '.join(unfinished)}; the same command continues"]
-    if results.lost:
-        lines += ["", f"lost: {results.lost}"]
+    lines += _format_list("lost GPUs", results.lost_gpus)
     return "\n".join(
         [
             *lines,
@@ -697,7 +697,7 @@ def format_torch_markdown(results: TorchResults) -> str:
     where = results.gfx or "the CPU"
     lines = [f"### Torch's own tests: {results.of.torch} on {where}: {summarize_torch_results(results)}", ""]
     lines.append(format_markdown_table(head, [_make_row(part) for part in results.parts]).rstrip())
-    lines += [f"\n**lost**: {_cut_first_line(results.lost)}"] if results.lost else []
+    lines += [f"\n**lost**: {_cut_first_line(fault)}" for fault in results.lost_gpus]
     bad = [item for part in results.parts for item in (*part.bad, *part.flaky)]
     lines += [f"\n**{item.outcome}** `{item.name}`: {_cut_first_line(item.reason)}" for item in bad[:_NAMES]]
     return "\n".join(lines) + "\n"

@@ -583,9 +583,10 @@ class _SharedRun:
         """Take a GPU out; return the file that it was at where another one can carry it on."""
         with self._lock:
             self._left -= 1
+            changes = {"lost_gpus": (*self.results.lost_gpus, fault), "lost": "" if self._left else fault}
+            self.results = self.results.model_copy(update=changes)
             if self._left:
                 return (number,)
-            self.results = self.results.model_copy(update={"lost": fault})
             self._free.put(None)
             return ()
 

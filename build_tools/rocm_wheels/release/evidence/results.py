@@ -513,6 +513,7 @@ class _TorchRun(BaseModel):
     parts: tuple[_TorchPart, ...] = Field(min_length=1)
     counts: Mapping[str, int]
     lost: str = ""
+    lost_gpus: tuple[str, ...] = ()
 
 
 def is_torch_record(value: Any) -> bool:
@@ -568,12 +569,13 @@ def _join_runs(runs: Sequence[tuple[Path, _TorchRun]], submission: EvidenceSubmi
     if len(runs) < first.chosen.shards:
         chosen = first.chosen
         suite = TestedSuite(name=chosen.suite, shard=chosen.shard, shards=chosen.shards, plan=chosen.plan)
-    faults += [f"lost {run.lost.partition(chr(10))[0]}" for _, run in runs if run.lost]
     faults += _list_untested([run for _, run in runs], whole=suite.shards == 1)
     left_out = counts.pop("left_out", 0)
     total_counts = OutcomeCounts(**{**counts, "skipped": counts["skipped"] + known_failures})
+    lost_gpus = [fault.partition("\n")[0] for _, run in runs for fault in run.lost_gpus]
     detail = [
         f"suite {suite}",
+        *(f"lost {fault}" for fault in lost_gpus),
         f"tests of {first.of.commit[:12]}" if first.of.commit else "",
         *faults,
     ]
