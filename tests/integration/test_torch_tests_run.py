@@ -499,7 +499,7 @@ os.chdir(os.path.dirname(os.path.abspath(__file__)))
 assert options.keep_going and os.environ["PYTORCH_TEST_RUN_EVERYTHING_IN_SERIAL"] == "1"
 if options.inductor:
     os.environ["PYTORCH_TEST_WITH_INDUCTOR"] = "1"
-handlers = {"distributed/test_spawn": test_distributed, "distributed/test_store": run_with_subprocess}
+handlers = {"distributed/test_spawn": test_distributed, "distributed/test_ucc": lambda *_: 0}
 sys.exit(handlers.get(options.include[0], run_test)(options.include[0] + ".py", words))
 """
 SPAWN = """
@@ -563,9 +563,11 @@ def test_files_of_other_suites_go_through_the_handlers_of_run_test_py(sources: P
     parts = [
         TorchTestFile("distributed/test_spawn", run_by="run_test"),
         TorchTestFile("test_induced", run_by="run_test", words=("--inductor",)),
+        TorchTestFile("distributed/test_ucc", run_by="run_test"),
     ]
     order = replace(order, parts=parts, table=order.table.model_copy(update={"known": (row,)}))
-    spawn, induced = run_in_place(order, a_place(), tmp_path / "results", lambda _: None).parts
+    spawn, induced, ucc = run_in_place(order, a_place(), tmp_path / "results", lambda _: None).parts
+    assert (ucc.counts, ucc.fault, ucc.complete) == ({"skipped": 1}, "", True)
     assert spawn.counts == {"passed": 4, "failed": 1, "flaky": 1, "left_out": 2} and not spawn.fault
     (bad,), (flaky,) = spawn.bad, spawn.flaky
     assert bad.name == "distributed/test_spawn.py::test_b @dist-gloo" and "never with gloo" in bad.reason

@@ -578,6 +578,10 @@ def test_gpus_are_queried_then_shown(
     with torch_tests_command.make_context("run-pytorch-tests", words) as context:
         found = _choose_places(context.params, target, {})
     assert [place.env["HIP_VISIBLE_DEVICES"] for place in found] == shown
+    for more in (["--suite", "distributed"], ["--gpu-policy", "single"]):
+        with torch_tests_command.make_context("run-pytorch-tests", ["--share-gpus", *more]) as context:
+            with pytest.raises(UsageError, match="--share-gpus"):
+                _choose_places(context.params, target, {})
 
 
 @pytest.mark.parametrize("word", ["-n", "-n4", "--dist=loadfile", "--numprocesses"])

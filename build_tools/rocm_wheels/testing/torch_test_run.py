@@ -85,6 +85,7 @@ _XDIST_OPTION = re.compile(
     r"-n(\d+|auto|logical)?|--(numprocesses|maxprocesses|dist|tx)(=.*)?|-d"
 )  # pytest-xdist's
 _STOPPED = ("stopped", "")  # how run_test.py ends at a test that failed, and leaves others
+_LEFT_OUT = "left out"  # and where a file ends well before pytest begins: what it tests is not there
 _QUIET_SECONDS = (
     300.0  # seconds that a process may say nothing beside the limit of a test: it starts, reads tests
 )
@@ -149,6 +150,10 @@ def run_file(test_run: TorchTestRun, test_file: TorchTestFile) -> FileOutcomes:
         after = read_outcomes(path)
         if how == _STOPPED:
             continue
+        if how is not None and how[0] == _LEFT_OUT:
+            note_outcome(path, f"{test_file.file}.py", "skipped", how[1])
+            note_end(path, "")
+            break
         if how is None:
             if test_file.run_by == "pytest":  # run_test.py does so itself
                 _try_failed_alone(test_run, test_file, deadline)
@@ -343,10 +348,9 @@ def _judge_handler_end(
     failed = any(result.outcome in BAD_OUTCOMES for result in after.results if result.name not in done)
     if code == 1 and failed:
         return _STOPPED if set(after.planned) - set(after.done) else None
-    if code == 0 and after.finished:
-        return None
-    how = "ended, and no test was read" if code == 0 else describe_exit(code)
-    return "crashed", f"{how}{where}"
+    if code == 0:
+        return None if after.finished else (_LEFT_OUT, f"it ended before a test was read{where}")
+    return "crashed", f"{describe_exit(code)}{where}"
 
 
 def _select_telling_lines(output_lines: Sequence[str]) -> list[str]:
