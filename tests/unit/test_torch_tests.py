@@ -197,6 +197,10 @@ def test_files_are_shared_out_by_how_long_they_took_the_longest_first(tmp_path: 
     alike = [file.file for shard in range(1, 8) for file in plan(shard, 7).files]
     assert alike == names, "nothing is recorded: each takes as long"
 
+    long = [file.name for shard in (1, 2) for file in plan(shard, test_a=4000.0, test_b=10.0).files]
+    assert sorted(long) == sorted([*(f"test_a {n}/3" for n in (1, 2, 3)), *names[1:]]), "a long one is cut"
+    assert plan(1, 1, test_a=4000.0).files[0].name == "test_a 1/3"
+
     rng = random.Random(7)
     for _ in range(200):
         seconds = [rng.choice([1.0, 5.0, 300.0, 900.0]) * rng.random() for _ in range(rng.randrange(1, 40))]
@@ -217,6 +221,12 @@ def test_durations_are_those_of_the_newest_whole_results_of_the_suite(tmp_path: 
     (tmp_path / "smoke" / "results.json").write_text("{}")
     assert read_durations([tmp_path], "full") == {"test_a": 40.0}
     assert read_durations([tmp_path / "other" / "results.json"], "inductor") == {"test_a": 7.0}
+    for number in (1, 2):
+        cut = edited(
+            results(tmp_path / "cut" / f"{number}", when=new), seconds=30.0, name=f"test_a {number}/2"
+        )
+        durations = read_durations([cut.parent], "full")
+        assert durations == ({"test_a": 60.0} if number == 2 else {}), "the whole file, of all its shares"
     for path, says in (("nowhere", "there is no"), ("smoke", "no results of torch's tests")):
         with pytest.raises(UsageError, match=says):
             read_durations([tmp_path / path], "full")
@@ -441,6 +451,7 @@ def edited(folder: Path, **part: Any) -> Path:
         ({"unchosen": 3}, "full", "pass", "3 tests left out"),
         ({"name": "test_a 1/2"}, "full", "missing", "test_a 2/2 is not there"),
         ({"parts": [{"name": f"test_a {n}/2"} for n in (1, 2)]}, "full", "pass", ""),
+        ({"parts": [{"name": f"test_nn {n}/2"} for n in (1, 2)]}, "default", "missing", "test_torch was not"),
         ({"name": "test_nn"}, "default", "missing", "test_torch was not run"),
         ({}, "inductor", "missing", "test_modules was not run"),
         ({}, "of another version", "pass", "only the suite of another version"),
@@ -579,9 +590,12 @@ def test_gpus_are_queried_then_shown(
         found = _choose_places(context.params, target, {})
     assert [place.env["HIP_VISIBLE_DEVICES"] for place in found] == shown
     for more in (["--suite", "distributed"], ["--gpu-policy", "single"]):
-        with torch_tests_command.make_context("run-pytorch-tests", ["--share-gpus", *more]) as context:
-            with pytest.raises(UsageError, match="--share-gpus"):
-                _choose_places(context.params, target, {})
+        given = ["--share-gpus", *more]
+        with (
+            torch_tests_command.make_context("run-pytorch-tests", given) as context,
+            pytest.raises(UsageError, match="--share-gpus"),
+        ):
+            _choose_places(context.params, target, {})
 
 
 @pytest.mark.parametrize("word", ["-n", "-n4", "--dist=loadfile", "--numprocesses"])

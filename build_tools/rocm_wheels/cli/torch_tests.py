@@ -561,6 +561,7 @@ def _make_order(
         cache=options["cache"],
         durations=read_durations(options["durations"], options["suite"]),
         unrecorded_seconds=table.limits.unrecorded_seconds,
+        share_seconds=table.limits.share_seconds,
     )
     for name, value in chosen.variables.items():
         log_warning(f"{name}={value} is set, by which tests may be left out: no evidence for all of them")
@@ -687,7 +688,7 @@ def _print_plan(order: TorchTestRequest, test_places: Sequence[GpuPlace]) -> Non
         for name in find_known_tests(order, place.gfx).list_skipped():
             click.echo(f"  not run: {name}")
     estimate = sum(map(order.chosen.estimate_seconds, order.parts))
-    unrecorded = [part for part in order.parts if part.name not in order.chosen.durations]
+    unrecorded = [part for part in order.parts if part.file not in order.chosen.durations]
     note = (
         f" (no record of {format_count(len(unrecorded), 'file')}: {order.chosen.unrecorded_seconds:g} s each)"
     )

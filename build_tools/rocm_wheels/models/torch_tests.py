@@ -157,11 +157,13 @@ class TorchTestTimeouts(Fact):
 
 
 class TorchTestLimits(Record):
-    """Our own decisions: ``unrecorded_seconds`` stand for a file whose duration no results record,
-    ``tests_alone`` are tried again of a file: where more failed, it is no matter of chance.
+    """Our own decisions: ``unrecorded_seconds`` stand for a file whose duration no results record, one that
+    took longer than ``share_seconds`` is cut, ``tests_alone`` are tried again of a file: where more failed,
+    it is no matter of chance.
     """
 
     unrecorded_seconds: float = Field(default=300, gt=0)
+    share_seconds: float = Field(default=1800, gt=0)
     tests_alone: int = Field(default=20, ge=0)
 
 

@@ -7,12 +7,15 @@ order, with the same seconds.
 from __future__ import annotations
 
 import heapq
+import re
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
 from rocm_wheels.core import DataError, UsageError, read_json_file
 from rocm_wheels.testing.results import RESULTS_FILE, TorchResults, read_torch_results
 
+_SHARE_NAME = re.compile(r"(.+) ([0-9]{1,4})/([0-9]{1,4})")
 _PATH_TIP = "name a folder of results of `rocm-wheels tests torch`, or its results.json"
 
 
@@ -20,18 +23,30 @@ def read_durations(paths: Sequence[Path], suite: str) -> dict[str, float]:
     """Return the seconds that files of a suite took, by name; of several results the newest counts.
 
     ``paths`` are results.json of torch's tests, and folders with some at any depth. What was not run to its
-    end, or did not end well, says nothing. Raises UsageError for a path without any, DataError for results
-    that cannot be read.
+    end, or did not end well, says nothing; of a file in shares, all must be there. Raises UsageError for a
+    path without any, DataError for results that cannot be read.
     """
-    newest: dict[str, tuple[str, float]] = {}
+    newest: dict[tuple[str, int], dict[int, tuple[str, float]]] = defaultdict(dict)  # by file and its shares
     for path in paths:
         for results in _read_results_at(path):
-            if results.chosen.suite != suite:
-                continue
-            for part in results.parts:
+            for part in results.parts if results.chosen.suite == suite else ():
                 if part.complete and not part.fault and part.seconds:
-                    newest[part.name] = max(newest.get(part.name, ("", 0.0)), (results.when, part.seconds))
-    return {name: seconds for name, (_, seconds) in sorted(newest.items())}
+                    file, share, shares = split_share(part.name)
+                    known = newest[file, shares].get(share, ("", 0.0))
+                    newest[file, shares][share] = max(known, (results.when, part.seconds))
+    totals: dict[str, tuple[str, float]] = {}
+    for (file, shares), by_share in newest.items():
+        if len(by_share) == shares:
+            oldest = min(when for when, _ in by_share.values())
+            total = oldest, sum(seconds for _, seconds in by_share.values())
+            totals[file] = max(totals.get(file, total), total)
+    return {file: seconds for file, (_, seconds) in sorted(totals.items())}
+
+
+def split_share(name: str) -> tuple[str, int, int]:
+    """Return the file, the number and the count of a share by its name: ``test_ops 2/3``, or ``test_nn``."""
+    match = _SHARE_NAME.fullmatch(name)
+    return (match[1], int(match[2]), int(match[3])) if match else (name, 1, 1)
 
 
 def _read_results_at(path: Path) -> list[TorchResults]:

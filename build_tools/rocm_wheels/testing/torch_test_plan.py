@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -82,7 +83,7 @@ class TorchTestSelection:
     say of a kind of tests (EXCLUSIONS) whether it is left out, where that is not up to the suite.
     ``known_as`` is the version of torch (or "all") whose known failures count; ``debug``: only tests of which
     something is known are run. ``cache``: pytest keeps its cache. ``durations``: seconds that files took, by
-    name; of another one it is ``unrecorded_seconds``.
+    name; of another one it is ``unrecorded_seconds``. What took longer than ``share_seconds`` is cut.
     """
 
     suite: str = "default"
@@ -98,10 +99,11 @@ class TorchTestSelection:
     cache: bool = False
     durations: Mapping[str, float] = field(default_factory=dict)
     unrecorded_seconds: float = 300.0
+    share_seconds: float = 1800.0
 
     def estimate_seconds(self, test_file: TorchTestFile) -> float:
-        """Return how long a file is likely to take."""
-        return self.durations.get(test_file.name, self.unrecorded_seconds)
+        """Return how long a file, or a share of one, is likely to take."""
+        return self.durations.get(test_file.file, self.unrecorded_seconds) / test_file.shares
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -167,6 +169,7 @@ def plan_test_files(
         if test_file.file not in chosen.exclude and not _is_excluded(test_file, chosen)
     ]
     _refuse_unknown_files(f"the suite {chosen.suite}", [test_file.file for test_file in test_files], tests)
+    test_files = [share for test_file in test_files for share in _cut_long_file(test_file, chosen)]
     shared = share_out(list(map(chosen.estimate_seconds, test_files)), chosen.shards)
     if not shared[chosen.shard - 1]:
         raise UsageError(
@@ -203,6 +206,15 @@ def _is_excluded(test_file: TorchTestFile, chosen: TorchTestSelection) -> bool:
         leave and TEST_EXCLUSIONS[kind][1].fullmatch(test_file.file)
         for kind, leave in chosen.exclusions.items()
     )
+
+
+def _cut_long_file(test_file: TorchTestFile, chosen: TorchTestSelection) -> list[TorchTestFile]:
+    """Return a file in shares, which torch's conftest.py knows to run; run_test.py runs whole files."""
+    seconds = chosen.durations.get(test_file.file, 0.0)
+    if test_file.shares > 1 or test_file.run_by != "pytest" or seconds <= chosen.share_seconds:
+        return [test_file]
+    shares = math.ceil(seconds / chosen.share_seconds)
+    return [replace(test_file, share=share, shares=shares) for share in range(1, shares + 1)]
 
 
 def _find_group(suite: TorchTestSuite, file_name: str) -> TorchTestGroup | None:
