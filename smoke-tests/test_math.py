@@ -164,11 +164,9 @@ def _complex_or_real(torch: Any, device: str, dtype: str, *shape: int, seed: int
     """Return numbers of a dtype on a device, and the very same ones in double precision on the CPU."""
     if not dtype.startswith("complex"):
         return both(torch, device, *shape, dtype=dtype, seed=seed)
-    (re, re64), (im, im64) = (
-        both(torch, device, *shape, seed=seed),
-        both(torch, device, *shape, seed=seed + 9),
-    )
-    return torch.complex(re, im), torch.complex(re64, im64)
+    (re, _), (im, _) = both(torch, "cpu", *shape, seed=seed), both(torch, "cpu", *shape, seed=seed + 9)
+    numbers = torch.complex(re, im)
+    return numbers.to(device), numbers.to(torch.complex128)
 
 
 @pytest.mark.parametrize("size", [7, 150])

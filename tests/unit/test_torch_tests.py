@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import shutil
 from collections.abc import Mapping
@@ -419,17 +418,13 @@ def test_gpus_are_tested_one_by_one_or_all_of_a_target_at_once() -> None:
         (["--suite", "distributed", "--gpu-policy", "single", "--device-query", "all"], ["0"]),
     ],
 )
-def test_gpus_are_queried_then_shown(
-    words: list[str], shown: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gpus_are_queried_then_shown(words: list[str], shown: list[str]) -> None:
     gpus = tuple(
         Gpu("amd", gfx=gfx, hip_index=number) for number, gfx in enumerate(("gfx942", "gfx942", "gfx1100"))
     )
     target = TargetPython(Path("x"), (), version="2.13", devices=("gfx942", "gfx1100"))
-    gpus_face = importlib.import_module("rocm_wheels.gpus")  # of now: other tests import it anew
-    monkeypatch.setattr(gpus_face, "detect_hardware", lambda *_, **__: Hardware(gpus))
     with torch_tests_command.make_context("run-pytorch-tests", words) as context:
-        found = _choose_places(context.params, target, {})
+        found = _choose_places(context.params, target, {}, Hardware(gpus))
     assert [place.env["HIP_VISIBLE_DEVICES"] for place in found] == shown
 
 

@@ -1,3 +1,4 @@
+from .inspect_machine import inspect_machine as inspect_machine
 from .installed_torch import TargetDistribution as TargetDistribution
 from .installed_torch import TargetPython as TargetPython
 from .installed_torch import identify_wheels as identify_wheels

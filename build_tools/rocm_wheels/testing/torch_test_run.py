@@ -34,7 +34,14 @@ from rocm_wheels.core import (
     run_command,
 )
 from rocm_wheels.gpus import Gpu
-from rocm_wheels.models import KnownTests, Platform, TorchTestTable, select_known_tests, strip_features
+from rocm_wheels.models import (
+    KnownTests,
+    Platform,
+    TestedMachine,
+    TorchTestTable,
+    select_known_tests,
+    strip_features,
+)
 from rocm_wheels.testing.installed_torch import TargetPython
 from rocm_wheels.testing.results import (
     RESULTS_FILE,
@@ -304,6 +311,7 @@ class TorchTestRequest:
     limits: tuple[float, float]
     fresh: bool = False
     ask_devices: Callable[[Mapping[str, str]], Sequence[str]] | None = None
+    machine: TestedMachine | None = None
 
 
 @dataclass(frozen=True)
@@ -461,6 +469,7 @@ def _make_blank_results(request: TorchTestRequest, gfx: str | None) -> TorchResu
         gfx=gfx,
         files=request.files,
         chosen=chosen,
+        machine=request.machine,
         parts=tuple(FileResult(name=part.name) for part in request.parts),
         left_out=request.left_out,
     )

@@ -32,7 +32,7 @@ from rocm_wheels.core import (
     require_pattern,
     summarize_faults,
 )
-from rocm_wheels.models import Sha256Digest
+from rocm_wheels.models import Sha256Digest, TestedMachine
 from rocm_wheels.release.wheel_set import SetDocument, SetId
 
 SIGSTORE_KEY = "sigstore"
@@ -42,7 +42,7 @@ EVIDENCE_KINDS: tuple[EvidenceKind, ...] = get_args(EvidenceKind)
 EvidenceOutcome = Literal["pass", "fail", "crash", "timeout", "missing"]
 _MOST_NAMED = 20  # failed tests that are named; all are counted
 _LATER_KEYS = frozenset(
-    {"source", "selected", "beside", "about"}
+    {"source", "selected", "beside", "about", "machine"}
 )  # keys that came later, and are left out while empty
 
 
@@ -130,7 +130,8 @@ class Evidence(Record):
     ``source`` is the sha256 of the results that it was made of, where they say when they were found;
     ``selected`` says by what the tests were chosen, where not all of them were run; ``beside`` are the ids
     of failures that were known of the set when it was written down: who removes one leaves its name here;
-    ``about`` is the digest of the set's document as a whole (``compute_needs_digest`` in those of before).
+    ``about`` is the digest of the set's document as a whole (``compute_needs_digest`` in those of before);
+    ``machine`` is what the tests ran on, where they say it.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -152,6 +153,7 @@ class Evidence(Record):
     selected: PrintableLine = ""
     beside: tuple[PrintableName, ...] = ()
     about: Sha256Digest | Literal[""] = ""
+    machine: TestedMachine | None = None
     signature: Signature | None = None
 
     @model_validator(mode="after")
@@ -279,6 +281,7 @@ class EvidenceSubmission:
         failed: Sequence[str] = (),
         selected: str = "",
         digest: str = "",
+        machine: TestedMachine | None = None,
     ) -> Evidence:
         """Return an evidence. A result that does not say when it was found is as old as its file.
 
@@ -313,6 +316,7 @@ class EvidenceSubmission:
                 source=digest,
                 selected=make_printable_line(selected),
                 about=self.document.digest,
+                machine=machine,
             )
         except ValidationError as wrong:
             raise DataError(f"{source} makes no evidence: {summarize_faults(wrong, Evidence)}") from None
