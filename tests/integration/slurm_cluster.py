@@ -99,7 +99,7 @@ class Cluster:
         )
         (self.folder / "slurm.conf").write_text(text)
         (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
-        (self.folder / "gres.conf").write_text("Name=gpu Count=1\n")
+        (self.folder / "gres.conf").write_text("Name=gpu File=/dev/null\n")
         self.env = {"SLURM_CONF": str(self.folder / "slurm.conf")}
         places = {"--socket": "munge.socket", "--log-file": "munged.log", "--pid-file": "munged.pid"}
         places |= {"--seed-file": "munged.seed", "--key-file": "munge.key"}
