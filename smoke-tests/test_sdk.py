@@ -49,7 +49,7 @@ def test_amd_smi(torch: Any, device: str, said: Any) -> None:
     if hasattr(properties, "pci_bus_id"):
         bus = (properties.pci_domain_id, properties.pci_bus_id, properties.pci_device_id)
         assert "{:04x}:{:02x}:{:02x}".format(*bus) in places, f"{device} is none of {places}"
-    said(f"{len(places)} GPUs")
+    said(f"{len(places)} on the bus")
 
 
 def _read_places(printed: str) -> list[str]:

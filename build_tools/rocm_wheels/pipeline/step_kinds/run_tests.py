@@ -36,7 +36,8 @@ from rocm_wheels.sdk import (
 
 TEST_VERSION = "1"
 _RESULT_FILES = "results*.json", "*/results.json"
-_PYTEST = "pytest"  # torch's own tests run by the pytest of their environment; the smoke tests are lent one
+# ninja compiles extensions; torch's own tests run by the pytest of their environment, others are lent one
+_TEST_TOOLS = {"test-smoke": ["ninja"], "test-torch": ["ninja", "pytest"]}
 
 
 def settle_test(planner: Planner, step: Step) -> Step:
@@ -149,7 +150,7 @@ def _make_environment(step_run: StepRun, wheels: Sequence[Path]) -> BuildEnviron
         install_wheel(environment, wheel, env=facts.env, on_line=step_run.echo_line)
     pip_install(
         environment.python,
-        [*map(_make_requirement, wheels), *([_PYTEST] if step_run.step.kind == "test-torch" else [])],
+        [*map(_make_requirement, wheels), *_TEST_TOOLS[step_run.step.kind]],
         PackageSource(cache_dir=facts.request.sdk.cache_dir),
         facts.env,
         activity="installing what the wheels require",
