@@ -327,6 +327,10 @@ def make_tables_page() -> str:
             models.TorchTestTable,
             "torch's own tests, and which of them are known to fail.",
         ),
+        "therock_known_tests.yaml": (
+            models.KnownTestTable,
+            "What TheRock knows of torch's tests; written by `build_tools/refresh_known_failures.py`.",
+        ),
         "release_policy.yaml": (release.Policy, "What a set must have passed for a channel."),
         "release_layout.yaml": (release.StoreLayout, "Names of folders in a store."),
     }

@@ -8,8 +8,11 @@ import json
 import os
 import subprocess
 import sys
+import time
 import zipfile
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 from rocm_wheels.cli.torch_tests import torch_tests_command
-from rocm_wheels.core import ChecksError, UsageError
+from rocm_wheels.core import ChecksError, UsageError, read_junit_report
 from rocm_wheels.models import KnownTestRow, load_torch_tests
 from rocm_wheels.sources import CheckoutState, RepositoryState, write_state
 from rocm_wheels.testing import (
@@ -30,9 +33,11 @@ from rocm_wheels.testing import (
     TorchTestSelection,
     TorchTestSources,
     describe_next_command,
+    find_gpu_fault,
     format_torch_table,
     inspect_test_sources,
     plan_test_files,
+    read_durations,
     read_torch_results,
     run_in_place,
 )
@@ -102,7 +107,14 @@ def sources(tmp_path: Path) -> Path:
 
 def an_order(sources: Path, *files: str, words: tuple[str, ...] = (), limit: float = 1.5) -> TorchTestRequest:
     table = load_torch_tests()
-    rows = [KnownTestRow(**row, reason="so it is", source="x", kind="tested") for row in KNOWN]  # type: ignore[arg-type]
+    same = {
+        "reason": "so it is",
+        "source": "x",
+        "kind": "tested",
+        "owner": "ann",
+        "issue": "https://example.org/1",
+    }
+    rows = [KnownTestRow(**{**row, **same, "expires": "2999-01-01"}) for row in KNOWN]
     return TorchTestRequest(
         target=TargetPython(Path(sys.executable), (), version="9.9.0", python_version="3.12"),
         python_version="3.12",
@@ -150,7 +162,7 @@ def test_a_test_that_takes_its_process_with_it_costs_nothing_but_itself(
         "skipped": 1,
         "left_out": 1,
     }
-    assert [one.reason for one in mini.known] == ["fails: so it is"]
+    assert [one.reason for one in mini.known] == ["fails: so it is (ann, https://example.org/1)"]
     assert mini.again == ("test_mini.py::TestMini::test_i_was_known",)
     assert "nothing_of_that_name" in broken.bad[0].reason and "exit code 2" in broken.fault
     assert found.complete and not found.good and read_torch_results(folder) == found
@@ -202,7 +214,7 @@ def test_what_ran_nothing_or_with_another_torch_or_gpu_is_told(sources: Path, tm
     install_torch(tmp_path / "site", lock=None, more=CUDA)
     torch = TargetDistribution("torch", "9.9.0", tmp_path / "site" / "torch-9.9.0.dist-info", None)
     order = an_order(sources, "test_uses", "test_other", "test_gone", "test_quits", limit=60)
-    order = replace(order, target=replace(order.target, installed=(torch,)), ask_devices=lambda env: [])
+    order = replace(order, target=replace(order.target, installed=(torch,)))
     place = a_place()
     place = replace(place, env={**place.env, "PYTHONPATH": str(tmp_path / "site")})
     uses, other, gone, quits = run_in_place(order, place, tmp_path / "results", lambda _: None).parts
@@ -211,8 +223,367 @@ def test_what_ran_nothing_or_with_another_torch_or_gpu_is_told(sources: Path, tm
     assert "exit code 1, and no test failed" in uses.fault
     assert uses.fault.endswith("torch used gfx1100:xnack-, not gfx942")
     assert other.counts == {"failed": 1} and "the tests import torch from" in other.bad[0].reason
-    assert (gone.counts, gone.fault) == ({"skipped": 1}, f"torch does not see the gfx942 any more; {anew}")
+    assert (gone.counts, gone.fault) == ({"skipped": 1}, anew)
     assert quits.counts == {"crashed": 1} and "exit code 0 in the middle" in quits.fault
+
+
+SLOW = """
+import time
+time.sleep(0.7)  # to be read
+
+def test_slow():
+    time.sleep(0.3)
+"""
+
+
+def test_a_file_takes_as_long_as_its_processes_and_a_test_as_long_as_until_it_died(
+    sources: Path, tmp_path: Path
+) -> None:
+    """A file of 40 s was once recorded as 0.5 s: its start, its reading and what died had cost nothing."""
+    (sources / "test" / "test_slow.py").write_text(SLOW)
+    dies = "    import os; os.kill(os.getpid(), 9)\n"
+    (sources / "test" / "test_dies.py").write_text(f"{SLOW}{dies}def test_then(): pass\n")
+    order = an_order(sources, "test_slow", "test_dies", limit=60)
+    begin = time.monotonic()
+    slow, dies_too = run_in_place(order, a_place(), tmp_path / "results", lambda _: None).parts
+    whole = time.monotonic() - begin
+    assert 1.0 < slow.seconds < whole and 1.7 < dies_too.seconds < whole
+    assert slow.seconds + dies_too.seconds == pytest.approx(whole, abs=0.5 + whole * 0.2)
+    assert read_durations([tmp_path], "default") == {
+        "test_slow": slow.seconds,
+        "test_dies": dies_too.seconds,
+    }
+    lines = (tmp_path / "results" / "outcomes" / "test_dies.jsonl").read_text().splitlines()
+    crash = next(json.loads(line) for line in lines if '"crashed"' in line)
+    assert 0.3 <= crash["seconds"] < whole
+
+
+CHANCE = """
+import os
+import pytest
+ran = []
+
+def test_a():
+    ran.append(1)
+
+def test_needs_to_be_first():
+    assert not ran
+
+def test_never():
+    assert not "never"
+
+@pytest.mark.parametrize("name", ["x y[z]"])
+def test_once(name):
+    if not os.path.exists("was-here"):
+        open("was-here", "w").close()
+        assert False, "the first time"
+"""
+
+
+def test_what_failed_and_passes_alone_is_flaky(sources: Path, tmp_path: Path) -> None:
+    (sources / "test" / "test_chance.py").write_text(CHANCE)
+    (sources / "test" / "test_more.py").write_text("".join(f"def test_{n}(): assert 0\n" for n in range(3)))
+    order = an_order(sources, "test_chance", "test_more", limit=60)
+    limits = order.table.limits.model_copy(update={"tests_alone": 2})
+    few = replace(order, table=order.table.model_copy(update={"limits": limits}))
+    chance, more = run_in_place(order, a_place(), tmp_path / "all", lambda _: None).parts
+    assert chance.counts == {"passed": 1, "failed": 1, "flaky": 2} and more.counts == {"failed": 3}
+    assert [one.name.rpartition("::")[2] for one in chance.flaky] == [
+        "test_needs_to_be_first",
+        "test_once[x y[z]]",
+    ]
+    assert chance.flaky[1].reason.startswith("failed, then passed alone: AssertionError: the first time")
+    assert [one.name for one in chance.bad] == ["test_chance.py::test_never"]
+    report = read_junit_report(tmp_path / "all" / chance.report)
+    assert (report.passed, report.failed, report.flaky) == (1, 1, 2)
+    (sources / "test" / "was-here").unlink()
+    chance, _ = run_in_place(few, a_place(), tmp_path / "few", lambda _: None).parts
+    assert chance.counts == {"passed": 1, "failed": 3}, "more failed than are tried again"
+
+
+def test_what_passes_by_reruns_is_flaky_too(sources: Path, tmp_path: Path) -> None:
+    """pytest-rerunfailures reports a try that failed as another outcome, then the last one."""
+    (sources / "test" / "conftest.py").write_text(
+        "import pytest\nfrom _pytest.runner import runtestprotocol\n"
+        "def pytest_runtest_protocol(item, nextitem):\n"
+        "    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)\n"
+        "    for last in (False, True):\n"
+        "        reports = runtestprotocol(item, nextitem=nextitem, log=False)\n"
+        "        for report in reports:\n"
+        "            if report.failed and not last: report.outcome = 'rerun'\n"
+        "            item.ihook.pytest_runtest_logreport(report=report)\n"
+        "        if all(report.outcome == 'passed' for report in reports): break\n"
+        "    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)\n"
+        "    return True\n"
+    )
+    (sources / "test" / "test_chance.py").write_text(CHANCE.replace("not ran", "ran"))
+    order = an_order(sources, "test_chance", limit=60)
+    (chance,) = run_in_place(order, a_place(), tmp_path / "all", lambda _: None).parts
+    assert chance.counts == {"passed": 2, "failed": 1, "flaky": 1}
+    assert "failed 1 time, then passed in the same process (--reruns)" in chance.flaky[0].reason
+
+
+LOST = """
+import os, pathlib, signal
+here = pathlib.Path(__file__).parent
+gpu = os.environ["HIP_VISIBLE_DEVICES"]
+
+def test_a():
+    with open(here / "ran", "a") as ran: ran.write(f"{__name__} a on {gpu}\\n")
+
+def test_b():
+    if gpu in (here / "breaks").read_text().split():
+        (here / f"lost-{gpu}").touch()
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+def test_c():
+    with open(here / "ran", "a") as ran: ran.write(f"{__name__} c on {gpu}\\n")
+"""
+
+
+def ask_rehearsed_gpu(sources: Path, gfx: str, env: Mapping[str, str]) -> str:
+    lost = (sources / "test" / f"lost-{env['HIP_VISIBLE_DEVICES']}").exists()
+    return f"the {gfx} does not calculate any more" if lost else ""
+
+
+def test_a_lost_gpu_ends_its_part_at_once_and_the_same_command_carries_on(
+    sources: Path, tmp_path: Path
+) -> None:
+    tests, folder = sources / "test", tmp_path / "results"
+    for name in ("test_1", "test_2"):
+        (tests / f"{name}.py").write_text(LOST)
+    (tests / "breaks").write_text("0")
+    order = an_order(sources, "test_1", "test_2", limit=60)
+    order = replace(order, find_gpu_fault=partial(ask_rehearsed_gpu, sources))
+    place = a_place()
+    place = replace(place, env={**place.env, "HIP_VISIBLE_DEVICES": "0"})
+    lost = run_in_place(order, place, folder, lambda _: None)
+    assert lost.lost == "gfx942, at test_1: the gfx942 does not calculate any more" and not lost.good
+    assert lost.parts[0].counts == {"passed": 1, "crashed": 1, "missing": 1} and not lost.parts[0].complete
+    assert lost.parts[1].counts == {} and (tests / "ran").read_text() == "test_1 a on 0\n"
+    assert read_torch_results(folder) == lost and "lost GPUs:\n  gfx942, at" in format_torch_table(lost)
+    (tests / "lost-0").unlink()
+    (tests / "breaks").write_text("")
+    found = run_in_place(order, place, folder, lambda _: None)
+    assert found.complete and found.lost == "" and found.parts[0].counts == {"passed": 2, "crashed": 1}
+    ran = (tests / "ran").read_text().splitlines()
+    assert ran == ["test_1 a on 0", "test_1 c on 0", "test_2 a on 0", "test_2 c on 0"]
+
+
+ASKED = """
+import os, signal
+
+class Numbers:
+    def __init__(self, total): self.total = total
+    def to(self, device): return Numbers(self.total)
+    def __mul__(self, factor): return Numbers(self.total * factor)
+    def sum(self): return self
+    def __int__(self): return self.total
+
+class OnDevice(Numbers):
+    def __mul__(self, factor):
+        if MODE == "dies": os.kill(os.getpid(), signal.SIGSEGV)
+        return Numbers(self.total * factor + (MODE == "wrong"))
+
+MODE = os.environ["MODE"]
+__version__, int64 = "9.9.0", "int64"
+version = type("", (), {"hip": "7.1"})
+shown = os.environ["HIP_VISIBLE_DEVICES"].split(",")
+
+class Numbers2(Numbers):
+    def to(self, device):
+        broken = os.environ["BROKEN"]
+        return OnDevice(self.total) if shown[int(device[5:])] == broken else Numbers(self.total)
+
+def arange(end, dtype): return Numbers2(end * (end - 1) // 2)
+
+class Gpu:
+    gcnArchName, name = "gfx942:xnack-", "x"
+
+class cuda:
+    is_available = staticmethod(lambda: MODE != "gone")
+    device_count = staticmethod(lambda: len(shown))
+    get_device_properties = staticmethod(lambda n: Gpu)
+"""
+
+
+def test_each_gpu_of_an_environment_is_asked_whether_it_calculates(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text(ASKED)
+    looking = Path(__file__).parents[2] / "smoke-tests" / "looking.py"
+
+    def fault(mode: str, shown: str = "0,1") -> str:
+        env = {**os.environ, "PYTHONPATH": str(tmp_path), "MODE": mode, "BROKEN": "1"}
+        return find_gpu_fault(Path(sys.executable), looking, "gfx942", {**env, "HIP_VISIBLE_DEVICES": shown})
+
+    assert fault("wrong", shown="0") == "" == fault("well", shown="1")
+    assert fault("wrong") == "the gfx942 does not calculate any more: a sum is wrong"
+    assert fault("dies").startswith("the gfx942 does not calculate any more: the process that asked crashed")
+    assert fault("gone").startswith("torch does not see the gfx942 any more")
+
+
+def test_several_gpus_take_files_from_one_list_and_what_a_lost_one_leaves(
+    sources: Path, tmp_path: Path
+) -> None:
+    tests, names = sources / "test", [f"test_{number}" for number in range(1, 6)]
+    for name in names:
+        (tests / f"{name}.py").write_text(LOST)
+    (tests / "breaks").write_text("1")
+    order = an_order(sources, *names, limit=60)
+    order = replace(order, find_gpu_fault=partial(ask_rehearsed_gpu, sources))
+    env = {**a_place().env, "HIP_VISIBLE_DEVICES": "0"}
+    place = replace(a_place(), env=env, beside=({**env, "HIP_VISIBLE_DEVICES": "1"},))
+    shown: list[str] = []
+    found = run_in_place(order, place, tmp_path / "results", shown.append)
+    assert found.complete and not found.lost and found.counts == {"passed": 14, "crashed": 1}
+    ran = (tests / "ran").read_text().splitlines()
+    assert len(ran) == 10 and len({line.rpartition(" on ")[0] for line in ran}) == 10, "each once"
+    assert [line for line in ran if line.endswith("on 1")] == ["test_2 a on 1"]
+    assert {line[:2] for line in shown} == {"#0", "#1"}
+    assert len(found.lost_gpus) == 1 and found.lost_gpus[0].startswith("gfx942 #1, at test_2: ")
+
+
+HANDLERS = """
+import argparse, os, shutil, subprocess, sys, tempfile
+
+def list_tests(file, words):  # as common_utils.get_pytest_test_cases
+    done = subprocess.run([sys.executable, "-m", "pytest", file, "--collect-only", "-q", *words],
+                          capture_output=True, text=True)
+    return [line for line in done.stdout.splitlines() if "::" in line]
+
+def run_with_subprocess(file, words):  # --subprocess: one process a test, once more where it fails
+    for test in list_tests(file, words):
+        for _ in range(2):
+            code = subprocess.call([sys.executable, "-m", "pytest", test.removeprefix("test/"), *words])
+            if code == 0:
+                break
+        if code:
+            return 1
+    return 0
+
+def test_distributed(file, words):
+    for backend, env in {"test": {"WORLD_SIZE": "1"}, "gloo": {"WORLD_SIZE": "2"}}.items():
+        folder = tempfile.mkdtemp()
+        old = dict(os.environ)
+        os.environ.update(env, TEMP_DIR=folder, BACKEND=backend)
+        os.environ["TEST_REPORT_SOURCE_OVERRIDE"] = f"dist-{backend}"
+        try:
+            if code := run_with_subprocess(file, words):
+                return code
+        finally:
+            shutil.rmtree(folder)
+            os.environ.clear()
+            os.environ.update(old)
+    return 0
+
+def run_test(file, words):  # run_test_retries: each that fails is tried again in a new process
+    tests, code, done = list_tests(file, words), 0, []
+    while tests:
+        some = [test.removeprefix("test/") for test in tests]
+        ended = subprocess.call([sys.executable, "-m", "pytest", "-x", *some, *words])
+        if ended == 0:
+            break
+        here = int(open("current").read())
+        single = subprocess.call([sys.executable, "-m", "pytest", some[here], *words])
+        code = code or (1 if single else 0)
+        tests = tests[here + 1:]
+    return code
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--include", nargs="+")
+parser.add_argument("--inductor", action="store_true")
+parser.add_argument("--keep-going", action="store_true")
+parser.add_argument("--verbose", action="store_true")
+options, extra = parser.parse_known_args()
+words = [word for word in extra if word != "--"]
+os.chdir(os.path.dirname(os.path.abspath(__file__)))
+assert options.keep_going and os.environ["PYTORCH_TEST_RUN_EVERYTHING_IN_SERIAL"] == "1"
+if options.inductor:
+    os.environ["PYTORCH_TEST_WITH_INDUCTOR"] = "1"
+handlers = {"distributed/test_spawn": test_distributed, "distributed/test_ucc": lambda *_: 0}
+sys.exit(handlers.get(options.include[0], run_test)(options.include[0] + ".py", words))
+"""
+SPAWN = """
+import os, pathlib, signal
+here = pathlib.Path(__file__).parent
+
+def ran(name):
+    with open(here / "ran", "a") as file:
+        file.write(f"{name} {os.environ['BACKEND']} {os.environ['WORLD_SIZE']}\\n")
+
+def test_a():
+    assert os.path.isdir(os.environ["TEMP_DIR"])
+    ran("a")
+
+def test_b():
+    ran("b")
+    assert os.environ["BACKEND"] != "gloo", "never with gloo"
+
+def test_c():
+    ran("c")
+    if os.environ["BACKEND"] == "test" and not (here / "was-here").exists():
+        (here / "was-here").touch()
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+def test_known():
+    assert 0
+"""
+INDUCED = """
+import os, pathlib
+import pytest
+
+@pytest.fixture(autouse=True)
+def note(request):
+    pathlib.Path("current").write_text(str(request.session.items.index(request.node)))
+
+def test_a():
+    assert os.environ["PYTORCH_TEST_WITH_INDUCTOR"] == "1"
+
+def test_b():
+    if not os.path.exists("was-here"):
+        open("was-here", "w").close()
+        assert 0, "the first time"
+
+def test_c():
+    assert 0, "never"
+
+def test_d():
+    pass
+"""
+
+
+def test_files_of_other_suites_go_through_the_handlers_of_run_test_py(sources: Path, tmp_path: Path) -> None:
+    """Backends, ranks and folders are theirs; what each pytest does that they start is recorded."""
+    tests = sources / "test"
+    (tests / "distributed").mkdir()
+    (tests / "distributed" / "test_spawn.py").write_text(SPAWN)
+    (tests / "test_induced.py").write_text(INDUCED)
+    (tests / "run_test.py").write_text(HANDLERS)
+    order = an_order(sources, limit=60)
+    row = order.table.known[0].model_copy(update={"tests": ("distributed/*.py::test_known",)})
+    parts = [
+        TorchTestFile("distributed/test_spawn", run_by="run_test"),
+        TorchTestFile("test_induced", run_by="run_test", words=("--inductor",)),
+        TorchTestFile("distributed/test_ucc", run_by="run_test"),
+    ]
+    order = replace(order, parts=parts, table=order.table.model_copy(update={"known": (row,)}))
+    spawn, induced, ucc = run_in_place(order, a_place(), tmp_path / "results", lambda _: None).parts
+    assert (ucc.counts, ucc.fault, ucc.complete) == ({"skipped": 1}, "", True)
+    assert spawn.counts == {"passed": 4, "failed": 1, "flaky": 1, "left_out": 2} and not spawn.fault
+    (bad,), (flaky,) = spawn.bad, spawn.flaky
+    assert bad.name == "distributed/test_spawn.py::test_b @dist-gloo" and "never with gloo" in bad.reason
+    assert flaky.name == "distributed/test_spawn.py::test_c @dist-test" and "SIGSEGV" not in flaky.reason
+    assert flaky.reason.startswith("crashed, then passed in another process")
+    ran = (tests / "distributed" / "ran").read_text().splitlines()
+    assert {line.partition(" ")[2] for line in ran} == {"test 1", "gloo 2"}
+    assert ran.count("a gloo 2") == 1 == ran.count("c gloo 2"), (
+        "what is behind the failure runs, and nothing twice"
+    )
+    assert induced.counts == {"passed": 2, "failed": 1, "flaky": 1} and not induced.fault
+    assert [one.name for one in induced.bad] == ["test_induced.py::test_c"]
+    assert induced.unchosen == 0
+    suites = load_torch_tests().suites
+    for suite in ("distributed", "inductor"):
+        assert {group.run_by for group in suites[suite].groups} == {"run_test"}
 
 
 def test_a_run_that_was_ended_is_carried_on_and_one_of_something_else_begun_anew(
@@ -243,11 +614,11 @@ def test_run_test_py_says_which_files_there_are(sources: Path) -> None:
     suite = load_torch_tests().suites["full"]
     env = {**os.environ, "PYTORCH_TEST_WITH_ROCM": "1"}
     asked = (sources / "test", Path(sys.executable))
-    parts, left = plan_test_files(suite, TorchTestSelection("full"), *asked, env)
-    assert [part.name for part in parts] == ["test_mini", "test_broken 2/3"]
-    assert [row.files for row in left] == [("nn/test_convolution",)]
-    shard = TorchTestSelection("full", exclude=("test_mini",), shard=2, shards=4)
-    assert [part.slug for part in plan_test_files(suite, shard, *asked, env)[0]] == ["test_broken-2-3"]
+    plan = plan_test_files(suite, TorchTestSelection("full"), *asked, env)
+    assert [part.name for part in plan.files] == ["test_mini", "test_broken 2/3"]
+    assert [row.files for row in plan.left_out] == [("nn/test_convolution",)]
+    shard = TorchTestSelection("full", shard=2, shards=2)
+    assert [part.slug for part in plan_test_files(suite, shard, *asked, env).files] == ["test_broken-2-3"]
     with pytest.raises(ChecksError, match=r"ended with 3:(.|\n)*--shard', '1', '1'"):
         plan_test_files(suite, TorchTestSelection("full"), *asked, {**env, "LISTER": "3"})
 
@@ -271,7 +642,7 @@ def test_kinds_of_tests_are_left_out_or_not(sources: Path) -> None:
     def files(suite: str, include: tuple[str, ...] = (), **kinds: bool) -> list[str]:
         exclusions = {kind.replace("_", "-"): leave_out for kind, leave_out in kinds.items()}
         chosen = TorchTestSelection(suite=suite, include=include, exclusions=exclusions)
-        return [part.file for part in plan_test_files(suites[suite], chosen, tests, python, env)[0]]
+        return [part.file for part in plan_test_files(suites[suite], chosen, tests, python, env).files]
 
     store = "distributed/test_store"
     assert files("full") == ["test_mini"]
@@ -358,7 +729,7 @@ def test_the_command_runs_what_the_lock_in_the_wheel_says(
         )
 
     shown = call("--dry-run", "--exclude", "test_skips.py")
-    assert shown.output.splitlines()[-1] == "on cpu: test_mini", shown
+    assert shown.output.splitlines()[-2] == "on cpu: test_mini", shown
     done = call("--wheels", str(wheel), "-k", "test_a or TestMini and test_f or test_it", "--", "-q")
     assert done.return_value == 0, done
     assert "--from torch-test-results/cpu" in done.output.splitlines()[-1]
@@ -369,6 +740,19 @@ def test_the_command_runs_what_the_lock_in_the_wheel_says(
     for wrong in (("--nosuch=3",), ("--tb=foo",), ("--maxfail", "x")):
         refused = call("--", *wrong)
         assert isinstance(refused.exception, UsageError) and wrong[0].split("=")[0] in str(refused.exception)
+    ci = sources / ".ci" / "docker"
+    ci.mkdir(parents=True)
+    assert "requirements-ci.txt, which says" in str(call("--requirements").exception)
+    here, other = f"{sys.version_info[0]}.{sys.version_info[1]}", "3.9"
+    (ci / "requirements-ci.txt").write_text(
+        f"# needed\n#mkl\npytest==7.3.2\nnumpy==2.1 ; python_version == '{here}'\n"
+        f"numpy==1.0 ; python_version == '{other}'\ncuda-bindings>=12.0,<13.0 # NVIDIA's\n"
+    )
+    needed = call("--requirements").stdout.splitlines()
+    assert needed[1:4] == ["pytest==7.3.2", "numpy==2.1", "torch==9.9.0"], needed
+    assert "9.9.0a0" in needed[0] and needed[4].startswith("# left out: cuda-bindings<13.0,>=12.0: NVIDIA's")
+    (ci / "requirements-ci.txt").write_text("numpy=1\n")
+    assert "requirements-ci.txt:1: numpy=1 is no requirement" in str(call("--requirements").exception)
     (sources / "version.txt").write_text("9.8.0a0\n")
     assert "9.9.0 is installed" in str(call().exception)
 
@@ -428,7 +812,7 @@ def test_tests_are_checked_out_at_the_commit_of_the_lock_in_the_wheel(
     monkeypatch.chdir(tmp_path)
     words = ["--python", sys.executable, "--include", "test_mini", "--dry-run"]
     done = CliRunner().invoke(torch_tests_command, words, standalone_mode=False)
-    assert done.output.splitlines()[-2:] == [f"torch 9.9.0, tests of {commit}", "on cpu: test_mini"], done
+    assert done.output.splitlines()[-3:-1] == [f"torch 9.9.0, tests of {commit}", "on cpu: test_mini"], done
     there = tmp_path / "torch-test-sources"
     assert git(there, "rev-parse", "HEAD") == commit and (there / "test" / "test_mini.py").is_file()
 

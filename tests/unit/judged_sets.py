@@ -116,8 +116,9 @@ def a_log(document: SetDocument, known: Iterable[StoredEvidence] = ()) -> SetLog
     entries, digests = [LogEntry(set=document.id, number=1, document=document.digest)], list[str]()
     for one in known:
         digests.append(hashlib.sha256(entries[-1].to_json()).hexdigest())
+        suite = f" ({one.evidence.suite})" if one.evidence.suite is not None else ""
         on = f" on {one.evidence.gfx}" if one.evidence.gfx else ""
-        about = f"{one.evidence.kind}{on}: {one.evidence.outcome}"
+        about = f"{one.evidence.kind}{suite}{on}: {one.evidence.outcome}"
         entry = {"number": len(entries) + 1, "evidence": one.id, "digest": one.digest}
         entries.append(LogEntry(set=document.id, previous=digests[-1], about=about, **entry))
     digests.append(hashlib.sha256(entries[-1].to_json()).hexdigest())

@@ -84,8 +84,9 @@ def test_only_the_command_line_reads_the_environment(modules: list[Module]) -> N
         and isinstance(node.value, ast.Name)
         and node.value.id == "os"  # psutil's are of other processes
     ]
-    # an API that other programs import sets up *their* environment, and has nobody to hand it one
-    assert [place for place in read if not place.startswith(("cli/", "api.py"))] == []
+    # an API that other programs import sets up *their* environment, and has nobody to hand it one; the
+    # recorder is a plugin of pytests that torch's run_test.py starts, and tells by a variable for what
+    assert [place for place in read if not place.startswith(("cli/", "api.py", "testing/recording/"))] == []
 
 
 def test_only_one_door_starts_programs(modules: list[Module]) -> None:

@@ -429,6 +429,7 @@ TABLES = {
     "rocm_releases": "models.package_indexes:RocmReleaseTable",
     "torch_builds": "models.package_indexes:TorchBuildTable",
     "torch_features": "models.torch_features:FeatureTable",
+    "therock_known_tests": "models.torch_tests:KnownTestTable",
     "torch_tests": "models.torch_tests:TorchTestTable",
 }
 ODD: list[Any] = ["", "x y", "-1", [], [""], {}, {"odd": ""}, None]

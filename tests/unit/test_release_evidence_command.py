@@ -289,6 +289,21 @@ def test_reports_of_shards_that_are_not_all_there_are_no_pass(world: World):
     assert world.gate()[0] == 15
 
 
+def test_junit_reports_are_of_the_suite_that_is_named(world: World):
+    """What names none counts as the suite default, and what names another one does not."""
+    flaky = '<testcase name="a"/><testcase name="b"><flakyFailure message="x"/></testcase>'
+    report = world.write("full.xml", junit(flaky, tests=2, timestamp="2026-11-21T10:00:00+02:00"))
+    given = ("--from", report, "--wheels", world.wheels[1], "--gfx", "gfx1030")
+    code, out, err = world.add(*given, "--suite", "full", "--json")
+    assert code == 0, err
+    (entry,) = json.loads(out)
+    assert code == 0 and entry["suite"]["name"] == "full"
+    assert entry["counts"]["passed"] == 1 and entry["counts"]["flaky"] == 1
+    titles = {item["title"]: item for item in json.loads(world.gate("--json")[1])["rules"]}
+    assert "tests (default)" in titles and not any(title.startswith("tests (full)") for title in titles)
+    assert world.add("--from", world.smoke("passed"), "--suite", "full")[0] == 2
+
+
 def test_a_result_on_a_gpu_that_the_set_is_not_for_is_kept_and_named(world: World):
     assert world.add("--from", world.smoke("passed", gfx=("gfx90a",)))[0] == 0
     assert "no rule asks" not in world.add("--from", world.smoke("passed"))[2]

@@ -96,7 +96,7 @@ def test_tests_of_a_project_are_of_its_parts_with_device_code_too():
     text = ONE.replace("smoke:", "tests:").replace("pythons: one", "pythons: one, projects: [torch]")
     seen = [said("verify", document=document), of(document, "torch-2.9.1", kind="tests")]
     verdict = judged(text, *seen, document=document)
-    assert "but not with Python 3.12: torch_device_gfx1030" in why(verdict, "tests on gfx1030")
+    assert "but not with Python 3.12: torch_device_gfx1030" in why(verdict, "tests (default) on gfx1030")
 
 
 def test_a_wheel_without_device_code_is_not_the_one_that_was_planned_for_a_gpu():

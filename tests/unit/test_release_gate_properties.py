@@ -13,7 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from judged_sets import NOW, SET, a_log, a_set, policy, said, wheel
 
-from rocm_wheels.release import Policy, StoredEvidence, Verdict, judge_set, make_shown_state
+from rocm_wheels.release import (
+    OutcomeCounts,
+    Policy,
+    StoredEvidence,
+    TestedSuite,
+    Verdict,
+    judge_set,
+    make_shown_state,
+)
 
 OTHER = a_set(wheel("torch"))
 QUICK = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
@@ -32,7 +40,9 @@ def a_policy(number: int) -> Policy:
     exception = "families: {gfx1031: {bypass_tests_for_releases: true, owner: a, reason: r}}"
     every_or_one = ("every", "one")
     rule = f"{{fresh: 7d, targets: {of.choice(every_or_one)}, pythons: {of.choice(every_or_one)}}}"
-    more = of.choice(["", f", tests: {rule}", ", resolver: {fresh: 7d}"])
+    suites = f"suites: {of.choice(['[default]', '[default, full]'])}, flaky: {of.randint(0, 2)}"
+    tests = f", tests: {{{rule[1:-1]}, {suites}, at_least: {of.choice([1, 2])}}}"
+    more = of.choice(["", tests, tests, ", resolver: {fresh: 7d}"])
     rules = f"{{verify: {{fresh: 7d}}, smoke: {rule}{more}}}"
     return policy(
         f"channels: {{nightly: {{passes_after_failure: {of.randint(1, 3)}, rules: {rules}}}}}\n"
@@ -47,15 +57,25 @@ def any_evidence(number: int) -> StoredEvidence:
     when: dict[str, Any] = {"hours": of.choice([-2, 0, 0.05, 1, 2, 3, 30, 24 * 8])}
     if of.random() < 0.3:
         when["added"] = NOW + timedelta(hours=of.choice([-4, -1, 0, 1]))
+    kind = of.choice(["verify", "smoke", "smoke", "tests", "tests", "resolver"])
+    outcome = of.choice(["pass", "pass", "pass", "fail", "crash", "timeout", "missing"])
+    more: dict[str, Any] = {}
+    if kind == "tests":  # of a suite, or of a shard of one, with flaky tests
+        shards = of.choice([1, 2, 2])
+        plan = {"shards": shards, "shard": of.randint(1, shards), "plan": of.choice("pq")}
+        more["suite"] = TestedSuite(name=of.choice(["default", "full"]), **(plan if shards > 1 else {}))
+        count = {"fail": "failed", "crash": "crashed", "timeout": "timeout"}.get(outcome, "passed")
+        more["counts"] = OutcomeCounts(flaky=of.randint(0, 3), **{count: of.randint(1, 3)})
     return said(
-        of.choice(["verify", "smoke", "smoke", "tests", "resolver"]),
-        of.choice(["pass", "pass", "pass", "fail", "crash", "timeout", "missing"]),
+        kind,
+        outcome,
         gfx=of.choice([None, "gfx1030", "gfx1031", "gfx942"]),
         python=of.choice(["", "", "311", "312"]) if document is SET else "",
         document=document,
         machine=of.choice(["any", "other"]),
         by=of.choice(["ann", "bob"]),
         trouble=of.choice(["", "", "", "its signature is not of what it says"]),
+        **more,
         **when,
     )
 
@@ -66,6 +86,10 @@ BAD = [number for number, one in enumerate(POOL) if not one.evidence.passed]
 # verified, resolved and tested, so that many verdicts pass
 GREEN = [said("verify"), said("resolver")] + [
     said(kind, gfx=gfx, hours=3) for kind, gfx in product(("smoke", "tests"), ("gfx1030", "gfx1031"))
+]
+GREEN += [  # the suite full in two shards
+    said("tests", gfx=gfx, hours=3, suite=TestedSuite(name="full", shard=number, shards=2, plan="p"))
+    for gfx, number in product(("gfx1030", "gfx1031"), (1, 2))
 ]
 RULES = st.integers(0, len(POLICIES) - 1)
 SOME = st.lists(st.integers(0, len(POOL) - 1), max_size=8, unique=True)

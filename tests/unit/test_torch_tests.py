@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from collections.abc import Mapping
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,22 @@ from rocm_wheels.ci import Prices, make_rows, plan_matrix
 from rocm_wheels.cli.torch_tests import _choose_places, torch_tests_command
 from rocm_wheels.core import ChecksError, DataError, UsageError, hash_file, parse_record
 from rocm_wheels.gpus import Gpu, Hardware
-from rocm_wheels.models import TorchTestTable, load_ci_table, load_torch_tests, select_known_tests
+from rocm_wheels.models import (
+    SUITE_NAMES,
+    TorchTestTable,
+    load_ci_table,
+    load_torch_tests,
+    select_known_tests,
+)
 from rocm_wheels.pipeline import History
-from rocm_wheels.release import Evidence, EvidenceSubmission, StoredEvidence, read_results
+from rocm_wheels.release import (
+    Evidence,
+    EvidenceSubmission,
+    StoredEvidence,
+    TestedSuite,
+    load_policy,
+    read_results,
+)
 from rocm_wheels.testing import (
     ChosenTests,
     FileOutcomes,
@@ -27,6 +42,7 @@ from rocm_wheels.testing import (
     TargetPython,
     TestResult,
     TorchResults,
+    TorchTestPlan,
     TorchTestSelection,
     TorchUnderTest,
     cut_torn_line,
@@ -35,8 +51,10 @@ from rocm_wheels.testing import (
     list_places,
     make_file_result,
     plan_test_files,
+    read_durations,
     read_outcomes,
     refuse_unseen_gpus,
+    share_out,
     write_torch_junit,
     write_torch_results,
 )
@@ -49,12 +67,15 @@ waiting: {test_minutes: 1, file_minutes: 2, source: here, kind: tested}
 suites: {default: {about: all, fact: {source: here, kind: tested}, groups: [{files: [test_a, nn/test_b]}]}}
 known:
   - {tests: ["test_a.py::test_print"], effect: fails,
-     source: here, kind: tested, torch: "==2.13.*", reason: r}
+     source: here, kind: tested, torch: "==2.13.*", reason: r, MORE}
   - {tests: ["test_a.py::TestA::test_print"], effect: hangs,
-     reason: r, source: here, kind: tested, targets: [gfx942]}
+     reason: r, source: here, kind: tested, targets: [gfx942], MORE}
   - {tests: ["test_a.py::test_w"], effect: crashes,
-     reason: r, source: here, kind: tested, platforms: [windows], pythons: ["3.11"]}
-"""
+     reason: r, source: here, kind: tested, platforms: [windows], pythons: ["3.11"], MORE}
+  - {tests: ["dynamo/*.py::test_f"], effect: crashes,
+     reason: r, source: here, kind: tested, MORE}
+""".replace("MORE", "owner: ann, issue: 'https://example.org/1', expires: 2026-11-30")
+DAY = date(2026, 11, 30)
 
 
 def table(text: str = TABLE) -> TorchTestTable:
@@ -62,15 +83,30 @@ def table(text: str = TABLE) -> TorchTestTable:
 
 
 def test_what_is_known_is_known_of_exact_names_in_one_place() -> None:
-    here = select_known_tests(table().known, "2.13.0a0+rocm7.1", "gfx942", "linux", "3.12")
+    here = select_known_tests(table().known, "2.13.0a0+rocm7.1", "gfx942", "linux", "3.12", today=DAY)
     assert here.find_test("test_a.py::TestB::test_print").effect == "fails"  # type: ignore[union-attr]
     assert here.find_test("test_a.py::TestA::test_print").effect == "hangs"  # type: ignore[union-attr]
     for other in ("test_a.py::TestB::test_print_cuda", "test_b.py::TestB::test_print", "test_a.py", "pytest"):
         assert here.find_test(other) is None
-    assert here.list_skipped() == ["test_a.py::TestA::test_print"]
-    elsewhere = select_known_tests(table().known, "2.14.0", "gfx1100", "windows", "3.11")
+    assert here.list_skipped() == ["test_a.py::TestA::test_print", "dynamo/*.py::test_f"]
+    assert here.list_skipped("test_a.py") == ["test_a.py::TestA::test_print"]
+    elsewhere = select_known_tests(table().known, "2.14.0", "gfx1100", "windows", "3.11", today=DAY)
     assert elsewhere.find_test("test_a.py::TestB::test_print") is None
-    assert elsewhere.list_skipped() == ["test_a.py::test_w"]
+    assert elsewhere.list_skipped("test_a.py") == ["test_a.py::test_w"]
+    for file in ("dynamo/test_x.py", "dynamo/deep/test_y.py"):
+        assert here.find_test(f"{file}::T::test_f") is not None
+        assert here.list_skipped(file) == [f"{file}::test_f"] == here.list_names(file)
+    assert here.find_test("inductor/test_x.py::T::test_f") is None and here.list_skipped("test_b.py") == []
+
+
+def test_what_is_known_counts_up_to_a_day_and_says_then_what_it_was() -> None:
+    later = DAY + timedelta(days=1)
+    here = select_known_tests(table().known, "2.13.0", "gfx942", "linux", "3.12", today=later)
+    assert here.find_test("test_a.py::TestB::test_print") is None and here.list_skipped() == []
+    failed = TestResult(name="test_a.py::TestB::test_print", outcome="failed", seconds=0, reason="why")
+    (verdict,) = told([failed], here)
+    assert verdict.is_new and verdict.test.reason.endswith("https://example.org/1): r\nwhy")
+    assert verdict.test.reason.startswith("known until 2026-11-30, and expired (ann, ")
 
 
 def test_the_table_names_each_test_once_where_it_holds() -> None:
@@ -91,6 +127,8 @@ def _version(text: str) -> Any:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
+        ("expires: 2026-11-30", "expires: soon", "expires"),
+        ("https://example.org/1", "#1", "the address of where it is tracked"),
         ("test_a.py::test_w", "test_a.py", "t.yaml:10:14: .*tests.0: .* is no test: FILE.py::"),
         ("test_a.py::test_w", "test_a.py::test w", "is no test: FILE.py::"),
         ("==2.13.*", "2.13", "'2.13' is no version specifier"),
@@ -120,7 +158,7 @@ def test_files_are_chosen_and_shared_out(tmp_path: Path) -> None:
     def files(**chosen: Any) -> list[str]:
         return [
             part.name
-            for part in plan_test_files(suite, TorchTestSelection(**chosen), tmp_path, Path("x"), {})[0]
+            for part in plan_test_files(suite, TorchTestSelection(**chosen), tmp_path, Path("x"), {}).files
         ]
 
     assert files() == ["test_a", "nn/test_b"]
@@ -137,6 +175,62 @@ def test_files_are_chosen_and_shared_out(tmp_path: Path) -> None:
     (tmp_path / "test_a.py").unlink()
     with pytest.raises(UsageError, match="the suite default names test_a"):
         files()
+
+
+def test_files_are_shared_out_by_how_long_they_took_the_longest_first(tmp_path: Path) -> None:
+    names = [f"test_{letter}" for letter in "abcdefg"]
+    for name in names:
+        (tmp_path / f"{name}.py").touch()
+    took = {"test_a": 10.0, "test_c": 700.0, "test_d": 400.0, "test_e": 350.0, "test_g": 20.0}
+
+    def plan(shard: int, shards: int = 2, **durations: float) -> TorchTestPlan:
+        chosen = TorchTestSelection(
+            include=tuple(names), shard=shard, shards=shards, durations=durations, unrecorded_seconds=300
+        )
+        return plan_test_files(table().suites["default"], chosen, tmp_path, Path("x"), {})
+
+    first, second = ([file.file for file in plan(shard, **took).files] for shard in (1, 2))
+    assert first == ["test_c", "test_b", "test_g", "test_a"] and second == ["test_d", "test_e", "test_f"]
+    assert plan(1, **took).digest == plan(2, **took).digest != plan(1).digest
+    assert (plan(1, 1).digest, [file.file for file in plan(1, 1).files]) == ("", names)
+    alike = [file.file for shard in range(1, 8) for file in plan(shard, 7).files]
+    assert alike == names, "nothing is recorded: each takes as long"
+
+    long = [file.name for shard in (1, 2) for file in plan(shard, test_a=4000.0, test_b=10.0).files]
+    assert sorted(long) == sorted([*(f"test_a {n}/3" for n in (1, 2, 3)), *names[1:]]), "a long one is cut"
+    assert plan(1, 1, test_a=4000.0).files[0].name == "test_a 1/3"
+
+    rng = random.Random(7)
+    for _ in range(200):
+        seconds = [rng.choice([1.0, 5.0, 300.0, 900.0]) * rng.random() for _ in range(rng.randrange(1, 40))]
+        shards = rng.randrange(1, 9)
+        shared = share_out(seconds, shards)
+        assert sorted(number for shard in shared for number in shard) == [*range(len(seconds))]
+        loads = [sum(seconds[number] for number in shard) for shard in shared]
+        assert max(loads) <= sum(seconds) / shards + max(seconds), "no list is longer than it must be"
+
+
+def test_durations_are_those_of_the_newest_whole_results_of_the_suite(tmp_path: Path) -> None:
+    old, new = NOW.isoformat(), (NOW + timedelta(days=1)).isoformat()
+    edited(results(tmp_path / "night" / "1", when=new), seconds=40.0, report="junit/test_a.xml")
+    edited(results(tmp_path / "night" / "2", when=old), seconds=99.0)
+    edited(results(tmp_path / "half"), complete=False, seconds=5.0)
+    edited(results(tmp_path / "other", chosen=ChosenTests(suite="inductor")), seconds=7.0)
+    (tmp_path / "smoke").mkdir()
+    (tmp_path / "smoke" / "results.json").write_text("{}")
+    assert read_durations([tmp_path], "full") == {"test_a": 40.0}
+    assert read_durations([tmp_path / "other" / "results.json"], "inductor") == {"test_a": 7.0}
+    for number in (1, 2):
+        cut = edited(
+            results(tmp_path / "cut" / f"{number}", when=new), seconds=30.0, name=f"test_a {number}/2"
+        )
+        durations = read_durations([cut.parent], "full")
+        assert durations == ({"test_a": 60.0} if number == 2 else {}), "the whole file, of all its shares"
+    for path, says in (("nowhere", "there is no"), ("smoke", "no results of torch's tests")):
+        with pytest.raises(UsageError, match=says):
+            read_durations([tmp_path / path], "full")
+    with pytest.raises(DataError):
+        read_durations([tmp_path / "smoke" / "results.json"], "full")
 
 
 def test_what_was_written_when_a_process_died_is_read(tmp_path: Path) -> None:
@@ -161,17 +255,18 @@ def test_what_was_written_when_a_process_died_is_read(tmp_path: Path) -> None:
 TORCH = next(file for file in SET.files if file.project == "torch" and "cp312" in file.name)
 
 
-def results(folder: Path, *names: str, **more: Any) -> Path:
-    """Write the results of a run in which so many tests passed, as the command does."""
+def results(folder: Path, *names: str, flaky: tuple[str, ...] = (), **more: Any) -> Path:
+    """Write the results of a run in which two tests passed and these failed, as the command does."""
     (folder / "junit").mkdir(parents=True)
-    here = select_known_tests(table().known, "2.13.0", "gfx1030", "linux", "3.12")
+    here = select_known_tests(table().known, "2.13.0", "gfx1030", "linux", "3.12", today=DAY)
     tests = [TestResult(name=f"test_a.py::T::{n}", outcome="passed", seconds=0.1) for n in ("x", "y")]
     tests += [TestResult(name=f"test_a.py::T::{n}", outcome="failed", seconds=0, reason="r") for n in names]
+    tests += [TestResult(name=f"test_a.py::T::{n}", outcome="flaky", seconds=0, reason="r") for n in flaky]
     verdicts: list[OutcomeVerdict] = told(tests, here)
     report = folder / "junit" / "test_a.xml"
     write_torch_junit(report, "test_a", verdicts, when=NOW.isoformat(), host="runner-1")
     part = make_file_result(
-        "test_a", verdicts, (), complete=True, fault="", unchosen=0, devices=("gfx1030:xnack-",)
+        "test_a", verdicts, (), complete=True, fault="", unchosen=0, seconds=1.0, devices=("gfx1030:xnack-",)
     )
     part = part.model_copy(update={"report": "junit/test_a.xml", "sha256": hash_file(report)})
     found: Mapping[str, Any] = {
@@ -196,14 +291,16 @@ def evidence_in(*paths: Path) -> list[Evidence]:
 
 RULES = (
     "channels: {stable: {rules: {verify: {fresh: 14d}, "
-    "tests: {fresh: 7d, targets: one, pythons: one, projects: [torch], at_least: 2}}}}"
+    "tests: {fresh: 7d, targets: one, pythons: one, projects: [torch], at_least: 2, "
+    "suites: [full], flaky: 1}}}}"
 )
 
 
-def gate(*found: Evidence) -> tuple[str, str]:
+def gate(*found: Evidence, rules: str = RULES) -> tuple[str, str]:
     """What the rule about torch's tests says of a set, and what is to be done."""
     known = [StoredEvidence(one.id, one, "", "") for one in found]
-    rule, *_ = [one for one in judged(RULES, said("verify"), *known).rules if one.rule == "tests"]
+    results = [one for one in judged(rules, said("verify"), *known).rules if one.rule == "tests"]
+    rule = next((one for one in results if one.outcome != "pass"), results[0])
     return rule.outcome, f"{rule.why}; {rule.tip}"
 
 
@@ -232,7 +329,7 @@ def test_whole_results_satisfy_the_gate_and_known_failures_are_none(tmp_path: Pa
 def test_without_evidence_the_gate_says_what_to_type() -> None:
     outcome, why = gate()
     assert outcome == "fail" and "no evidence that torch's own tests pass" in why
-    assert "(build_tools/run_pytorch_tests.py --family gfx1030 --wheels WHEELS), then: " in why
+    assert "(build_tools/run_pytorch_tests.py --family gfx1030 --wheels WHEELS --suite full), then: " in why
     assert why.endswith(f"rocm-wheels set evidence add STORE --set {SET.id} --from torch-test-results")
 
 
@@ -258,23 +355,77 @@ def test_a_run_of_some_tests_or_of_others_does_not_stand_for_all(
     assert gate(one)[0] == "fail"
 
 
-def test_a_half_run_is_no_pass_nor_is_one_shard_of_two(tmp_path: Path) -> None:
+def test_a_half_run_is_no_pass(tmp_path: Path) -> None:
     whole = results(tmp_path / "whole")
     record = json.loads((whole / "results.json").read_text())
     record["parts"].append({"name": "test_b", "complete": False, "counts": {}})
     (whole / "results.json").write_text(json.dumps(record))
     (one,) = evidence_in(whole)
     assert one.outcome == "missing" and "1 file did not finish: test_b" in one.detail
-    first = results(tmp_path / "1", chosen=ChosenTests(suite="full", shard=1, shards=2))
-    second = results(tmp_path / "2", chosen=ChosenTests(suite="full", shard=2, shards=2))
-    (one,) = evidence_in(first, second)
-    assert one.outcome == "missing" and "test_a is there twice" in one.detail
-    edited(second, name="test_b")
-    (one,) = evidence_in(first)
-    assert one.outcome == "missing" and "shards 2 of 2 are not there" in one.detail
-    (one,) = evidence_in(first, second)
-    assert (one.outcome, str(one.counts)) == ("pass", "4 passed") and gate(one)[0] == "pass"
-    assert [one.outcome for one in evidence_in(first, first, second)] == ["pass", "missing"]
+    lost = "gfx1030, at test_b: a sum hangs"
+    (whole / "results.json").write_text(json.dumps({**record, "lost": lost, "lost_gpus": [lost]}))
+    (one,) = evidence_in(whole)
+    assert one.outcome == "lost" and "lost gfx1030, at test_b" in one.detail and gate(one)[0] == "fail"
+
+
+def a_shard(folder: Path, number: int, *names: str, plan: str = "p", later: int = 0, **more: Any) -> Path:
+    """Write results of one shard of two; each holds a file of its own."""
+    chosen = ChosenTests(suite="full", shard=number, shards=2, plan=plan)
+    when = (NOW - timedelta(hours=9 - later)).isoformat()
+    return edited(results(folder, *names, chosen=chosen, when=when, **more), name=f"test_{number}")
+
+
+def test_a_suite_passed_when_every_shard_of_one_plan_did(tmp_path: Path) -> None:
+    """Whether shards are handed in together or one by one; a shard that failed is made good by itself."""
+    first, second = (a_shard(tmp_path / f"{number}", number) for number in (1, 2))
+    (whole,) = evidence_in(first, second)
+    assert (whole.suite, str(whole.counts)) == (TestedSuite(name="full"), "4 passed")
+    assert gate(whole)[0] == "pass"
+    assert [str(one.suite) for one in evidence_in(first, first, second)] == ["full", "full 1/2"]
+    (one,), (two,) = evidence_in(first), evidence_in(second)
+    assert one.outcome == "pass" and one.suite == TestedSuite(name="full", shard=1, shards=2, plan="p")
+    outcome, why = gate(one)
+    assert outcome == "fail" and "of 2 shards 2 is not there" in why
+    assert gate(one, two)[0] == "pass" and "(4 passed" in gate(one, two)[1]
+    assert gate(one, two, rules=RULES.replace("at_least: 2", "at_least: 4"))[0] == "pass"
+    assert gate(one, two, rules=RULES.replace("at_least: 2", "at_least: 5"))[0] == "fail"
+    (other_plan,) = evidence_in(a_shard(tmp_path / "other", 2, plan="q"))
+    assert gate(one, other_plan)[0] == "fail", "shards of two plans may hold one file twice"
+    (bad,) = evidence_in(a_shard(tmp_path / "bad", 2, "test_new"))
+    bad = bad.model_copy(update={"added": bad.when})
+    (again,) = evidence_in(a_shard(tmp_path / "again", 2, later=1))
+    assert bad.outcome == "fail" and gate(one, bad)[0] == "fail"
+    assert gate(one, bad, again)[0] == "pass", "the shard that failed passed after it"
+    twice = RULES.replace("{stable: {", "{stable: {passes_after_failure: 2, ")
+    (third,) = evidence_in(a_shard(tmp_path / "third", 2, later=2))
+    assert gate(one, bad, again, rules=twice)[0] == "fail"
+    assert gate(one, bad, again, third, rules=twice)[0] == "pass"
+    later = [*evidence_in(*(a_shard(tmp_path / f"q{n}", n, plan="q", later=3) for n in (1, 2)))]
+    assert gate(bad, *later)[0] == "pass", "the whole suite passed after it, shared out another way"
+
+
+def test_each_suite_that_a_channel_asks_for_must_have_passed(tmp_path: Path) -> None:
+    (full,) = evidence_in(results(tmp_path / "full"))
+    both = RULES.replace("suites: [full]", "suites: [full, distributed]")
+    assert gate(full, rules=both)[0] == "fail"
+    (distributed,) = evidence_in(results(tmp_path / "distributed", chosen=ChosenTests(suite="distributed")))
+    assert gate(full, distributed, rules=both)[0] == "pass"
+    (failed,) = evidence_in(results(tmp_path / "bad", "test_new", chosen=ChosenTests(suite="distributed")))
+    assert gate(full, failed)[0] == "fail", "nobody asked for it, and it failed"
+    with pytest.raises(DataError, match=r"suites.*distributed"):
+        gate(full, rules=RULES.replace("suites: [full]", "suites: [all]"))
+    stable = load_policy().channels["stable"].rules.tests
+    assert stable is not None and set(stable.suites) == {*load_torch_tests().suites} == {*SUITE_NAMES}
+
+
+def test_a_policy_says_how_many_tests_may_be_flaky(tmp_path: Path) -> None:
+    (one,) = evidence_in(results(tmp_path / "1", flaky=("test_new",)))
+    assert (one.outcome, str(one.counts)) == ("pass", "2 passed, 1 flaky")
+    assert "flaky: test_a.py::T::test_new" in one.detail and gate(one)[0] == "pass"
+    (two,) = evidence_in(results(tmp_path / "2", flaky=("test_new", "test_other")))
+    outcome, why = gate(two)
+    assert outcome == "fail" and "2 tests failed and passed when tried again: at most 1 may" in why
+    assert gate(one, rules=RULES.replace(", flaky: 1", ""))[0] == "fail", "without a word none may"
 
 
 def edited(folder: Path, **part: Any) -> Path:
@@ -299,9 +450,9 @@ def edited(folder: Path, **part: Any) -> Path:
         ({"unchosen": 3}, "full", "pass", "3 tests left out"),
         ({"name": "test_a 1/2"}, "full", "missing", "test_a 2/2 is not there"),
         ({"parts": [{"name": f"test_a {n}/2"} for n in (1, 2)]}, "full", "pass", ""),
+        ({"parts": [{"name": f"test_nn {n}/2"} for n in (1, 2)]}, "default", "missing", "test_torch was not"),
         ({"name": "test_nn"}, "default", "missing", "test_torch was not run"),
         ({}, "inductor", "missing", "test_modules was not run"),
-        ({}, "distributed", "pass", "only the suite distributed"),
         ({}, "of another version", "pass", "only the suite of another version"),
     ],
 )
@@ -319,7 +470,7 @@ def test_a_file_of_a_suite_in_which_nothing_passed_is_none_and_so_is_a_shard_of_
     names = load_torch_tests().suites["default"].named_files
     parts = {"parts": [{"name": name} for name in names]}
     whole = edited(results(tmp_path / "whole", chosen=ChosenTests(suite="default")), **parts)
-    assert gate(*evidence_in(whole))[0] == "pass"
+    assert gate(*evidence_in(whole), rules=RULES.replace("[full]", "[default]"))[0] == "pass"
     whole = edited(results(tmp_path / "some", chosen=ChosenTests(suite="default")), **parts)
     record = json.loads((whole / "results.json").read_text())
     report = whole / "junit" / "none.xml"
@@ -328,13 +479,14 @@ def test_a_file_of_a_suite_in_which_nothing_passed_is_none_and_so_is_a_shard_of_
     (whole / "results.json").write_text(json.dumps(record))
     (one,) = evidence_in(whole)
     assert names[2] == "test_cuda" and "test_cuda: none of its tests passed" in one.detail
-    assert gate(one)[0] == "fail"
+    assert gate(one, rules=RULES.replace("[full]", "[default]"))[0] == "fail"
     first = results(tmp_path / "1", chosen=ChosenTests(suite="full", shard=1, shards=2))
     chosen = ChosenTests(suite="full", shard=2, shards=2)
     second = results(tmp_path / "2", chosen=chosen, of=of_torch(doubt="files were changed"))
     edited(second, name="test_b")
     (one,) = evidence_in(first, second)
     assert one.selected == "files were changed" and gate(one)[0] == "fail"
+    assert gate(*evidence_in(first), *evidence_in(second))[0] == "fail"
 
 
 @pytest.mark.parametrize("counts", [{}, {"passed": 2}, {"passed": 3, "failed": 1, "crashed": -1}, {"x": 3}])
@@ -386,19 +538,24 @@ def test_gpus_are_tested_one_by_one_or_all_of_a_target_at_once() -> None:
     with pytest.raises(ChecksError, match=r"does not see the gfx1100 .*: gfx942 is what it sees"):
         refuse_unseen_gpus(gpus, target)
     env = {"GPU_DEVICE_ORDINAL": "7"}
-    alone = list_places(gpus, env, every=False)
+    alone = list_places(gpus, env, "alone")
     assert [(one.label, one.env["HIP_VISIBLE_DEVICES"]) for one in alone] == [
         ("gfx942-0", "0"),
         ("gfx942-1", "1"),
         ("gfx1100", "2"),
     ]
     assert all("GPU_DEVICE_ORDINAL" not in one.env for one in alone)
-    at_once = list_places(gpus, env, every=True)
+    at_once = list_places(gpus, env, "every")
     assert [(one.label, one.env["HIP_VISIBLE_DEVICES"]) for one in at_once] == [
         ("gfx942", "0,1"),
         ("gfx1100", "2"),
     ]
-    (cpu,) = list_places([], env, every=False)
+    shared = list_places(gpus, env, "share")
+    assert [[e["HIP_VISIBLE_DEVICES"] for e in (one.env, *one.beside)] for one in shared] == [
+        ["0", "1"],
+        ["2"],
+    ]
+    (cpu,) = list_places([], env, "alone")
     assert (cpu.label, cpu.gfx, cpu.env["HIP_VISIBLE_DEVICES"]) == ("cpu", None, "-1")
 
 
@@ -412,6 +569,7 @@ def test_gpus_are_tested_one_by_one_or_all_of_a_target_at_once() -> None:
         (["--device-query", "all", "--gpu-policy", "single"], ["0"]),
         (["--device-query", "unique", "--gpu-policy", "all"], ["0", "2"]),
         (["--device-query", "all", "--gpu-policy", "all"], ["0,1", "2"]),
+        (["--share-gpus"], ["0", "2"]),
         (["--suite", "distributed"], ["0,1", "2"]),
         (["--suite", "distributed", "--gpu-policy", "single"], ["0"]),
         (["--suite", "distributed", "--device-query", "unique"], ["0", "2"]),
@@ -426,6 +584,13 @@ def test_gpus_are_queried_then_shown(words: list[str], shown: list[str]) -> None
     with torch_tests_command.make_context("run-pytorch-tests", words) as context:
         found = _choose_places(context.params, target, {}, Hardware(gpus))
     assert [place.env["HIP_VISIBLE_DEVICES"] for place in found] == shown
+    for more in (["--suite", "distributed"], ["--gpu-policy", "single"]):
+        given = ["--share-gpus", *more]
+        with (
+            torch_tests_command.make_context("run-pytorch-tests", given) as context,
+            pytest.raises(UsageError, match="--share-gpus"),
+        ):
+            _choose_places(context.params, target, {}, Hardware(gpus))
 
 
 @pytest.mark.parametrize("word", ["-n", "-n4", "--dist=loadfile", "--numprocesses"])

@@ -130,6 +130,12 @@ def describe_origin(command: str) -> dict[str, str]:
 )
 @option("--gfx", metavar="GFX", help="GPU target that tests ran on, where results do not say; or none.")
 @option("--reports", type=click.IntRange(1), metavar="N", help="How many JUnit files there must be.")
+@option(
+    "--suite",
+    "--test-config",
+    type=click.Choice(["default", "full", "distributed", "inductor"]),
+    help="Suite of torch's tests that JUnit files are of.  [default: none named, which counts as default]",
+)
 @option("--host", metavar="NAME", help="Machine they ran on [default: the results', else this one].")
 @option(
     "--host-kind",
@@ -313,6 +319,7 @@ def _make_origin(
         host_kind=options["host_kind"],
         log=options["log_url"],
         reports=options["reports"],
+        suite=options["suite"] or "",
     )
 
 

@@ -21,7 +21,7 @@ from rocm_wheels.cli.boundary import pop_starting_python, read_environment
 from rocm_wheels.cli.checkout_options import make_transport
 from rocm_wheels.cli.command import Command, command, option
 from rocm_wheels.cli.options import GivenPath, combine_options, json_option, print_result
-from rocm_wheels.core import ChecksError, UsageError, log_note, log_warning
+from rocm_wheels.core import ChecksError, UsageError, format_count, format_duration, log_note, log_warning
 
 if TYPE_CHECKING:
     from rocm_wheels.gpus import Gpu, Hardware
@@ -282,22 +282,27 @@ def _find_patches_folder() -> Path:
 
 
 _FAILED, _NO_TESTS = 1, 5  # as pytest's
+_LOST = 6  # pytest has none of that number
 
 _TORCH_TESTS_HELP = """Run torch's own tests on each kind of GPU here, or without one on the CPU.
 
 The tests are of the very commit that the installed torch was built from: by the lock inside its wheel, by
 --lock, or a folder (--pytorch-dir) that is of that commit. Each file runs in a process of its own. A test
-that crashes or hangs ends its process and nothing else: the rest of the file runs after it. Killed, the
-same command carries on; of other wheels, tests or options it begins anew.
+that crashes or hangs ends its process and nothing else: the rest of the file runs after it, if the GPU still
+calculates. One that failed is tried again, alone in a fresh process: flaky where it passes then. Killed, or
+its GPU lost, the same command carries on; of other wheels, tests or options it begins anew.
 
 What follows -- goes to pytest. Known failures (data/torch_tests.yaml) are run, and told apart from new ones;
 what is known to hang or crash is not run, by exact name, and shown. Exit code: 0 when all passed that is not
-known to fail, 1 when not, or something was not run, 5 for no tests, 16 where torch or pytest is missing.
+known to fail (flaky ones too), 1 when not, or something was not run, 5 for no tests, 6 when the GPU got lost,
+16 where torch or pytest is missing.
 
 \b
 Examples:
   rocm-wheels tests torch --python .venv/bin/python --wheels wheels --family gfx94X-dcgpu
   rocm-wheels tests torch --lock sources.lock.json --include test_nn -k Conv --dry-run
+  rocm-wheels tests torch --python .venv --suite full --shard 2 --num-shards 6 --durations last-night
+  rocm-wheels tests torch --python .venv --requirements > requirements.txt
 """
 
 
@@ -360,6 +365,19 @@ class _SeveralWords(Command):
 @option("--exclude", multiple=True, metavar="FILE", help="Leave these files out.")
 @option("--shard", type=click.IntRange(1), metavar="N", help="Run the Nth part of the files.")
 @option("--num-shards", type=click.IntRange(1), metavar="N", help="Share the files out into N parts.")
+@option(
+    "--durations",
+    type=GivenPath(),
+    multiple=True,
+    metavar="PATH",
+    help="Earlier results (results.json, or folders of them): files are shared out by how long each took, the"
+    " longest first. All shards must be given the same.  [default: every file takes as long]",
+)
+@option(
+    "--share-gpus",
+    is_flag=True,
+    help="All GPUs of a target take files from one list, side by side, each file on one of them.",
+)
 @option("-k", "expression", default="", metavar="EXPR", help="Run the tests that match, as pytest has it.")
 @option(
     "--debug/--no-debug",
@@ -382,6 +400,12 @@ class _SeveralWords(Command):
 @option("--file-timeout", type=click.FloatRange(0, min_open=True), metavar="S", help="Of a file.  [7200]")
 @option("--after", type=GivenPath(), metavar="FILE", help="Only if these smoke tests' results are good.")
 @option("--fresh", is_flag=True, help="Start over, even where an interrupted run could continue.")
+@option(
+    "--requirements",
+    is_flag=True,
+    help="Print what the tests need, for `uv pip install -r`: the list of torch's own CI at their commit, the"
+    " torch that is installed, rocm[devel]; what cannot be installed is a comment. Run no test.",
+)
 @option("--dry-run", is_flag=True, help="Show which files would be run, and run none.")
 @option(
     "--output-dir",
@@ -404,9 +428,9 @@ def torch_tests_command(**given: Any) -> int:
     from rocm_wheels.core import get_project_home
     from rocm_wheels.gpus import detect_hardware
     from rocm_wheels.testing import (
+        find_gpu_fault,
         inspect_machine,
         inspect_target_python,
-        list_torch_devices,
         require_pytest,
         require_torch,
     )
@@ -420,13 +444,16 @@ def torch_tests_command(**given: Any) -> int:
     looking = get_project_home() / "smoke-tests" / "looking.py"
     target = inspect_target_python(python, looking, env)
     require_torch(target)
+    if given["requirements"]:
+        _print_requirements(find_test_sources(given, target, env), target)
+        return 0
     require_pytest(target)
     sources = find_test_sources(given, target, env)
     hardware = detect_hardware(env, vendors=("amd",))
     test_places = _choose_places(given, target, env, hardware)
     order = _make_order(given, target, sources, addopts, test_places[0].env)
     machine = inspect_machine(hardware, env, rocm=target.rocm_version)
-    order = replace(order, ask_devices=partial(list_torch_devices, python, looking), machine=machine)
+    order = replace(order, find_gpu_fault=partial(find_gpu_fault, python, looking), machine=machine)
     if given["dry_run"]:
         _print_plan(order, test_places)
         return 0
@@ -436,6 +463,8 @@ def torch_tests_command(**given: Any) -> int:
     if given["as_json"]:
         files = [folder / place.label / "results.json" for place in test_places]
         print_result([json.loads(file.read_text(encoding="utf-8")) for file in files], (), as_json=True)
+    if any(result.lost for result in results):
+        return _LOST
     if not any(result.counts.get("passed") or result.counts.get("skipped") for result in results) and all(
         result.good for result in results
     ):
@@ -519,6 +548,7 @@ def _make_order(
         identify_wheels,
         join_pytest_arguments,
         plan_test_files,
+        read_durations,
     )
 
     table = load_torch_tests()
@@ -534,21 +564,23 @@ def _make_order(
         known_as=_check_version(options["pytorch_version"]),
         debug=options["debug"],
         cache=options["cache"],
+        durations=read_durations(options["durations"], options["suite"]),
+        unrecorded_seconds=table.limits.unrecorded_seconds,
+        share_seconds=table.limits.share_seconds,
     )
     for name, value in chosen.variables.items():
         log_warning(f"{name}={value} is set, by which tests may be left out: no evidence for all of them")
     suite = table.suites[chosen.suite]
-    parts, excluded = plan_test_files(
-        suite, chosen, sources.tests, target.python, {**env, **table.environment}
-    )
+    plan = plan_test_files(suite, chosen, sources.tests, target.python, {**env, **table.environment})
     waiting = table.waiting
     return TorchTestRequest(
         target=target,
         python_version=target.python_version,
         sources=sources,
         chosen=chosen,
-        parts=parts,
-        left_out={file: row.reason for row in excluded for file in row.files},
+        parts=plan.files,
+        plan=plan.digest,
+        left_out={file: row.reason for row in plan.left_out for file in row.files},
         table=table,
         files=identify_wheels(target.installed, options["wheels"]),
         limits=(
@@ -613,6 +645,14 @@ def _choose_places(
     policy, every = resolve_device_query(
         options["device_query"], None if by_default else options["gpu_policy"], together=every
     )
+    if options["share_gpus"]:
+        if every:
+            raise UsageError(
+                "--share-gpus: these tests see every GPU of a target at once", tip="leave it out"
+            )
+        if policy in {"first", "single"}:
+            raise UsageError("--share-gpus takes every GPU", tip="leave --gpu-policy out")
+        policy = "all"
     chosen: list[Gpu] = choose_gpus(hardware.usable, policy, targets)
     if chosen and target.kind not in ("rocm", ""):
         log_warning(f"torch {target.version} is a build for {target.kind}: no GPU is tested")
@@ -623,7 +663,19 @@ def _choose_places(
             f"no GPU{of} is here to run torch's tests on", tip="without either option: on the CPU"
         )
     refuse_unseen_gpus(chosen, target)
-    return list_places(chosen, env, every=every)
+    return list_places(chosen, env, "every" if every else "share" if options["share_gpus"] else "alone")
+
+
+def _print_requirements(sources: TorchTestSources, target: TargetPython) -> None:
+    from rocm_wheels.models import load_torch_tests
+    from rocm_wheels.testing import read_test_requirements
+
+    requirements = read_test_requirements(sources, target, load_torch_tests().left_out_requirements)
+    click.echo(f"# for torch's tests of {sources.commit or sources.version}, Python {target.python_version}")
+    for line in requirements.lines:
+        click.echo(line)
+    for line, reason in requirements.left_out:
+        click.echo(f"# left out: {line}: {reason}")
 
 
 def _print_plan(order: TorchTestRequest, test_places: Sequence[GpuPlace]) -> None:
@@ -634,7 +686,15 @@ def _print_plan(order: TorchTestRequest, test_places: Sequence[GpuPlace]) -> Non
     )
     for place in test_places:
         click.echo(f"on {place.label}: {', '.join(part.name for part in order.parts)}")
+        if place.beside:
+            click.echo(f"  shared by {len(place.beside) + 1} GPUs")
         for name in find_known_tests(order, place.gfx).list_skipped():
             click.echo(f"  not run: {name}")
+    estimate = sum(map(order.chosen.estimate_seconds, order.parts))
+    unrecorded = [part for part in order.parts if part.file not in order.chosen.durations]
+    note = (
+        f" (no record of {format_count(len(unrecorded), 'file')}: {order.chosen.unrecorded_seconds:g} s each)"
+    )
+    click.echo(f"about {format_duration(estimate)}{note if unrecorded else ''}")
     for file, why in order.left_out.items():
         click.echo(f"left out: {file}: {why}")

@@ -21,7 +21,7 @@ from xml.parsers import expat
 from rocm_wheels.core.errors import UsageError
 from rocm_wheels.core.files import write_atomically
 
-JunitTag = Literal["", "failure", "error", "skipped"]
+JunitTag = Literal["", "failure", "error", "skipped", "flakyFailure"]  # the last one as Surefire has it
 SMOKE_SUITE = "smoke"  # the first word of the names of suites of smoke tests
 _NOT_XML_CHARACTER = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -74,9 +74,10 @@ def _count_cases(cases: Sequence[JunitCase]) -> dict[str, str]:
     }
 
 
-_TestState = Literal["passed", "failed", "crashed", "timeout", "skipped"]
+_TestState = Literal["passed", "failed", "crashed", "timeout", "skipped", "flaky"]
 _SUITE_TAGS = ("testsuites", "testsuite")
 _FAILURE_TAGS = ("failure", "error")
+_FLAKY_TAGS = ("flakyFailure", "flakyError")  # of a test that passed in the end
 _NOT_RUN_STATUSES = ("notrun", "disabled", "skipped")  # how GoogleTest and CTest say it, in an attribute
 _MOST_NAMED = 1000  # of those that are bad
 _MOST_HOSTS = 20
@@ -96,6 +97,7 @@ class JunitReport:
     crashed: int = 0
     timeout: int = 0
     skipped: int = 0
+    flaky: int = 0
     names: tuple[str, ...] = ()
     fault: str = ""
     when: datetime | None = None
@@ -180,13 +182,15 @@ class _JunitReader:
             self.state = failure_state if self.state in {"passed", "skipped"} else self.state
         elif tag == "skipped" and self.state == "passed":
             self.state = "skipped"
+        elif tag in _FLAKY_TAGS and self.state == "passed":
+            self.state = "flaky"
 
     def end_element(self, tag: str) -> None:
         self.depth -= 1
         if tag != "testcase" or self.test is None:
             return
         self.states[self.state] += 1
-        if self.state not in {"passed", "skipped"} and len(self.names) < _MOST_NAMED:
+        if self.state not in {"passed", "skipped", "flaky"} and len(self.names) < _MOST_NAMED:
             self.names[self.test] = None
         self.test = None
 
@@ -215,6 +219,7 @@ class _JunitReader:
             crashed=states["crashed"],
             timeout=states["timeout"],
             skipped=states["skipped"],
+            flaky=states["flaky"],
             names=tuple(self.names),
             fault=f"{name}: {self.odd}" if self.odd else self._find_fault(name),
             when=self.when,

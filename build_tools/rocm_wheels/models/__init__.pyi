@@ -178,9 +178,14 @@ from .torch_features import load_feature_table as load_feature_table
 from .torch_features import read_aotriton_release as read_aotriton_release
 from .torch_features import read_hip_packages as read_hip_packages
 from .torch_features import tabulate_features as tabulate_features
+from .torch_tests import SUITE_NAMES as SUITE_NAMES
 from .torch_tests import KnownTestRow as KnownTestRow
 from .torch_tests import KnownTests as KnownTests
+from .torch_tests import KnownTestTable as KnownTestTable
 from .torch_tests import LeftOutFiles as LeftOutFiles
+from .torch_tests import LeftOutRequirements as LeftOutRequirements
+from .torch_tests import SuiteName as SuiteName
+from .torch_tests import TestRunner as TestRunner
 from .torch_tests import TorchTestGroup as TorchTestGroup
 from .torch_tests import TorchTestSuite as TorchTestSuite
 from .torch_tests import TorchTestTable as TorchTestTable

@@ -1,28 +1,33 @@
 """Describe torch's own tests: what a run holds, what is known to fail, hang or crash where, how long to
 wait.
 
-Owns ``data/torch_tests.yaml``.
+Owns ``data/torch_tests.yaml``, and ``data/therock_known_tests.yaml``, which goes on with what is known.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
 from functools import lru_cache
-from typing import Annotated, Literal
+from pathlib import PurePosixPath
+from typing import Annotated, Literal, get_args
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from rocm_wheels.core import Record, load_record, make_record_error, suggest_name
-from rocm_wheels.models.facts import Fact, FactTable
+from rocm_wheels.core import Record, load_record, make_record_error, require_pattern, suggest_name
+from rocm_wheels.models.facts import Fact, FactTable, PythonField
 from rocm_wheels.models.gfx import get_gfx_targets, strip_features
 from rocm_wheels.models.project_names import Platform, get_data_folder
 
+SuiteName = Literal["default", "full", "distributed", "inductor"]
+SUITE_NAMES: tuple[SuiteName, ...] = get_args(SuiteName)
+TestRunner = Literal["pytest", "run_test"]
 FailureEffect = Literal["fails", "hangs", "crashes"]
 _FILE_NAME = re.compile(r"[\w./-]+")
-_TEST_NAME = re.compile(r"([\w./-]+\.py)::(?:(\w+)::)?([^:\s]+)")
+_TEST_NAME = re.compile(r"([\w./-]+(?:/\*)?\.py)::(?:(\w+)::)?([^:\s]+)")
 
 
 def _check_specifier(text: str) -> str:
@@ -39,17 +44,22 @@ VersionSpecifier = Annotated[str, AfterValidator(_check_specifier)]
 class TorchTestGroup(Record):
     """Files that are run alike: named (``test_nn`` for ``test/test_nn.py``), or listed by its run_test.py.
 
-    ``listed_by`` are the words that it is told; ``environment`` is theirs alone.
+    ``listed_by`` are the words that it is told; ``environment`` is theirs alone. ``run_by``: pytest runs a
+    file, or run_test.py, whose handlers give it backends, ranks and folders, and which is told ``words``.
     """
 
     files: tuple[str, ...] = ()
     listed_by: tuple[str, ...] = ()
     environment: Mapping[str, str] = {}
+    run_by: TestRunner = "pytest"
+    words: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _one_of_both(self) -> TorchTestGroup:
         if bool(self.files) == bool(self.listed_by):
             raise ValueError("a group either names `files`, or says by what words they are `listed_by`")
+        if self.words and self.run_by != "run_test":
+            raise ValueError("`words` are for run_test.py: the group is to be `run_by: run_test`")
         if odd := [file for file in self.files if not _FILE_NAME.fullmatch(file) or file.endswith(".py")]:
             raise make_record_error(
                 f"{odd[0]!r} is no file of test/ without .py", "files", self.files.index(odd[0])
@@ -65,15 +75,11 @@ class LeftOutFiles(Fact):
 
 
 class TorchTestSuite(Record):
-    """What a run holds. ``gpus``: each alone, or every one of a target at once.
-
-    ``whole``: it stands for torch's own tests; results of another suite are those of a selection.
-    """
+    """What a run holds. ``gpus``: each alone, or every one of a target at once."""
 
     about: str
     fact: Fact
     gpus: Literal["one", "every"] = "one"
-    whole: bool = False
     groups: tuple[TorchTestGroup, ...] = Field(min_length=1)
     left_out: tuple[LeftOutFiles, ...] = ()
 
@@ -95,13 +101,17 @@ class KnownTestRow(Fact):
     """Tests that are known not to pass, and where; what is not named is meant whole.
 
     ``tests`` are exact: ``test_nn.py::TestNN::test_print``; without the class, the tests of that very name in
-    every class of the file. ``effect``: those that hang or crash are not run, for they would take others with
-    them; those that fail are, so that it is seen when they do not any more.
+    every class of the file; ``inductor/*.py``, in every file of a folder. ``effect``: those that hang or
+    crash are not run, for they would take others with them; those that fail are, so that it is seen when
+    they do not any more. From the day after ``expires`` the row does not count: what fails is a new failure.
     """
 
     tests: tuple[str, ...] = Field(min_length=1)
     effect: FailureEffect
     reason: str = Field(min_length=1)
+    owner: str = Field(min_length=1)
+    issue: Annotated[str, require_pattern(r"https://\S+", "the address of where it is tracked: https://…")]
+    expires: date
     torch: VersionSpecifier = ""
     targets: tuple[str, ...] = ()
     platforms: tuple[Platform, ...] = ()
@@ -146,12 +156,33 @@ class TorchTestTimeouts(Fact):
     file_minutes: float = Field(gt=0)
 
 
+class TorchTestLimits(Record):
+    """Our own decisions: ``unrecorded_seconds`` stand for a file whose duration no results record, one that
+    took longer than ``share_seconds`` is cut, ``tests_alone`` are tried again of a file: where more failed,
+    it is no matter of chance.
+    """
+
+    unrecorded_seconds: float = Field(default=300, gt=0)
+    share_seconds: float = Field(default=1800, gt=0)
+    tests_alone: int = Field(default=20, ge=0)
+
+
+class LeftOutRequirements(Fact):
+    """Packages that torch's list for its CI names, and that cannot be installed: with ``pythons``, or any."""
+
+    names: tuple[str, ...] = Field(min_length=1)
+    pythons: tuple[PythonField, ...] = ()
+    reason: str = Field(min_length=1)
+
+
 class TorchTestTable(FactTable):
     """The whole of ``data/torch_tests.yaml``; ``environment`` is of tests on a GPU."""
 
     suites: Mapping[str, TorchTestSuite]
     environment: Mapping[str, str] = {}
     waiting: TorchTestTimeouts
+    limits: TorchTestLimits = TorchTestLimits()
+    left_out_requirements: tuple[LeftOutRequirements, ...] = ()
     known: tuple[KnownTestRow, ...] = ()
 
     @field_validator("suites")
@@ -165,55 +196,90 @@ class TorchTestTable(FactTable):
 class KnownTests:
     """What is known of tests in one place: by exact name, whatever class, where none was named."""
 
-    def __init__(self, rows: Iterable[KnownTestRow]) -> None:
+    def __init__(self, rows: Iterable[KnownTestRow], today: date) -> None:
         """``rows`` are those that hold here; of two about a test, one that keeps it from being run counts."""
-        self._by_name: dict[tuple[str, str, str], KnownTestRow] = {}
+        self._by_name: dict[_TestKey, KnownTestRow] = {}
+        self._expired: dict[_TestKey, KnownTestRow] = {}
         for row in rows:
+            by_name = self._expired if row.expires < today else self._by_name
             for test in row.tests:
-                file, group, name = _split_test(test)
-                earlier = self._by_name.get((file, group, name))
-                if earlier is None or earlier.effect == "fails":
-                    self._by_name[file, group, name] = row
+                earlier = by_name.get(key := _split_test(test))
+                if earlier is None or (earlier.effect == "fails" and row.effect != "fails"):
+                    by_name[key] = row
 
     def find_test(self, test: str) -> KnownTestRow | None:
         """Return what is known of a test by its node id (``test_nn.py::TestNN::test_print``)."""
-        if not _TEST_NAME.fullmatch(test):
-            return None
-        file, group, name = _split_test(test)
-        return self._by_name.get((file, group, name)) or self._by_name.get((file, "", name))
+        return _find_row(self._by_name, test)
 
-    def list_names(self) -> list[str]:
-        """Return all tests that something is known of here, as the table has them."""
-        return ["::".join(filter(None, key)) for key in self._by_name]
+    def find_expired(self, test: str) -> KnownTestRow | None:
+        """Return what was known of a test, and nobody has looked at again in time."""
+        return _find_row(self._expired, test)
 
-    def list_skipped(self) -> list[str]:
-        """Return the tests, as the table has them, that hang or crash here."""
-        return [
-            "::".join(part for part in key if part)
-            for key, row in self._by_name.items()
-            if row.effect != "fails"
-        ]
+    def list_names(self, file: str) -> list[str]:
+        """Return all tests of a file (``test_nn.py``) that something is known of here."""
+        return [_name_in(file, key) for key in self._by_name if _is_of_file(key, file)]
+
+    def list_skipped(self, file: str = "") -> list[str]:
+        """Return the tests of a file that hang or crash here; without one, all, as the table has them."""
+        skipped = [key for key, row in self._by_name.items() if row.effect != "fails"]
+        if not file:
+            return [_name_in(key[0], key) for key in skipped]
+        return [_name_in(file, key) for key in skipped if _is_of_file(key, file)]
+
+
+_TestKey = tuple[str, str, str]  # file or folder, class, name
+
+
+def _find_row(by_name: Mapping[_TestKey, KnownTestRow], test: str) -> KnownTestRow | None:
+    if not _TEST_NAME.fullmatch(test):
+        return None
+    file, group, name = _split_test(test)
+    folders = [f"{folder}/*.py" for folder in PurePosixPath(file).parents if folder.name]
+    for place in (file, *folders):
+        if row := by_name.get((place, group, name)) or by_name.get((place, "", name)):
+            return row
+    return None
+
+
+def _is_of_file(key: _TestKey, file: str) -> bool:
+    return key[0] == file or (key[0].endswith("/*.py") and file.startswith(key[0].removesuffix("*.py")))
+
+
+def _name_in(file: str, key: _TestKey) -> str:
+    return "::".join(filter(None, (file, *key[1:])))
 
 
 def select_known_tests(
-    rows: Sequence[KnownTestRow], torch: str | None, gfx: str, platform: Platform, python: str
+    rows: Sequence[KnownTestRow], torch: str | None, gfx: str, platform: Platform, python: str, *, today: date
 ) -> KnownTests:
     """Return what is known of tests of a torch (``None``: of any) on a GPU target."""
     version = Version(torch) if torch is not None else None
-    return KnownTests(row for row in rows if row.applies_to(version, gfx, platform, python))
+    return KnownTests((row for row in rows if row.applies_to(version, gfx, platform, python)), today)
 
 
-def _split_test(test: str) -> tuple[str, str, str]:
+def _split_test(test: str) -> _TestKey:
     match = _TEST_NAME.fullmatch(test)
     assert match is not None
     return match[1], match[2] or "", match[3]
 
 
+class KnownTestTable(FactTable):
+    """The whole of ``data/therock_known_tests.yaml``."""
+
+    known: tuple[KnownTestRow, ...]
+
+
 def load_torch_tests() -> TorchTestTable:
-    """Return the table."""
+    """Return the table, with what the other one knows behind what it knows itself."""
     return _read_torch_tests()
 
 
 @lru_cache
 def _read_torch_tests() -> TorchTestTable:
-    return load_record(get_data_folder() / "torch_tests.yaml", TorchTestTable)
+    table = load_record(get_data_folder() / "torch_tests.yaml", TorchTestTable)
+    imported = load_record(get_data_folder() / "therock_known_tests.yaml", KnownTestTable)
+    changes = {
+        "known": (*table.known, *imported.known),
+        "sources": {**imported.sources, **table.sources},
+    }
+    return table.model_copy(update=changes)

@@ -32,6 +32,7 @@ from .evidence.evidence import Evidence as Evidence
 from .evidence.evidence import EvidenceHost as EvidenceHost
 from .evidence.evidence import EvidenceSubmission as EvidenceSubmission
 from .evidence.evidence import OutcomeCounts as OutcomeCounts
+from .evidence.evidence import TestedSuite as TestedSuite
 from .evidence.evidence import describe_evidence as describe_evidence
 from .evidence.evidence import list_report_files as list_report_files
 from .evidence.evidence import parse_evidence as parse_evidence

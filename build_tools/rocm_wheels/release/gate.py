@@ -12,6 +12,9 @@ Results of one kind about one wheel on one target are put in line for each kind 
 - A failure that no GPU had a part in (the interpreter did not start, the CPU half failed) holds for every
   target, until passes on any target came after it.
 - A failure that passes made good is shown beside the pass, always.
+- Torch's own tests are judged suite by suite. Shards of a suite are one pass when all of one plan are there;
+  a failure of a shard is made good by that shard, or by the whole suite. A failure of a suite that a channel
+  does not ask for holds as well.
 
 ``judge_set`` looks at nothing but its arguments, and there is an answer for all of them: what cannot be
 judged fails. ``judge_staged_set`` reads the evidence from a store first, and judges at this moment.
@@ -36,8 +39,14 @@ from rocm_wheels.core import (
     format_duration,
     suggest_name,
 )
-from rocm_wheels.models import strip_features
-from rocm_wheels.release.evidence.evidence import CLOCK_SKEW, Evidence, EvidenceKind, summarize_evidence
+from rocm_wheels.models import SUITE_NAMES, strip_features
+from rocm_wheels.release.evidence.evidence import (
+    CLOCK_SKEW,
+    Evidence,
+    EvidenceKind,
+    OutcomeCounts,
+    summarize_evidence,
+)
 from rocm_wheels.release.evidence.store import (
     StoredEvidence,
     find_doubt,
@@ -56,6 +65,7 @@ from rocm_wheels.release.policy import (
     ProvenanceRule,
     RuleResult,
     TargetState,
+    TestsRule,
     Verdict,
     Waiver,
     load_policy,
@@ -89,7 +99,8 @@ _MachineAndWheel = tuple[str, str]  # kind of machine, sha256
 class EvidenceMeasure:
     """How a channel looks at results: how old, how many passes after a failure, signed, of how many.
 
-    ``selections``: also those count of which not all tests were run.
+    ``selections``: also those count of which not all tests were run. ``most_flaky``: so many tests may be
+    flaky; None: it does not matter.
     """
 
     document: SetDocument
@@ -99,6 +110,7 @@ class EvidenceMeasure:
     signed: bool = False
     at_least: int = 1
     selections: bool = False
+    most_flaky: int | None = None
 
     @cached_property
     def hashes(self) -> frozenset[str]:
@@ -152,21 +164,41 @@ def explain_too_few(stored: StoredEvidence, measure: EvidenceMeasure) -> str:
         return (
             f"only {format_count(evidence.counts.passed, 'test')} passed: at least {measure.at_least} needed"
         )
+    if measure.most_flaky is not None and evidence.counts.flaky > measure.most_flaky:
+        return (
+            f"{format_count(evidence.counts.flaky, 'test')} failed and passed when tried again: "
+            f"at most {measure.most_flaky} may"
+        )
     return ""
 
 
+def name_suite(evidence: Evidence) -> str:
+    """Return the suite of torch's own tests that a result is of: "" for other results."""
+    if evidence.kind != "tests":
+        return ""
+    return evidence.suite.name if evidence.suite is not None else SUITE_NAMES[0]
+
+
 def weigh_evidence(
-    kind: str, gfx: str | None, evidence: Sequence[StoredEvidence], measure: EvidenceMeasure
+    kind: str, gfx: str | None, evidence: Sequence[StoredEvidence], measure: EvidenceMeasure, suite: str = ""
 ) -> WeighedEvidence:
     """Return what the results of a kind come to: on a target, or (None) where no target matters.
 
-    Of the latter the machine does not matter either: whoever looks at a file sees the same.
+    Of the latter the machine does not matter either: whoever looks at a file sees the same. ``suite`` is the
+    one of torch's tests that is meant.
     """
-    of_kind = [stored for stored in evidence if stored.evidence.kind == kind]
+    of_kind = [
+        stored for stored in evidence if stored.evidence.kind == kind and name_suite(stored.evidence) == suite
+    ]
     reasons = {stored.id: explain_ignored(stored, measure) for stored in of_kind}
     relevant = [stored for stored in of_kind if not reasons[stored.id]]
+    each = replace(measure, at_least=0)  # all shards of a suite together have tests enough
+    bad_shards = [stored for stored in relevant if _is_shard(stored) and explain_too_few(stored, each)]
+    joined, made_good = _join_shards([stored for stored in relevant if stored not in bad_shards], measure)
+    relevant = [*joined, *bad_shards]
     unsigned = _sort_evidence([stored for stored in of_kind if reasons[stored.id] == _UNSIGNED])
-    few = {stored.id for stored in relevant if stored.evidence.passed and explain_too_few(stored, measure)}
+    few = {stored.id for stored in joined if stored.evidence.passed and explain_too_few(stored, measure)}
+    few.update(stored.id for stored in bad_shards)
     counted = [stored for stored in relevant if stored.id not in few]
     if gfx is None:
         return replace(_weigh_lines(counted, measure, lambda _: ""), unsigned=unsigned)
@@ -178,12 +210,78 @@ def weigh_evidence(
     return replace(
         on_target,
         failing=_sort_evidence([*on_target.failing, *on_any_target.failing]),
-        overcome=_sort_evidence([*on_target.overcome, *on_any_target.overcome]),
+        overcome=_sort_evidence(
+            [
+                *on_target.overcome,
+                *on_any_target.overcome,
+                *(stored for stored in made_good if stored.evidence.gfx == gfx),
+            ]
+        ),
         few=_sort_evidence(
             [stored for stored in relevant if stored.id in few and stored.evidence.gfx == gfx]
         ),
         unsigned=tuple(stored for stored in unsigned if stored.evidence.gfx == gfx),
     )
+
+
+def _is_shard(stored: StoredEvidence) -> bool:
+    return stored.evidence.suite is not None and stored.evidence.suite.shards > 1
+
+
+_ShardedRun = tuple[
+    str, int, str | None, str, tuple[str, ...]
+]  # plan, shards, target, kind of machine, wheels
+
+
+def _join_shards(
+    evidence: Sequence[StoredEvidence], measure: EvidenceMeasure
+) -> tuple[list[StoredEvidence], list[StoredEvidence]]:
+    """Return results with shards put together to whole passes, and failures that their own shard made good.
+
+    A whole pass is as old as the oldest of its shards, whose name it bears. What is left of a plan of which a
+    shard is not there, is its failures.
+    """
+    whole = [stored for stored in evidence if not _is_shard(stored)]
+    runs: dict[_ShardedRun, dict[int, list[StoredEvidence]]] = defaultdict(lambda: defaultdict(list))
+    for stored in sorted(evidence, key=_evidence_sort_key):
+        item = stored.evidence
+        if item.suite is not None and item.suite.shards > 1:
+            key = (item.suite.plan, item.suite.shards, item.gfx, item.host.kind, item.hashes)
+            runs[key][item.suite.shard].append(stored)
+    made_good: list[StoredEvidence] = []
+    for (_, shards, *_), by_shard in runs.items():
+        lines = [by_shard.get(number, []) for number in range(1, shards + 1)]
+        for line in lines:
+            last = max((i for i, stored in enumerate(line) if not stored.evidence.passed), default=-1)
+            failed = [stored for stored in line[: last + 1] if not stored.evidence.passed]
+            is_good = _count_findings(line[last + 1 :]) >= measure.passes_after_failure
+            (made_good if is_good else whole).extend(failed)
+        whole += _join_passes([[stored for stored in line if stored.evidence.passed] for line in lines])
+    return whole, made_good
+
+
+def _join_passes(lines: Sequence[Sequence[StoredEvidence]]) -> list[StoredEvidence]:
+    """Return passes of a whole suite, of the passes of each shard, oldest first: the newest of each together.
+
+    How many tests passed, and how few were flaky, is added up of the best passes of each shard: one pass more
+    makes neither worse.
+    """
+    if not all(lines):
+        return []
+    counts = OutcomeCounts(
+        passed=sum(max(stored.evidence.counts.passed for stored in line) for line in lines),
+        flaky=sum(min(stored.evidence.counts.flaky for stored in line) for line in lines),
+        skipped=sum(line[-1].evidence.counts.skipped for line in lines),
+    )
+    findings = []
+    for line in lines:  # what is handed in twice was found once
+        by_claim = {stored.evidence.claim: stored for stored in reversed(line)}
+        findings.append(list(by_claim.values()))
+    joined = []
+    for shard_passes in zip(*findings, strict=False):
+        oldest = min(shard_passes, key=_evidence_sort_key)
+        joined.append(replace(oldest, evidence=oldest.evidence.model_copy(update={"counts": counts})))
+    return joined
 
 
 def _get_machine_kind(evidence: Evidence) -> str:
@@ -267,18 +365,17 @@ class GateCase:
         """What a command that adds results needs in the end, where they must be signed."""
         return "" if self.policy.takes_reports(self.channel) else " --sign-with KEY"
 
-    def make_measure(
-        self, fresh: timedelta, at_least: int = 1, *, selections: bool = False
-    ) -> EvidenceMeasure:
-        """Return how the channel looks at evidence that may be so old, and in which so many tests passed."""
+    def make_measure(self, fresh: timedelta, rule: GpuRule | None = None) -> EvidenceMeasure:
+        """Return how the channel looks at evidence that may be so old; of tests, as their rule says."""
         return EvidenceMeasure(
             self.document,
             self.now,
             fresh,
             self.rules.passes_after_failure,
             signed=self.rules.signed == "required",
-            at_least=at_least,
-            selections=selections,
+            at_least=1 if rule is None else rule.at_least,
+            selections=rule is not None and rule.selections == "count",
+            most_flaky=rule.flaky if isinstance(rule, TestsRule) else None,
         )
 
     def apply_waivers(self, failed: RuleResult) -> RuleResult:
@@ -380,14 +477,28 @@ _TEST_COMMANDS = {
         "smoke-results/results.json",
     ),
     "tests": (
-        " (build_tools/run_pytorch_tests.py --family GFX --wheels WHEELS)",
+        " (build_tools/run_pytorch_tests.py --family GFX --wheels WHEELS[SUITE])",
         "torch-test-results",
     ),
 }
 _TEST_NAMES = {"smoke": "the smoke tests", "tests": "torch's own tests"}
 
 
-def judge_on_gpus(case: GateCase, kind: EvidenceKind, rule: GpuRule) -> list[RuleResult]:
+def judge_torch_tests(case: GateCase, rule: TestsRule) -> list[RuleResult]:
+    """Return what came of the suites that a rule asks for, and the failures of others."""
+    results = []
+    for suite in rule.suites:
+        results += judge_on_gpus(case, "tests", rule, suite)
+    others = {name_suite(stored.evidence) for stored in case.evidence} - {"", *rule.suites}
+    for other_suite in sorted(others):
+        for gfx in list_set_targets(case.document):
+            result, is_absent = _judge_target(case, "tests", rule, gfx, other_suite)
+            if result.outcome != "pass" and not is_absent:
+                results.append(result)
+    return results
+
+
+def judge_on_gpus(case: GateCase, kind: EvidenceKind, rule: GpuRule, suite: str = "") -> list[RuleResult]:
     """Return what came of a rule, for each target; where one target is enough, what that one is.
 
     A failure counts on every target, also where another one passed.
@@ -395,8 +506,9 @@ def judge_on_gpus(case: GateCase, kind: EvidenceKind, rule: GpuRule) -> list[Rul
     targets = list_set_targets(case.document)
     if not targets:
         why = "neither the set nor its family names its GPU targets"
-        return [case.apply_waivers(RuleResult(kind, "fail", why, tip="stage the wheels of a GPU family"))]
-    judged = [(_judge_target(case, kind, rule, gfx)) for gfx in targets]
+        absent = RuleResult(kind, "fail", why, tip="stage the wheels of a GPU family", suite=suite)
+        return [case.apply_waivers(absent)]
+    judged = [(_judge_target(case, kind, rule, gfx, suite)) for gfx in targets]
     results = [result for result, _ in judged]
     if rule.targets == "every":
         return results
@@ -427,15 +539,23 @@ def _weigh_target(case: GateCase, gfx: str, *, signed: bool) -> TargetState:
     by, pythons, days, failed = [], set[str](), [], False
     for kind in _GPU_EVIDENCE_KINDS:
         rule = _find_gpu_rule(case, kind)
-        measure = case.make_measure(_ANY_EVIDENCE_AGE, rule.at_least, selections=rule.selections == "count")
-        measure = replace(measure, signed=signed)
-        weighed = weigh_evidence(kind, gfx, case.evidence, measure)
-        failed = failed or bool(weighed.failing)
-        if covered_groups := _find_covered_groups(
-            list_installed_wheels(case.document, gfx, rule.projects), weighed
-        ):
+        measure = replace(case.make_measure(_ANY_EVIDENCE_AGE, rule), signed=signed)
+        groups = list_installed_wheels(case.document, gfx, rule.projects)
+        suites: tuple[str, ...] = rule.suites if isinstance(rule, TestsRule) else ("",)
+        other_suites = {
+            name_suite(stored.evidence) for stored in case.evidence if stored.evidence.kind == kind
+        }
+        covered_groups = list(groups)
+        moments = []
+        for suite in sorted({*suites, *other_suites}):
+            weighed = weigh_evidence(kind, gfx, case.evidence, measure, suite)
+            failed = failed or bool(weighed.failing)
+            if suite in suites:
+                covered_groups = _find_covered_groups(tuple(covered_groups), weighed)
+                moments += [item.evidence.when for item in weighed.passing]
+        if covered_groups:
             by.append({"smoke": "smoke tests", "tests": "full tests"}[kind])
-            days.append(max(item.evidence.when for item in weighed.passing))
+            days.append(max(moments))
             pythons |= {item.python for item in covered_groups}
     if failed:
         return TargetState(gfx, "failed")
@@ -455,7 +575,8 @@ def _find_gpu_rule(case: GateCase, kind: EvidenceKind) -> GpuRule:
         if rule is not None:
             return rule
     torch = ("torch",) if kind == "tests" and "torch" in case.document.projects else ()
-    return GpuRule(fresh=_ANY_EVIDENCE_AGE, projects=torch)
+    rule_type = TestsRule if kind == "tests" else GpuRule
+    return rule_type(fresh=_ANY_EVIDENCE_AGE, projects=torch)
 
 
 def _find_covered_groups(
@@ -464,11 +585,15 @@ def _find_covered_groups(
     return [group for group in groups if all(file.sha256 in weighed.covered for file in group.files)]
 
 
-def _judge_target(case: GateCase, kind: EvidenceKind, rule: GpuRule, gfx: str) -> tuple[RuleResult, bool]:
+def _judge_target(
+    case: GateCase, kind: EvidenceKind, rule: GpuRule, gfx: str, suite: str
+) -> tuple[RuleResult, bool]:
     """Return what came of a rule on a target, and whether that is for want of evidence alone."""
-    measure = case.make_measure(rule.fresh, rule.at_least, selections=rule.selections == "count")
-    weighed = weigh_evidence(kind, gfx, case.evidence, measure)
-    result = RuleResult(kind, "fail", "", gfx, list_deciding_ids(weighed), list_overcome_ids(weighed))
+    measure = case.make_measure(rule.fresh, rule)
+    weighed = weigh_evidence(kind, gfx, case.evidence, measure, suite)
+    result = RuleResult(
+        kind, "fail", "", gfx, list_deciding_ids(weighed), list_overcome_ids(weighed), suite=suite
+    )
     if weighed.failing:
         times = measure.passes_after_failure
         passes = "a pass" if times == 1 else f"{times} passes in a row"
@@ -491,8 +616,37 @@ def _judge_target(case: GateCase, kind: EvidenceKind, rule: GpuRule, gfx: str) -
         tip = "build them, and stage the whole set; or waive the rule there"
         return case.apply_waivers(replace(result, why=why, tip=tip)), True
     why = f"{_describe_missing_passes(kind, groups, weighed)}{describe_staleness(weighed, measure)}"
+    why += _describe_missing_shards(case, gfx, suite)
     some = bool(weighed.covered or weighed.stale or weighed.few)
     return _apply_exceptions(case, replace(result, why=why), some=some), True
+
+
+def _describe_missing_shards(case: GateCase, gfx: str, suite: str) -> str:
+    """Return which shards of the newest plan of a suite are not there, for the end of a sentence."""
+    shards = [
+        stored.evidence
+        for stored in case.evidence
+        if stored.evidence.suite is not None
+        and stored.evidence.suite.shards > 1
+        and (stored.evidence.suite.name, stored.evidence.gfx) == (suite, gfx)
+    ]
+    if not shards:
+        return ""
+    newest = max(shards, key=lambda evidence: evidence.when).suite
+    assert newest is not None
+    present = {
+        evidence.suite.shard
+        for evidence in shards
+        if evidence.suite is not None
+        and (evidence.suite.plan, evidence.suite.shards) == (newest.plan, newest.shards)
+    }
+    missing = sorted(set(range(1, newest.shards + 1)) - present)
+    numbers = ", ".join(map(str, missing))
+    return (
+        f"; of {newest.shards} shards {numbers} {'is' if len(missing) == 1 else 'are'} not there"
+        if missing
+        else ""
+    )
 
 
 def _apply_exceptions(case: GateCase, result: RuleResult, *, some: bool) -> RuleResult:
@@ -521,6 +675,7 @@ def _apply_exceptions(case: GateCase, result: RuleResult, *, some: bool) -> Rule
             f"a machine with a {result.gfx}",
         )
     run, results = _TEST_COMMANDS[result.rule]
+    run = run.replace("[SUITE]", "" if result.suite == SUITE_NAMES[0] else f" --suite {result.suite}")
     add = f"rocm-wheels set evidence add STORE --set {document.id} --from {results}".replace(
         "GFX", result.gfx
     )
@@ -613,7 +768,7 @@ def judge_set(
     if rules.smoke is not None:
         results += judge_on_gpus(case, "smoke", rules.smoke)
     if rules.tests is not None:
-        results += judge_on_gpus(case, "tests", rules.tests)
+        results += judge_torch_tests(case, rules.tests)
     measure = case.make_measure(timedelta.max)
     return Verdict(
         set=document.id,

@@ -14,7 +14,15 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from rocm_wheels.core import (
@@ -32,6 +40,7 @@ from rocm_wheels.models import (
     FamilyPlatform,
     Platform,
     RunnerLabel,
+    SuiteName,
     get_card_kinds,
     get_data_folder,
     get_gfx_families,
@@ -150,6 +159,25 @@ class GpuRule(Record):
     selections: Literal["refused", "count"] = "refused"
 
 
+class TestsRule(GpuRule):
+    """The rule about torch's own tests: every one of ``suites`` passed, each by itself as a GpuRule says.
+
+    A test that failed and passed when it was tried again is flaky: a run with more than ``flaky`` is none.
+    """
+
+    __test__ = False  # pytest takes classes of this name for tests
+
+    suites: tuple[SuiteName, ...] = Field(default=("default",), min_length=1)
+    flaky: int = Field(default=0, ge=0)
+
+    @field_validator("suites")
+    @classmethod
+    def _check_each_once(cls, value: tuple[SuiteName, ...]) -> tuple[SuiteName, ...]:
+        if len(set(value)) != len(value):
+            raise _make_policy_error("a suite is named twice")
+        return value
+
+
 class ChannelRules(Record):
     """What is needed. ``hashes`` (the set is what its id says) always is, and cannot be set."""
 
@@ -158,7 +186,7 @@ class ChannelRules(Record):
     provenance: ProvenanceRule | None = None
     resolver: FreshRule | None = None
     smoke: GpuRule | None = None
-    tests: GpuRule | None = None
+    tests: TestsRule | None = None
 
 
 class ChangedRules(Record):
@@ -169,7 +197,7 @@ class ChangedRules(Record):
     provenance: ProvenanceRule | None = None
     resolver: FreshRule | None = None
     smoke: GpuRule | None = None
-    tests: GpuRule | None = None
+    tests: TestsRule | None = None
     not_needed: tuple[WaivableRule, ...] = ()
 
 
@@ -354,8 +382,9 @@ REPORTED: Final = "reported, unsigned"
 class RuleResult:
     """What came of a rule. ``gfx`` is "" for a rule that is about no single target.
 
-    ``evidence`` are the ids of what it rests on; ``overcome`` those of failures that later passes made good:
-    they are shown, and never hidden. ``tip`` is what to do about a failure.
+    ``suite`` is that of torch's own tests, "" for other rules. ``evidence`` are the ids of what it rests on;
+    ``overcome`` those of failures that later passes made good: they are shown, and never hidden. ``tip`` is
+    what to do about a failure.
     """
 
     rule: str
@@ -365,11 +394,13 @@ class RuleResult:
     evidence: tuple[str, ...] = ()
     overcome: tuple[str, ...] = ()
     tip: str = ""
+    suite: str = ""
 
     @property
     def title(self) -> str:
-        """The rule as people name it: ``smoke on gfx942``."""
-        return f"{self.rule} on {self.gfx}" if self.gfx else self.rule
+        """The rule as people name it: ``smoke on gfx942``, ``tests (full) on gfx942``."""
+        rule = f"{self.rule} ({self.suite})" if self.suite else self.rule
+        return f"{rule} on {self.gfx}" if self.gfx else rule
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,14 @@
+from .durations import read_durations as read_durations
+from .durations import share_out as share_out
 from .inspect_machine import inspect_machine as inspect_machine
 from .installed_torch import TargetDistribution as TargetDistribution
 from .installed_torch import TargetPython as TargetPython
+from .installed_torch import find_gpu_fault as find_gpu_fault
 from .installed_torch import identify_wheels as identify_wheels
 from .installed_torch import inspect_target_python as inspect_target_python
-from .installed_torch import list_torch_devices as list_torch_devices
 from .installed_torch import require_pytest as require_pytest
 from .installed_torch import require_torch as require_torch
+from .requirements import read_test_requirements as read_test_requirements
 from .results import ChosenTests as ChosenTests
 from .results import FileOutcomes as FileOutcomes
 from .results import OutcomeVerdict as OutcomeVerdict
@@ -43,6 +46,7 @@ from .smoke import resolve_device_query as resolve_device_query
 from .smoke import run_session as run_session
 from .smoke import run_smoke_tests as run_smoke_tests
 from .torch_test_plan import TorchTestFile as TorchTestFile
+from .torch_test_plan import TorchTestPlan as TorchTestPlan
 from .torch_test_plan import TorchTestSelection as TorchTestSelection
 from .torch_test_plan import TorchTestSources as TorchTestSources
 from .torch_test_plan import find_choosing_variables as find_choosing_variables

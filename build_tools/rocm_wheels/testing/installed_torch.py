@@ -30,6 +30,7 @@ from rocm_wheels.core import (
     log_warning,
     run_command,
 )
+from rocm_wheels.models import strip_features
 from rocm_wheels.wheels import encode_record_digest, parse_wheel_record
 
 _QUESTION_SECONDS = 60.0
@@ -168,9 +169,29 @@ def require_pytest(target: TargetPython) -> None:
         )
 
 
-def list_torch_devices(python: Path, looking_script: Path, env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the targets of the GPUs that the torch of a Python sees in an environment, in its order."""
-    return _list_targets(_ask_torch(python, looking_script, env))
+def find_gpu_fault(python: Path, looking_script: Path, gfx: str, env: Mapping[str, str]) -> str:
+    """Say which GPU of an environment does not calculate any more, "" where all of them do.
+
+    Each is asked in a process of its own with a limit: one may hang in its driver for ever.
+    """
+    try:
+        facts = _ask_torch(python, looking_script, env)
+        targets = _list_targets(facts)
+        if strip_features(gfx) not in {strip_features(target) for target in targets}:
+            return f"torch does not see the {gfx} any more{_describe_ended(facts)}"
+        for number in range(len(targets)):
+            facts = facts if number == 0 else _ask_torch(python, looking_script, env, f"cuda:{number}")
+            if not facts.get("calculated"):
+                how = ": a sum is wrong" if "calculated" in facts else _describe_ended(facts)
+                return f"the {gfx} does not calculate any more{how}"
+    except ChecksError as cause:
+        return f"torch does not tell any more which GPUs it sees: {cause}"
+    return ""
+
+
+def _describe_ended(facts: Mapping[str, Any]) -> str:
+    ended = str(facts.get("ended", "")).partition("\n")[0]
+    return f": the process that asked {ended}" if ended else ""
 
 
 def _list_targets(facts: Mapping[str, Any]) -> tuple[str, ...]:

@@ -36,8 +36,9 @@ from rocm_wheels.core import (
 )
 from rocm_wheels.models import KnownTests, TestedMachine
 
-TestOutcome = Literal["passed", "failed", "crashed", "timeout", "skipped", "missing"]
-OUTCOMES: tuple[TestOutcome, ...] = get_args(TestOutcome)
+TestOutcome = Literal["passed", "failed", "crashed", "timeout", "skipped", "missing", "flaky"]
+# of smoke tests, which are not tried again
+OUTCOMES: tuple[TestOutcome, ...] = tuple(name for name in get_args(TestOutcome) if name != "flaky")
 BAD_OUTCOMES: tuple[TestOutcome, ...] = ("failed", "crashed", "timeout", "missing")
 
 
@@ -127,12 +128,14 @@ def read_results(path: Path) -> Results:
 
 
 _GPU_SEPARATOR = " @"
+_SOURCE_SEPARATOR = " @"  # what stands behind it says for which backend run_test.py ran a test
 JUNIT_TAGS: Mapping[TestOutcome, JunitTag] = {
     "failed": "failure",
     "crashed": "error",
     "timeout": "error",
     "missing": "error",
     "skipped": "skipped",
+    "flaky": "flakyFailure",
 }
 
 
@@ -253,7 +256,8 @@ class FileOutcomes:
 
     ``planned`` are names that pytest was about to run, over all processes, ``left_out`` those that it was
     told not to, ``unchosen`` how many tests ``-k`` and the like took away. ``devices`` are
-    the GPUs that torch used.
+    the GPUs that torch used. ``seconds`` is how long its processes took, as far as that is known,
+    ``begun_at`` when the test that has no end began (seconds since 1970), ``alone`` what was tried again.
     """
 
     results: tuple[TestResult, ...] = ()
@@ -264,6 +268,9 @@ class FileOutcomes:
     file_end: str | None = None
     finished: bool = False
     devices: tuple[str, ...] = ()
+    seconds: float = 0.0
+    begun_at: float | None = None
+    alone: tuple[str, ...] = ()
 
     @property
     def done(self) -> list[str]:
@@ -280,19 +287,30 @@ class FileOutcomes:
 def read_outcomes(path: Path) -> FileOutcomes:
     """Read what was written so far; a last line that is not whole was not written.
 
-    Of two outcomes of a test the later counts: a run that was resumed began it anew.
+    Of two outcomes of a test the later counts: a run that was resumed began it anew, or run_test.py tried it
+    again; one that passes then is flaky.
     """
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     results: dict[str, TestResult] = {}
     planned: dict[str, None] = {}
-    left_out: tuple[str, ...] = ()
+    left_out: dict[str, None] = {}
     devices: dict[str, None] = {}
-    begun, file_end, unchosen, finished, read = "", None, 0, False, False
+    alone: dict[str, None] = {}
+    begun, file_end, unchosen, finished, read, seconds = "", None, 0, False, False, 0.0
+    begun_at: float | None = None
     for line in text[: text.rfind("\n") + 1].splitlines():
         entry: dict[str, Any] = _parse_line(line)
         if "planned" in entry:
+            if begun:  # run_test.py went on after it
+                reason = "its process ended in it, and run_test.py began another one"
+                results[begun] = _make_result(begun, "crashed", reason)
+                begun = ""
             planned.update(dict.fromkeys(entry["planned"]))
-            left_out, unchosen, read = tuple(entry["left_out"]), entry["unchosen"], True
+            left_out.update(dict.fromkeys(entry["left_out"]))
+            unchosen = (
+                unchosen if read else entry["unchosen"]
+            )  # a later one of run_test.py tries one test again
+            read = True
         elif "process" in entry:
             begun, file_end, finished, read = "", None, False, False
         elif "devices" in entry:
@@ -300,19 +318,59 @@ def read_outcomes(path: Path) -> FileOutcomes:
         elif "finished" in entry:
             finished = read  # one that was ended before it had read its tests knows of none
         elif "begun" in entry:
-            begun = entry["begun"]
+            begun, begun_at = entry["begun"], entry.get("at")
+        elif "took" in entry:
+            seconds += entry["took"]
         elif "over" in entry:
             file_end = entry["over"]
+        elif "alone" in entry:
+            alone[entry["alone"]] = None
+            if entry["passed"] and entry["alone"] in results:
+                failed = results[entry["alone"]]
+                reason = f"failed, then passed alone: {failed.reason}"
+                results[failed.name] = failed.model_copy(update={"outcome": "flaky", "reason": reason})
         elif "name" in entry:
-            results[entry["name"]] = TestResult.model_validate(entry)
+            result, earlier = TestResult.model_validate(entry), results.get(entry["name"])
+            if (
+                earlier is not None
+                and earlier.outcome in {"failed", "crashed"}
+                and result.outcome == "passed"
+            ):
+                reason = f"{earlier.outcome}, then passed in another process: {earlier.reason}"
+                result = result.model_copy(update={"outcome": "flaky", "reason": reason})
+            results[result.name] = result
             begun = "" if begun == entry["name"] else begun
-    names = tuple(results.values()), tuple(planned), left_out
-    return FileOutcomes(*names, unchosen, begun, file_end, finished, tuple(devices))
+    seconds = max(
+        seconds, sum(result.seconds for result in results.values())
+    )  # one that was killed took some
+    return FileOutcomes(
+        tuple(results.values()),
+        tuple(planned),
+        tuple(left_out),
+        unchosen,
+        begun,
+        file_end,
+        finished,
+        tuple(devices),
+        seconds,
+        begun_at,
+        tuple(alone),
+    )
 
 
-def note_outcome(path: Path, name: str, outcome: TestOutcome, reason: str) -> None:
+def note_outcome(path: Path, name: str, outcome: TestOutcome, reason: str, seconds: float = 0.0) -> None:
     """Write down what came of a test that could not do so itself."""
-    _append_line(path, _make_result(name, outcome, reason).model_dump(mode="json"))
+    _append_line(path, _make_result(name, outcome, reason, seconds).model_dump(mode="json"))
+
+
+def note_alone(path: Path, name: str, *, passed: bool) -> None:
+    """Write down that a test which failed was tried again, alone in a fresh process."""
+    _append_line(path, {"alone": name, "passed": passed})
+
+
+def note_duration(path: Path, seconds: float) -> None:
+    """Write down how long a process took: to start, to read its tests, to run them, to end."""
+    _append_line(path, {"took": round(seconds, 3)})
 
 
 def note_process(path: Path) -> None:
@@ -334,12 +392,20 @@ def cut_torn_line(path: Path) -> None:
 
 
 def judge_results(results: Sequence[TestResult], known_here: KnownTests) -> list[OutcomeVerdict]:
-    """Return results with what is known of each."""
-    rows = ((result, known_here.find_test(result.name)) for result in results)
-    return [
-        OutcomeVerdict(result, f"{row.effect}: {row.reason}" if row is not None else "")
-        for result, row in rows
-    ]
+    """Return results with what is known of each; a failure that was known until some day says so."""
+    verdicts = []
+    for result in results:
+        name = result.name.partition(_SOURCE_SEPARATOR)[0]
+        row = known_here.find_test(name)
+        expired = known_here.find_expired(name) if row is None else None
+        if expired is not None and result.outcome in BAD_TORCH_OUTCOMES:
+            words = f"known until {expired.expires}, and expired ({expired.owner}, {expired.issue})"
+            reason = f"{words}: {expired.reason}\n{result.reason}"
+            verdicts.append(OutcomeVerdict(result.model_copy(update={"reason": reason})))
+            continue
+        known_reason = "" if row is None else f"{row.effect}: {row.reason} ({row.owner}, {row.issue})"
+        verdicts.append(OutcomeVerdict(result, known_reason))
+    return verdicts
 
 
 def _append_line(path: Path, line: dict[str, Any]) -> None:
@@ -356,11 +422,13 @@ def _parse_line(line: str) -> dict[str, Any]:
     return entry if isinstance(entry, dict) else {}
 
 
-def _make_result(name: str, outcome: TestOutcome, reason: str) -> TestResult:
-    return TestResult(name=name, outcome=outcome, seconds=0, reason=reason)
+def _make_result(name: str, outcome: TestOutcome, reason: str, seconds: float = 0.0) -> TestResult:
+    return TestResult(name=name, outcome=outcome, seconds=round(max(seconds, 0.0), 3), reason=reason)
 
 
-CountedOutcome = Literal["passed", "failed", "crashed", "timeout", "skipped", "missing", "known", "left_out"]
+CountedOutcome = Literal[
+    "passed", "failed", "crashed", "timeout", "skipped", "missing", "known", "left_out", "flaky"
+]
 RESULTS_FILE = "results.json"
 _MAX_BAD_TESTS = 200
 _NO_RECORD = "is no record of torch's tests"
@@ -381,7 +449,8 @@ class TorchUnderTest(Record):
 class ChosenTests(Record):
     """Which tests: the suite, and what people chose of it. ``files`` are named instead of its own.
 
-    ``variables`` of the environment may choose among tests, too; ``changes`` are options that do.
+    ``variables`` of the environment may choose among tests, too; ``changes`` are options that do. ``plan`` is
+    the digest of how all files were shared out, "" for one shard: those of two plans do not fit together.
     """
 
     suite: str
@@ -389,6 +458,7 @@ class ChosenTests(Record):
     exclude: tuple[str, ...] = ()
     shard: int = 1
     shards: int = 1
+    plan: str = ""
     pytest_args: tuple[str, ...] = ()
     variables: Mapping[str, str] = {}
     changes: tuple[str, ...] = ()
@@ -405,8 +475,9 @@ class BadTest(Record):
 class FileResult(Record):
     """What came of a file. ``complete``: there is no more to run; ``fault``: how it ended, where not well.
 
-    ``report`` is its JUnit file, beside, with its sha256; none before it is complete. ``devices`` are the
-    targets of the GPUs that torch used, as it names them.
+    ``seconds`` is how long its processes took, their start and the reading of its tests included. ``report``
+    is its JUnit file, beside, with its sha256; none before it is complete. ``devices`` are the targets of the
+    GPUs that torch used, as it names them.
     """
 
     name: str
@@ -419,6 +490,7 @@ class FileResult(Record):
     report: str = ""
     sha256: str = ""
     bad: tuple[BadTest, ...] = ()
+    flaky: tuple[BadTest, ...] = ()
     known: tuple[BadTest, ...] = ()
     again: tuple[str, ...] = ()
 
@@ -428,6 +500,7 @@ class TorchResults(Record):
 
     ``gfx`` is the target of the GPU, None where there was none; ``files`` are the wheels that were installed,
     by sha256; ``parts`` are all that are planned, ``left_out`` those of the suite that its table leaves out.
+    ``lost_gpus`` says which GPUs got lost and where, ``lost`` is the last one where none is left to go on.
     """
 
     schema_: Literal[1] = Field(default=1, alias="schema")
@@ -442,6 +515,8 @@ class TorchResults(Record):
     machine: TestedMachine | None = None
     parts: tuple[FileResult, ...]
     left_out: Mapping[str, str] = {}
+    lost: str = ""
+    lost_gpus: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -470,9 +545,10 @@ def make_file_result(
     complete: bool,
     fault: str,
     unchosen: int,
+    seconds: float,
     devices: Sequence[str] = (),
 ) -> FileResult:
-    """Return what came of a file, by its tests."""
+    """Return what came of a file, by its tests; its processes took so many ``seconds``."""
     counts = Counter[CountedOutcome]()
     for verdict in verdicts:
         failed_as_known = verdict.known_reason and verdict.test.outcome == "failed"
@@ -482,11 +558,12 @@ def make_file_result(
         name=name,
         complete=complete,
         fault=fault,
-        seconds=round(sum(verdict.test.seconds for verdict in verdicts), 3),
+        seconds=round(seconds, 3),
         counts={key: number for key, number in counts.items() if number},
         unchosen=unchosen,
         devices=tuple(devices),
         bad=_list_bad_tests([verdict for verdict in verdicts if verdict.is_new]),
+        flaky=_list_bad_tests([verdict for verdict in verdicts if verdict.test.outcome == "flaky"]),
         known=tuple(
             BadTest(name=verdict.test.name, outcome="failed", reason=verdict.known_reason)
             for verdict in verdicts
@@ -564,6 +641,7 @@ _OUTCOME_COLUMNS: tuple[CountedOutcome, ...] = (
     "crashed",
     "timeout",
     "missing",
+    "flaky",
     "known",
     "skipped",
     "left_out",
@@ -596,6 +674,7 @@ def format_torch_table(results: TorchResults) -> str:
                 "",
                 f"and {format_count(len(part.bad) - _NAMES, 'other')} of {part.name}: see results.json",
             ]
+    lines += _format_list("flaky: failed, and passed when tried again", _list_flaky_tests(results))
     lines += _format_list("known failures, which are none of these wheels", _list_known_failures(results))
     lines += _format_list(
         "known to fail, and passed: their rows in data/torch_tests.yaml may go",
@@ -606,6 +685,7 @@ def format_torch_table(results: TorchResults) -> str:
     )
     if unfinished := [part.name for part in results.parts if not part.complete]:
         lines += ["", f"not run to the end: {', '.join(unfinished)}; the same command continues"]
+    lines += _format_list("lost GPUs", results.lost_gpus)
     return "\n".join(
         [
             *lines,
@@ -621,7 +701,8 @@ def format_torch_markdown(results: TorchResults) -> str:
     where = results.gfx or "the CPU"
     lines = [f"### Torch's own tests: {results.of.torch} on {where}: {summarize_torch_results(results)}", ""]
     lines.append(format_markdown_table(head, [_make_row(part) for part in results.parts]).rstrip())
-    bad = [item for part in results.parts for item in part.bad]
+    lines += [f"\n**lost**: {_cut_first_line(fault)}" for fault in results.lost_gpus]
+    bad = [item for part in results.parts for item in (*part.bad, *part.flaky)]
     lines += [f"\n**{item.outcome}** `{item.name}`: {_cut_first_line(item.reason)}" for item in bad[:_NAMES]]
     return "\n".join(lines) + "\n"
 
@@ -648,6 +729,10 @@ def _make_row(part: FileResult) -> tuple[str, ...]:
 
 def _format_bad_test(test: BadTest) -> list[str]:
     return [f"{test.outcome}: {test.name}", *(f"  {line}" for line in test.reason.splitlines()[:_LINES])]
+
+
+def _list_flaky_tests(results: TorchResults) -> list[str]:
+    return [f"{test.name}: {_cut_first_line(test.reason)}" for part in results.parts for test in part.flaky]
 
 
 def _list_known_failures(results: TorchResults) -> list[str]:

@@ -5,6 +5,9 @@ What is known of single tests is ``data/torch_tests.yaml``.
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,14 +20,16 @@ from rocm_wheels.core import (
     ChecksError,
     DataError,
     UsageError,
+    format_count,
     hash_file,
     log_note,
     log_warning,
     run_command,
     suggest_name,
 )
-from rocm_wheels.models import LeftOutFiles, TorchTestGroup, TorchTestSuite
+from rocm_wheels.models import LeftOutFiles, TestRunner, TorchTestGroup, TorchTestSuite
 from rocm_wheels.sources import Git, find_git_directory, parse_lock, read_state
+from rocm_wheels.testing.durations import share_out
 from rocm_wheels.testing.installed_torch import TargetDistribution, TargetPython
 
 _LISTED_FILE = re.compile(r"    (\S+) (\d+)/(\d+)")
@@ -49,13 +54,15 @@ TEST_EXCLUSIONS = {
 class TorchTestFile:
     """What one process of pytest runs: a file of test/ (``test_nn``), or a share of its tests.
 
-    ``environment`` is its own alone.
+    ``environment`` is its own alone. ``run_by`` says whether pytest runs it, or run_test.py with ``words``.
     """
 
     file: str
     share: int = 1
     shares: int = 1
     environment: Mapping[str, str] = field(default_factory=dict)
+    run_by: TestRunner = "pytest"
+    words: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -75,7 +82,8 @@ class TorchTestSelection:
     ``variables`` are those of the environment by which torch's tests choose among themselves. ``exclusions``
     say of a kind of tests (EXCLUSIONS) whether it is left out, where that is not up to the suite.
     ``known_as`` is the version of torch (or "all") whose known failures count; ``debug``: only tests of which
-    something is known are run. ``cache``: pytest keeps its cache.
+    something is known are run. ``cache``: pytest keeps its cache. ``durations``: seconds that files took, by
+    name; of another one it is ``unrecorded_seconds``. What took longer than ``share_seconds`` is cut.
     """
 
     suite: str = "default"
@@ -89,6 +97,13 @@ class TorchTestSelection:
     known_as: str = ""
     debug: bool = False
     cache: bool = False
+    durations: Mapping[str, float] = field(default_factory=dict)
+    unrecorded_seconds: float = 300.0
+    share_seconds: float = 1800.0
+
+    def estimate_seconds(self, test_file: TorchTestFile) -> float:
+        """Return how long a file, or a share of one, is likely to take."""
+        return self.durations.get(test_file.file, self.unrecorded_seconds) / test_file.shares
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -96,6 +111,19 @@ class TorchTestSelection:
         options = [f"--{'' if leave else 'no-'}exclude-{kind}" for kind, leave in self.exclusions.items()]
         options += [f"--pytorch-version {self.known_as}"] if self.known_as else []
         return (*options, *(["--debug"] if self.debug else []))
+
+
+@dataclass(frozen=True)
+class TorchTestPlan:
+    """The files of a shard, longest first, and what the table leaves out of what is listed.
+
+    ``digest`` names how all files were shared out ("" where they were not): shards of two plans may hold one
+    file twice, and another one not at all.
+    """
+
+    files: tuple[TorchTestFile, ...]
+    left_out: tuple[LeftOutFiles, ...]
+    digest: str = ""
 
 
 def find_choosing_variables(env: Mapping[str, str], own_names: Iterable[str]) -> dict[str, str]:
@@ -108,8 +136,8 @@ def find_choosing_variables(env: Mapping[str, str], own_names: Iterable[str]) ->
 
 def plan_test_files(
     suite: TorchTestSuite, chosen: TorchTestSelection, tests: Path, python: Path, env: Mapping[str, str]
-) -> tuple[list[TorchTestFile], list[LeftOutFiles]]:
-    """Return what is run, in order, and what the table leaves out of what is listed.
+) -> TorchTestPlan:
+    """Return what is run, longest first, and what the table leaves out of what is listed.
 
     ``include`` names files instead of those of the suite, whatever it leaves out. Raises UsageError for names
     of files that there are not, and where nothing is left; ChecksError where run_test.py lists nothing.
@@ -121,21 +149,14 @@ def plan_test_files(
         chosen = replace(chosen, exclusions={**chosen.exclusions, "distributed": False})
     suite = _apply_exclusions(suite, chosen)
     if chosen.include:
-        environments = {file: group.environment for group in suite.groups for file in group.files}
-        test_files = _select_shard(
-            [
-                TorchTestFile(file_name, environment=environments.get(file_name, {}))
-                for file_name in chosen.include
-            ],
-            chosen,
-        )
+        test_files = [
+            _make_test_file(file_name, _find_group(suite, file_name)) for file_name in chosen.include
+        ]
     else:
         test_files = []
         for group in suite.groups:
             group_files = (
-                _ask_run_test(group, chosen, tests, python, env)
-                if group.listed_by
-                else _list_named_files(group, chosen)
+                _ask_run_test(group, tests, python, env) if group.listed_by else _list_named_files(group)
             )
             test_files += group_files
             group_names = {test_file.file for test_file in group_files}
@@ -148,9 +169,18 @@ def plan_test_files(
         if test_file.file not in chosen.exclude and not _is_excluded(test_file, chosen)
     ]
     _refuse_unknown_files(f"the suite {chosen.suite}", [test_file.file for test_file in test_files], tests)
-    if not test_files:
-        raise UsageError("no file of tests is left to run", tip="--dry-run shows what a choice comes to")
-    return test_files, skipped
+    test_files = [share for test_file in test_files for share in _cut_long_file(test_file, chosen)]
+    shared = share_out(list(map(chosen.estimate_seconds, test_files)), chosen.shards)
+    if not shared[chosen.shard - 1]:
+        raise UsageError(
+            f"no file of tests is left to run of {format_count(len(test_files), 'file')}",
+            tip="--dry-run shows what a choice comes to; fewer shards than files hold one each",
+        )
+    sharing = [[test_files[number].name for number in shard] for shard in shared]
+    digest = hashlib.sha256(json.dumps(sharing).encode()).hexdigest()[:12] if chosen.shards > 1 else ""
+    return TorchTestPlan(
+        tuple(test_files[number] for number in shared[chosen.shard - 1]), tuple(skipped), digest
+    )
 
 
 def _apply_exclusions(suite: TorchTestSuite, chosen: TorchTestSelection) -> TorchTestSuite:
@@ -178,23 +208,36 @@ def _is_excluded(test_file: TorchTestFile, chosen: TorchTestSelection) -> bool:
     )
 
 
-def _list_named_files(group: TorchTestGroup, chosen: TorchTestSelection) -> list[TorchTestFile]:
-    return _select_shard(
-        [TorchTestFile(file_name, environment=group.environment) for file_name in group.files], chosen
-    )
+def _cut_long_file(test_file: TorchTestFile, chosen: TorchTestSelection) -> list[TorchTestFile]:
+    """Return a file in shares, which torch's conftest.py knows to run; run_test.py runs whole files."""
+    seconds = chosen.durations.get(test_file.file, 0.0)
+    if test_file.shares > 1 or test_file.run_by != "pytest" or seconds <= chosen.share_seconds:
+        return [test_file]
+    shares = math.ceil(seconds / chosen.share_seconds)
+    return [replace(test_file, share=share, shares=shares) for share in range(1, shares + 1)]
 
 
-def _select_shard(test_files: list[TorchTestFile], chosen: TorchTestSelection) -> list[TorchTestFile]:
-    """Return the files of one shard: every so manieth, so that neighbours are spread."""
-    return test_files[chosen.shard - 1 :: chosen.shards]
+def _find_group(suite: TorchTestSuite, file_name: str) -> TorchTestGroup | None:
+    """Return the group that names a file, else the one that has its files listed, if there is one."""
+    naming = [group for group in suite.groups if file_name in group.files]
+    return next(iter([*naming, *(group for group in suite.groups if group.listed_by)]), None)
+
+
+def _make_test_file(file_name: str, group: TorchTestGroup | None) -> TorchTestFile:
+    if group is None:
+        return TorchTestFile(file_name)
+    return TorchTestFile(file_name, environment=group.environment, run_by=group.run_by, words=group.words)
+
+
+def _list_named_files(group: TorchTestGroup) -> list[TorchTestFile]:
+    return [_make_test_file(file_name, group) for file_name in group.files]
 
 
 def _ask_run_test(
-    group: TorchTestGroup, chosen: TorchTestSelection, tests: Path, python: Path, env: Mapping[str, str]
+    group: TorchTestGroup, tests: Path, python: Path, env: Mapping[str, str]
 ) -> list[TorchTestFile]:
-    """Return what torch's own run_test.py would run: it knows the platform, and shares out by time."""
-    argv = [str(python), str(tests / "run_test.py"), *group.listed_by, "--dry-run"]
-    argv += ["--shard", str(chosen.shard), str(chosen.shards)]
+    """Return all that torch's own run_test.py would run: it knows the platform, and cuts long files."""
+    argv = [str(python), str(tests / "run_test.py"), *group.listed_by, "--dry-run", "--shard", "1", "1"]
     lines: list[str] = []
     log_note("asking test/run_test.py which files there are")
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-torch-tests-") as home:
@@ -208,11 +251,10 @@ def _ask_run_test(
             description="run_test.py",
         ).returncode
     last = "".join(f"\n  | {line}" for line in lines[-_MAX_SHOWN_LINES:])
-    needed = tests.parent / ".ci" / "docker" / "requirements-ci.txt"
     if code:
         raise ChecksError(
             f"run_test.py lists no tests, and ended with {code}:{last}",
-            tip=f"it needs more than pytest: {python} -m pip install -r {needed}",
+            tip="it needs more than pytest: the same command with --requirements prints what to install",
         )
     test_files: list[TorchTestFile] = []
     inside = False
@@ -225,7 +267,11 @@ def _ask_run_test(
                 raise ChecksError(
                     f"run_test.py lists {line.strip()!r}, which is no file and share (NAME 1/2)"
                 )
-            test_files.append(TorchTestFile(match[1], int(match[2]), int(match[3]), group.environment))
+            test_file = _make_test_file(match[1], group)
+            if group.run_by == "pytest":  # run_test.py runs whole files
+                test_file = replace(test_file, share=int(match[2]), shares=int(match[3]))
+            if test_file not in test_files:
+                test_files.append(test_file)
     if not test_files:
         raise ChecksError(f"run_test.py lists no tests:{last}", tip="see what --dry-run prints")
     return test_files

@@ -1,6 +1,8 @@
 """Run torch's own tests, file by file, on one GPU or on none; carry on where a run was ended.
 
-A test that takes its process with it costs nothing but itself: pytest is begun again behind it.
+A test that takes its process with it costs nothing but itself: pytest is begun again behind it, once the
+GPU has shown that it still calculates. A test that failed is tried again, alone in a fresh process. Several
+GPUs take files from one list; what one of them was at when it got lost, another one carries on.
 """
 
 from __future__ import annotations
@@ -8,22 +10,26 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import queue
 import re
+import shlex
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timezone
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, timezone
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from rocm_wheels import __version__
 from rocm_wheels.audit import describe_exit
 from rocm_wheels.core import (
     BuildError,
     ChecksError,
-    RocmWheelsError,
     UsageError,
     format_count,
     format_duration,
@@ -31,7 +37,9 @@ from rocm_wheels.core import (
     is_interrupted,
     lock_folder,
     log_note,
+    log_warning,
     run_command,
+    run_growing_work,
 )
 from rocm_wheels.gpus import Gpu
 from rocm_wheels.models import (
@@ -44,14 +52,18 @@ from rocm_wheels.models import (
 )
 from rocm_wheels.testing.installed_torch import TargetPython
 from rocm_wheels.testing.results import (
+    BAD_OUTCOMES,
     RESULTS_FILE,
     ChosenTests,
     FileOutcomes,
     FileResult,
+    TestOutcome,
     TorchResults,
     TorchUnderTest,
     judge_results,
     make_file_result,
+    note_alone,
+    note_duration,
     note_end,
     note_outcome,
     note_process,
@@ -79,6 +91,8 @@ _TIMEOUT_LINE = re.compile(r"Timeout \([0-9:.]+\)!$")  # likewise: a test took t
 _XDIST_OPTION = re.compile(
     r"-n(\d+|auto|logical)?|--(numprocesses|maxprocesses|dist|tx)(=.*)?|-d"
 )  # pytest-xdist's
+_STOPPED = ("stopped", "")  # how run_test.py ends at a test that failed, and leaves others
+_LEFT_OUT = "left out"  # and where a file ends well before pytest begins: what it tests is not there
 _QUIET_SECONDS = (
     300.0  # seconds that a process may say nothing beside the limit of a test: it starts, reads tests
 )
@@ -89,14 +103,16 @@ class TorchTestRun:
     """What all files have: the Python, its environment, where tests and results are, limits in seconds.
 
     ``torch`` is the folder of the one that is tested, None where it is installed another way. ``only`` these
-    tests are run, if not None. ``cache``: pytest keeps its cache, in the folder of the sources.
+    tests are run, if not None. ``cache``: pytest keeps its cache, in the folder of the sources. Of
+    ``known_tests`` those that hang or crash are not run, or with ``debug`` they and those that fail alone. Of
+    other tests that fail so many as ``tests_alone`` are tried again.
+    ``ask_gpu`` says why the GPU does not calculate any more, "" where it does.
     """
 
     python: Path
     env: Mapping[str, str]
     tests: Path
     folder: Path
-    left_out: tuple[str, ...]
     words: tuple[str, ...]
     test_limit: float
     file_limit: float
@@ -104,14 +120,23 @@ class TorchTestRun:
     torch: Path | None = None
     only: tuple[str, ...] | None = None
     cache: bool = False
+    known_tests: KnownTests = field(default_factory=lambda: KnownTests((), date.min))
+    debug: bool = False
+    tests_alone: int = 0
+    ask_gpu: Callable[[], str] = lambda: ""
+    outcomes_folder: Path | None = None
 
     def outcomes_path(self, part: TorchTestFile) -> Path:
         """Return where the outcomes of a file are written."""
-        return self.folder / "outcomes" / f"{part.slug}.jsonl"
+        return (self.outcomes_folder or self.folder / "outcomes") / f"{part.slug}.jsonl"
 
     def log_path(self, part: TorchTestFile) -> Path:
         """Return where its output goes."""
         return self.folder / "logs" / f"{part.slug}.log"
+
+
+class _GpuLostError(Exception):
+    """A GPU does not calculate any more: nothing that would be run on it says anything of the wheels."""
 
 
 def run_file(test_run: TorchTestRun, test_file: TorchTestFile) -> FileOutcomes:
@@ -119,7 +144,8 @@ def run_file(test_run: TorchTestRun, test_file: TorchTestFile) -> FileOutcomes:
 
     A process that dies, or says nothing for so long as a test may take, is begun again behind the test
     that it was at. Raises ChecksError where pytest cannot be started, UsageError where it does not take the
-    words that somebody gave.
+    words that somebody gave, _GpuLostError where the GPU did not survive a process: what was not run, is not
+    done.
     """
     path = test_run.outcomes_path(test_file)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -129,10 +155,20 @@ def run_file(test_run: TorchTestRun, test_file: TorchTestFile) -> FileOutcomes:
         before = read_outcomes(path)
         how = _run_pytest(test_run, test_file, before, deadline - time.monotonic())
         after = read_outcomes(path)
-        if how is None:
+        if how == _STOPPED:
+            continue
+        if how is not None and how[0] == _LEFT_OUT:
+            note_outcome(path, f"{test_file.file}.py", "skipped", how[1])
             note_end(path, "")
             break
-        if not _blame_test(path, after, how):
+        if how is None:
+            if test_file.run_by == "pytest":  # run_test.py does so itself
+                _try_failed_alone(test_run, test_file, deadline)
+            note_end(path, "")
+            break
+        is_blamed = _blame_test(path, after, how)
+        _require_gpu(test_run)
+        if not is_blamed:
             note_end(path, _blame_file(path, before, after, how))
             break
         if time.monotonic() >= deadline:
@@ -145,11 +181,63 @@ def run_file(test_run: TorchTestRun, test_file: TorchTestFile) -> FileOutcomes:
     return read_outcomes(path)
 
 
+def _require_gpu(test_run: TorchTestRun) -> None:
+    """Raise _GpuLostError where the GPU does not calculate any more."""
+    if fault := test_run.ask_gpu():
+        raise _GpuLostError(fault)
+
+
+def _require_gpu_was_there(test_run: TorchTestRun, test_file: TorchTestFile) -> None:
+    """Raise _GpuLostError where no test of a file used a GPU because there is none any more.
+
+    A driver in ruins makes tests vanish, or skip themselves: what was written of the file says nothing.
+    """
+    try:
+        _require_gpu(test_run)
+    except _GpuLostError:
+        test_run.outcomes_path(test_file).unlink()
+        raise
+
+
+def _try_failed_alone(test_run: TorchTestRun, test_file: TorchTestFile, deadline: float) -> None:
+    """Try each test that failed, and is not known to, again: alone in a fresh process."""
+    path = test_run.outcomes_path(test_file)
+    outcomes = read_outcomes(path)
+    is_test = frozenset(outcomes.planned)  # a file that cannot be read is none
+    failed = [
+        result.name
+        for result in outcomes.results
+        if result.outcome == "failed"
+        and result.name in is_test
+        and test_run.known_tests.find_test(result.name) is None
+    ]
+    if not failed or len(failed) > test_run.tests_alone:
+        if failed and test_run.tests_alone:
+            log_note(f"{test_file.name}: {len(failed)} tests failed, too many to try each again alone")
+        return
+    for name in failed:
+        if name in outcomes.alone or time.monotonic() >= deadline:
+            continue
+        log_note(f"{test_file.name}: {name} failed; it is tried again alone")
+        with tempfile.TemporaryDirectory(prefix="rocm-wheels-torch-tests-") as folder:
+            alone = replace(test_run, only=(name,), outcomes_folder=Path(folder))
+            note_process(alone.outcomes_path(test_file))
+            how = _run_pytest(alone, test_file, FileOutcomes(), deadline - time.monotonic())
+            after = read_outcomes(alone.outcomes_path(test_file))
+        passed = how is None and [result.outcome for result in after.results] == ["passed"]
+        note_duration(path, after.seconds)
+        note_alone(path, name, passed=passed)
+        if how is not None:
+            _require_gpu(test_run)
+
+
 def _blame_test(path: Path, after: FileOutcomes, how: tuple[str, str]) -> bool:
     """Write down that a test ended its process, and tell whether there was one."""
     if not after.begun:
         return False
-    note_outcome(path, after.begun, "timeout" if how[0] == "timeout" else "crashed", f"its process {how[1]}")
+    seconds = time.time() - after.begun_at if after.begun_at is not None else 0.0
+    outcome: TestOutcome = "timeout" if how[0] == "timeout" else "crashed"
+    note_outcome(path, after.begun, outcome, f"its process {how[1]}", seconds)
     return True
 
 
@@ -175,10 +263,11 @@ def _run_pytest(
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-torch-tests-") as name:
         order = Path(name, "recording.json")
         order.write_text(json.dumps(_make_recorder_options(test_run, test_file, before)), encoding="utf-8")
+        begin = time.monotonic()
         try:
             code = run_command(
-                _make_pytest_command(test_run, test_file, order),
-                env=_make_pytest_environment(test_run, test_file, Path(name)),
+                _make_command(test_run, test_file, order),
+                env=_make_environment(test_run, test_file, Path(name), order),
                 cwd=test_run.tests,
                 log=test_run.log_path(test_file),
                 on_line=keep_line,
@@ -191,10 +280,15 @@ def _run_pytest(
             if isinstance(cause.__cause__, OSError) or is_interrupted():
                 raise ChecksError(f"pytest could not be run by {test_run.python}") from cause
             return "timeout", str(cause).removeprefix("it ")
+        finally:
+            note_duration(test_run.outcomes_path(test_file), time.monotonic() - begin)
+    if code and is_interrupted():  # what ended it was no fault of a test
+        raise ChecksError("the tests were interrupted")
     _require_words_taken(test_run.words, last_lines)
-    return _judge_end(
-        code, before, read_outcomes(test_run.outcomes_path(test_file)), last_lines, test_run.test_limit
-    )
+    after = read_outcomes(test_run.outcomes_path(test_file))
+    if test_file.run_by == "run_test":
+        return _judge_handler_end(code, before, after, last_lines)
+    return _judge_end(code, before, after, last_lines, test_run.test_limit)
 
 
 def _require_words_taken(words: Sequence[str], lines: Sequence[str]) -> None:
@@ -212,11 +306,18 @@ def _make_recorder_options(
     test_run: TorchTestRun, test_file: TorchTestFile, before: FileOutcomes
 ) -> dict[str, object]:
     """Return what the recorder in pytest is told: where outcomes go, what is not run, how long a test may."""
+    file, known_tests = f"{test_file.file}.py", test_run.known_tests
+    only = test_run.only or (known_tests.list_names(file) if test_run.debug else None)
+    left_out = known_tests.list_skipped(file) if only is None else []
+    if (
+        only is None and test_file.run_by == "run_test"
+    ):  # some of its handlers end at the first test that fails
+        left_out = known_tests.list_names(file)
     return {
         "outcomes": str(test_run.outcomes_path(test_file).absolute()),
         "done": before.done,
-        "left_out": list(test_run.left_out),
-        "only": None if test_run.only is None else list(test_run.only),
+        "left_out": left_out,
+        "only": only,
         "limit": test_run.test_limit,
         "torch": str(test_run.torch or ""),
     }
@@ -242,6 +343,23 @@ def _judge_end(
     return "crashed", f"{how}{where}"
 
 
+def _judge_handler_end(
+    code: int, before: FileOutcomes, after: FileOutcomes, output_lines: Sequence[str]
+) -> tuple[str, str] | None:
+    """Judge run_test.py as ``_judge_end`` does pytest; _STOPPED where it left tests behind a failure."""
+    where = "".join(f"\n  | {line}" for line in _select_telling_lines(output_lines))
+    if after.begun:
+        is_timeout = any(_TIMEOUT_LINE.search(line) for line in output_lines)
+        return "timeout" if is_timeout else "crashed", f"ended in it{where}"
+    done = frozenset(before.done)
+    failed = any(result.outcome in BAD_OUTCOMES for result in after.results if result.name not in done)
+    if code == 1 and failed:
+        return _STOPPED if set(after.planned) - set(after.done) else None
+    if code == 0:
+        return None if after.finished else (_LEFT_OUT, f"it ended before a test was read{where}")
+    return "crashed", f"{describe_exit(code)}{where}"
+
+
 def _select_telling_lines(output_lines: Sequence[str]) -> list[str]:
     """Return the lines that say where a process died, or its last ones."""
     lines = [line for line in output_lines if line.strip()]
@@ -249,7 +367,11 @@ def _select_telling_lines(output_lines: Sequence[str]) -> list[str]:
     return lines[traces[-1] + 1 :][:_SHOWN_LINES] if traces else lines[-_SHOWN_LINES:]
 
 
-def _make_pytest_command(test_run: TorchTestRun, test_file: TorchTestFile, order: Path) -> list[str]:
+def _make_command(test_run: TorchTestRun, test_file: TorchTestFile, order: Path) -> list[str]:
+    if test_file.run_by == "run_test":
+        script = str(test_run.tests / "run_test.py")
+        argv = [str(test_run.python), script, "--include", test_file.file, *test_file.words]
+        return [*argv, "--keep-going", "--verbose", *(["--", *test_run.words] if test_run.words else [])]
     shares = (
         [f"--shard-id={test_file.share}", f"--num-shards={test_file.shares}"] if test_file.shares > 1 else []
     )
@@ -260,19 +382,29 @@ def _make_pytest_command(test_run: TorchTestRun, test_file: TorchTestFile, order
     return [*argv, *cache, f"{test_file.file}.py", *shares, *test_run.words]
 
 
-def _make_pytest_environment(
-    test_run: TorchTestRun, test_file: TorchTestFile, scratch: Path
+def _make_environment(
+    test_run: TorchTestRun, test_file: TorchTestFile, scratch: Path, order: Path
 ) -> dict[str, str]:
-    """Return the environment of a process; kernels that MIOpen compiles go with the folder."""
+    """Return the environment of a process; kernels that MIOpen compiles go with the folder.
+
+    Each pytest that run_test.py starts is told to record by a variable. It is to show what they print at
+    once, and not to choose GPUs by itself, as it does for files that it runs side by side.
+    """
     plugin = str(Path(__file__).with_name("recording"))  # nothing in it imports rocm-wheels
     search_path = test_run.env.get("PYTHONPATH", "")
     separator = ";" if sys.platform == "win32" else ":"
+    handler_environment = {
+        "PYTEST_ADDOPTS": shlex.join(["-p", _PLUGIN_NAME, f"--rocm-wheels-recording={order}"]),
+        "PYTORCH_TEST_RUN_EVERYTHING_IN_SERIAL": "1",
+        "VERBOSE_TEST_LOGS": "1",
+    }
     return {
         **test_run.env,
         **test_file.environment,
         "PYTHONPATH": separator.join(filter(None, [plugin, search_path])),
         "PYTHONUNBUFFERED": "1",  # a line that waits in a buffer looks like a test that hangs
         "MIOPEN_CUSTOM_CACHE_DIR": str(scratch),
+        **(handler_environment if test_file.run_by == "run_test" else {}),
     }
 
 
@@ -297,7 +429,8 @@ class TorchTestRequest:
     """What is to be run, for every GPU alike. ``files`` are the wheels that are installed, by sha256.
 
     ``limits``: seconds that a test may say nothing, and that a file may take. ``fresh``: not to carry on.
-    ``ask_devices`` tells which GPU targets torch sees in an environment; None, where nobody is to ask it.
+    ``find_gpu_fault`` says why a GPU of a target does not calculate any more in an environment, "" where it
+    does; None, where nobody is to ask it. ``plan`` is the digest of how files were shared out.
     """
 
     target: TargetPython
@@ -310,37 +443,50 @@ class TorchTestRequest:
     files: Mapping[str, str]
     limits: tuple[float, float]
     fresh: bool = False
-    ask_devices: Callable[[Mapping[str, str]], Sequence[str]] | None = None
     machine: TestedMachine | None = None
+    plan: str = ""
+    find_gpu_fault: Callable[[str, Mapping[str, str]], str] | None = None
 
 
 @dataclass(frozen=True)
 class GpuPlace:
-    """Where tests run: the GPUs that they see are all in ``env``; without a ``gfx`` there is none."""
+    """Where tests run: the GPUs that they see are all in ``env``; without a ``gfx`` there is none.
+
+    ``beside`` are environments of further GPUs of the target, which take files from the same list.
+    """
 
     label: str
     gfx: str | None
     env: Mapping[str, str]
+    beside: tuple[Mapping[str, str], ...] = ()
 
 
-def list_places(chosen: Sequence[Gpu], env: Mapping[str, str], *, every: bool) -> list[GpuPlace]:
-    """Return a place for each GPU, or with ``every`` for all of a target at once; without any, the CPU."""
+GpuUse = Literal["alone", "every", "share"]
+
+
+def list_places(chosen: Sequence[Gpu], env: Mapping[str, str], use: GpuUse) -> list[GpuPlace]:
+    """Return a place for each GPU, or one for all of a target: which see ``every`` one of them at once, or
+    ``share`` the files, each file on one GPU. Without any, the CPU.
+    """
     sessions = plan_sessions(chosen, chosen, hidden=True)
     if not chosen:
         return [GpuPlace("cpu", None, sessions[0].make_environment(env))]
     alone = [session for session in sessions if session.gfx]
-    if not every:
+    if use == "alone":
         return [
             GpuPlace(session.label.replace("#", "-"), session.gfx, session.make_environment(env))
             for session in alone
         ]
     gpu_places = []
     for gfx in dict.fromkeys(session.gfx for session in alone):
-        target_sessions = [session for session in alone if session.gfx == gfx]
-        visible = ",".join(str(session.index) for session in target_sessions)
-        gpu_places.append(
-            GpuPlace(str(gfx), gfx, {**target_sessions[0].make_environment(env), HIP_VARIABLE: visible})
-        )
+        first, *others = [session for session in alone if session.gfx == gfx]
+        first_env = first.make_environment(env)
+        if use == "every":
+            visible = ",".join(str(session.index) for session in (first, *others))
+            gpu_places.append(GpuPlace(str(gfx), gfx, {**first_env, HIP_VARIABLE: visible}))
+        else:
+            beside = tuple(session.make_environment(env) for session in others)
+            gpu_places.append(GpuPlace(str(gfx), gfx, first_env, beside))
     return gpu_places
 
 
@@ -361,12 +507,13 @@ def refuse_unseen_gpus(chosen: Sequence[Gpu], target: TargetPython) -> None:
 
 def find_known_tests(request: TorchTestRequest, gfx: str | None) -> KnownTests:
     """Return what is known of tests on a target; without a GPU, nothing is."""
+    today = datetime.now(timezone.utc).date()
     if gfx is None:
-        return KnownTests(())
+        return KnownTests((), today)
     system: Platform = "windows" if sys.platform == "win32" else "linux"
     version = request.chosen.known_as or request.target.torch_version
     torch = None if version == "all" else version
-    return select_known_tests(request.table.known, torch, gfx, system, request.python_version)
+    return select_known_tests(request.table.known, torch, gfx, system, request.python_version, today=today)
 
 
 def run_in_place(
@@ -375,45 +522,116 @@ def run_in_place(
     """Run all that is not done in a place; ``results.json`` is written after every file.
 
     A run of the same that was ended is carried on; one of something else, or that is complete, is begun anew.
+    A GPU that got lost takes no further file; where none is left the run ends, and its results say so.
     Raises UsageError for a folder with something else in it, and ChecksError where pytest cannot be run.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder, purpose="torch's tests"):
         results = _begin_results(request, gpu_place.gfx, folder)
-        known_tests, record = find_known_tests(request, gpu_place.gfx), digest_torch_record(request.target)
-        table_environment = request.table.environment if gpu_place.gfx else {}
-        test_run = TorchTestRun(
+        waiting = []
+        for number, part in enumerate(results.parts):
+            if part.complete:
+                log_note(f"{part.name}: done already")
+            else:
+                waiting.append(number)
+        shared_run = _SharedRun(request, gpu_place, folder, show, results)
+        run_growing_work(shared_run.run_file, waiting, jobs=1 + len(gpu_place.beside))
+        return shared_run.results
+
+
+class _SharedRun:
+    """The GPUs of a place that are free, and the results that their threads put together."""
+
+    def __init__(
+        self,
+        request: TorchTestRequest,
+        gpu_place: GpuPlace,
+        folder: Path,
+        show: Callable[[str], None],
+        results: TorchResults,
+    ) -> None:
+        self.results = results
+        self._request, self._place, self._folder, self._show = request, gpu_place, folder, show
+        self._known_tests = find_known_tests(request, gpu_place.gfx)
+        self._record = digest_torch_record(request.target)
+        self._lock = threading.Lock()
+        self._environments = (gpu_place.env, *gpu_place.beside)
+        self._free: queue.Queue[int | None] = queue.Queue()  # GPUs; None for all time once none is left
+        for number in range(len(self._environments)):
+            self._free.put(number)
+        self._left = len(self._environments)
+
+    def run_file(self, number: int) -> tuple[None, Sequence[int]]:
+        """Run a file on the next GPU that is free; where that gets lost, the file is to be run again."""
+        gpu = self._free.get()
+        if gpu is None:
+            self._free.put(None)
+            return None, ()
+        test_file = self._request.parts[number]
+        test_run = self._make_run(gpu)
+        name = self._place.label if len(self._environments) == 1 else f"{self._place.label} #{gpu}"
+        log_note(f"{test_file.name} on {name} ({number + 1} of {len(self._request.parts)})")
+        fault: str | None = None
+        try:
+            file_outcomes = run_file(test_run, test_file)
+            fault = _find_wrong_gpu(file_outcomes, self._place.gfx)
+            if not file_outcomes.devices:
+                _require_gpu_was_there(test_run, test_file)
+            if digest_torch_record(self._request.target) != self._record:
+                fault = "; ".join(filter(None, [fault, "torch was reinstalled while its tests ran"]))
+        except _GpuLostError as cause:
+            fault = None
+            log_warning(f"{name} is lost: {cause}")
+            return None, self._lose_gpu(number, f"{name}, at {test_file.name}: {cause}")
+        except BaseException:
+            self._free.put(None)  # others wait for this GPU
+            raise
+        finally:
+            self._keep_result(number, test_run, test_file, fault)
+        self._free.put(gpu)
+        return None, ()
+
+    def _lose_gpu(self, number: int, fault: str) -> Sequence[int]:
+        """Take a GPU out; return the file that it was at where another one can carry it on."""
+        with self._lock:
+            self._left -= 1
+            changes = {"lost_gpus": (*self.results.lost_gpus, fault), "lost": "" if self._left else fault}
+            self.results = self.results.model_copy(update=changes)
+            if self._left:
+                return (number,)
+            self._free.put(None)
+            return ()
+
+    def _keep_result(
+        self, number: int, test_run: TorchTestRun, test_file: TorchTestFile, fault: str | None
+    ) -> None:
+        with self._lock:
+            file_result = _judge_file(test_run, test_file, self.results, self._known_tests, fault)
+            parts = (*self.results.parts[:number], file_result, *self.results.parts[number + 1 :])
+            self.results = self.results.model_copy(update={"parts": parts})
+            write_torch_results(self._folder, self.results)
+
+    def _make_run(self, gpu: int) -> TorchTestRun:
+        request, gfx = self._request, self._place.gfx
+        env = {**self._environments[gpu], **(request.table.environment if gfx else {})}
+        find_fault = request.find_gpu_fault
+        show = self._show
+        return TorchTestRun(
             python=request.target.python,
-            env={**gpu_place.env, **table_environment},
+            env=env,
             tests=request.sources.tests,
-            folder=folder.absolute(),
-            left_out=() if request.chosen.debug else tuple(known_tests.list_skipped()),
-            only=tuple(known_tests.list_names()) if request.chosen.debug else None,
+            folder=self._folder.absolute(),
             cache=request.chosen.cache,
             words=request.chosen.words,
             test_limit=request.limits[0],
             file_limit=request.limits[1],
-            show=show,
+            show=show if len(self._environments) == 1 else (lambda line: show(f"#{gpu} {line}")),
             torch=find_torch_folder(request.target),
+            known_tests=self._known_tests,
+            debug=request.chosen.debug,
+            tests_alone=request.table.limits.tests_alone,
+            ask_gpu=partial(find_fault, gfx, env) if find_fault is not None and gfx else (lambda: ""),
         )
-        for number, test_file in enumerate(request.parts):
-            before = results.parts[number]
-            if before.complete:
-                log_note(f"{test_file.name}: done already")
-                continue
-            log_note(f"{test_file.name} on {gpu_place.label} ({number + 1} of {len(request.parts)})")
-            lost: str | None = None
-            try:
-                file_outcomes = run_file(test_run, test_file)
-                lost = _why_gpu_lost(request, file_outcomes, gpu_place.gfx, test_run.env)
-                if digest_torch_record(request.target) != record:
-                    lost = "; ".join(filter(None, [lost, "torch was reinstalled while its tests ran"]))
-            finally:
-                file_result = _judge_file(test_run, test_file, results, known_tests, lost)
-                parts = (*results.parts[:number], file_result, *results.parts[number + 1 :])
-                results = results.model_copy(update={"parts": parts})
-                write_torch_results(folder, results)
-        return results
 
 
 def _begin_results(request: TorchTestRequest, gfx: str | None, folder: Path) -> TorchResults:
@@ -423,7 +641,7 @@ def _begin_results(request: TorchTestRequest, gfx: str | None, folder: Path) -> 
     if before is not None and before.inputs == new.inputs and not before.complete:
         done = sum(part.complete for part in before.parts)
         log_note(f"resuming a run that ended after {done} of {format_count(len(before.parts), 'file')}")
-        return before
+        return before.model_copy(update={"lost": ""})
     names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
     if strange := sorted(names - {*_OWN_FOLDERS, RESULTS_FILE}):
         tip = "name another folder: --output-dir"
@@ -441,6 +659,7 @@ def _make_blank_results(request: TorchTestRequest, gfx: str | None) -> TorchResu
         exclude=request.chosen.exclude,
         shard=request.chosen.shard,
         shards=request.chosen.shards,
+        plan=request.plan,
         pytest_args=request.chosen.words,
         variables=request.chosen.variables,
         changes=request.chosen.changes,
@@ -454,7 +673,7 @@ def _make_blank_results(request: TorchTestRequest, gfx: str | None) -> TorchResu
     )
     identity: list[object] = [of.model_dump(), chosen.model_dump(), gfx, sorted(request.files.items())]
     identity += [
-        [(part.name, sorted(part.environment.items())) for part in request.parts],
+        [(part.name, sorted(part.environment.items()), part.run_by, part.words) for part in request.parts],
         [str(request.sources.folder), str(request.target.python), sorted(request.table.environment.items())],
     ]
     rows = [row.model_dump(mode="json") for row in request.table.known]
@@ -475,26 +694,12 @@ def _make_blank_results(request: TorchTestRequest, gfx: str | None) -> TorchResu
     )
 
 
-def _why_gpu_lost(
-    request: TorchTestRequest, file_outcomes: FileOutcomes, gfx: str | None, env: Mapping[str, str]
-) -> str:
-    """Say that a file did not run on its GPU: on another one, or on none, for it is not there any more.
-
-    A driver that one file left in ruins makes the tests of all others vanish, which is nothing that fails.
-    """
+def _find_wrong_gpu(file_outcomes: FileOutcomes, gfx: str | None) -> str:
+    """Say that torch used another GPU than that which is tested; "" where not."""
     if gfx is None:
         return ""
-    if others := [
-        device for device in file_outcomes.devices if strip_features(device) != strip_features(gfx)
-    ]:
-        return f"torch used {', '.join(others)}, not {gfx}"
-    if file_outcomes.devices or request.ask_devices is None:
-        return ""
-    try:
-        seen_targets = {strip_features(device) for device in request.ask_devices(env)}
-    except RocmWheelsError as cause:
-        return f"torch does not tell any more which GPUs it sees: {cause}"
-    return "" if strip_features(gfx) in seen_targets else f"torch does not see the {gfx} any more"
+    others = [device for device in file_outcomes.devices if strip_features(device) != strip_features(gfx)]
+    return f"torch used {', '.join(others)}, not {gfx}" if others else ""
 
 
 def _judge_file(
@@ -502,11 +707,11 @@ def _judge_file(
     test_file: TorchTestFile,
     results: TorchResults,
     known_tests: KnownTests,
-    lost: str | None,
+    fault: str | None,
 ) -> FileResult:
     """Return what came of a file so far, with its report, where it was run to its end.
 
-    ``lost`` is what is wrong with its GPU or its torch, None where nobody came to look.
+    ``fault`` is what is wrong with its GPU or its torch, None where nobody came to look.
     """
     outcomes: FileOutcomes = read_outcomes(test_run.outcomes_path(test_file))
     why = outcomes.file_end or "the run was ended before"
@@ -515,9 +720,10 @@ def _judge_file(
         test_file.name,
         verdicts,
         outcomes.left_out,
-        complete=outcomes.file_end is not None and lost is not None,
-        fault="; ".join(filter(None, [outcomes.file_end, lost])),
+        complete=outcomes.file_end is not None and fault is not None,
+        fault="; ".join(filter(None, [outcomes.file_end, fault])),
         unchosen=outcomes.unchosen,
+        seconds=outcomes.seconds,
         devices=outcomes.devices,
     )
     if not file_result.complete:

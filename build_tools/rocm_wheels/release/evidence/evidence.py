@@ -39,10 +39,10 @@ SIGSTORE_KEY = "sigstore"
 CLOCK_SKEW = timedelta(minutes=5)  # two clocks that are both right enough
 EvidenceKind = Literal["verify", "smoke", "tests", "resolver"]
 EVIDENCE_KINDS: tuple[EvidenceKind, ...] = get_args(EvidenceKind)
-EvidenceOutcome = Literal["pass", "fail", "crash", "timeout", "missing"]
+EvidenceOutcome = Literal["pass", "fail", "crash", "timeout", "missing", "lost"]
 _MOST_NAMED = 20  # failed tests that are named; all are counted
 _LATER_KEYS = frozenset(
-    {"source", "selected", "beside", "about", "machine"}
+    {"source", "selected", "beside", "about", "machine", "suite"}
 )  # keys that came later, and are left out while empty
 
 
@@ -72,6 +72,7 @@ class OutcomeCounts(Record):
     timeout: int = Field(default=0, ge=0)
     skipped: int = Field(default=0, ge=0)
     missing: int = Field(default=0, ge=0)
+    flaky: int = Field(default=0, ge=0)
 
     def __str__(self) -> str:
         """Return them for people: ``70 passed, 2 failed``."""
@@ -81,7 +82,8 @@ class OutcomeCounts(Record):
     def decide_outcome(self) -> EvidenceOutcome:
         """Return what they come to: nothing that passed is no pass, skipped tests are none.
 
-        Where a test did not come to its turn, nobody knows what the others come to.
+        Where a test did not come to its turn, nobody knows what the others come to. How many may be flaky,
+        the policy of a channel says.
         """
         if self.crashed:
             return "crash"
@@ -92,6 +94,30 @@ class OutcomeCounts(Record):
         if self.missing:
             return "missing"
         return "pass" if self.passed else "missing"
+
+
+class TestedSuite(Record):
+    """A suite of torch's own tests, or one ``shard`` of ``shards`` of it: ``plan`` names who has which files.
+
+    Shards of two plans do not make one suite: a file may be in two of them, and another one in none.
+    """
+
+    __test__ = False  # pytest takes classes of this name for tests
+
+    name: PrintableName
+    shard: int = Field(default=1, ge=1)
+    shards: int = Field(default=1, ge=1)
+    plan: PrintableLine = ""
+
+    def __str__(self) -> str:
+        """Return it for people: ``full 2/6``."""
+        return self.name if self.shards == 1 else f"{self.name} {self.shard}/{self.shards}"
+
+    @model_validator(mode="after")
+    def _check_shard(self) -> TestedSuite:
+        if self.shard > self.shards:
+            raise ValueError(f"there is no shard {self.shard} of {self.shards}")
+        return self
 
 
 class EvidenceHost(Record):
@@ -130,8 +156,9 @@ class Evidence(Record):
     ``source`` is the sha256 of the results that it was made of, where they say when they were found;
     ``selected`` says by what the tests were chosen, where not all of them were run; ``beside`` are the ids
     of failures that were known of the set when it was written down: who removes one leaves its name here;
-    ``about`` is the digest of the set's document as a whole (``compute_needs_digest`` in those of before);
-    ``machine`` is what the tests ran on, where they say it.
+    ``machine`` is what the tests ran on, where they say it;
+    ``suite`` is that of torch's own tests (None: results that name none, which count as the suite default);
+    ``about`` is the digest of the set's document as a whole (``compute_needs_digest`` in those of before).
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -154,6 +181,7 @@ class Evidence(Record):
     beside: tuple[PrintableName, ...] = ()
     about: Sha256Digest | Literal[""] = ""
     machine: TestedMachine | None = None
+    suite: TestedSuite | None = None
     signature: Signature | None = None
 
     @model_validator(mode="after")
@@ -198,8 +226,9 @@ class Evidence(Record):
 
     def _dump(self, *without: str) -> Mapping[str, object]:
         values = self.model_dump(mode="json", by_alias=True, exclude=set(without))
-        if not self.counts.missing:  # a key that came later
-            del values["counts"]["missing"]
+        for name in ("missing", "flaky"):  # keys that came later
+            if not values["counts"][name]:
+                del values["counts"][name]
         return {name: value for name, value in values.items() if value or name not in _LATER_KEYS}
 
 
@@ -219,14 +248,17 @@ def parse_evidence(content: bytes, *, where: str, name: str) -> Evidence:
 
 def describe_evidence(evidence: Evidence) -> str:
     """Return an evidence in a line: ``smoke on gfx942: pass (70 passed), 2026-11-21 18:00 on runner-3``."""
-    on = f" on {evidence.gfx}" if evidence.gfx else ""
-    return f"{evidence.kind}{on}: {summarize_evidence(evidence)}"
+    return f"{_name_subject(evidence)}: {summarize_evidence(evidence)}"
 
 
 def name_result(evidence: Evidence) -> str:
     """Return what an evidence says of what: ``smoke on gfx942: fail``."""
-    on = f" on {evidence.gfx}" if evidence.gfx else ""
-    return f"{evidence.kind}{on}: {evidence.outcome}"
+    return f"{_name_subject(evidence)}: {evidence.outcome}"
+
+
+def _name_subject(evidence: Evidence) -> str:
+    suite = f" ({evidence.suite})" if evidence.suite is not None else ""
+    return f"{evidence.kind}{suite}{f' on {evidence.gfx}' if evidence.gfx else ''}"
 
 
 def summarize_evidence(evidence: Evidence) -> str:
@@ -250,7 +282,8 @@ class EvidenceSubmission:
     """What is said beside a result. ``wheels`` are the sha256 of files that were hashed here, by name.
 
     What is None or "" is taken from the result (``gfx``: a target, or NO_GPU); ``here`` is this machine's
-    name, for results that name none. ``reports`` is how many JUnit reports there must be.
+    name, for results that name none. ``reports`` is how many JUnit reports there must be, ``suite`` the one
+    of torch's tests that they are of.
     """
 
     document: SetDocument
@@ -264,6 +297,7 @@ class EvidenceSubmission:
     when: datetime | None = None
     log: str = ""
     reports: int | None = None
+    suite: str = ""
 
     def make_evidence(
         self,
@@ -282,6 +316,7 @@ class EvidenceSubmission:
         selected: str = "",
         digest: str = "",
         machine: TestedMachine | None = None,
+        suite: TestedSuite | None = None,
     ) -> Evidence:
         """Return an evidence. A result that does not say when it was found is as old as its file.
 
@@ -317,6 +352,7 @@ class EvidenceSubmission:
                 selected=make_printable_line(selected),
                 about=self.document.digest,
                 machine=machine,
+                suite=suite,
             )
         except ValidationError as wrong:
             raise DataError(f"{source} makes no evidence: {summarize_faults(wrong, Evidence)}") from None
@@ -420,6 +456,7 @@ def read_junit_run(files: Sequence[Path], expected: int | None = None) -> JunitR
         crashed=len(broken) + sum(report.crashed for report in reports),
         timeout=sum(report.timeout for report in reports),
         skipped=sum(report.skipped for report in reports),
+        flaky=sum(report.flaky for report in reports),
     )
     outcome = counts.decide_outcome()
     return JunitRun(

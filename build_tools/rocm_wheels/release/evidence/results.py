@@ -1,9 +1,8 @@
 """Read results and make evidence of them: verify, resolve-check, smoke tests, torch's own tests, JUnit.
 
 What is in a file tells what it is of. What the record of torch's tests says is compared with its reports,
-and with the files of its suite. A run that was ended, that is one shard of several, of chosen tests, of a
-suite that does not stand for all, or of tests of another torch is written down as what it is: none of
-them stands for the whole.
+and with the files of its suite. A run that was ended, that is one shard of several, of chosen tests, or of
+tests of another torch is written down as what it is: none of them stands for the whole.
 """
 
 from __future__ import annotations
@@ -33,13 +32,20 @@ from rocm_wheels.core import (
     read_junit_report,
     summarize_faults,
 )
-from rocm_wheels.models import Sha256Digest, TestedMachine, load_torch_tests, strip_features
+from rocm_wheels.models import (
+    SUITE_NAMES,
+    Sha256Digest,
+    TestedMachine,
+    load_torch_tests,
+    strip_features,
+)
 from rocm_wheels.release.evidence.evidence import (
     NO_GPU_WORD,
     Evidence,
     EvidenceOutcome,
     EvidenceSubmission,
     OutcomeCounts,
+    TestedSuite,
     list_report_files,
     read_junit_run,
 )
@@ -459,7 +465,9 @@ def _format_counts(counts: Mapping[str, int]) -> str:
 TORCH_RECORD_FILE = "results.json"
 _MOST_FILES_SHOWN = 3
 _FILE_SHARE = re.compile(r"(.+) ([0-9]{1,4})/([0-9]{1,4})")  # of a file: "test_ops 2/3"
-_TorchCount = Literal["passed", "failed", "crashed", "timeout", "skipped", "missing", "known", "left_out"]
+_TorchCount = Literal[
+    "passed", "failed", "crashed", "timeout", "skipped", "missing", "known", "left_out", "flaky"
+]
 _FAILED_COUNTS: tuple[_TorchCount, ...] = ("failed", "crashed", "timeout", "missing")
 _TORCH_WHEELS_TIP = "run torch's tests where the wheels of the set are installed, and name them: --wheels DIR"
 _NonNegative = Annotated[int, Field(ge=0)]
@@ -479,6 +487,7 @@ class _TorchPart(BaseModel):
     report: str = ""
     sha256: str = ""
     bad: tuple[_TorchFailure, ...] = ()
+    flaky: tuple[_TorchFailure, ...] = ()
 
 
 class _TorchSelection(BaseModel):
@@ -487,6 +496,7 @@ class _TorchSelection(BaseModel):
     exclude: tuple[str, ...] = ()
     shard: int = Field(ge=1)
     shards: int = Field(ge=1)
+    plan: str = ""
     pytest_args: tuple[str, ...] = ()
     variables: Mapping[str, str] = {}
     changes: tuple[str, ...] = ()
@@ -511,6 +521,8 @@ class _TorchRun(BaseModel):
     machine: TestedMachine | None = None
     parts: tuple[_TorchPart, ...] = Field(min_length=1)
     counts: Mapping[str, int]
+    lost: str = ""
+    lost_gpus: tuple[str, ...] = ()
 
 
 def is_torch_record(value: Any) -> bool:
@@ -527,8 +539,9 @@ def list_torch_records(folder: Path) -> list[Path]:
 def make_torch_evidence(
     records: Sequence[tuple[Path, Any]], submission: EvidenceSubmission
 ) -> list[Evidence]:
-    """Return what torch's tests found: shards of one run are one result, each GPU target another.
+    """Return what torch's tests found: all shards of one run are one result, each GPU target another.
 
+    Where some shards are not among the records, each is a result of its own: the gate puts them together.
     Raises DataError for records that their reports contradict, or that are of no wheel of the set.
     """
     groups: dict[tuple[object, ...], list[tuple[Path, _TorchRun]]] = {}
@@ -544,29 +557,40 @@ def make_torch_evidence(
         repetition = shards[key, run.chosen.shard]  # another GPU of the same kind: a run of its own
         shards[key, run.chosen.shard] += 1
         groups.setdefault((repetition, *key), []).append((path, run))
-    return [_join_shards(runs, submission) for runs in groups.values()]
+    entries = []
+    for runs in groups.values():
+        is_whole = len(runs) == runs[0][1].chosen.shards
+        entries += [
+            _join_runs(joined, submission) for joined in ([runs] if is_whole else [[run] for run in runs])
+        ]
+    return entries
 
 
-def _join_shards(runs: Sequence[tuple[Path, _TorchRun]], submission: EvidenceSubmission) -> Evidence:
+def _join_runs(runs: Sequence[tuple[Path, _TorchRun]], submission: EvidenceSubmission) -> Evidence:
+    """Return a result of all shards of a run, or of one that stands alone."""
     path, first = runs[0]
-    shards = {run.chosen.shard for _, run in runs}
     counts, parts = Counter[str](), [(file, part) for file, run in runs for part in run.parts]
     for file, part in parts:
         _require_matching_report(file, part)
         counts.update(part.counts)
     known_failures, faults = counts.pop("known", 0), list(_list_part_faults(parts))
-    missing_shards = sorted(set(range(1, first.chosen.shards + 1)) - shards)
-    if missing_shards:
-        faults.append(f"shards {', '.join(map(str, missing_shards))} of {first.chosen.shards} are not there")
-    faults += _list_untested([run for _, run in runs])
+    suite = TestedSuite(name=first.chosen.suite)
+    if len(runs) < first.chosen.shards:
+        chosen = first.chosen
+        suite = TestedSuite(name=chosen.suite, shard=chosen.shard, shards=chosen.shards, plan=chosen.plan)
+    faults += _list_untested([run for _, run in runs], whole=suite.shards == 1)
     left_out = counts.pop("left_out", 0)
     total_counts = OutcomeCounts(**{**counts, "skipped": counts["skipped"] + known_failures})
+    lost_gpus = [fault.partition("\n")[0] for _, run in runs for fault in run.lost_gpus]
     detail = [
-        f"suite {first.chosen.suite}",
+        f"suite {suite}",
+        *(f"lost {fault}" for fault in lost_gpus),
         f"tests of {first.of.commit[:12]}" if first.of.commit else "",
         *faults,
     ]
+    flaky = [test.name for _, part in parts for test in part.flaky]
     detail += [
+        f"flaky: {', '.join(flaky)}" if flaky else "",
         f"{known_failures} failures were known" if known_failures else "",
         f"{left_out} known to hang or crash" if left_out else "",
     ]
@@ -579,12 +603,13 @@ def _join_shards(runs: Sequence[tuple[Path, _TorchRun]], submission: EvidenceSub
         when=min(run.when for _, run in runs),
         host=first.host,
         gfx=_find_torch_target(path, first, submission),
-        outcome=_decide_outcome(total_counts, faults),
+        outcome="lost" if any(run.lost for _, run in runs) else _decide_outcome(total_counts, faults),
         detail="; ".join(filter(None, detail)),
         failed=[bad.name for _, part in parts for bad in part.bad],
         selected=_describe_torch_selection([run for _, run in runs]),
         digest=_digest_record_files(file for file, _ in runs),
         machine=first.machine,
+        suite=suite,
     )
 
 
@@ -598,8 +623,9 @@ def _require_matching_report(record: Path, part: _TorchPart) -> None:
     report: JunitReport = read_junit_report(file)
     bad = sum(part.counts.get(count_name, 0) for count_name in _FAILED_COUNTS)
     skipped = part.counts.get("skipped", 0) + part.counts.get("known", 0)
-    recorded_counts = (part.counts.get("passed", 0), bad, skipped)
-    report_counts = (report.passed, report.failed + report.crashed + report.timeout, report.skipped)
+    recorded_counts = (part.counts.get("passed", 0), bad, skipped, part.counts.get("flaky", 0))
+    report_bad = report.failed + report.crashed + report.timeout
+    report_counts = (report.passed, report_bad, report.skipped, report.flaky)
     # a report without tests is one that is not whole, elsewhere
     if (
         report.digest != part.sha256
@@ -620,8 +646,8 @@ def _list_part_faults(parts: Iterable[tuple[Path, _TorchPart]]) -> Iterable[str]
     yield from (f"{part.name}: {part.fault.partition(chr(10))[0]}" for _, part in parts if part.fault)
 
 
-def _list_untested(runs: Sequence[_TorchRun]) -> Iterable[str]:
-    """Say what all shards together lack: files of the suite, shares of a file, the GPU that they are of."""
+def _list_untested(runs: Sequence[_TorchRun], *, whole: bool) -> Iterable[str]:
+    """Say what runs lack: the GPU that they are of, and all shards together files of the suite, or shares."""
     first = runs[0]
     parts = [part for run in runs for part in run.parts]
     shares: dict[str, set[int]] = defaultdict(set)
@@ -629,26 +655,31 @@ def _list_untested(runs: Sequence[_TorchRun]) -> Iterable[str]:
     for name in (name for name, times in Counter(part.name for part in parts).items() if times > 1):
         yield f"{name} is there twice"
     for part in parts:
-        file, number, total = (
-            match.groups() if (match := _FILE_SHARE.fullmatch(part.name)) else (part.name, 1, 1)
-        )
-        shares[file].add(int(number))
-        totals[file] = max(totals.get(file, 1), int(total))
-    for file, numbers in shares.items():
+        file, number, total = _split_share(part.name)
+        shares[file].add(number)
+        totals[file] = max(totals.get(file, 1), total)
+    for file, numbers in shares.items() if whole else ():
         if missing_shares := sorted({*range(1, totals[file] + 1)} - numbers):
             yield f"{file} {missing_shares[0]}/{totals[file]} is not there"
     suite = load_torch_tests().suites.get(first.chosen.suite)
-    passed = {part.name for part in parts if part.counts.get("passed")}
+    passed = {_split_share(part.name)[0] for part in parts if part.counts.get("passed")}
     for file in (
-        suite.named_files if suite is not None and not (first.chosen.files or first.chosen.exclude) else ()
+        suite.named_files
+        if whole and suite is not None and not (first.chosen.files or first.chosen.exclude)
+        else ()
     ):
         if file not in passed:
             yield f"{file}: none of its tests passed" if file in shares else f"{file} was not run"
     if first.gfx is not None:
         used = {strip_features(device) for part in parts for device in part.devices}
-        may_be_none = suite is None or not suite.whole  # distributed tests have other processes use it
+        may_be_none = suite is None or suite.gpus == "every"  # distributed tests have other processes use it
         if used != {strip_features(first.gfx)} and (used or not may_be_none):
             yield f"the tests used {', '.join(sorted(used)) or 'no GPU'}, not the {first.gfx}"
+
+
+def _split_share(name: str) -> tuple[str, int, int]:
+    match = _FILE_SHARE.fullmatch(name)
+    return (match[1], int(match[2]), int(match[3])) if match else (name, 1, 1)
 
 
 def _decide_outcome(counts: OutcomeCounts, faults: Sequence[str]) -> EvidenceOutcome:
@@ -659,8 +690,8 @@ def _decide_outcome(counts: OutcomeCounts, faults: Sequence[str]) -> EvidenceOut
 def _describe_torch_selection(runs: Sequence[_TorchRun]) -> str:
     """Return how tests were chosen; "" for a whole suite of the tests that are torch's own."""
     chosen = runs[0].chosen
-    words, suite = find_selecting_words(chosen.pytest_args), load_torch_tests().suites.get(chosen.suite)
-    selections = ["" if suite is not None and suite.whole else f"only the suite {chosen.suite}"]
+    words = find_selecting_words(chosen.pytest_args)
+    selections = [] if chosen.suite in SUITE_NAMES else [f"only the suite {chosen.suite}"]
     selections += [format_command(words) if words else "", *chosen.changes]
     selections += [f"{name}={value}" for name, value in sorted(chosen.variables.items())]
     selections += [f"only {', '.join(chosen.files)}" if chosen.files else ""]
@@ -710,6 +741,8 @@ def read_results(paths: Sequence[Path], submission: EvidenceSubmission) -> list[
         evidence += make_torch_evidence(records, submission)
     if reports:
         evidence.append(_make_junit_evidence(reports, submission))
+    elif submission.suite:
+        raise UsageError("--suite is that of JUnit files (*.xml), and there is none among the results")
     elif submission.reports is not None:
         raise UsageError("--reports counts JUnit files (*.xml), and there is none among the results")
     if not evidence:
@@ -782,6 +815,7 @@ def _make_junit_evidence(paths: Sequence[Path], submission: EvidenceSubmission) 
         detail="; ".join(run.faults),
         failed=run.failed,
         digest=_join_digests(run.digests) if run.when else "",
+        suite=TestedSuite(name=submission.suite) if submission.suite else None,
     )
 
 

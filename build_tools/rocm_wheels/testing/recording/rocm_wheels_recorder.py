@@ -7,9 +7,12 @@ the seconds that one may take: then its process says where it is, and ends; ``to
 torch that is tested, "" for any: where tests import another one, none is run.
 
 What is written is a line of JSON each: ``{"planned": [names], "left_out": [names], "unchosen": number}``,
-then ``{"begun": name}`` and ``{"name", "outcome", "seconds", "reason"}`` of each test, once torch uses
-GPUs ``{"devices": [names]}``, at last ``{"finished": exit code}``: a process that ends without it was
-ended.
+then ``{"begun": name, "at": seconds since 1970}`` and ``{"name", "outcome", "seconds", "reason"}`` of each
+test, once torch uses GPUs ``{"devices": [names]}``, at last ``{"finished": exit code}``: a process that ends
+without it was ended.
+
+torch's run_test.py runs some files several times, for each backend, and says so in a variable: names of tests
+have it behind them then (``NAME @dist-nccl-init-env``).
 
 Nothing of rocm-wheels is imported: it is not there.
 """
@@ -20,6 +23,7 @@ import faulthandler
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +41,8 @@ class Recorder:
         # torch has its pytest.ini above test/, and names of tests begin there; ours begin in test/
         inner = os.path.relpath(config.invocation_params.dir, config.rootpath).replace(os.sep, "/")
         self._inner = "" if inner.startswith(".") else f"{inner}/"
+        source = os.environ.get("TEST_REPORT_SOURCE_OVERRIDE", "")
+        self._source = f" @{source}" if source else ""
         self._path = Path(options["outcomes"])
         self._done, self._left_out = frozenset(options["done"]), frozenset(options["left_out"])
         self._only = None if options["only"] is None else frozenset(options["only"])
@@ -52,12 +58,12 @@ class Recorder:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Take away what was run before, and what is not to be run: after all others have chosen."""
-        names = {item: self._strip_prefix(item.nodeid) for item in items}  # tens of thousands
-        self._left_out_names = [name for name in names.values() if _list_meant_names(name) & self._left_out]
+        names = {item: self._name_test(item.nodeid) for item in items}  # tens of thousands
+        self._left_out_names = [name for name in names.values() if self._list_meant(name) & self._left_out]
         without = self._done.union(self._left_out_names)
         if self._only is not None:
             without = without.union(
-                name for name in names.values() if not _list_meant_names(name) & self._only
+                name for name in names.values() if not self._list_meant(name) & self._only
             )
         deselected = [item for item, name in names.items() if name in without]
         if deselected:
@@ -76,7 +82,7 @@ class Recorder:
             why = f"the tests import torch from {torch_file}, and {self._torch} is tested"
             self._write_outcome("torch", "failed", 0.0, f"not read: {why}")
             pytest.exit(why, returncode=4)
-        planned = [self._strip_prefix(item.nodeid) for item in session.items]
+        planned = [self._name_test(item.nodeid) for item in session.items]
         self._write_line(
             {
                 "planned": planned,
@@ -87,7 +93,7 @@ class Recorder:
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Note a file that cannot be read, or skips itself as a whole."""
-        name = self._strip_prefix(report.nodeid) if report.nodeid else "collection"
+        name = self._name_test(report.nodeid) if report.nodeid else "collection"
         if report.failed:
             self._write_outcome(name, "failed", 0.0, f"not read: {_describe_report(report)}")
         elif report.skipped:
@@ -98,7 +104,7 @@ class Recorder:
         if os.getpid() == self._process and os.getppid() != self._parent:
             pytest.exit("what started these tests was killed")
         self._reports = []
-        self._write_line({"begun": self._strip_prefix(nodeid)})
+        self._write_line({"begun": self._name_test(nodeid), "at": time.time()})
         faulthandler.dump_traceback_later(self._limit, file=self._stderr, exit=True)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -106,12 +112,12 @@ class Recorder:
         self._reports.append(report)
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """Put together what belongs to a test; one that passed when it was run again says so."""
+        """Put together what belongs to a test; one that pytest-rerunfailures ran again is flaky."""
         faulthandler.cancel_dump_traceback_later()
         if not self._devices_written and os.getpid() == self._process and (devices := _list_devices()):
             self._devices_written = True
             self._write_line({"devices": devices})
-        nodeid = self._strip_prefix(nodeid)
+        nodeid = self._name_test(nodeid)
         reports, self._reports = self._reports, []
         again = [part for part in reports if str(part.outcome) == "rerun"]
         rest = [part for part in reports if part not in again]
@@ -124,19 +130,22 @@ class Recorder:
         elif not any(part.when == "call" for part in rest):
             self._write_outcome(nodeid, "failed", seconds, "it started and did not finish")
         else:
-            words = (
-                f"passed after {len(again)} failure{'s' * (len(again) > 1)}: {_describe_report(again[0])}"
-                if again
-                else ""
-            )
-            self._write_outcome(nodeid, "passed", seconds, words)
+            tries = f"failed {len(again)} time{'s' * (len(again) > 1)}, then passed in the same process"
+            words = f"{tries} (--reruns): {_describe_report(again[0])}" if again else ""
+            self._write_outcome(nodeid, "flaky" if again else "passed", seconds, words)
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         """Note that pytest came to its end."""
         self._write_line({"finished": int(exitstatus)})
 
-    def _strip_prefix(self, nodeid: str) -> str:
-        return nodeid.removeprefix(self._inner)
+    def _name_test(self, nodeid: str) -> str:
+        return nodeid.removeprefix(self._inner) + self._source
+
+    def _list_meant(self, name: str) -> set[str]:
+        """Return the names that a test is meant by: with its class, and without."""
+        nodeid = name.removesuffix(self._source)
+        file, _, test = nodeid.partition("::")
+        return {nodeid, f"{file}::{test.rpartition('::')[2]}"}
 
     def _write_outcome(self, name: str, outcome: str, seconds: float, reason: str) -> None:
         self._write_line({"name": name, "outcome": outcome, "seconds": round(seconds, 3), "reason": reason})
@@ -146,12 +155,6 @@ class Recorder:
             return  # a test that forked: what the child goes on to do is no outcome
         with self._path.open("a", encoding="utf-8") as sink:
             sink.write(json.dumps(line) + "\n")
-
-
-def _list_meant_names(nodeid: str) -> set[str]:
-    """Return the names that a test is meant by: with its class, and without."""
-    file, _, test = nodeid.partition("::")
-    return {nodeid, f"{file}::{test.rpartition('::')[2]}"}
 
 
 def _list_devices() -> list[str]:

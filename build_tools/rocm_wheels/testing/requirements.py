@@ -1,0 +1,70 @@
+"""Read what torch's own tests need to be installed: the list of its CI, at the commit of the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from rocm_wheels.core import DataError
+from rocm_wheels.models import LeftOutRequirements
+from rocm_wheels.testing.installed_torch import TargetPython
+from rocm_wheels.testing.torch_test_plan import TorchTestSources
+
+_REQUIREMENTS_FILE = ".ci/docker/requirements-ci.txt"
+
+
+@dataclass(frozen=True)
+class TorchTestRequirements:
+    """Requirements (PEP 508) for one Python; ``left_out`` are those of the list that are not, and why."""
+
+    __test__ = False  # pytest takes classes of this name for tests
+
+    lines: tuple[str, ...]
+    left_out: tuple[tuple[str, str], ...]
+
+
+def read_test_requirements(
+    sources: TorchTestSources, target: TargetPython, left_out: Sequence[LeftOutRequirements]
+) -> TorchTestRequirements:
+    """Return what the tests of a commit need in a Python, beside the torch that is installed there.
+
+    ``left_out`` names what cannot be installed. torch stays as it is, and of its ROCm the part ``devel``
+    comes with it: some tests compile extensions. Raises DataError for a list that is not there, or is none.
+    """
+    file = sources.folder / _REQUIREMENTS_FILE
+    if not file.is_file():
+        raise DataError(f"{sources.folder} has no {_REQUIREMENTS_FILE}, which says what its tests need")
+    environment = {
+        "python_version": target.python_version,
+        "python_full_version": f"{target.python_version}.0",
+    }
+    reasons = {
+        canonicalize_name(name): row.reason
+        for row in left_out
+        if not row.pythons or target.python_version in row.pythons
+        for name in row.names
+    }
+    lines, without = [], []
+    for number, text in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        if not (line := text.partition(" #")[0].strip()) or line.startswith("#"):
+            continue
+        try:
+            requirement = Requirement(line)
+        except InvalidRequirement as cause:
+            raise DataError(f"{file}:{number}: {line} is no requirement: {cause}") from None
+        if requirement.marker is not None and not requirement.marker.evaluate(environment):
+            continue
+        requirement.marker = None
+        if reason := reasons.get(canonicalize_name(requirement.name)):
+            without.append((str(requirement), reason))
+        else:
+            lines.append(str(requirement))
+    installed: dict[str, str] = {
+        canonicalize_name(distribution.name): distribution.version for distribution in target.installed
+    }
+    lines += [f"torch=={installed['torch']}"] if "torch" in installed else []
+    lines += [f"rocm[devel]=={installed['rocm']}"] if "rocm" in installed else []
+    return TorchTestRequirements(tuple(lines), tuple(without))

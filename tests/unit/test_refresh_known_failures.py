@@ -1,0 +1,137 @@
+"""The script that makes facts of the tests that TheRock skips: of lists as TheRock writes them."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from refresh_known_failures import refresh_known_failures
+from rocm_wheels.core import DataError, UsageError, load_record
+from rocm_wheels.models import KnownTestTable
+
+GENERIC = """
+skip_tests = {
+    "gfx950": {"cuda": ["test_bf16", "test_fp16"]},
+    "common": {
+        "cuda": [
+            # RuntimeError: not there
+            # https://github.com/ROCm/TheRock/issues/7
+            "test_a",
+            "test_b",
+            # Python 3.14: another way
+            "test_c",
+            # "test_gone",
+            # ----------
+            # SIGSEGV in it
+            "test_d",
+        ],
+        "inductor": ["test_e"],
+    },
+    "windows": {
+        "nn": [
+            "test_Conv",  # Broad pattern
+            # large
+            "test_large"
+            # hangs at times
+            "test_hanging",
+        ],
+    },
+}
+"""
+LATER = """
+skip_tests = {"common": {"nn": [
+    # launch failure on gfx950
+    "test_f",
+]}}
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> tuple[Path, str]:
+    folder = tmp_path / "therock" / "external-builds" / "pytorch" / "skip_tests"
+    folder.mkdir(parents=True)
+    (folder / "generic.py").write_text(GENERIC)
+    (folder / "pytorch_2.13.py").write_text(LATER)
+    (folder / "create_skip_tests.py").write_text("raise SystemExit")
+
+    def ask_git(*words: str) -> str:
+        who = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+        argv = ["git", "-C", str(tmp_path / "therock"), *who, *words]
+        return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+
+    ask_git("init", "-q")
+    ask_git("add", ".")
+    ask_git("commit", "-qm", "x")
+    return tmp_path / "therock", ask_git("rev-parse", "HEAD")
+
+
+def test_names_of_therock_become_facts_with_owner_issue_and_day(
+    checkout: tuple[Path, str], tmp_path: Path
+) -> None:
+    folder, commit = checkout
+    output = tmp_path / "known.yaml"
+    words = [
+        "--checkout",
+        str(folder),
+        "--commit",
+        commit,
+        "--retrieved",
+        "2026-11-26",
+        "--output",
+        str(output),
+    ]
+    done = CliRunner().invoke(refresh_known_failures, words, catch_exceptions=False)
+    assert "10 names of generic.py, pytorch_2.13.py" in done.output
+    assert "left out, a pattern: windows/nn test_Conv" in done.output
+    table = load_record(output, KnownTestTable)
+    assert {source.at for source in table.sources.values()} == {commit}
+    rows = {test: row for row in table.known for test in row.tests}
+    assert set(rows) == {
+        *(f"test_cuda.py::test_{name}" for name in ("bf16", "fp16", "a", "b", "c", "d")),
+        *(f"test_nn.py::test_{name}" for name in ("large", "hanging", "f")),
+        "inductor/*.py::test_e",
+    }
+    assert {test for test, row in rows.items() if row.effect == "crashes"} == {"test_cuda.py::test_d"}
+    assert {test for test, row in rows.items() if row.effect == "hangs"} == {"test_nn.py::test_hanging"}
+    both = rows["test_cuda.py::test_a"]
+    assert both is rows["test_cuda.py::test_b"] and both.issue.endswith("TheRock/issues/7")
+    assert (both.owner, str(both.expires), both.torch) == ("ROCm/TheRock", "2027-05-25", "")
+    assert rows["test_cuda.py::test_c"].pythons == ("3.14",)
+    line = GENERIC.splitlines().index('            "test_d",') + 1
+    assert rows["test_cuda.py::test_d"].issue.endswith(
+        f"{commit}/external-builds/pytorch/skip_tests/generic.py#L{line}"
+    )
+    assert rows["test_cuda.py::test_d"].reason == "SIGSEGV in it"
+    assert rows["test_cuda.py::test_bf16"].targets == ("gfx950",) == rows["test_nn.py::test_f"].targets
+    assert (rows["test_nn.py::test_f"].torch, rows["test_nn.py::test_large"].platforms) == (
+        "==2.13.*",
+        ("windows",),
+    )
+
+
+def test_what_is_no_list_leaves_the_table_as_it_was(checkout: tuple[Path, str], tmp_path: Path) -> None:
+    folder, commit = checkout
+    output = tmp_path / "known.yaml"
+    output.write_text("as it was")
+    here = ["--checkout", str(folder), "--output", str(output)]
+    for words, error in (
+        (["--commit", "main"], UsageError),
+        (["--commit", commit, "--retrieved", "x"], UsageError),
+    ):
+        with pytest.raises(error):
+            CliRunner().invoke(refresh_known_failures, [*here, *words], catch_exceptions=False)
+    lists = folder / "external-builds" / "pytorch" / "skip_tests"
+    (lists / "generic.py").write_text("skip_tests = [")
+    who = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+    subprocess.run(["git", "-C", str(folder), *who, "commit", "-qam", "x"], check=True)
+    head = subprocess.run(
+        ["git", "-C", str(folder), "rev-parse", "HEAD"], check=True, capture_output=True, text=True
+    )
+    with pytest.raises(DataError, match=r"generic\.py is no Python"):
+        CliRunner().invoke(
+            refresh_known_failures, [*here, "--commit", head.stdout.strip()], catch_exceptions=False
+        )
+    assert output.read_text() == "as it was"
