@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -80,3 +80,14 @@ def as_far_as_torch_can(device: str) -> Iterator[None]:
         if not any(sign in str(failure) for sign in lacking):
             raise
         pytest.skip(f"torch on {'the CPU' if device == 'cpu' else device}: {line[:200]}")
+
+
+def as_torch_multiplies(torch: Any, device: str, number_format: str) -> AbstractContextManager[Any]:
+    """Let torch multiply 8-bit floats of AMD's kind (``fp8-fnuz``) by itself on the CPU.
+
+    On a CPU with AMX torch hands scaled products to oneDNN, which takes none of these types: "expects
+    float/bfloat16/half/int8/fp8 tensor input" (ATen/native/Blas.cpp, mkldnn/MKLDNNCommon.cpp).
+    """
+    if device != "cpu" or number_format != "fp8-fnuz":
+        return nullcontext()
+    return torch.backends.mkldnn.flags(enabled=False)

@@ -1,6 +1,6 @@
-"""Two ranks that add up what each has: started by a test, each rank a process of this file.
+"""Ranks on this machine, each a process of this file, that exchange what each has: started by a test.
 
-python ranks.py BACKEND RANK PORT
+python ranks.py TASK BACKEND RANKS RANK PORT
 """
 
 from __future__ import annotations
@@ -11,39 +11,49 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 RANKS = 2
 _SHOWN_LINES = 6
+_DDP_STEPS = 3
+_DDP_ALLOWED = 1e-4  # of the largest value: sums of float32 in another order, three steps of them
+_DDP_LIMIT = 60  # seconds that a rank waits for another one
 
 
-def all_reduce_with(backend: str) -> None:
-    """Have two ranks do an all_reduce; fail with what they printed. RCCL wants a GPU for each."""
+def run_ranks(task: str, backend: str, ranks: int = RANKS) -> None:
+    """Have ranks do a task of this file together; fail with what they printed.
+
+    RCCL (``nccl``) wants a GPU for each: two ranks are skipped where one is in sight.
+    """
     env = dict(os.environ)
-    if backend == "nccl":
-        env |= _two_gpus()
+    if backend == "nccl" and ranks > 1:
+        env |= _show_two_gpus()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory() as name:
-        printed = [Path(name, str(rank)) for rank in range(RANKS)]
-        codes = _codes([backend, str(port)], env, printed)
-        said = [path.read_text(encoding="utf-8", errors="replace") for path in printed]
+        printed = [Path(name, str(rank)) for rank in range(ranks)]
+        codes = _wait_for_ranks([task, backend, str(ranks)], str(port), env, printed)
+        texts = [path.read_text(encoding="utf-8", errors="replace") for path in printed]
     faults = [
-        "\n".join([f"rank {rank} ended with {code}:", *said[rank].splitlines()[-_SHOWN_LINES:]])
+        "\n".join([f"rank {rank} ended with {code}:", *texts[rank].splitlines()[-_SHOWN_LINES:]])
         for rank, code in enumerate(codes)
         if code not in (0, None)  # one that fails often takes the other along: both are shown
     ]
     assert not faults, "\n".join(faults)
 
 
-def _codes(words: list[str], env: dict[str, str], printed: list[Path]) -> list[int | None]:
+def _wait_for_ranks(
+    words: list[str], port: str, env: dict[str, str], printed: list[Path]
+) -> list[int | None]:
     """Run all ranks; return their exit codes, None of one that waited for a rank that had failed."""
     children = []
     for rank, path in enumerate(printed):
-        argv = [sys.executable, str(Path(__file__).resolve()), *words, str(rank)]
+        argv = [sys.executable, str(Path(__file__).resolve()), *words, str(rank), port]
         with path.open("wb") as sink:
             children.append(subprocess.Popen(argv, env=env, stdout=sink, stderr=subprocess.STDOUT))
     while any(child.poll() is None for child in children):
@@ -57,7 +67,7 @@ def _codes(words: list[str], env: dict[str, str], printed: list[Path]) -> list[i
     return codes
 
 
-def _two_gpus() -> dict[str, str]:
+def _show_two_gpus() -> dict[str, str]:
     """Return the variables that show two GPUs to the ranks: those that are named, else all there are."""
     named = os.environ.get("ROCM_SMOKE_PAIR")
     if named:
@@ -69,24 +79,78 @@ def _two_gpus() -> dict[str, str]:
     return {}
 
 
-def main(backend: str, port: str, rank: int) -> None:
-    """Be one rank: broadcast, then add up."""
+def check_collectives(torch: Any, device: str, rank: int, ranks: int) -> None:
+    """Add up, send to all, collect from all, and share out: whole numbers, so that all of it is exact."""
+    distributed = torch.distributed
+    values = torch.arange(1000, dtype=torch.float32, device=device) + rank
+    distributed.all_reduce(values)
+    summed = ranks * torch.arange(1000, dtype=torch.float32) + sum(range(ranks))
+    assert torch.equal(values.cpu(), summed), "the sum of all_reduce is wrong"
+    sent = torch.full((10,), float(rank), device=device)
+    distributed.broadcast(sent, src=ranks - 1)
+    assert sent.cpu().tolist() == [float(ranks - 1)] * 10, "broadcast is wrong"
+    parts = [torch.empty(5, device=device) for _ in range(ranks)]
+    distributed.all_gather(parts, torch.full((5,), float(rank), device=device))
+    assert [part.cpu().tolist() for part in parts] == [[float(n)] * 5 for n in range(ranks)], (
+        "all_gather is wrong"
+    )
+
+
+def check_ddp(torch: Any, device: str, rank: int, ranks: int) -> None:
+    """Train a network on a part of the data in each rank: as one process on all of it, in float64."""
+
+    def make_network() -> Any:
+        torch.manual_seed(3)
+        layers = torch.nn.Linear(20, 32), torch.nn.Tanh(), torch.nn.Linear(32, 4)
+        return torch.nn.Sequential(*layers)
+
+    source = torch.Generator("cpu").manual_seed(5)
+    inputs = torch.rand(ranks * 16, 20, dtype=torch.float64, generator=source) * 2 - 1
+    targets = torch.rand(ranks * 16, 4, dtype=torch.float64, generator=source) * 2 - 1
+    exact = make_network().double()
+    network = torch.nn.parallel.DistributedDataParallel(make_network().to(device))
+    own = slice(rank * 16, (rank + 1) * 16)
+    batches = [
+        (exact, inputs, targets),
+        (network, inputs[own].float().to(device), targets[own].float().to(device)),
+    ]
+    for model, model_inputs, model_targets in batches:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(_DDP_STEPS):
+            optimizer.zero_grad()
+            torch.nn.functional.mse_loss(model(model_inputs), model_targets).backward()
+            optimizer.step()
+    for parameter, exact_parameter in zip(network.parameters(), exact.parameters(), strict=True):
+        error = float((parameter.detach().cpu().double() - exact_parameter).abs().max())
+        largest = float(exact_parameter.abs().max())
+        assert error <= _DDP_ALLOWED * largest, f"after {_DDP_STEPS} steps a weight is off by {error:.2g}"
+        others = [torch.empty_like(parameter) for _ in range(ranks)]
+        torch.distributed.all_gather(others, parameter.detach())
+        assert all(torch.equal(other, others[0]) for other in others), "the ranks have different weights"
+
+
+TASKS: dict[str, Callable[[Any, str, int, int], None]] = {"collectives": check_collectives, "ddp": check_ddp}
+
+
+def main(task: str, backend: str, ranks: int, rank: int, port: str) -> None:
+    """Be one rank of a task."""
+    import datetime
+
     import torch
 
-    here = f"cuda:{rank}" if backend == "nccl" else "cpu"
+    device = f"cuda:{rank}" if backend == "nccl" else "cpu"
     if backend == "nccl":
         torch.cuda.set_device(rank)
-    place = f"tcp://127.0.0.1:{port}"
-    torch.distributed.init_process_group(backend, init_method=place, rank=rank, world_size=RANKS)
-    values = torch.arange(1000, dtype=torch.float32, device=here) + rank
-    torch.distributed.all_reduce(values)
-    wanted = 2 * torch.arange(1000, dtype=torch.float32) + 1
-    assert torch.equal(values.cpu(), wanted), "the sum is wrong"
-    told = torch.full((10,), float(rank), device=here)
-    torch.distributed.broadcast(told, src=1)
-    assert told.cpu().tolist() == [1.0] * 10, "the broadcast is wrong"
+    torch.distributed.init_process_group(
+        backend,
+        init_method=f"tcp://127.0.0.1:{port}",
+        rank=rank,
+        world_size=ranks,
+        timeout=datetime.timedelta(seconds=_DDP_LIMIT),
+    )
+    TASKS[task](torch, device, rank, ranks)
     torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])

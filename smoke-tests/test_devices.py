@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -111,3 +113,48 @@ def test_profiler_sees_kernels(torch: Any, device: str) -> None:
     with torch.profiler.profile(activities=activities) as profile:
         (values @ values).sum().item()
     assert any(str(event.device_type).endswith("CUDA") for event in profile.events()), "no event of the GPU"
+
+
+_SIDE = 1 << 16  # a square of it has 4 GiB of bytes
+
+
+@pytest.mark.limit(300)
+def test_tensor_over_4_gib(torch: Any, device: str, said: Any) -> None:
+    """Copies, sums, largest values and single elements behind byte 2^32: no index has 32 bits only."""
+    needed, free = 3 * _SIDE * (_SIDE + 1), _find_free_bytes(torch, device)
+    if free < needed:
+        pytest.skip(f"it takes {needed >> 30} GiB, and {free >> 30} GiB are free")
+    marks = torch.arange(1, 100, dtype=torch.uint8)
+    flat = torch.zeros(_SIDE * (_SIDE + 1), dtype=torch.uint8, device=device)
+    flat[:10] = 7
+    flat[-99:] = marks.to(device)
+    border = 1 << 32
+    flat[border - 3 : border + 3] = 50
+    assert torch.equal(flat[-99:].cpu(), marks), "the last elements are not what was written"
+    assert flat[border - 4 : border + 4].tolist() == [0, 50, 50, 50, 50, 50, 50, 0], "across byte 2^32"
+    assert int(flat.argmax()) == flat.numel() - 1, "argmax is another element than the last"
+    picked = flat[torch.tensor([0, border, flat.numel() - 2], device=device)]
+    assert picked.tolist() == [7, 50, 98], "elements picked by their index are wrong"
+    wanted = torch.zeros(_SIDE + 1, dtype=torch.uint8)
+    wanted[0], wanted[-2], wanted[-1] = 7, 50, 99
+    raised = (flat + 1).view(_SIDE + 1, _SIDE)
+    assert torch.equal(raised.amax(1).cpu(), wanted + 1), "the largest values of rows are wrong"
+    assert torch.equal(raised.amin(1).cpu(), torch.ones_like(wanted)), "the smallest values of rows are wrong"
+    rows = raised.index_select(0, torch.tensor([_SIDE, 0], device=device))
+    assert rows[:, 0].tolist() == [51, 8] and int(rows[0, -1]) == 100, "rows picked by their index are wrong"
+    said(f"{flat.numel()} bytes")
+
+
+def _find_free_bytes(torch: Any, device: str) -> int:
+    """Return the bytes that are free on a device; 0 where nothing states them."""
+    if device.startswith("cuda"):
+        return int(torch.cuda.mem_get_info()[0])
+    if device != "cpu":
+        return 0
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        return free if sys.platform == "linux" else 0
+    return min(free, int(limit)) if limit.isdecimal() else free

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from exact import as_far_as_torch_can, assert_close, both
+from exact import TOLERANCES, as_far_as_torch_can, assert_close, both
 
 pytestmark = pytest.mark.quick
 
@@ -158,3 +158,48 @@ def test_random(torch: Any, device: str) -> None:
     assert lowest >= 0 and highest < 1, f"rand gives {lowest} to {highest}"
     thrown = torch.randint(0, 6, (600_000,), device=device).cpu().bincount(minlength=6)
     assert bool(((thrown - 100_000).abs() < 2_000).all()), f"randint throws {thrown.tolist()}"
+
+
+def _complex_or_real(torch: Any, device: str, dtype: str, *shape: int, seed: int = 0) -> tuple[Any, Any]:
+    """Return numbers of a dtype on a device, and the very same ones in double precision on the CPU."""
+    if not dtype.startswith("complex"):
+        return both(torch, device, *shape, dtype=dtype, seed=seed)
+    (re, _), (im, _) = both(torch, "cpu", *shape, seed=seed), both(torch, "cpu", *shape, seed=seed + 9)
+    numbers = torch.complex(re, im)
+    return numbers.to(device), numbers.to(torch.complex128)
+
+
+@pytest.mark.parametrize("size", [7, 150])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
+def test_eigenvectors(torch: Any, device: str, dtype: str, size: int) -> None:
+    """eigh of three Hermitian matrices: eigenvalues, vectors that are orthonormal, and that are these."""
+    with as_far_as_torch_can(device):
+        half, half64 = _complex_or_real(torch, device, dtype, 3, size, size)
+        values, vectors = torch.linalg.eigh(half + half.mH)
+        matrix64 = half64 + half64.mH
+        assert_close(torch, values, torch.linalg.eigvalsh(matrix64), "the eigenvalues")
+        vectors64 = vectors.cpu().to(matrix64.dtype)
+        unit = torch.eye(size, dtype=matrix64.dtype).expand(3, size, size)
+        assert_close(torch, vectors.mH @ vectors, unit, "the product of eigenvectors")
+        scaled = vectors64 * values.cpu().to(matrix64.dtype)[:, None, :]
+        largest = float(matrix64.abs().sum(-1).max())
+        off = float((matrix64 @ vectors64 - scaled).abs().max()) / largest
+        assert off <= TOLERANCES[dtype], f"A v and v λ differ by {off:.2g} of the norm of A"
+
+
+@pytest.mark.parametrize("size", [5, 120])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
+def test_solutions(torch: Any, device: str, dtype: str, size: int) -> None:
+    """solve for four matrices, several right-hand sides, from the left and from the right."""
+    with as_far_as_torch_can(device):
+        half, half64 = _complex_or_real(torch, device, dtype, 4, size, size)
+        matrix = half + size * torch.eye(size, device=device)  # far from singular: errors stay small
+        matrix64 = half64 + size * torch.eye(size)
+        right, right64 = _complex_or_real(torch, device, dtype, 4, size, 3, seed=1)
+        solved, solved64 = torch.linalg.solve(matrix, right), torch.linalg.solve(matrix64, right64)
+        assert_close(torch, solved, solved64, "the solution")
+        other, other64 = right.mT.contiguous(), right64.mT.contiguous()
+        solved = torch.linalg.solve(matrix, other, left=False)
+        assert_close(
+            torch, solved, torch.linalg.solve(matrix64, other64, left=False), "the solution from the right"
+        )

@@ -1,8 +1,8 @@
 """A plugin of pytest: the smoke tests of the GPU on a torch for the CPU, which takes ``cuda:0`` for itself.
 
 No GPU is imitated: what is shown is that the tests' own lines run, that right results pass, and, with
-REHEARSED=wrong, that wrong ones fail: ``python -m pytest -p rehearsed_gpu --smoke-given=FILE`` in
-smoke-tests/, with this folder on PYTHONPATH.
+REHEARSED=wrong, that wrong ones fail (``no tf32``: products that stay those of float32):
+``python -m pytest -p rehearsed_gpu --smoke-given=FILE`` in smoke-tests/, with this folder on PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 WRONG = os.environ.get("REHEARSED") == "wrong"
+HAS_TF32 = os.environ.get("REHEARSED") != "no tf32"
 _HELD: list[tuple[Any, int]] = []  # storages, weakly, and their sizes
 _MOVES = {
     "to",
@@ -50,6 +51,13 @@ def _on_cpu(value: Any) -> Any:
     return torch.device("cpu") if named else value
 
 
+def _round_to_tf32(value: Any) -> Any:
+    """Return a float32 with the ten digits that tf32 has."""
+    if not isinstance(value, torch.Tensor) or value.dtype != torch.float32:
+        return value
+    return (value.view(torch.int32) & ~0x1FFF).view(torch.float32)
+
+
 def _noted(result: Any, *, wrong: bool) -> Any:
     """Return a part of a result that is on the GPU, wrong if that is asked for."""
     if type(result) in (tuple, list):
@@ -74,6 +82,8 @@ class Rehearsal(TorchFunctionMode):
         moved = any(_on_cpu(one) is not one for one in meant)
         if name == "pin_memory":
             return args[0]
+        if "matmul" in name and HAS_TF32 and torch.backends.cuda.matmul.allow_tf32:
+            args = tuple(map(_round_to_tf32, args))
         try:
             result = func(*map(_on_cpu, args), **{key: _on_cpu(one) for key, one in kwargs.items()})
         except RuntimeError as failure:
@@ -137,6 +147,7 @@ def _instead() -> None:
     cuda.memory_allocated = _allocated
     cuda.get_arch_list = lambda: ["gfx90a", "gfx9-4-generic"]
     cuda.device_count = lambda: 1
+    cuda.mem_get_info = lambda *_: (0, 0)
     of = types.SimpleNamespace(name="rehearsed", gcnArchName="gfx942:sramecc+", total_memory=1 << 34)
     cuda.get_device_properties = lambda _: of
     cuda.nccl = types.SimpleNamespace(version=lambda: (2, 27, 7))

@@ -56,7 +56,8 @@ KillWait=5
 SlurmdTimeout=10
 InactiveLimit=0
 ReturnToService=2
-NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory=4000 TmpDisk=20000 State=UNKNOWN
+GresTypes=gpu
+NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory=4000 TmpDisk=20000 Gres=gpu:1 State=UNKNOWN
 PartitionName=debug Nodes={host} Default=YES MaxTime=120 State=UP
 PartitionName=small Nodes={host} MaxTime=2 State=UP
 """
@@ -98,6 +99,7 @@ class Cluster:
         )
         (self.folder / "slurm.conf").write_text(text)
         (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+        (self.folder / "gres.conf").write_text("Name=gpu File=/dev/null\n")
         self.env = {"SLURM_CONF": str(self.folder / "slurm.conf")}
         places = {"--socket": "munge.socket", "--log-file": "munged.log", "--pid-file": "munged.pid"}
         places |= {"--seed-file": "munged.seed", "--key-file": "munge.key"}

@@ -5,7 +5,9 @@ Where Slurm is not installed, this is skipped; ``test_slurm_faked`` holds the sa
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 
@@ -142,3 +144,25 @@ def test_wrong_words_are_told_as_slurm_tells_them(site: Site) -> None:
         assert (ended.code, message in ended.err) == (2, True), ended.err
         assert "tip: " in ended.err
     assert site.cluster.jobs() == {}
+
+
+def test_tests_ask_for_a_gpu_and_go_on_after_they_were_cancelled(world: World, cluster: Cluster) -> None:
+    smoke = f"test-smoke-{TAG}"
+    for name in ("plan.slurm", "work/tests"):
+        shutil.rmtree(world.folder / name, ignore_errors=True)
+    site = Site(world, cluster, "--test", "smoke")
+    shown = site.submit("--dry-run").out.split("\nsbatch ")
+    assert [smoke in job for job in shown if "--gres=gpu:1" in job] == [True]
+    site.submit("--gpu-option=--gres=gpu:1", "--gpu-option=--nice=7")
+    job = str(site.status()[smoke]["job"])
+    assert "gpu:1" in cluster.ask("scontrol", "show", "job", "-o", job)
+    assert "gpu" not in cluster.ask("scontrol", "show", "job", "-o", str(site.status()[TRITON]["job"]))
+    assert site.jobs("cancel", "--step", smoke).code == 0
+    ended = site.submit("--wait", "--poll", "0.3s", PYTEST_ADDOPTS="-k test_torch_starts")
+    assert ended.code == 12 and f"{smoke}: failed" in ended.err, "no GPU is on this node"
+    results = json.loads((world.work / "tests" / smoke / "results.json").read_text())
+    assert results["counts"]["passed"] == 1, "torch starts, and nothing was tested on a GPU"
+    site = Site(world, cluster, "--test", "smoke", "--test-on-cpu")
+    ended = site.submit("--wait", "--poll", "0.3s", PYTEST_ADDOPTS="-k test_torch_starts")
+    assert ended.code == 0, ended.err
+    assert site.status()[smoke]["state"] == "done" and "triton begun" not in world.calls()[1:]

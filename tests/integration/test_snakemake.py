@@ -5,6 +5,7 @@ Where Snakemake is not installed (``uv tool install snakemake``), only what is w
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -18,15 +19,16 @@ from tiny_projects import TAG, World, made_world, world
 _ = made_world, world  # fixtures
 
 TRITON, TORCH, AUDIO = (f"build-{name}-{TAG}" for name in ("triton", "pytorch", "pytorch_audio"))
+SMOKE = f"test-smoke-{TAG}"
 needs_snakemake = pytest.mark.skipif(shutil.which("snakemake") is None, reason="no snakemake")
 
 
-def write_workflow(world: World) -> Path:
+def write_workflow(world: World, *words: str) -> Path:
     """Plan, and write it as a workflow in a folder whose name a shell and Snakemake must not read."""
     snakefile = world.folder / "a night's plan" / "Snakefile"
     shutil.rmtree(snakefile.parent, ignore_errors=True)
     snakefile.parent.mkdir()
-    made = world.run(*world.words("--format", "snakemake", "-o", str(snakefile), command="plan"))
+    made = world.run(*world.words("--format", "snakemake", "-o", str(snakefile), *words, command="plan"))
     assert made.code == 0, made.err
     return snakefile
 
@@ -59,6 +61,9 @@ def test_a_workflow_has_a_rule_for_each_step(world: World) -> None:
     assert {f"rule {name.replace('-', '_')}:" for name in (TRITON, TORCH, AUDIO)} <= set(text.splitlines())
     plan = snakefile.with_name("Snakefile.plan.json")
     assert plan.exists() and "mem_mb=" in text and "runtime=" in text
+    assert "gpu=" not in text
+    rules = write_workflow(world, "--test", "smoke").read_text().split("rule ")
+    assert [rule.split(":")[0] for rule in rules if "gpu=1" in rule] == [SMOKE.replace("-", "_")]
     refused = world.run(*world.words("--format", "snakemake", command="plan"))
     assert refused.code == 2 and "-o Snakefile" in refused.err
     braces = str(world.folder / "a {night}")
@@ -91,8 +96,11 @@ def test_a_step_that_fails_stops_what_needs_it(world: World) -> None:
 
 
 @needs_snakemake
-def test_a_workflow_that_was_killed_goes_on(world: World) -> None:
-    snakefile = write_workflow(world)
+def test_a_workflow_that_was_killed_goes_on_to_its_tests(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(world.env, "PYTEST_ADDOPTS", "-k test_torch_starts")
+    snakefile = write_workflow(world, "--test", "smoke", "--test-on-cpu")
     world.disturb("pytorch", "note('hangs')\ntime.sleep(600)")
     process = start(world, snakefile)
     world.wait_for("pytorch hangs")
@@ -106,3 +114,5 @@ def test_a_workflow_that_was_killed_goes_on(world: World) -> None:
     ended = run(world, snakefile, "--rerun-incomplete")
     assert ended.code == 0, ended.out
     assert has_wheel(world, "torchaudio") and "triton begun" not in world.calls()
+    results = json.loads((world.work / "tests" / SMOKE / "results.json").read_text())
+    assert results["counts"]["passed"] == 1 and len(results["files"]) == 3

@@ -822,7 +822,7 @@ def test_the_table_names_every_machine_and_what_is_not_tested_alike() -> None:
     (one,) = plan_matrix(TABLE, MatrixSelection("presubmit", ("gfx94X-dcgpu",))).built
     assert "0.2 GPU hours" in format_cells([one], PRICES)
     (row,) = make_rows([one], PRICES, "cells")
-    assert row["test_minutes"] == 50  # twice the smoke tests, and time to install torch
+    assert row["test_minutes"] == 60  # twice the smoke tests, and time to install torch
 
 
 @pytest.mark.parametrize(

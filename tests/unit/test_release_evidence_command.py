@@ -313,6 +313,22 @@ def test_a_result_that_died_before_it_saw_a_gpu_can_be_given_one(world: World):
     assert world.add("--from", world.smoke("crashed", gfx=()), "--gfx", "gfx1030")[0] == 0
 
 
+def test_evidence_shows_the_machine_that_tests_ran_on(world: World):
+    card = {"name": "AMD Instinct MI210", "gfx": "gfx90a", "firmware": {"mec": "0x000000b8"}}
+    machine = {"kernel": "Linux 6.8.0", "driver": "6.12.12", "cpu_features": ["amx_int8"], "gpus": [card]}
+    code, out, err = world.add("--from", world.smoke("passed", machine=machine), "--json")
+    assert code == 0, err
+    (made,) = json.loads(out)
+    of = world.root / "store", "--set", world.document.id
+    shown = world.run("evidence", "show", *of, made["id"])[1]
+    for part in ("Linux 6.8.0", "amdgpu 6.12.12", "amx_int8", "AMD Instinct MI210", "mec 0x000000b8"):
+        assert part in shown
+    again = json.loads(world.run("evidence", "show", *of, "--json", made["id"])[1])["machine"]
+    assert (again["driver"], again["gpus"][0]["firmware"]) == ("6.12.12", card["firmware"])
+    wrong = {**machine, "driver": "6\n12"}
+    assert world.add("--from", world.smoke("passed", machine=wrong))[0] == 2, "one line each"
+
+
 def test_results_of_chosen_tests_say_so(world: World):
     """As pytest was told, or as many as it left out; what changes how results are shown chooses nothing."""
     for told, left_out, says in (

@@ -309,6 +309,32 @@ def test_jobs_ask_for_what_their_steps_take_and_no_more_than_nodes_have(tmp_path
     assert size_job(tools, plan, History(), None, None).cpus == 2
 
 
+def test_only_tests_ask_for_a_gpu_in_the_words_of_the_site(folder: JobFolder, tmp_path: Path) -> None:
+    facts = make_facts(tmp_path, targets="gfx942", tests=("smoke", "torch"))
+    plan = Plan(settled(facts)[1], ("gfx942",))
+    sizes = {step.id: size_job(step, plan, History(), None, None) for step in plan}
+    tests = {"test-smoke-cp312", "test-torch-cp312"}
+    assert {name for name, size in sizes.items() if size.gpu} == tests
+    assert plan.steps["test-torch-cp312"].after[-1] == "test-smoke-cp312"
+    packaged = {step.id for step in plan if step.kind == "repair"}
+    assert packaged <= {*plan.steps["test-smoke-cp312"].after}
+    for site, shown in (
+        (SlurmSite(("rocm-wheels",)), ["--gres=gpu:1"]),
+        (
+            SlurmSite(("rocm-wheels",), partition="cpu", gpu_options=("--gpus=mi250:1", "--partition=gpu")),
+            ["--gpus=mi250:1", "--partition=gpu"],
+        ),
+    ):
+        lines = make_directives(folder, alone("test-smoke-cp312"), sizes["test-smoke-cp312"], site)
+        assert lines[-len(shown) :] == shown, "behind all others: later ones win"
+        lines = make_directives(folder, alone("build-torch"), sizes["build-pytorch-cp312"], site)
+        assert not any(line.startswith(("--gres", "--gpus")) for line in lines)
+    with pytest.raises(UsageError, match="--gpu-option"):
+        SlurmSite(("rocm-wheels",), gpu_options=("gpu:1",)).check_options()
+    on_cpu = make_facts(tmp_path, targets="gfx942", tests=("smoke",), test_on_cpu=True)
+    assert not any(step.needs_gpu for step in settled(on_cpu)[1].values())
+
+
 def test_scripts_hold_options_as_sbatch_reads_them(folder: JobFolder) -> None:
     odd = JobFolder(folder.plan.parent / "é 100%" / "my plan.json")
     odd.plan.parent.mkdir()

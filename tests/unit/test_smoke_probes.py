@@ -110,3 +110,33 @@ def test_what_only_runs_torch_is_no_rocm_to_compile_with(monkeypatch: pytest.Mon
     tests._require_rocm(SimpleNamespace(ROCM_HOME="/env/site-packages/_rocm_sdk_core"))
     with pytest.raises(AssertionError, match=r"rocm-sdk-devel 7\.1 is installed, and torch finds no ROCm"):
         tests._require_rocm(SimpleNamespace(ROCM_HOME=None))
+
+
+@pytest.mark.parametrize(
+    ("printed", "code", "fault"),
+    [
+        ('WARNING: not in the group render\n[{"gpu": 0, "bdf": "0000:C1:00.0"}]', 0, ""),
+        ('{"gpu_data": [{"gpu": 0, "bdf": "0000:c1:00.0"}]}', 0, ""),
+        ('[{"gpu": 0, "bdf": "0000:05:00.0"}]', 0, "is none of"),
+        ("[]", 0, "torch sees 1"),
+        ("no driver", 1, "amd-smi list: no driver"),
+    ],
+)
+def test_amd_smi_must_see_the_gpu_that_torch_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, code: int, fault: str
+) -> None:
+    program = tmp_path / "amd-smi"
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{printed}\nEND\nexit {code}\n")
+    program.chmod(0o755)
+    tests = module("test_sdk")
+    monkeypatch.setattr(tests.sys, "executable", str(tmp_path / "python"))
+    bus = SimpleNamespace(pci_domain_id=0, pci_bus_id=0xC1, pci_device_id=0)
+    cuda = SimpleNamespace(device_count=lambda: 1, get_device_properties=lambda _: bus)
+    torch = SimpleNamespace(version=SimpleNamespace(hip="7.2"), cuda=cuda)
+    said: list[str] = []
+    if not fault:
+        tests.test_amd_smi(torch, "cuda:0", said.append)
+        assert said == ["1 on the bus"]
+        return
+    with pytest.raises(AssertionError, match=fault):
+        tests.test_amd_smi(torch, "cuda:0", said.append)

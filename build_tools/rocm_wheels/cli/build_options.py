@@ -28,7 +28,7 @@ from rocm_wheels.models import (
 )
 
 if TYPE_CHECKING:
-    from rocm_wheels.pipeline import RecordedRun, RepairSettings, SdkRequest, WheelsRequest
+    from rocm_wheels.pipeline import PlannedTest, RecordedRun, RepairSettings, SdkRequest, WheelsRequest
 
 F = TypeVar("F", bound=Callable[..., Any])
 _FOLDER = GivenPath(file_okay=False)
@@ -360,6 +360,18 @@ _extra_options = combine_options(
         show_default=True,
         help="Check every wheel before it counts.",
     ),
+    option(
+        "--test",
+        "tests",
+        multiple=True,
+        metavar="KIND",
+        help="Test the wheels afterwards, on a GPU: smoke, torch (its own tests); also smoke,torch.",
+    ),
+    option(
+        "--test-on-cpu",
+        is_flag=True,
+        help="With --test: without a GPU, too; tests that need one are skipped then.",
+    ),
 )
 # all that says what is built, for what, and how it is checked
 build_options = combine_options(
@@ -497,6 +509,8 @@ def make_wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str
         repair=_make_repair_settings(options),
         split_group=options["group"] or "target",
         recipes=list_foreign_recipes(),
+        tests=_parse_tests(options),
+        test_on_cpu=options["test_on_cpu"],
     )
 
 
@@ -511,6 +525,22 @@ def _choose_compiler_cache(options: Mapping[str, Any]) -> Literal["ccache", "scc
     if options["min_cache_hits"] is not None and not names:
         raise UsageError("--min-cache-hits needs --use-ccache or --use-sccache", tip="give one of them")
     return None if not names else "ccache" if names == {"ccache"} else "sccache"
+
+
+def _parse_tests(options: Mapping[str, Any]) -> tuple[PlannedTest, ...]:
+    """Return which tests are planned. Raises UsageError for others, and for --test-on-cpu alone."""
+    from rocm_wheels.core import suggest_name
+    from rocm_wheels.pipeline import PLANNED_TESTS
+
+    names = [name for word in options["tests"] for name in word.replace(",", " ").split()]
+    if wrong := [name for name in names if name not in PLANNED_TESTS]:
+        raise UsageError(
+            f"--test: there are no tests {wrong[0]}{suggest_name(wrong[0], PLANNED_TESTS)}",
+            tip=f"there are {', '.join(PLANNED_TESTS)}",
+        )
+    if options["test_on_cpu"] and not names:
+        raise UsageError("--test-on-cpu says where --test may run", tip="add --test smoke")
+    return tuple(test for test in PLANNED_TESTS if test in names)
 
 
 def _make_repair_settings(options: Mapping[str, Any]) -> RepairSettings:

@@ -257,6 +257,8 @@ def show(chosen: ChosenSet, policy: Path | None, as_json: bool, evidence: str) -
     Examples:
       rocm-wheels set evidence show s3://wheels --set 2.9.1-93bf 1f3c
     """
+    from rocm_wheels.models import describe_machine
+
     document, entries = _read_evidence(chosen, policy)
     matches = [entry for entry in entries if evidence in entry.id]
     if len(matches) != 1:
@@ -273,6 +275,8 @@ def show(chosen: ChosenSet, policy: Path | None, as_json: bool, evidence: str) -
     click.echo(f"{entry.id}\n  {_describe_evidence(entry)}")
     click.echo(f"  found by {entry.evidence.tool}, added {entry.evidence.added:%Y-%m-%d %H:%M} UTC")
     for line in filter(None, [entry.evidence.detail, entry.evidence.log]):
+        click.echo(f"  {line}")
+    for line in describe_machine(entry.evidence.machine) if entry.evidence.machine else ():
         click.echo(f"  {line}")
     for name in entry.evidence.failed:
         click.echo(f"  failed: {name}")

@@ -24,7 +24,7 @@ from rocm_wheels.cli.options import GivenPath, GivenPython, combine_options, jso
 from rocm_wheels.core import ChecksError, UsageError, format_count, format_duration, log_note, log_warning
 
 if TYPE_CHECKING:
-    from rocm_wheels.gpus import Gpu
+    from rocm_wheels.gpus import Gpu, Hardware
     from rocm_wheels.testing import (
         GpuPlace,
         SmokeRun,
@@ -135,9 +135,10 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
     from rocm_wheels.core import get_project_home
     from rocm_wheels.gpus import detect_hardware
     from rocm_wheels.models import parse_targets
-    from rocm_wheels.testing import DEVICE_POLICIES, SmokeRequest, run_smoke_tests
+    from rocm_wheels.testing import DEVICE_POLICIES, SmokeRequest, inspect_machine, run_smoke_tests
 
     env = read_environment()
+    hardware = detect_hardware(env, vendors=("amd",))
     request = SmokeRequest(
         python=find_tested_python(target_python, env),
         folder=get_project_home() / "smoke-tests",
@@ -148,11 +149,11 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
         words=pytest_args,
         limit=timeout,
         scale=timeout_scale,
+        machine=inspect_machine(hardware, env),
     )
     output_dir.mkdir(parents=True, exist_ok=True)
     for old in (*output_dir.glob("results*.json"), output_dir / "junit.xml"):
         old.unlink(missing_ok=True)  # whatever ends this run, no results of another one are taken for its own
-    hardware = detect_hardware(env, vendors=("amd",))
     for fault in hardware.faults:
         log_warning(fault)
     ran = run_smoke_tests(
@@ -412,8 +413,10 @@ class _SeveralWords(Command):
 def torch_tests_command(**given: Any) -> int:
     """Find torch, its tests and GPUs, run, show what came of it."""
     from rocm_wheels.core import get_project_home
+    from rocm_wheels.gpus import detect_hardware
     from rocm_wheels.testing import (
         find_gpu_fault,
+        inspect_machine,
         inspect_target_python,
         require_pytest,
         require_torch,
@@ -433,9 +436,11 @@ def torch_tests_command(**given: Any) -> int:
         return 0
     require_pytest(target)
     sources = find_test_sources(given, target, env)
-    test_places = _choose_places(given, target, env)
+    hardware = detect_hardware(env, vendors=("amd",))
+    test_places = _choose_places(given, target, env, hardware)
     order = _make_order(given, target, sources, addopts, test_places[0].env)
-    order = replace(order, find_gpu_fault=partial(find_gpu_fault, python, looking))
+    machine = inspect_machine(hardware, env, rocm=target.rocm_version)
+    order = replace(order, find_gpu_fault=partial(find_gpu_fault, python, looking), machine=machine)
     if given["dry_run"]:
         _print_plan(order, test_places)
         return 0
@@ -613,16 +618,14 @@ def _split_file_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _choose_places(
-    options: Mapping[str, Any], target: TargetPython, env: Mapping[str, str]
+    options: Mapping[str, Any], target: TargetPython, env: Mapping[str, str], hardware: Hardware
 ) -> list[GpuPlace]:
-    from rocm_wheels.gpus import detect_hardware
     from rocm_wheels.models import load_torch_tests, parse_targets
     from rocm_wheels.testing import choose_gpus, list_places, refuse_unseen_gpus, resolve_device_query
 
     family = options["amdgpu_family"]
     targets = parse_targets(family, input_name="--family") if family else None
     every = load_torch_tests().suites[_check_suite(options["suite"])].gpus == "every"
-    hardware = detect_hardware(env, vendors=("amd",))
     for fault in hardware.faults:
         log_warning(fault)
     by_default = click.get_current_context().get_parameter_source("gpu_policy") is ParameterSource.DEFAULT

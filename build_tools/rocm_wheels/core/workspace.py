@@ -99,6 +99,11 @@ class Workspace:
         return self.root / "built"
 
     @property
+    def tests(self) -> Path:
+        """What came of tests: a folder for each step, as ``set evidence add --from`` takes it."""
+        return self.root / "tests"
+
+    @property
     def fresh_wheels(self) -> Path:
         """Where front ends put wheels before they are checked."""
         return self.root / "fresh"

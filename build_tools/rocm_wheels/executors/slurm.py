@@ -141,6 +141,13 @@ class SlurmExecutor:
             metavar="OPTION",
         ),
         ExecutorOption(
+            "gpu_option",
+            "An option of sbatch for steps that need a GPU, in place of --gres=gpu:1: "
+            "--gpu-option=--gpus=mi250:1 --gpu-option=--partition=gpu.",
+            "words",
+            metavar="OPTION",
+        ),
+        ExecutorOption(
             "array_limit",
             "Tasks of an array at a time; builds in one source tree are one by one whatever this says.",
             "count",

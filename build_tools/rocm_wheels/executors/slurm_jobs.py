@@ -40,7 +40,7 @@ from rocm_wheels.executors.executor import Decision, StepState
 from rocm_wheels.executors.job_records import Job, JobFolder, JobLedger, compute_delay
 from rocm_wheels.executors.slurm_cluster import Partition, QueuedJob
 from rocm_wheels.models import load_project
-from rocm_wheels.pipeline import Estimate, History, Plan, Step, estimate_step
+from rocm_wheels.pipeline import TEST_KINDS, Estimate, History, Plan, Step, estimate_step
 
 ARRAY_SIZE = 1001  # MaxArraySize where nobody has said another (slurm.conf(5)): one more than the last number
 
@@ -258,19 +258,25 @@ DISK_WHEELS = 2  # a wheel in TMPDIR: unpacked to be checked, and packed; and a 
 MOST_CPUS = 32  # by default: more shorten a build of torch little, and are waited for longer
 CPUS_UNKNOWN = 16  # where no partition says
 CPUS_OF_OTHERS = 2  # a step that compiles nothing
+CPUS_OF_TESTS = 8  # the CPU's half of the tests, and compilers that tests start
+GPU_OPTIONS = ("--gres=gpu:1",)  # what sbatch is asked for a GPU by, where a site says nothing else
 _MIB, _GIB = 1 << 20, 1 << 30
 _NO_MACHINE = MachineResources(1, _GIB, _GIB)  # the number of jobs is given, so this is not asked
 
 
 @dataclass(frozen=True)
 class JobSize:
-    """Processors, MiB of memory and of TMPDIR (``None``: not asked for), minutes. ``notes``: for people."""
+    """Processors, MiB of memory and of TMPDIR (``None``: not asked for), minutes. ``notes``: for people.
+
+    ``gpu``: it needs one.
+    """
 
     cpus: int
     memory: int | None
     disk: int | None
     minutes: int
     notes: tuple[str, ...] = ()
+    gpu: bool = False
 
 
 def size_job(
@@ -284,7 +290,7 @@ def size_job(
     if cpus is None:
         cpus = min(partition.cpus, MOST_CPUS) if partition else CPUS_UNKNOWN
     if step.kind != "build":
-        cpus = min(cpus, CPUS_OF_OTHERS)
+        cpus = min(cpus, CPUS_OF_TESTS if step.kind in TEST_KINDS else CPUS_OF_OTHERS)
     expected = _estimate_step(step, plan, history, cpus)
     notes = []
     memory: int | None = int((expected.memory * MEMORY_MARGIN + _GIB) // _MIB)
@@ -305,7 +311,7 @@ def size_job(
         needed, limit = format_duration(minutes * 60), format_duration(partition.minutes * 60)
         notes.append(f"--time: {needed} would do; {partition.name} gives {limit}")
         minutes = partition.minutes
-    return JobSize(cpus, memory, disk, minutes, tuple(notes))
+    return JobSize(cpus, memory, disk, minutes, tuple(notes), gpu=step.needs_gpu)
 
 
 def _estimate_step(step: Step, plan: Plan, history: History, cpus: int) -> Estimate:
@@ -323,6 +329,7 @@ def describe_size(size: JobSize) -> str:
     parts = [f"{size.cpus} CPUs"]
     parts += [f"{format_size(size.memory * _MIB)} memory"] if size.memory else []
     parts += [f"{format_size(size.disk * _MIB)} TMPDIR"] if size.disk else []
+    parts += ["a GPU"] if size.gpu else []
     return ", ".join([*parts, format_duration(size.minutes * 60)])
 
 
@@ -453,8 +460,8 @@ class SlurmSite:
     """What a site wants of every job. ``options``: further options of sbatch, one a line.
 
     ``prefix``: the words before our command (``apptainer exec image.sif``); ``program``: our own.
-    ``array_limit``: tasks of an array at a time. ``network_delay``: seconds before a step that met a broken
-    network is tried again.
+    ``gpu_options``: further ones of a step that needs a GPU. ``array_limit``: tasks of an array at a time.
+    ``network_delay``: seconds before a step that met a broken network is tried again.
     """
 
     program: tuple[str, ...]
@@ -467,6 +474,7 @@ class SlurmSite:
     attempts: int = 3
     array_limit: int | None = None
     network_delay: float = 300.0
+    gpu_options: tuple[str, ...] = GPU_OPTIONS
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> SlurmSite:
@@ -486,6 +494,7 @@ class SlurmSite:
             attempts=options["attempts"],
             network_delay=options["network_delay"],
             array_limit=options["array_limit"],
+            gpu_options=tuple(options["gpu_option"]) or GPU_OPTIONS,
         )
 
     def check_options(self) -> None:
@@ -500,7 +509,9 @@ class SlurmSite:
             if value is not None and (not value.strip() or not value.isprintable() or {*'"\\'} & {*value}):
                 raise UsageError(f"{option} {value!r} is no name")
         for option in self.options:
-            _check_option(option)
+            _check_option("--sbatch-option", option)
+        for option in self.gpu_options:
+            _check_option("--gpu-option", option)
         for word in self.prefix:
             if format_command([word]) != shlex.quote(word):
                 raise UsageError(
@@ -509,30 +520,28 @@ class SlurmSite:
                 )
 
 
-def _check_option(option: str) -> None:
+def _check_option(ours: str, option: str) -> None:
     try:
         words = shlex.split(option, comments=True)  # as sbatch reads a line of a script
     except ValueError as cause:
-        raise UsageError(f"--sbatch-option {option!r}: {cause}", tip="close the quotes") from cause
+        raise UsageError(f"{ours} {option!r}: {cause}", tip="close the quotes") from cause
     if not words or not option.isprintable() or _OPTION_PATTERN.fullmatch(words[0]) is None:
-        raise UsageError(
-            f"--sbatch-option {option!r} is no option of sbatch", tip="as in --sbatch-option=--gres=gpu:1"
-        )
+        raise UsageError(f"{ours} {option!r} is no option of sbatch", tip=f"as in {ours}=--gres=gpu:1")
     for match in filter(None, map(_OPTION_PATTERN.fullmatch, words)):  # there can be several
         name = match["long"] or _SHORT_OPTIONS.get(match["short"] or "", "-")
         if name == "clusters":
             raise UsageError(
-                "--sbatch-option --clusters: the queue of another cluster would not be looked at",
+                f"{ours} --clusters: the queue of another cluster would not be looked at",
                 tip="set SLURM_CLUSTERS, which all of Slurm's programs read",
             )
-        if ours := next(
-            (reserved for reserved in _RESERVED_OPTIONS if reserved.startswith(name)), ""
+        if reserved := next(
+            (name_of_ours for name_of_ours in _RESERVED_OPTIONS if name_of_ours.startswith(name)), ""
         ):  # sbatch takes beginnings, too
-            raise UsageError(f"--sbatch-option {option}: every job has a --{ours} of its own already")
+            raise UsageError(f"{ours} {option}: every job has a --{reserved} of its own already")
     name = words[0].lstrip("-").split("=")[0]
     if format_command([option]) != shlex.quote(option):
         raise UsageError(
-            f"--sbatch-option --{name}: it has a secret in it, and scripts of jobs are there to be read",
+            f"{ours} --{name}: it has a secret in it, and scripts of jobs are there to be read",
             tip="set it in the environment: jobs get that of `jobs submit`",
         )
 
@@ -577,7 +586,8 @@ def make_directives(folder: JobFolder, array: JobArray, size: JobSize, site: Slu
     named_options = {"partition": site.partition, "account": site.account}
     named_options |= {"qos": site.qos, "constraint": site.constraint}
     words += [f"--{name}={_quote_value(value)}" for name, value in named_options.items() if value is not None]
-    return [*words, *(option.strip() for option in site.options)]
+    words += [option.strip() for option in site.options]
+    return [*words, *(option.strip() for option in site.gpu_options if size.gpu)]
 
 
 def _quote_value(value: str) -> str:

@@ -6,7 +6,8 @@ step must only come behind, because it works in the same tree, counts as what it
 nothing weaker.
 
 Each rule says what a job of Slurm would ask for (``size_job``) in the words that plugins read: ``threads``,
-``mem_mb``, ``disk_mb`` and ``runtime`` in minutes. All machines must see the folders of the plan.
+``mem_mb``, ``disk_mb``, ``runtime`` in minutes, and ``gpu`` for tests. All machines must see the folders of
+the plan.
 """
 
 from __future__ import annotations
@@ -101,7 +102,8 @@ def _list_strings(paths: list[Path]) -> str:
 
 
 def _list_resources(size: JobSize) -> str:
-    resources = {"mem_mb": size.memory, "disk_mb": size.disk, "runtime": size.minutes}
+    resources: dict[str, int | None] = {"mem_mb": size.memory, "disk_mb": size.disk, "runtime": size.minutes}
+    resources["gpu"] = 1 if size.gpu else None
     return ",\n        ".join(f"{name}={value}" for name, value in resources.items() if value is not None)
 
 

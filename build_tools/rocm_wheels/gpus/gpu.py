@@ -26,7 +26,7 @@ class Gpu:
     Intel GPU that torch does not use. ``source`` says what it was found by (``kfd``, ``rocminfo``, ``pci``,
     …); ``confidence`` is ``read`` (the driver or the runtime named the target), ``derived`` (looked up from
     the PCI id), ``forced`` (by a variable or option) or ``unknown`` (a GPU is there, its target is unknown).
-    ``notes`` say what is odd about it.
+    ``notes`` say what is odd about it. ``node`` is what the kernel driver calls it in its topology.
     """
 
     vendor: str
@@ -47,6 +47,7 @@ class Gpu:
     confidence: str = "unknown"
     notes: tuple[str, ...] = ()
     hip_index: int | None = None
+    node: str = ""
 
 
 @dataclass(frozen=True)

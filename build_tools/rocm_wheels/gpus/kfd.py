@@ -121,11 +121,12 @@ def _make_gpu(node: _KfdNode, index: int | None, faults: list[str]) -> Gpu:
         version_text = f"gfx_target_version {number}" if number else "no gfx_target_version"
         faults.append(f"node {node.folder.name} of the amdgpu driver is a GPU with {version_text}")
     missing = not node.reachable
+    node_name = _read_text(node.folder / "name")
     return Gpu(
         vendor="amd",
         gfx=chip,
         native=chip,
-        name=(entry.name if entry else "") or _read_text(node.folder / "name").replace(_PLACEHOLDER_NAME, ""),
+        name=(entry.name if entry else "") or node_name.replace(_PLACEHOLDER_NAME, ""),
         pci_id=pci_id,
         address=_format_address(values),
         uuid=f"GPU-{values['unique_id']:016x}" if values.get("unique_id") else None,
@@ -141,6 +142,7 @@ def _make_gpu(node: _KfdNode, index: int | None, faults: list[str]) -> Gpu:
             *_describe_partition(values),
             *((entry.note,) if entry and entry.note and not decode_target_number(number) else ()),
         ),
+        node=node_name,
     )
 
 

@@ -154,6 +154,9 @@ from .release_lines import get_release_line as get_release_line
 from .release_lines import get_release_lines as get_release_lines
 from .release_lines import list_unusable_tools as list_unusable_tools
 from .release_lines import load_line_table as load_line_table
+from .tested_machine import TestedGpu as TestedGpu
+from .tested_machine import TestedMachine as TestedMachine
+from .tested_machine import describe_machine as describe_machine
 from .torch_builds import ImageTable as ImageTable
 from .torch_builds import IssueTable as IssueTable
 from .torch_builds import KnownIssue as KnownIssue

@@ -91,6 +91,8 @@ from .provided_wheels import select_given_wheel as select_given_wheel
 from .report import find_critical_path as find_critical_path
 from .report import group_edges as group_edges
 from .report import render_report as render_report
+from .request import PLANNED_TESTS as PLANNED_TESTS
+from .request import PlannedTest as PlannedTest
 from .request import RepairSettings as RepairSettings
 from .request import SdkRequest as SdkRequest
 from .request import WheelsRequest as WheelsRequest
@@ -142,6 +144,7 @@ from .status import read_last_log_line as read_last_log_line
 from .status import read_run_status as read_run_status
 from .status import shorten_digests as shorten_digests
 from .step import PACKAGING_KINDS as PACKAGING_KINDS
+from .step import TEST_KINDS as TEST_KINDS
 from .step import BuildCell as BuildCell
 from .step import KnownAfter as KnownAfter
 from .step import Plan as Plan

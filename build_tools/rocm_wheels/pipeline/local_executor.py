@@ -44,7 +44,7 @@ from rocm_wheels.pipeline.run_step import (
     run_step_command,
 )
 from rocm_wheels.pipeline.status import ResourceUsage, StepDisplay
-from rocm_wheels.pipeline.step import COMPILING_KINDS, PACKAGING_KINDS, Step, StepGraph
+from rocm_wheels.pipeline.step import COMPILING_KINDS, PACKAGING_KINDS, TEST_KINDS, Step, StepGraph
 
 _MAX_PARALLEL_STEPS = 8
 _THREAD_PREFIX = "step-at-work"
@@ -152,6 +152,8 @@ class LocalExecutor:
                 pending.remove(name)
                 sorter.done(name)
                 return True
+            if self.graph.steps[name].kind in TEST_KINDS and self._is_testing():
+                continue  # tests have the GPU to themselves
             if len(self._running) < self._parallel_limit:
                 pending.remove(name)
                 self._start_step(name, pending, pool)
@@ -164,6 +166,9 @@ class LocalExecutor:
     def _is_stopping(self) -> bool:
         failed = any(outcome.failure is not None for outcome in self.outcomes.values())
         return failed and not self.options.keep_going
+
+    def _is_testing(self) -> bool:
+        return any(self.graph.steps[name].kind in TEST_KINDS for name in self._running.values())
 
     def _latest_step(self, name: str) -> Step:
         return self.settled.get(name, self.graph.steps[name])

@@ -222,6 +222,7 @@ def check_request(request: WheelsRequest, env: Mapping[str, str]) -> CheckedRequ
     if request.sdk.rocm_path is not None:
         inspect_prefix(request.sdk.rocm_path, env)  # before anything is written
     _check_packaging(request)
+    _check_tests(request, projects)
     project_names = {project.name for project in projects}
     request = replace(request, chosen={name: name in project_names for name in request.sources})
     _ = request.target_sets
@@ -337,6 +338,21 @@ def _check_packaging(request: WheelsRequest) -> None:
         raise UsageError(
             "--packaging fat takes ROCm's wheels from a folder or an index, and none is given",
             tip="name what its ROCm is installed from: --find-links DIR or --rocm-index URL",
+        )
+
+
+def _check_tests(request: WheelsRequest, projects: Sequence[Project]) -> None:
+    """Raise UsageError where there is nothing to test, or nothing to test it by."""
+    builds_torch = any(project.name == "pytorch" for project in projects)
+    if request.tests and not builds_torch and not request.given_wheels.get("pytorch"):
+        raise UsageError(
+            "--test tests a torch, and none is built or given", tip="build it too, or give its wheel"
+        )
+    torch_tree = request.sources["pytorch"]
+    if "torch" in request.tests and not torch_tree.is_dir():
+        raise UsageError(
+            f"--test torch: torch's own tests are in its sources, and there is no {torch_tree}",
+            tip="check them out, or give --pytorch-dir",
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from rocm_wheels.core import UsageError
 from rocm_wheels.models import (
@@ -39,6 +39,10 @@ class TargetSet:
 
     name: str
     targets: tuple[str, ...] | None
+
+
+PlannedTest = Literal["smoke", "torch"]  # as `rocm-wheels tests` has them, in the order of their steps
+PLANNED_TESTS: tuple[PlannedTest, ...] = get_args(PlannedTest)
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,8 @@ class WheelsRequest:
         "target"  # what a device wheel is for, where packaging is split
     )
     recipes: Mapping[str, Path] = field(default_factory=dict)
+    tests: tuple[PlannedTest, ...] = ()
+    test_on_cpu: bool = False  # tests do not need a GPU: those that do are skipped without one
 
     @property
     def interpreters(self) -> tuple[Path, ...]:

@@ -14,6 +14,7 @@ from rocm_wheels.core import (
     WAIT_TIP,
     Finding,
     RocmWheelsError,
+    UsageError,
     Workspace,
     explain_error,
     lock_folder,
@@ -21,7 +22,8 @@ from rocm_wheels.core import (
     log_note,
     log_warning,
 )
-from rocm_wheels.models import load_project
+from rocm_wheels.gpus import detect_hardware
+from rocm_wheels.models import load_project, strip_features
 from rocm_wheels.pipeline.estimates import remember_run
 from rocm_wheels.pipeline.facts import Facts
 from rocm_wheels.pipeline.local_executor import ExecutionOptions, LocalExecutor, StepOutcome
@@ -186,12 +188,30 @@ def build_wheels(
             rows = make_rows(planned.plan, planned.facts, outcomes)
             _log_plan_basis(planned)
             return RunSummary(rows, None, time.monotonic() - begin)
+        refuse_missing_gpus(planned.plan, env)
         findings = preflight_plan(planned)
         refuse_errors(findings)
         _log_plan_basis(planned)
         for finding in findings:
             log_warning(f"{finding.message}\n  tip: {finding.tip}")
         return _run_plan(planned, findings, env, options, command=command, begin=begin)
+
+
+def refuse_missing_gpus(plan: Plan, env: Mapping[str, str]) -> None:
+    """Raise UsageError for tests to be run that need a GPU which is not here, before hours of building."""
+    testing = [step for step in plan if step.needs_gpu and step.may_run]
+    if not testing:
+        return
+    here = {strip_features(gpu.gfx) for gpu in detect_hardware(env, vendors=("amd",)).usable if gpu.gfx}
+    for step in testing:
+        targets = step.known_inputs.get("targets")
+        named = {strip_features(target) for target in targets.split(",")} if targets else here
+        if not here & named:
+            raise UsageError(
+                f"{step.id} needs a GPU{f' of {targets}' if targets else ''}, and "
+                f"{', '.join(sorted(here)) or 'none'} is here",
+                tip="--test-on-cpu runs those that need none; `plan` and `jobs submit` run all on a cluster",
+            )
 
 
 def _log_plan_basis(planned: PlannedRun) -> None:

@@ -24,7 +24,7 @@ from rocm_wheels.core import UsageError, suggest_name
 from rocm_wheels.models import PackagingMode, Project, load_project
 from rocm_wheels.pipeline.estimates import Estimate
 from rocm_wheels.pipeline.facts import Facts
-from rocm_wheels.pipeline.request import TargetSet
+from rocm_wheels.pipeline.request import PLANNED_TESTS, PlannedTest, TargetSet, WheelsRequest
 
 StepKind = Literal[
     "install-rocm",
@@ -38,10 +38,15 @@ StepKind = Literal[
     "fat",
     "split",
     "variant",
+    "test-smoke",
+    "test-torch",
 ]
 StepVerdict = Literal["run", "skip", "known later", "left out"]
 COMPILING_KINDS: frozenset[StepKind] = frozenset({"build", "develop"})
 PACKAGING_KINDS: frozenset[StepKind] = frozenset({"repair", "fat", "split", "variant"})
+TEST_KINDS: frozenset[StepKind] = frozenset({"test-smoke", "test-torch"})
+_KINDS_OF_TESTS: Mapping[PlannedTest, StepKind] = {"smoke": "test-smoke", "torch": "test-torch"}
+DEVICE_INPUT, NEEDS_GPU = "device", "a GPU"  # an input of tests, and what it is where they need one
 # kinds of which one that was done for more inputs serves for fewer: what is installed for others stays
 KINDS_SERVING_FEWER: frozenset[StepKind] = frozenset({"install-tools"})
 
@@ -113,6 +118,11 @@ class Step:
     def may_run(self) -> bool:
         """Whether it runs, as far as is known."""
         return self.verdict in ("run", "known later")
+
+    @property
+    def needs_gpu(self) -> bool:
+        """Whether it can be done on a machine with a GPU alone."""
+        return self.inputs.get(DEVICE_INPUT) == NEEDS_GPU
 
     @property
     def waits_for(self) -> KnownAfter | None:
@@ -252,7 +262,27 @@ def make_step_graph(facts: Facts) -> StepGraph:
                     add(step)
                     for packaging_step in _make_packaging_steps(step, request.packaging):
                         add(packaging_step)  # before the next build, which may take hours, or fail
+    for name in sets:
+        for tag in tags:
+            wheel_builds = [steps[step] for step in builds.list_builds(BuildCell(tag, name))]
+            for step in _make_test_steps(StepGraph(steps, sets), wheel_builds, BuildCell(tag, name), request):
+                add(step)
     return StepGraph(steps, sets)
+
+
+def _make_test_steps(
+    graph: StepGraph, builds: Iterable[Step], cell: BuildCell, request: WheelsRequest
+) -> list[Step]:
+    """Return the steps that test the wheels of a cell, each after all of them and the tests before it."""
+    needed = [f"install-rocm-{cell.tag}"] if request.install_rocm else []
+    needed += [graph.find_last_packaging_step(build).id for build in builds]
+    steps: list[Step] = []
+    for test in PLANNED_TESTS:
+        if test in request.tests:
+            kind = _KINDS_OF_TESTS[test]
+            after = (*needed, *(step.id for step in steps))
+            steps.append(Step(f"{kind}-{cell.suffix}", kind, cell, after=after))
+    return steps
 
 
 def list_packaging_kinds(project: Project, packaging: PackagingMode) -> tuple[StepKind, ...]:
@@ -338,6 +368,10 @@ class _BuildSteps:
                 tuple(n for n in dict.fromkeys(behind) if n not in after),
             )
         ]
+
+    def list_builds(self, cell: BuildCell) -> list[str]:
+        """Return the steps that build the wheels of a cell, those that it shares included."""
+        return [build_step_id(name, self._find_build_cell(name, cell)) for name in self._projects]
 
     def make_configure_step(self, project: str, cell: BuildCell, first: tuple[str, ...]) -> Step:
         """Return the step that configures the tree of a project's first build, and nothing else."""

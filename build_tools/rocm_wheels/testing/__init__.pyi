@@ -1,5 +1,6 @@
 from .durations import read_durations as read_durations
 from .durations import share_out as share_out
+from .inspect_machine import inspect_machine as inspect_machine
 from .installed_torch import TargetDistribution as TargetDistribution
 from .installed_torch import TargetPython as TargetPython
 from .installed_torch import find_gpu_fault as find_gpu_fault

@@ -92,6 +92,14 @@ class TargetPython:
             "unknown",
         )
 
+    @property
+    def rocm_version(self) -> str:
+        """Return the version of the ROCm packages that torch stands on, else that of its HIP; "" without."""
+        for distribution in self.installed:
+            if canonicalize_name(distribution.name) == "rocm-sdk-core":
+                return distribution.version
+        return self.kind_version if self.kind == "rocm" else ""
+
 
 def inspect_target_python(
     python: Path,

@@ -34,7 +34,7 @@ from rocm_wheels.core import (
     write_json_file,
     write_junit_file,
 )
-from rocm_wheels.models import KnownTests
+from rocm_wheels.models import KnownTests, TestedMachine
 
 TestOutcome = Literal["passed", "failed", "crashed", "timeout", "skipped", "missing", "flaky"]
 # of smoke tests, which are not tried again
@@ -67,7 +67,8 @@ class Results(Record):
     """``results.json``: the tests of one torch on one machine.
 
     ``when`` is in UTC (ISO 8601), ``gfx`` the targets of the GPUs that were tested, ``files`` the wheels that
-    were installed, with their sha256: results are evidence for those alone.
+    were installed, with their sha256: results are evidence for those alone. ``seconds`` is how long the whole
+    run took.
     """
 
     schema_: Literal[1] = Field(alias="schema")
@@ -78,6 +79,8 @@ class Results(Record):
     gfx: tuple[str, ...]
     files: Mapping[str, str]
     selection: ResultSelection = ResultSelection()
+    machine: TestedMachine | None = None
+    seconds: float = Field(default=0, ge=0)
     tests: tuple[TestResult, ...]
     counts: Mapping[TestOutcome, int]
 
@@ -509,6 +512,7 @@ class TorchResults(Record):
     gfx: str | None
     files: Mapping[str, str]
     chosen: ChosenTests
+    machine: TestedMachine | None = None
     parts: tuple[FileResult, ...]
     left_out: Mapping[str, str] = {}
     lost: str = ""

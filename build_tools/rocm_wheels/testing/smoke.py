@@ -40,6 +40,7 @@ from rocm_wheels.models import (
     Dtype,
     RocmLibrary,
     TargetDtype,
+    TestedMachine,
     find_architecture,
     find_obstacles,
     get_domain_libraries,
@@ -226,11 +227,18 @@ def account_for_tests(
 
 
 def combine_sessions(
-    target: TargetPython, files: Mapping[str, str], done: Sequence[SessionResult], words: Sequence[str] = ()
+    target: TargetPython,
+    files: Mapping[str, str],
+    done: Sequence[SessionResult],
+    words: Sequence[str] = (),
+    *,
+    machine: TestedMachine | None = None,
+    seconds: float = 0.0,
 ) -> SmokeRun:
     """Put the sessions into one, and into one for each target with what was tested without a GPU.
 
-    ``words`` are what pytest was told besides: some tests may be chosen, so they go into the results.
+    ``words`` are what pytest was told besides: some tests may be chosen, so they go into the results,
+    as do the ``machine`` and how long it took.
     """
     arguments_text = f" ({format_command(words)})" if words else ""
 
@@ -248,6 +256,8 @@ def combine_sessions(
                 pytest_args=tuple(words),
                 deselected=sum(session_result.deselected for session_result in chosen),
             ),
+            machine=machine,
+            seconds=round(seconds, 1),
             tests=tests,
             counts=count_outcomes(tests),
         )
@@ -305,7 +315,7 @@ class SmokeRequest:
 
     ``targets`` are those of ``--family``, None for any. ``wheels`` are files or folders of the wheels
     that are installed. ``words`` go to pytest, which runs in ``folder``. ``limit``: seconds for each test,
-    None as the tests say; all limits are multiplied by ``scale``.
+    None as the tests say; all limits are multiplied by ``scale``. ``machine`` goes into the results.
     """
 
     python: Path
@@ -317,6 +327,7 @@ class SmokeRequest:
     words: tuple[str, ...] = ()
     limit: float | None = None
     scale: float = 1.0
+    machine: TestedMachine | None = None
 
 
 def run_smoke_tests(
@@ -344,6 +355,9 @@ def run_smoke_tests(
     sessions = plan_sessions(chosen, gpus, hidden=request.targets is not None)
     words = (*shlex.split(env.get("PYTEST_ADDOPTS", "")), *request.words)
     codes: list[int | None] = [None] * len(sessions)
+    machine, begun = request.machine, time.monotonic()
+    if machine is not None and target.rocm_version:
+        machine = machine.model_copy(update={"rocm": target.rocm_version})
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-smoke-") as name:
         outcomes = [Path(name, f"outcomes-{number}.jsonl") for number in range(len(sessions))]
 
@@ -353,7 +367,9 @@ def run_smoke_tests(
                 account_for_tests(file, gpu_session, _find_session_target(gpu_session, target), code)
                 for file, gpu_session, code in parts
             ]
-            return combine_sessions(target, files, done, words)
+            return combine_sessions(
+                target, files, done, words, machine=machine, seconds=time.monotonic() - begun
+            )
 
         keep(now())
         try:

@@ -42,7 +42,14 @@ from rocm_wheels.core import (
     run_growing_work,
 )
 from rocm_wheels.gpus import Gpu
-from rocm_wheels.models import KnownTests, Platform, TorchTestTable, select_known_tests, strip_features
+from rocm_wheels.models import (
+    KnownTests,
+    Platform,
+    TestedMachine,
+    TorchTestTable,
+    select_known_tests,
+    strip_features,
+)
 from rocm_wheels.testing.installed_torch import TargetPython
 from rocm_wheels.testing.results import (
     BAD_OUTCOMES,
@@ -436,6 +443,7 @@ class TorchTestRequest:
     files: Mapping[str, str]
     limits: tuple[float, float]
     fresh: bool = False
+    machine: TestedMachine | None = None
     plan: str = ""
     find_gpu_fault: Callable[[str, Mapping[str, str]], str] | None = None
 
@@ -680,6 +688,7 @@ def _make_blank_results(request: TorchTestRequest, gfx: str | None) -> TorchResu
         gfx=gfx,
         files=request.files,
         chosen=chosen,
+        machine=request.machine,
         parts=tuple(FileResult(name=part.name) for part in request.parts),
         left_out=request.left_out,
     )

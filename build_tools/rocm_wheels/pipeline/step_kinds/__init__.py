@@ -15,6 +15,7 @@ from rocm_wheels.pipeline.step_kinds.install_rocm import run_install_rocm, settl
 from rocm_wheels.pipeline.step_kinds.install_tools import run_install_tools, settle_install_tools
 from rocm_wheels.pipeline.step_kinds.probe_targets import run_probe, settle_probe
 from rocm_wheels.pipeline.step_kinds.repair import run_repair, settle_repair
+from rocm_wheels.pipeline.step_kinds.run_tests import run_test, settle_test
 from rocm_wheels.pipeline.step_kinds.split import run_split, settle_split
 from rocm_wheels.pipeline.step_kinds.stamp_variant import run_stamp_variant, settle_stamp_variant
 from rocm_wheels.pipeline.step_run import StepRun
@@ -44,4 +45,6 @@ STEP_KINDS: Mapping[StepKind, StepKindCode] = {
     "fat": StepKindCode(settle_fat, run_fat),
     "split": StepKindCode(settle_split, run_split),
     "variant": StepKindCode(settle_stamp_variant, run_stamp_variant),
+    "test-smoke": StepKindCode(settle_test, run_test),
+    "test-torch": StepKindCode(settle_test, run_test),
 }

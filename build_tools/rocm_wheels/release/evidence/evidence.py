@@ -32,7 +32,7 @@ from rocm_wheels.core import (
     require_pattern,
     summarize_faults,
 )
-from rocm_wheels.models import Sha256Digest
+from rocm_wheels.models import Sha256Digest, TestedMachine
 from rocm_wheels.release.wheel_set import SetDocument, SetId
 
 SIGSTORE_KEY = "sigstore"
@@ -42,7 +42,7 @@ EVIDENCE_KINDS: tuple[EvidenceKind, ...] = get_args(EvidenceKind)
 EvidenceOutcome = Literal["pass", "fail", "crash", "timeout", "missing", "lost"]
 _MOST_NAMED = 20  # failed tests that are named; all are counted
 _LATER_KEYS = frozenset(
-    {"source", "selected", "beside", "about", "suite"}
+    {"source", "selected", "beside", "about", "machine", "suite"}
 )  # keys that came later, and are left out while empty
 
 
@@ -156,6 +156,7 @@ class Evidence(Record):
     ``source`` is the sha256 of the results that it was made of, where they say when they were found;
     ``selected`` says by what the tests were chosen, where not all of them were run; ``beside`` are the ids
     of failures that were known of the set when it was written down: who removes one leaves its name here;
+    ``machine`` is what the tests ran on, where they say it;
     ``suite`` is that of torch's own tests (None: results that name none, which count as the suite default);
     ``about`` is the digest of the set's document as a whole (``compute_needs_digest`` in those of before).
     """
@@ -179,6 +180,7 @@ class Evidence(Record):
     selected: PrintableLine = ""
     beside: tuple[PrintableName, ...] = ()
     about: Sha256Digest | Literal[""] = ""
+    machine: TestedMachine | None = None
     suite: TestedSuite | None = None
     signature: Signature | None = None
 
@@ -313,6 +315,7 @@ class EvidenceSubmission:
         failed: Sequence[str] = (),
         selected: str = "",
         digest: str = "",
+        machine: TestedMachine | None = None,
         suite: TestedSuite | None = None,
     ) -> Evidence:
         """Return an evidence. A result that does not say when it was found is as old as its file.
@@ -348,6 +351,7 @@ class EvidenceSubmission:
                 source=digest,
                 selected=make_printable_line(selected),
                 about=self.document.digest,
+                machine=machine,
                 suite=suite,
             )
         except ValidationError as wrong:

@@ -32,7 +32,13 @@ from rocm_wheels.core import (
     read_junit_report,
     summarize_faults,
 )
-from rocm_wheels.models import SUITE_NAMES, Sha256Digest, load_torch_tests, strip_features
+from rocm_wheels.models import (
+    SUITE_NAMES,
+    Sha256Digest,
+    TestedMachine,
+    load_torch_tests,
+    strip_features,
+)
 from rocm_wheels.release.evidence.evidence import (
     NO_GPU_WORD,
     Evidence,
@@ -368,6 +374,7 @@ class _SmokeResult(BaseModel):
     tests: tuple[_SmokeTest, ...]
     counts: Mapping[str, int]
     selection: _SmokeSelection | None = None
+    machine: TestedMachine | None = None
 
 
 def make_smoke_evidence(value: object, source: Path, submission: EvidenceSubmission) -> list[Evidence]:
@@ -397,6 +404,7 @@ def make_smoke_evidence(value: object, source: Path, submission: EvidenceSubmiss
             failed=bad,
             selected=_describe_smoke_selection(result),
             digest=hash_file(source),
+            machine=result.machine,
         )
     ]
 
@@ -510,6 +518,7 @@ class _TorchRun(BaseModel):
     gfx: str | None
     files: Mapping[str, Sha256Digest]
     chosen: _TorchSelection
+    machine: TestedMachine | None = None
     parts: tuple[_TorchPart, ...] = Field(min_length=1)
     counts: Mapping[str, int]
     lost: str = ""
@@ -601,6 +610,7 @@ def _join_runs(runs: Sequence[tuple[Path, _TorchRun]], submission: EvidenceSubmi
         failed=[bad.name for _, part in parts for bad in part.bad],
         selected=_describe_torch_selection([run for _, run in runs]),
         digest=_digest_record_files(file for file, _ in runs),
+        machine=first.machine,
         suite=suite,
     )
 

@@ -1,0 +1,166 @@
+"""``test-smoke``, ``test-torch`` (``build --test``): test the wheels of a set, installed as users have them.
+
+Each step installs ROCm and all wheels of its Python and set into an environment of its own, and runs
+``rocm-wheels tests`` there. Results stay in ``tests/<step>`` of the work directory, passed or not: what
+``set evidence add --from`` takes. A step needs a GPU, unless it was said that the CPU will do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from rocm_wheels.core import (
+    ChecksError,
+    format_command,
+    get_own_command,
+    get_project_home,
+    log_note,
+    run_command,
+)
+from rocm_wheels.pipeline.outputs import OutputFile
+from rocm_wheels.pipeline.planner import Planner, decide_verdict
+from rocm_wheels.pipeline.step import DEVICE_INPUT, NEEDS_GPU, TEST_KINDS, KnownAfter, Step, StepInput
+from rocm_wheels.pipeline.step_run import StepRun
+from rocm_wheels.sdk import (
+    BuildEnvironment,
+    PackageSource,
+    install_into,
+    install_wheel,
+    locate_layer,
+    make_venv,
+    pip_install,
+)
+
+TEST_VERSION = "1"
+_RESULT_FILES = "results*.json", "*/results.json"
+# ninja compiles extensions; torch's own tests run by the pytest of their environment, others are lent one
+_TEST_TOOLS = {"test-smoke": ["ninja"], "test-torch": ["ninja", "pytest"]}
+
+
+def settle_test(planner: Planner, step: Step) -> Step:
+    """Return the step with the wheels that are tested, by which tests, and whether it needs a GPU."""
+    targets = planner.find_targets(step.cell)
+    inputs: dict[str, StepInput] = {
+        "ROCm packages": planner.rocm_input(step),
+        "targets": targets if isinstance(targets, KnownAfter) else ",".join(targets),
+        DEVICE_INPUT: "any" if planner.facts.request.test_on_cpu else NEEDS_GPU,
+        "step": TEST_VERSION,
+    }
+    if step.kind == "test-smoke":
+        inputs["tests"] = _digest_smoke_tests()
+    for name in step.after:
+        project = planner.graph.steps[name].project
+        if project is None or planner.graph.steps[name].kind in TEST_KINDS:
+            continue
+        done = planner.facts.done[name].stamp if planner.is_current(name) else None
+        inputs[f"wheel of {project}"] = done.outputs[0].sha256 if done else KnownAfter(name)
+    for project, provided in planner.python_facts(step).provided.items():
+        if provided.wheel is not None:
+            inputs[f"wheel of {project}"] = provided.content
+    words = _make_words(step, planner.facts.request.sources["pytorch"])
+    command = format_command(["rocm-wheels", *words, "--python", "ENVIRONMENT"])
+    return decide_verdict(planner, step, dict(sorted(inputs.items())), command=command)
+
+
+def _digest_smoke_tests() -> str:
+    """Return a digest of the smoke tests as they are now."""
+    digest = hashlib.sha256()
+    for file in sorted((get_project_home() / "smoke-tests").glob("*.py")):
+        digest.update(f"{file.name}\n".encode() + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _make_words(step: Step, torch_tree: Path) -> list[str]:
+    if step.kind == "test-smoke":
+        return ["tests", "smoke"]
+    return ["tests", "torch", "--pytorch-dir", str(torch_tree)]
+
+
+def run_test(step_run: StepRun) -> None:
+    """Install the wheels, and test them. Raises SdkError, and ChecksError where a test does not pass."""
+    step, facts = step_run.step, step_run.facts
+    folder = facts.workspace.tests / step.id
+    folder.mkdir(parents=True, exist_ok=True)
+    wheels = _find_wheels(step_run)
+    environment = _make_environment(step_run, wheels)
+    words = _make_words(step, facts.request.sources["pytorch"])
+    words += ["--python", str(environment.prefix), "--output-dir", str(folder)]
+    words += [word for wheel in wheels for word in ("--wheels", str(wheel))]
+    words += ["--family", step_run.known_inputs["targets"]] if step.needs_gpu else []
+    words += ["--require-gpu"] if step.needs_gpu else []
+    finished = run_command(
+        [*get_own_command(), *words],
+        env=facts.env,
+        cwd=folder,
+        on_line=log_note,
+        check=None,
+        description=step.id,
+    )
+    step_run.record_command(["rocm-wheels", *words], finished, cwd=folder, changes={})
+    if finished.returncode:
+        raise ChecksError(
+            f"{step.id}: {_describe_results(folder, finished.returncode)}",
+            tip=f"what came of each test: {folder}; the wheels are in the output folder all the same",
+        )
+    files = sorted(file for pattern in _RESULT_FILES for file in folder.glob(pattern))
+    step_run.record_success(tuple(map(OutputFile.from_path, files)))
+    log_note(f"evidence: rocm-wheels set evidence add STORE --set ID --from {folder}")
+
+
+def _describe_results(folder: Path, code: int) -> str:
+    """Say what came of tests that did not pass."""
+    from rocm_wheels.testing import read_results  # planning reads no results
+
+    file = folder / "results.json"
+    if not file.is_file():
+        return f"the tests did not pass (exit code {code})"
+    return f"the tests did not pass: {read_results(file).summarize()} (exit code {code})"
+
+
+def _find_wheels(step_run: StepRun) -> list[Path]:
+    """Return the wheels to install: those that the set's folder has of this run, and those it was given."""
+    planner, facts = step_run.planner, step_run.facts
+    folders = planner.graph.output_folders(step_run.step, facts.request.output)
+    wheels: list[Path] = []
+    for name in step_run.step.after:
+        if planner.graph.steps[name].project is None or planner.graph.steps[name].kind in TEST_KINDS:
+            continue
+        files = [Path(output.path) for output in facts.done[name].stamp.outputs]
+        wheels += [file for file in files if file.suffix == ".whl" and file.parent == folders[0]]
+    for provided in planner.python_facts(step_run.step).provided.values():
+        if provided.wheel is not None:
+            wheels.append(provided.wheel)
+    return wheels
+
+
+def _make_environment(step_run: StepRun, wheels: Sequence[Path]) -> BuildEnvironment:
+    """Make the environment anew: ROCm as the build has it, then the wheels, then what those require."""
+    facts = step_run.facts
+    prefix = facts.workspace.environments / f"tested-{step_run.step.id}"
+    shutil.rmtree(prefix, ignore_errors=True)
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    python_facts = step_run.planner.python_facts(step_run.step)
+    make_venv(python_facts.python, prefix, facts.env, on_line=step_run.echo_line)
+    environment = locate_layer(prefix)
+    install_into(environment.python, facts.get_sdk_request(python_facts), facts.env, step_run.echo_line)
+    for wheel in wheels:
+        install_wheel(environment, wheel, env=facts.env, on_line=step_run.echo_line)
+    pip_install(
+        environment.python,
+        [*map(_make_requirement, wheels), *_TEST_TOOLS[step_run.step.kind]],
+        PackageSource(cache_dir=facts.request.sdk.cache_dir),
+        facts.env,
+        activity="installing what the wheels require",
+        cwd=prefix,
+        on_line=step_run.echo_line,
+    )
+    return environment
+
+
+def _make_requirement(wheel: Path) -> str:
+    """Return the requirement that only this wheel fulfils: what it requires is looked up by it."""
+    name, version = wheel.name.split("-")[:2]
+    return f"{name}=={version}"

@@ -1,0 +1,103 @@
+"""Look at the machine that tests run on: kernel, driver, firmware, GPUs and CPU, by the kernel's files.
+
+Firmware: ``fw_version/*_fw_version`` and ``vbios_version`` of the PCI device, which is also
+``/sys/class/drm/card*/device`` (Linux, drivers/gpu/drm/amd/amdgpu/amdgpu_ucode.c and amdgpu_atombios.c).
+What cannot be read is left out: no test fails for it.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from rocm_wheels.core import IMAGE_VARIABLE
+from rocm_wheels.gpus import Gpu, Hardware
+from rocm_wheels.models import TestedGpu, TestedMachine
+
+_MOST_CHARACTERS, _MOST_FEATURES = 300, 400  # as the record takes them
+_FIRMWARE_SUFFIX = "_fw_version"
+_NO_FIRMWARE = re.compile("0x0+")  # of an engine that this GPU does not have
+
+
+def inspect_machine(
+    hardware: Hardware, env: Mapping[str, str], *, rocm: str = "", root: Path = Path("/")
+) -> TestedMachine:
+    """Return what the files below ``root`` say of a machine, whose GPUs are ``hardware``.
+
+    ``rocm``: the version that the tested torch has, for one that does not stand on what is installed.
+    """
+    cpu, features = _read_cpu(root)
+    release = _read_line(root / "proc/sys/kernel/osrelease") or platform.release()
+    return TestedMachine(
+        kernel=_cut(f"{platform.system()} {release}"),
+        system=_read_system_name(root),
+        driver=_cut(hardware.driver or ""),
+        rocm=_cut(rocm or next((installed.version for installed in hardware.rocm), "")),
+        cpu=cpu,
+        cpu_features=features[:_MOST_FEATURES],
+        image=_cut(env.get(IMAGE_VARIABLE, "")),
+        gpus=tuple(_inspect_gpu(gpu, root) for gpu in hardware.gpus if gpu.vendor == "amd"),
+    )
+
+
+def _inspect_gpu(gpu: Gpu, root: Path) -> TestedGpu:
+    device = root / "sys/bus/pci/devices" / (gpu.address or "none")
+    return TestedGpu(
+        name=_cut(gpu.name),
+        gfx=gpu.gfx or "",
+        pci_id=gpu.pci_id or "",
+        address=gpu.address or "",
+        memory=gpu.memory,
+        node=_cut(gpu.node),
+        vbios=_read_line(device / "vbios_version"),
+        firmware=_read_firmware(device / "fw_version"),
+    )
+
+
+def _read_firmware(folder: Path) -> dict[str, str]:
+    try:
+        files = sorted(folder.iterdir())
+    except OSError:
+        return {}
+    versions = {file.name.removesuffix(_FIRMWARE_SUFFIX): _read_line(file) for file in files}
+    return {
+        name: version for name, version in versions.items() if version and not _NO_FIRMWARE.fullmatch(version)
+    }
+
+
+def _read_cpu(root: Path) -> tuple[str, tuple[str, ...]]:
+    """Return the name of the first processor, and its features: ``flags`` of x86, ``Features`` of Arm."""
+    try:
+        text = (root / "proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return _cut(platform.processor()), ()
+    values: dict[str, str] = {}
+    for line in text.partition("\n\n")[0].splitlines():
+        name, _, value = line.partition(":")
+        values[name.strip().lower()] = value.strip()
+    features = values.get("flags", values.get("features", "")).split()
+    return _cut(values.get("model name", "")), tuple(features)
+
+
+def _read_system_name(root: Path) -> str:
+    try:
+        text = (root / "etc/os-release").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    name = re.search(r'^PRETTY_NAME="?([^"\n]*)"?$', text, re.MULTILINE)
+    return _cut(name[1]) if name else ""
+
+
+def _read_line(file: Path) -> str:
+    try:
+        return _cut(file.read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return ""
+
+
+def _cut(text: str) -> str:
+    """Return the first line of a text, without what cannot be printed."""
+    line = (text.strip().splitlines() or [""])[0]
+    return re.sub(r"[\x00-\x1f\x7f]", " ", line)[:_MOST_CHARACTERS]
