@@ -78,7 +78,7 @@ def _make_command() -> click.Command:
             Option(
                 ["--policy"],
                 type=GivenPath(),
-                help="What channels need [default: data/release_policy.yaml].",
+                help="What channels need [default: what the channel keeps, then data/release_policy.yaml].",
             ),
             Option(
                 ["--summary"],
@@ -164,7 +164,8 @@ def _run_dashboard(**given: Any) -> None:
     if (given["publish"] or notifiers) and not given["dry_run"]:
         require_conditional_writes(store, unconditional=given["unconditional"])
     end_of_day = datetime.combine(day, time(23, 59, 59), timezone.utc)
-    reader = DashboardReader(store, layout, rules, given["channel"], day, end_of_day, env)
+    named = given["policy"] is not None
+    reader = DashboardReader(store, layout, rules, given["channel"], day, end_of_day, env, named=named)
     dashboard = reader.read()
     histories = _read_histories(dashboard, given)
     files = make_dashboard_files(dashboard, histories)

@@ -67,6 +67,8 @@ from .gate import judge_set as judge_set
 from .gate import judge_staged_set as judge_staged_set
 from .gate import load_policy_for as load_policy_for
 from .gate import require_channel as require_channel
+from .kept_policy import PolicyUse as PolicyUse
+from .kept_policy import find_kept_policy as find_kept_policy
 from .layout import FamilyPaths as FamilyPaths
 from .layout import StoreLayout as StoreLayout
 from .layout import load_layout as load_layout

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta, timezone
 from functools import cached_property
 from typing import Any, Literal
@@ -24,8 +24,9 @@ from rocm_wheels.models import Lock, Platform
 from rocm_wheels.package import parse_stored_statement
 from rocm_wheels.release.channel import Channel, read_channel
 from rocm_wheels.release.evidence.evidence import Evidence, describe_evidence
-from rocm_wheels.release.evidence.store import StoredEvidence, read_all_evidence
+from rocm_wheels.release.evidence.store import read_all_evidence
 from rocm_wheels.release.gate import judge_set
+from rocm_wheels.release.kept_policy import find_kept_policy
 from rocm_wheels.release.layout import FamilyPaths, StoreLayout
 from rocm_wheels.release.policy import CHANNEL_NAMES, Policy, Verdict
 from rocm_wheels.release.set_list import SetRow, list_sets
@@ -197,7 +198,10 @@ class Dashboard:
 
 @dataclass(frozen=True)
 class DashboardReader:
-    """One who reads a store. ``policy`` is asked what ``channel`` needs; ``now`` ends signatures."""
+    """One who reads a store. ``policy`` is asked what ``channel`` needs; ``now`` ends signatures.
+
+    ``named``: somebody named the policy; else sets are judged by the one that the channel keeps.
+    """
 
     store: Store
     layout: StoreLayout
@@ -206,6 +210,7 @@ class DashboardReader:
     day: date
     now: datetime
     env: Mapping[str, str]
+    named: bool = True
 
     def read(self) -> Dashboard:
         """Return the facts. Raises ReleaseError and DataError for a store that cannot be read."""
@@ -239,6 +244,10 @@ class DashboardReader:
         oldest = f"{self.day - timedelta(days=_ROW_DAYS)}T"
         paths = FamilyPaths(self.layout, family, "release")
         channels = [read_channel(self.store, paths, name).channel for name in CHANNEL_NAMES]
+        policy = self.policy
+        for item in channels if not self.named else ():
+            if item.channel == self.channel:
+                policy = find_kept_policy(item, policy, self.day)
         by_line: dict[tuple[str, Platform], list[SetRow]] = {}
         for row in rows:  # the newest first
             if row.created < end:
@@ -247,7 +256,7 @@ class DashboardReader:
             tonight = [row for row in sets if row.created >= begin]
             earlier = [row for row in sets if row.created < begin]
             if tonight or earlier[0].created >= oldest:
-                yield _SetNight(self, family, platform, line, channels, tonight, earlier[:1])
+                yield _SetNight(self, policy, family, platform, line, channels, tonight, earlier[:1])
 
     def _compare_sources(self, nights: Iterable[_SetNight]) -> list[SourceChange]:
         """Return what changed for each pair of locks, with all sets that were built from them."""
@@ -312,13 +321,13 @@ class _SetNight:
     """The sets of a line: of the night, and the newest before it."""
 
     reader: DashboardReader
+    policy: Policy
     family: str
     os: Platform
     line: str
     channels: Sequence[Channel]
     tonight: Sequence[SetRow]
     earlier: Sequence[SetRow]
-    _results: dict[str, list[StoredEvidence]] = field(default_factory=dict)
 
     @cached_property
     def document(self) -> SetDocument | None:
@@ -344,10 +353,10 @@ class _SetNight:
             return _NightFacts(row)
         reader = self.reader
         results, log = read_all_evidence(
-            reader.store, reader.layout, document, signers=reader.policy.signers, env=reader.env
+            reader.store, reader.layout, document, signers=self.policy.signers, env=reader.env
         )
         moment = _end_of(reader.day, [stored.evidence for stored in results])
-        verdict = judge_set(reader.policy, reader.channel, document, results, moment, log=log)
+        verdict = judge_set(self.policy, reader.channel, document, results, moment, log=log)
         standing = list_standing_results(stored.evidence for stored in results)
         shown = tuple(item.channel for item in self.channels if document.id in item.shown)
         cells = tuple(
@@ -434,7 +443,7 @@ class _SetNight:
         reasons = []
         for gfx in list_set_targets(document):
             families = list_families_of_target(document, gfx)
-            family, place = self.reader.policy.find_test_place(families, self.os)
+            family, place = self.policy.find_test_place(families, self.os)
             if place.bypass_tests_for_releases:
                 reasons.append(f"{family} is a named exception")
             elif place.runner:
@@ -473,7 +482,7 @@ class _SetNight:
         if before is None:
             return []
         results, _ = read_all_evidence(
-            reader.store, reader.layout, before, signers=reader.policy.signers, env=reader.env
+            reader.store, reader.layout, before, signers=self.policy.signers, env=reader.env
         )
         return list_standing_results(stored.evidence for stored in results)
 
