@@ -386,6 +386,12 @@ NOT_HERE = {
     (_OF_SET, "results", "and of torch's own tests"): "as the one before",
     ("nightly.yml", "renew", "rocm-wheels"): "a job of stores with a key alone",
     ("nightly.yml", "renew", "renew what is signed"): "test_signed_channels does, with keys of its own",
+    ("morning.yml", "refresh", "rocm-wheels"): "test_morning runs it",
+    ("morning.yml", "refresh", "bring channels to what is known, by the policy that each keeps"): "as that",
+    ("morning.yml", "validate", "rocm-wheels"): "as that",
+    ("morning.yml", "validate", "install what is published"): "ran there, on a torch that cannot be imported",
+    ("morning.yml", "page", "rocm-wheels"): "as that",
+    ("morning.yml", "page", "say what came of the night"): "as that",
     ("real.yml", "chain", "the chain"): "takes root, 30 GB and half an hour",
     ("real.yml", "exhaustive", "every kill point, a whole night"): "is what the suite takes samples of",
 }

@@ -265,6 +265,7 @@ class Runner:
             "run_id": "4711",
             "run_number": "17",
             "run_attempt": "1",
+            "token": "ghs_0123456789abcdef",
         }
         said |= self.about
         return {**said, "workspace": str(workspace)} if workspace is not None else said

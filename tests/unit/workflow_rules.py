@@ -19,6 +19,7 @@ _OUR_COMMAND = re.compile(
 _PINNED_ACTION = re.compile(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}")
 _INPUT = re.compile(r"\binputs\.(\w+)")
 _LOCAL = "./.github/workflows/"
+_READ_BY_NAME = ("ROCM_WHEELS_", "CCACHE_", "GITHUB_TOKEN")  # by the commands themselves
 _LEVELS = {"none": 0, "read": 1, "write": 2}
 
 Workflow = Mapping[str, Any]
@@ -107,7 +108,7 @@ def _find_step_faults(step: Mapping[str, Any]) -> Iterator[str]:
         if not _OUR_COMMAND.fullmatch(_VALUE.sub("value", command)):
             yield f"not one simple command of ours: {command}"
         used = set(re.findall(r"\$([A-Z_]+)", command))
-        declared = {name for name in step.get("env", {}) if not name.startswith(("ROCM_WHEELS_", "CCACHE_"))}
+        declared = {name for name in step.get("env", {}) if not name.startswith(_READ_BY_NAME)}
         if used != declared:
             yield f"`env` and the command do not agree ({', '.join(sorted(used ^ declared))}): {command}"
         return

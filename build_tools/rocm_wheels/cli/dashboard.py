@@ -97,7 +97,7 @@ def _make_command() -> click.Command:
                 ["--notify", "targets"],
                 multiple=True,
                 metavar="WHERE",
-                help="Tell of failures: github:OWNER/REPO, or the URL of a webhook. May be repeated.",
+                help="Tell of failures: github:OWNER/REPO, a webhook's URL, or '': nobody. Can be repeated.",
             ),
             Option(
                 ["--most-new"],
@@ -109,6 +109,12 @@ def _make_command() -> click.Command:
             ),
             Option(
                 ["--dry-run"], is_flag=True, help="Print what would be told and published, and do neither."
+            ),
+            Option(
+                ["--validated"],
+                type=GivenPath(),
+                metavar="DIR",
+                help="Show what build_tools/validate_published.py has written into DIR, too.",
             ),
             Option(["--json", "as_json"], is_flag=True, help="Print what was written and told as JSON."),
             Option(
@@ -146,11 +152,12 @@ def _run_dashboard(**given: Any) -> None:
         make_dashboard_files,
         open_notifier,
         plan_notices,
+        read_install_checks,
     )
 
     now = current_time()
     day = given["day"].date() if given["day"] is not None else now.date()
-    if given["targets"] and not now.date() - timedelta(days=1) <= day <= now.date():
+    if any(given["targets"]) and not now.date() - timedelta(days=1) <= day <= now.date():
         raise UsageError(
             f"--notify tells what fails now, and {day} is another day", tip="leave out --date, or --notify"
         )
@@ -160,12 +167,19 @@ def _run_dashboard(**given: Any) -> None:
     rules, layout = load_policy_for(given["channel"], given["policy"]), load_layout(given["store_layout"])
     env = read_environment()
     store = open_existing_store(given["store"], env)
-    notifiers = [open_notifier(target, store, layout, now, env) for target in given["targets"]]
+    # a variable that a repository does not set is an empty word in its workflow: nobody is told
+    targets = [target for target in given["targets"] if target]
+    notifiers = [open_notifier(target, store, layout, now, env) for target in targets]
     if (given["publish"] or notifiers) and not given["dry_run"]:
         require_conditional_writes(store, unconditional=given["unconditional"])
     end_of_day = datetime.combine(day, time(23, 59, 59), timezone.utc)
     named = given["policy"] is not None
-    reader = DashboardReader(store, layout, rules, given["channel"], day, end_of_day, env, named=named)
+    installs = read_install_checks(given["validated"]) if given["validated"] is not None else ()
+    if given["validated"] is not None and not installs:
+        log_warning(f"{given['validated']} has no results of installing what is published")
+    reader = DashboardReader(
+        store, layout, rules, given["channel"], day, end_of_day, env, named=named, installs=installs
+    )
     dashboard = reader.read()
     histories = _read_histories(dashboard, given)
     files = make_dashboard_files(dashboard, histories)

@@ -29,6 +29,7 @@ from .channel import read_channel as read_channel
 from .channel import read_channel_status as read_channel_status
 from .dashboard import Dashboard as Dashboard
 from .dashboard import DashboardReader as DashboardReader
+from .dashboard import read_install_checks as read_install_checks
 from .dashboard_pages import format_summary as format_summary
 from .dashboard_pages import make_dashboard_files as make_dashboard_files
 from .evidence.evidence import NO_GPU_WORD as NO_GPU_WORD

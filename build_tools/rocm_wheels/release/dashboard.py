@@ -16,9 +16,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta, timezone
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
-from rocm_wheels.core import DataError, NotInStoreError, Store, explain_error, log_warning, run_in_parallel
+from pydantic import BaseModel, Field, ValidationError
+
+from rocm_wheels.core import (
+    DataError,
+    NotInStoreError,
+    Store,
+    explain_error,
+    log_warning,
+    run_in_parallel,
+    summarize_faults,
+)
 from rocm_wheels.index import parse_snapshot
 from rocm_wheels.models import Lock, Platform
 from rocm_wheels.package import parse_stored_statement
@@ -113,6 +124,49 @@ class BuildTime:
 
 
 @dataclass(frozen=True)
+class InstallCheck:
+    """What came of installing a set from a channel on a bare system, up to the ``step`` that failed."""
+
+    image: str
+    family: str
+    set: str
+    version: str
+    python: str
+    gfx: str
+    passed: bool
+    step: str = ""
+    detail: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name among what can fail."""
+        return f"install on {self.image}"
+
+
+class _InstallStep(BaseModel):
+    step: str
+    detail: str = ""
+
+
+class _InstallResult(BaseModel):
+    family: str
+    set: str
+    version: str
+    python: str
+    gfx: str
+    passed: bool
+    steps: tuple[_InstallStep, ...]
+
+
+class _InstallReport(BaseModel):
+    """What ``build_tools/validate_published.py`` writes."""
+
+    schema_version: Literal[1] = Field(alias="schema")
+    image: str
+    results: tuple[_InstallResult, ...]
+
+
+@dataclass(frozen=True)
 class SourceChange:
     """What changed in the sources of a line since the set before; ``sets`` are (family, set before, set).
 
@@ -182,6 +236,7 @@ class Dashboard:
     channels: tuple[ChannelState, ...]
     support: SupportDocument
     unread: tuple[str, ...] = ()
+    installs: tuple[InstallCheck, ...] = ()
 
     @property
     def pythons(self) -> tuple[str, ...]:
@@ -211,6 +266,7 @@ class DashboardReader:
     now: datetime
     env: Mapping[str, str]
     named: bool = True
+    installs: tuple[InstallCheck, ...] = ()
 
     def read(self) -> Dashboard:
         """Return the facts. Raises ReleaseError and DataError for a store that cannot be read."""
@@ -223,7 +279,8 @@ class DashboardReader:
             nights += self._list_nights(overview.family, overview.rows)
         nights.sort(key=lambda night: (_rank_line(night.line), night.family, night.os))
         read = run_in_parallel(lambda night: night.read(), nights, jobs=_READ_JOBS)
-        failures = tuple(failure for night in read for failure in night.failures)
+        failures = [failure for night in read for failure in night.failures]
+        failures += [_make_install_failure(check) for check in self.installs if not check.passed]
         return Dashboard(
             self.day,
             support.public_url or self.store.url,
@@ -236,6 +293,7 @@ class DashboardReader:
             tuple(self._read_channels(support)),
             support,
             tuple(unread),
+            self.installs,
         )
 
     def _list_nights(self, family: str, rows: Sequence[SetRow]) -> Iterator[_SetNight]:
@@ -537,6 +595,37 @@ class _SetNight:
         return sorted(
             (item for item in times if item is not None), key=lambda item: (-item.seconds, item.project)
         )
+
+
+def read_install_checks(folder: Path) -> tuple[InstallCheck, ...]:
+    """Return what ``validate_published.py`` has written into a folder. DataError for a file that is none."""
+    checks = []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            report = _InstallReport.model_validate_json(path.read_bytes())
+        except ValidationError as wrong:
+            raise DataError(f"{path}: {summarize_faults(wrong, _InstallReport)}") from None
+        for result in report.results:
+            last = result.steps[-1] if result.steps and not result.passed else _InstallStep(step="")
+            values = result.model_dump(exclude={"steps"})
+            checks.append(InstallCheck(report.image, **values, step=last.step, detail=last.detail))
+    return tuple(checks)
+
+
+def _make_install_failure(check: InstallCheck) -> NightFailure:
+    line, detail = find_torch_line(check.version), f"{check.step}: {check.detail}"
+    return NightFailure(
+        check.family,
+        "linux",
+        line,
+        "install",
+        check.name,
+        check.set,
+        "fail",
+        (check.gfx,),
+        (check.python,),
+        detail,
+    )
 
 
 def list_standing_results(evidence: Iterable[Evidence]) -> list[Evidence]:

@@ -81,6 +81,7 @@ def dump_dashboard(dashboard: Dashboard, histories: Histories) -> dict[str, Any]
         "flaky": [asdict(note) for note in dashboard.flaky],
         "lost": [asdict(note) for note in dashboard.lost],
         "changes": changes,
+        "installs": [asdict(check) for check in dashboard.installs],
         "channels": [asdict(channel) for channel in dashboard.channels],
         "unread": list(dashboard.unread),
     }
@@ -127,6 +128,19 @@ def format_summary(dashboard: Dashboard, histories: Histories) -> str:
         ]
         if lines:
             parts.append(f"### {title}\n\n" + "\n".join(lines) + "\n")
+    if dashboard.installs:
+        table = [
+            [
+                check.image,
+                check.family,
+                check.version,
+                check.python,
+                "installed" if check.passed else f"**failed**: {_text(check.step)}, {_text(check.detail)}",
+            ]
+            for check in dashboard.installs[:_MOST_ROWS]
+        ]
+        header = ["image", "family", "torch", "Python", "came of it"]
+        parts.append(f"### Installed from the channel\n\n{format_markdown_table(header, table)}")
     for change, history in zip(dashboard.changes, histories, strict=True):
         report = "\n".join(_list_change_lines(change, history)).replace("```", "'''")
         parts.append(

@@ -37,7 +37,7 @@ from rocm_wheels.core import (
     UsageError,
     change_documents,
 )
-from rocm_wheels.release.dashboard import Dashboard, NightFailure
+from rocm_wheels.release.dashboard import Dashboard, NightFailure, find_torch_line
 from rocm_wheels.release.layout import StoreLayout
 
 if TYPE_CHECKING:
@@ -111,8 +111,17 @@ def plan_notices(dashboard: Dashboard, reported: Mapping[str, ReportedFailure]) 
                 "pythons": tuple(dict.fromkeys((*before.pythons, *failure.pythons))),
             }
             notices.append(Notice("update", failure.model_copy(update=joined)))
+    installed = {
+        (check.family, find_torch_line(check.version), check.name)
+        for check in dashboard.installs
+        if check.passed
+    }
     rows = {(row.family, str(row.os), row.line): row for row in dashboard.rows}
     for key, failure in reported.items():
+        if failure.kind == "install":
+            if key not in failures and (failure.family, failure.line, failure.name) in installed:
+                notices.append(Notice("close", failure))
+            continue
         row = rows.get((failure.family, failure.os, failure.line))
         if key in failures or row is None or not row.set:
             continue
