@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta, timezone
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -44,12 +44,14 @@ from rocm_wheels.release.set_list import SetRow, list_sets
 from rocm_wheels.release.views import SupportDocument, derive_whole_support
 from rocm_wheels.release.wheel_set import (
     SetDocument,
+    SetFile,
     list_families_of_target,
     list_set_targets,
     list_wheel_pythons,
     read_set,
 )
 from rocm_wheels.sources import LockDiff, compare_locks, parse_lock
+from rocm_wheels.wheels import BUILD_TYPE, ProvenanceStatement, walk_statements
 
 CellState = Literal["promoted", "passed", "failed", "held", "lost", "untested", "missing"]
 CELL_STATES: tuple[CellState, ...] = ("promoted", "passed", "failed", "held", "lost", "untested", "missing")
@@ -572,29 +574,32 @@ class _SetNight:
         )
 
     def _read_times(self, document: SetDocument) -> list[BuildTime]:
-        """Return when wheels were built, of those with a statement that says it; of shared ones too."""
+        """Return when wheels were built, the longest first, as their statements say, or those in them."""
         paths, store = FamilyPaths(self.reader.layout, self.family), self.reader.store
 
-        def read(name: str, sha256: str, project: str) -> BuildTime | None:
-            path = paths.set_statement(document.id, name)
+        def read(file: SetFile) -> list[BuildTime]:
+            path = paths.set_statement(document.id, file.name)
             try:
+                content = store.read(path).content
                 statement = parse_stored_statement(
-                    store.read(path).content, name=store.url_of(path), wheel=name, sha256=sha256
+                    content, name=store.url_of(path), wheel=file.name, sha256=file.sha256
                 )
+                builds = [statement, *(inner for inner, _ in walk_statements(statement))]
             except (NotInStoreError, DataError) as fault:
-                log_warning(f"{name}: no build time is known: {explain_error(fault)}")
-                return None
-            details = statement.predicate.get("runDetails", {})
-            python = ", ".join(sorted(list_wheel_pythons(name), key=_rank_python)) or "any"
-            return _make_build_time(project, python, details)
+                log_warning(f"{file.name}: no build time is known: {explain_error(fault)}")
+                return []
+            python = ", ".join(sorted(list_wheel_pythons(file.name), key=_rank_python)) or "any"
+            times = (
+                _make_build_time(str(build.parameters.get("project", file.project)), python, build)
+                for build in builds
+                if build.build_type == BUILD_TYPE
+            )
+            return [item for item in times if item is not None]
 
         files = [file for file in document.files if file.statement]
-        times = run_in_parallel(
-            lambda file: read(file.name, file.sha256, file.project), files, jobs=_READ_JOBS
-        )
-        return sorted(
-            (item for item in times if item is not None), key=lambda item: (-item.seconds, item.project)
-        )
+        read_times = run_in_parallel(read, files, jobs=_READ_JOBS)
+        times = {item for items in read_times for item in items}  # host and device wheels are of one build
+        return sorted(times, key=lambda item: (-item.seconds, item.project, item.python))
 
 
 def read_install_checks(folder: Path) -> tuple[InstallCheck, ...]:
@@ -643,8 +648,9 @@ def find_torch_line(version: str) -> str:
     return ".".join(version.partition("+")[0].split(".")[:2])
 
 
-def _make_build_time(project: str, python: str, details: Mapping[str, Any]) -> BuildTime | None:
-    """Return how long a build took, by the ``runDetails`` of its statement; None where nobody wrote it."""
+def _make_build_time(project: str, python: str, build: ProvenanceStatement) -> BuildTime | None:
+    """Return how long a build took, by its statement; None where nobody wrote it down."""
+    details = build.predicate["runDetails"]
     metadata = details.get("metadata", {})
     try:
         started, finished = (
