@@ -262,13 +262,15 @@ def test_flaky_tests_and_lost_gpus_are_named(
     world: World, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cell whose GPU was lost is lost, and nothing of it is a failure to be told of."""
-    world.know(FAILING, 22, "smoke", "pass", gfx="gfx1030", python="311", detail="flaky")
-    world.know(FAILING, 22, "smoke", "crash", gfx="gfx1031", python="312", detail="the GPU was lost")
+    world.know(
+        FAILING, 22, "smoke", "pass", gfx="gfx1030", python="311", detail=f"all; flaky: {TEST}, test_b"
+    )
+    world.know(FAILING, 22, "smoke", "crash", gfx="gfx1031", python="312", detail="lost GPU 1: it hangs")
     read = dashboard.read_all_evidence
 
     def read_newer(*words: Any, **more: Any) -> Any:
-        """Return results as they are where outcomes have these names, too."""
-        changes = {"flaky": {"flaky": (TEST,)}, "the GPU was lost": {"outcome": "lost"}}
+        """Return results as they are where an outcome has this name, too."""
+        changes = {"lost GPU 1: it hangs": {"outcome": "lost"}}
         results, log = read(*words, **more)
         newer = [
             replace(item, evidence=item.evidence.model_copy(update=changes.get(item.evidence.detail)))
@@ -279,11 +281,12 @@ def test_flaky_tests_and_lost_gpus_are_named(
     monkeypatch.setattr(dashboard, "read_all_evidence", read_newer)
     document = make("--date", DAY, "--no-history")
     assert cells_of(document, FAILING) == {"3.11": "held", "3.12": "lost"}
-    assert [(item["what"], item["gfx"]) for item in document["flaky"]] == [(f"smoke: {TEST}", "gfx1030")]
+    flaky = [(item["what"], item["gfx"]) for item in document["flaky"]]
+    assert flaky == [(f"smoke: {TEST}", "gfx1030"), ("smoke: test_b", "gfx1030")]
     assert [(item["gfx"], item["pythons"]) for item in document["lost"]] == [("gfx1031", ["3.12"])]
     assert document["failures"] == []
     text = read_pages(world)["night.html"].text
-    assert TEST in text and "the GPU was lost" in text
+    assert TEST in text and "GPU 1: it hangs" in text
 
 
 TELL = ("--no-history", "--notify", "github:rocm/wheels")

@@ -513,11 +513,11 @@ class _SetNight:
         return "; ".join(dict.fromkeys(reasons)) or "it is for no GPU"
 
     def _list_failures(self, document: SetDocument, standing: Sequence[Evidence]) -> Iterator[NightFailure]:
-        before = {(item.kind, name) for item in self._read_before() for name in _name_failures(item)}
+        before = {(_name_kind(item), name) for item in self._read_before() for name in _name_failures(item)}
         by_name: dict[tuple[str, str], list[Evidence]] = {}
         for item in standing:
             for name in _name_failures(item):
-                by_name.setdefault((item.kind, name), []).append(item)
+                by_name.setdefault((_name_kind(item), name), []).append(item)
         for (kind, name), items in by_name.items():
             last = items[-1]
             pythons = {python for item in items for python in _list_result_pythons(document, item)}
@@ -548,18 +548,20 @@ class _SetNight:
 
     def _list_flaky(self, document: SetDocument, standing: Sequence[Evidence]) -> Iterator[NightNote]:
         for item in standing:
-            names = tuple(getattr(item, "flaky", ()))
-            count = item.counts.model_dump().get("flaky", 0)
-            unnamed = count - len(names)
-            if unnamed > 0:
-                names = (*names, f"{unnamed} more" if names else f"{count} of its tests")
+            names = [name for part in _list_details(item, "flaky: ") for name in part.split(", ")]
+            unnamed = item.counts.model_dump().get("flaky", 0) - len(names)
+            names += [f"{unnamed} more" if names else f"{unnamed} of its tests"] if unnamed > 0 else []
             for name in names:
-                yield self._make_note(document, item, f"{item.kind}: {name}")
+                yield self._make_note(document, item, f"{_name_kind(item)}: {name}")
 
     def _list_lost(self, document: SetDocument, standing: Sequence[Evidence]) -> Iterator[NightNote]:
+        """Yield each GPU that was lost, also where tests went on with others."""
         for item in standing:
-            if item.outcome == _LOST or item.counts.model_dump().get(_LOST, 0):
-                yield self._make_note(document, item, f"{item.kind}: {item.detail or item.counts}")
+            gpus = _list_details(item, "lost ")
+            if item.outcome == _LOST and not gpus:
+                gpus = [item.detail or str(item.counts)]
+            for gpu in gpus:
+                yield self._make_note(document, item, f"{_name_kind(item)}: {gpu}")
 
     def _make_note(self, document: SetDocument, item: Evidence, what: str) -> NightNote:
         return NightNote(
@@ -634,10 +636,10 @@ def _make_install_failure(check: InstallCheck) -> NightFailure:
 
 
 def list_standing_results(evidence: Iterable[Evidence]) -> list[Evidence]:
-    """Return the newest result of each kind, GPU, kind of machine and wheels, oldest first."""
+    """Return the newest result of each kind, part of a suite, GPU, kind of machine and wheels, in order."""
     newest: dict[tuple[object, ...], Evidence] = {}
     for item in sorted(evidence, key=lambda item: (item.when, item.id)):
-        key = (item.kind, item.gfx, item.host.kind, item.hashes)
+        key = (item.kind, str(getattr(item, "suite", "")), item.gfx, item.host.kind, item.hashes)
         newest.pop(key, None)
         newest[key] = item
     return list(newest.values())
@@ -668,21 +670,45 @@ def _make_build_time(project: str, python: str, build: ProvenanceStatement) -> B
     return BuildTime(project, python, str(metadata["startedOn"]), seconds, cache)
 
 
+def _list_details(evidence: Evidence, prefix: str) -> list[str]:
+    """Return what a result says of something, of the parts of its detail."""
+    return [part.removeprefix(prefix) for part in evidence.detail.split("; ") if part.startswith(prefix)]
+
+
 def _name_failures(evidence: Evidence) -> tuple[str, ...]:
     """Return what failed of a result: tests by name, or how the run ended."""
     if evidence.passed or evidence.outcome == _LOST:
         return ()
-    return evidence.failed or (f"{evidence.kind}: {evidence.outcome}",)
+    return evidence.failed or (f"{_name_kind(evidence)}: {evidence.outcome}",)
 
 
 def _list_covered(document: SetDocument, standing: Iterable[Evidence]) -> set[tuple[str, str, str]]:
-    """Return what was run to its end: a test of it that is not named as failed did not fail."""
-    return {
-        (item.kind, item.gfx or "", python)
-        for item in standing
-        if item.passed or (item.outcome == "fail" and item.counts.failed == len(item.failed))
-        for python in _list_result_pythons(document, item)
-    }
+    """Return what was run to its end: a test of it that is not named as failed did not fail.
+
+    Of a suite in shards all of one plan must have been.
+    """
+    shards: dict[tuple[str, str, str], dict[str, set[int]]] = {}
+    covered = set()
+    for item in standing:
+        if not item.passed and (item.outcome != "fail" or item.counts.failed != len(item.failed)):
+            continue
+        suite = getattr(item, "suite", None)
+        for python in _list_result_pythons(document, item):
+            place = (_name_kind(item), item.gfx or "", python)
+            if suite is None:
+                covered.add(place)
+                continue
+            complete = shards.setdefault(place, {}).setdefault(suite.plan, set())
+            complete.add(suite.shard)
+            if len(complete) == suite.shards:
+                covered.add(place)
+    return covered
+
+
+def _name_kind(evidence: Evidence) -> str:
+    """Return what was run: ``smoke``, ``tests``, ``tests (full)``."""
+    suite = getattr(evidence, "suite", None)
+    return evidence.kind if suite is None else f"{evidence.kind} ({suite.name})"
 
 
 def _list_result_pythons(document: SetDocument, evidence: Evidence) -> frozenset[str]:

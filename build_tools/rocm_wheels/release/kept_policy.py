@@ -75,7 +75,10 @@ def read_kept_policy(channel: Channel) -> Mapping[str, Any] | None:
 
 
 def dump_policy(policy: Policy, channel: Channel, today: date) -> dict[str, Any]:
-    """Return what a policy says of a channel of a family, as JSON has it. KeyError for an unknown channel."""
+    """Return what a policy says of a channel of a family, as JSON has it. KeyError for an unknown channel.
+
+    What is as it is where nobody says it is left out: a later version may know of more.
+    """
     name, family = channel.channel, channel.family
     targets = get_gfx_families().get(family)
 
@@ -100,7 +103,7 @@ def dump_policy(policy: Policy, channel: Channel, today: date) -> dict[str, Any]
     part = policy.model_copy(
         update={"channels": {name: policy.channels[name]}, "families": families, "waivers": tuple(waivers)}
     )
-    return _drop_ended(part.model_dump(mode="json", exclude_none=True), today)
+    return _drop_ended(part.model_dump(mode="json", exclude_defaults=True), today)
 
 
 def describe_differences(kept: Mapping[str, Any], other: Mapping[str, Any]) -> str:
