@@ -357,6 +357,7 @@ def test_what_github_refuses_is_said_and_opens_nothing_twice(
     for target in ("github:rocm", "http://example.org/hook", "mail"):
         make("--notify", target, code=2)
     make("--date", "2026-11-01", *TELL, code=2)
+    make("--summary", str(world.folder / "no folder" / "file"), "--no-history", code=15)
 
 
 def test_a_webhook_is_told_once(

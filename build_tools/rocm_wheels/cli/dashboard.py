@@ -21,7 +21,7 @@ from rocm_wheels.cli.checkout_options import (
 from rocm_wheels.cli.command import Command, Option
 from rocm_wheels.cli.evidence import current_time
 from rocm_wheels.cli.options import GivenPath
-from rocm_wheels.core import UsageError, format_count, log_warning
+from rocm_wheels.core import ReleaseError, UsageError, format_count, log_warning
 
 if TYPE_CHECKING:
     from rocm_wheels.core import SourceError, Store
@@ -187,8 +187,7 @@ def _run_dashboard(**given: Any) -> None:
     for name, content in files.items():
         write_atomically(folder / name, content)
     if given["summary"] is not None:
-        with given["summary"].open("a", encoding="utf-8") as summary:
-            summary.write(format_summary(dashboard, histories))
+        _append_summary(given["summary"], format_summary(dashboard, histories))
     published = _publish(store, layout, files, dry_run=given["dry_run"]) if given["publish"] else []
     if not given["as_json"]:
         for place in (*(str(folder / name) for name in files), *published):
@@ -212,6 +211,16 @@ def _run_dashboard(**given: Any) -> None:
         files_json = {name: str(folder / name) for name in files}
         document = {"dry_run": given["dry_run"], "files": files_json, "published": published, "told": told}
         click.echo(json.dumps(document, indent=1))
+
+
+def _append_summary(path: Path, text: str) -> None:
+    """Add a text to a file. Raises ReleaseError where that cannot be."""
+    try:
+        with path.open("a", encoding="utf-8") as summary:
+            summary.write(text)
+    except OSError as failure:
+        tip = "name a file in a folder that is there: --summary FILE"
+        raise ReleaseError(f"{path} cannot be written: {failure.strerror}", tip=tip) from failure
 
 
 def dump_notice(notice: Notice) -> dict[str, Any]:
