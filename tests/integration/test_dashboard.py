@@ -385,7 +385,7 @@ def test_a_webhook_is_told_once(
 
 
 def test_pages_are_put_into_the_store(world: World, make: Make) -> None:
-    """They are in the way of nothing: a check of the store finds no damage."""
+    """At the root of what is released, whole; a dry run writes none."""
     make("--date", DAY, "--no-history", "--publish", "--dry-run")
     root = Path(world.store.url) / "v2"
     assert not root.exists() or not list(root.iterdir())
@@ -393,5 +393,3 @@ def test_pages_are_put_into_the_store(world: World, make: Make) -> None:
     make("--date", DAY, "--no-history", "--publish")
     for path in (world.folder / "pages").iterdir():
         assert (root / path.name).read_bytes() == path.read_bytes()
-    code = run_command(cli, ["store", "fsck", world.store.url])
-    assert code in {0, 15}

@@ -104,5 +104,6 @@ def test_the_morning(store: FolderStore, github: Github, tmp_path: Path) -> None
     assert {path.name for path in pages.iterdir()} == {"index.html", "night.html", "dashboard.json"}
     assert f"install on {system}" in (pages / "night.html").read_text()
     assert (Path(store.url) / "v2" / "index.html").read_bytes() == (pages / "index.html").read_bytes()
+    assert run_command(cli, ["store", "fsck", store.url]) == 0  # pages are no damage
     (issue,) = github.issues
     assert f"install on {system} fails" in issue["title"] and TOKEN not in json.dumps(issue)
