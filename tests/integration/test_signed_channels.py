@@ -78,13 +78,15 @@ class Signing:
     def __init__(self, key: Path | None, now: datetime = MOMENT) -> None:
         self.now = now
         self.signer = None if key is None else ReleaseSigner(key, ENV, now)
+        self.policy, self.change_policy = POLICY, False
 
     def promoter(self, store: Store) -> Promoter:
         actor = ChannelActor("ann@here", f"{self.now:%Y-%m-%dT%H:%M:%SZ}")
         return Promoter(store, FamilyPaths(LAYOUT, FAMILY), "nightly", actor, signer=self.signer)
 
     def refresh(self, store: Store) -> None:
-        refresher = Refresher(store, LAYOUT, POLICY, "ann@here", self.now, ENV, signer=self.signer)
+        refresher = Refresher(store, LAYOUT, self.policy, "ann@here", self.now, ENV, signer=self.signer)
+        refresher = replace(refresher, change_policy=self.change_policy)
         refresher.refresh_channel(FAMILY, "nightly")
         refresher.refresh_support([FAMILY])
 
@@ -320,6 +322,43 @@ def test_a_channel_is_signed_for_the_first_time_whether_or_not_it_tells_somethin
         again = sets.store(place)
         signing.begin(again)
         assert signing.check(again).errors == (), write
+
+
+def test_the_policy_that_a_channel_keeps_is_signed_before_it_counts(
+    *, sets: Sets, signed: Mapping[str, Path], keys: list[Path], tmp_path: Path, exhaustive: bool
+) -> None:
+    """A change of it that is killed at any write is finished by the same command; a forged one is refused."""
+    signing = Signing(keys[0])
+    signing.policy = policy("channels: {nightly: {rules: {verify: {fresh: 1d}}}}")
+    clean = sets.store(linked(signed["pages"], tmp_path / "clean pages"))
+    with pytest.raises(ReleaseError, match="fresh is 2w, and would be 1d"):
+        signing.refresh(clean)
+    assert clean.writes == []
+    signing.change_policy = True
+    signing.refresh(clean)
+    for number, write in enumerate(clean.writes if exhaustive else clean.writes[::2]):
+        place = linked(signed["pages"], tmp_path / f"pages {number}")
+        with pytest.raises(Killed):
+            signing.refresh(sets.store(place, write, "after"))
+        store = sets.store(place)
+        assert list_unsigned(store, place, keys[0]) == [], write
+        signing.refresh(store)
+        document = json.loads(store.read(CHANNEL).content)
+        assert document["policy"]["channels"]["nightly"]["rules"]["verify"] == {"fresh": "1d"}, write
+        assert len(document["history"][-1]["policy"]) == 16 and document["pending"] is None
+        assert read_snapshot(store, keys[0]).settled and list_unsigned(store, place, keys[0]) == []
+    place = linked(signed["pages"], tmp_path / "pages forged")
+    store = sets.store(place)
+    document = json.loads(store.read(CHANNEL).content)
+    easy = {**document["policy"], "signers": {}}
+    shown = document["sets"]
+    pending = {"action": "refresh", "sets": [shown[0]["set"]], "by": "eve", "began": "2026-11-21T12:00:00Z"}
+    pending |= {"goal": shown, "adds": False, "policy": easy}
+    forged = {**document, "revision": document["revision"] + 1, "pending": pending}
+    (place / CHANNEL).unlink()
+    (place / CHANNEL).write_text(json.dumps(forged))
+    with pytest.raises(ReleaseError, match="nobody signed that"):
+        Signing(keys[0]).refresh(store)
 
 
 def test_without_the_key_what_is_signed_stays_as_it_is(

@@ -493,6 +493,12 @@ NOT_HERE = {
             *(("test-smoke.yml", "smoke"), ("test-suite.yml", "tests")),
         )
     },
+    ("morning.yml", "refresh", "rocm-wheels"): "test_morning runs it",
+    ("morning.yml", "refresh", "bring channels to what is known, by the policy that each keeps"): "as that",
+    ("morning.yml", "validate", "rocm-wheels"): "as that",
+    ("morning.yml", "validate", "install what is published"): "ran there, on a torch that cannot be imported",
+    ("morning.yml", "page", "rocm-wheels"): "as that",
+    ("morning.yml", "page", "say what came of the night"): "as that",
     ("real.yml", "chain", "the chain"): "takes root, 30 GB and half an hour",
     ("real.yml", "exhaustive", "every kill point, a whole night"): "is what the suite takes samples of",
 }

@@ -295,6 +295,7 @@ class Runner:
             "run_id": "4711",
             "run_number": "17",
             "run_attempt": "1",
+            "token": "ghs_0123456789abcdef",
         }
         said["event"] = {**said["event"], **self.about.get("event", {})}
         said |= {key: value for key, value in self.about.items() if key != "event"}

@@ -79,7 +79,7 @@ def write(folder: Path, env: dict[str, str]) -> ProvenanceStatement:
     tools = {"ninja": InstalledPackage("ninja", "1.13.2", "ninja-1.13.2-py3-none-any.whl", "c" * 64)}
     planned = SimpleNamespace(request=build, inputs=inputs, environment=environment, tools=tools)
     wheel = embed_provenance(torch_draft().write(folder), folder, b"a lock\n", PARTS)[0]
-    moment = BuildMoment("20261121-120000", "2026-11-21T12:00:00Z", "2026-11-21T13:00:00Z")
+    moment = BuildMoment("20261121-120000", "2026-11-21T12:00:00Z", "2026-11-21T13:00:00Z", 3, 4)
     write_build_statement(
         cast(Any, step_run),
         cast(Any, planned),
@@ -129,3 +129,5 @@ def test_who_built_it_and_in_which_run(env: dict[str, str], tmp_path: Path) -> N
     else:
         assert statement.builder.startswith("urn:rocm-wheels:")
         assert invocation == "20261121-120000"
+    (product,) = statement.predicate["runDetails"]["byproducts"]
+    assert product == {"name": "compiler-cache", "annotations": {"hits": 3, "cacheable": 4}}

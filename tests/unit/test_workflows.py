@@ -139,6 +139,7 @@ ROLES = {
     "store prune": ("PRUNE", "prune"),
     "set promote": ("RELEASE", "${{ inputs.channel }}"),
     "set refresh": ("RELEASE", "nightly"),
+    "set dashboard": ("RELEASE", "nightly"),
 }
 
 
@@ -389,7 +390,10 @@ def test_no_source_is_of_a_branch_and_artifacts_have_a_name_a_cell() -> None:
             job = WORKFLOWS[where.split()[0]]["jobs"][where.split()[1]]
             name = step["with"]["name"]
             rows = job.get("strategy", {}).get("matrix", "")
-            one_row = rows in {"", "${{ fromJSON(needs.lock.outputs.line) }}"}
+            if name == "pages":  # of a whole night, once
+                assert where == "morning.yml page" and not rows
+                continue
+            one_row = str(rows) in {"", "${{ fromJSON(needs.lock.outputs.line) }}"}
             wanted = ("inputs.line", "inputs.platform") if one_row else ("matrix.",)
             assert all(word in name for word in wanted), (where, name)
 

@@ -404,7 +404,11 @@ def remember_digests() -> StoredDigests:
 @command("set gate")
 @set_options
 @option("--channel", required=True, metavar="CHANNEL", help="nightly, prerelease or stable.")
-@option("--policy", type=GivenPath(), help="What channels need [default: data/release_policy.yaml].")
+@option(
+    "--policy",
+    type=GivenPath(),
+    help="What channels need [default: what the channel keeps, then data/release_policy.yaml].",
+)
 @option("--explain", is_flag=True, help="Print every rule with the evidence that it rests on.")
 @option(
     "--outputs",
@@ -425,10 +429,19 @@ def gate_command(  # noqa: PLR0917 - click passes them by name
     Examples:
       rocm-wheels set gate s3://wheels --set 2.9.1-93bf --channel nightly --explain
     """
-    from rocm_wheels.release import judge_staged_set, load_policy
+    from rocm_wheels.release import (
+        FamilyPaths,
+        find_kept_policy,
+        judge_staged_set,
+        load_policy,
+        read_channel,
+    )
 
     rules = load_policy(policy)
     store, layout, document = chosen.open_set()
+    if policy is None:
+        record = read_channel(store, FamilyPaths(layout, document.family, "release"), channel)
+        rules = find_kept_policy(record.channel, rules, current_time().date())
     verdict, evidence = judge_staged_set(
         store,
         layout,

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         ChannelChange,
         FamilyPaths,
         Policy,
+        PolicyUse,
         Promoter,
         Refresher,
         RefreshResult,
@@ -211,11 +212,26 @@ def format_demote_command(store: str, done: RefreshResult, set_id: str, layout: 
     return shlex.join([*words, *(["--store-layout", str(layout)] if layout else [])])
 
 
+# whose rules count
+_policy_options = combine_options(
+    option(
+        "--policy",
+        type=GivenPath(),
+        help="What channels need [default: what the channel keeps, then data/release_policy.yaml].",
+    ),
+    option(
+        "--change-policy",
+        is_flag=True,
+        help="Have the channel keep this policy from now on, where it keeps another.",
+    ),
+)
+
+
 @command("set refresh")
 @click.argument("store", metavar="STORE")
 @option("--family", metavar="F", help="Only this family [default: all that have releases].")
 @option("--channel", metavar="CHANNEL", help="Only this channel [default: all that show sets].")
-@option("--policy", type=GivenPath(), help="What channels need [default: data/release_policy.yaml].")
+@_policy_options
 @option(
     "--public-url",
     metavar="URL",
@@ -240,6 +256,7 @@ def refresh_command(  # noqa: PLR0917 - click passes them by name
     family: str | None,
     channel: str | None,
     policy: Path | None,
+    change_policy: bool,
     public_url: str | None,
     other_indexes: tuple[str, ...],
     keys: ReleaseKeys,
@@ -285,7 +302,8 @@ def refresh_command(  # noqa: PLR0917 - click passes them by name
     signer = keys.make_signer(read_environment(), current_time(), anew=sign_anew, dry_run=dry_run)
     if public_url is not None or other_indexes:
         update_public(used, layout, public_url, other_indexes or None, signer)
-    refresher = replace(make_refresher(used, layout, rules), signer=signer)
+    refresher = make_refresher(used, layout, rules, named=policy is not None, change_policy=change_policy)
+    refresher = replace(refresher, signer=signer)
     if not channels:  # of a promotion that was killed early there are only files
         log_note(f"there is no channel in {opened.url} yet: `rocm-wheels set promote` makes them")
     done, failures = _refresh_channels(refresher, channels)
@@ -341,11 +359,29 @@ def _raise_first_failure(done: list[RefreshResult], failures: list[RocmWheelsErr
         raise failures[0]
 
 
-def make_refresher(store: Store, layout: StoreLayout, policy: Policy, *, again: bool = True) -> Refresher:
-    """Return one who refreshes a store now, in the name of the user; ``again``: he judges by this policy."""
+def make_refresher(
+    store: Store,
+    layout: StoreLayout,
+    policy: Policy,
+    *,
+    again: bool = True,
+    named: bool = True,
+    change_policy: bool = False,
+) -> Refresher:
+    """Return one who refreshes a store now, in the name of the user; the rest is as ``Refresher`` says."""
     from rocm_wheels.release import Refresher
 
-    return Refresher(store, layout, policy, name_user_and_host(), current_time(), read_environment(), again)
+    return Refresher(
+        store,
+        layout,
+        policy,
+        name_user_and_host(),
+        current_time(),
+        read_environment(),
+        again,
+        named=named,
+        change_policy=change_policy,
+    )
 
 
 def find_released_families(store: Store, layout: StoreLayout, family: str | None) -> list[str]:
@@ -394,7 +430,6 @@ def _print_refreshed(
     report: StoreReport | None,
     as_json: bool,
 ) -> None:
-    _warn_of_policies(done)
     if as_json:
         documents = [refreshed_as_json(refreshed, store, layout) for refreshed in done]
         damage = convert_store_findings(report.errors) if report is not None else None
@@ -414,15 +449,6 @@ def _print_refreshed(
         click.echo(f"{head}{path} written")
     for line in list_damage_lines(report) if report is not None else ():
         click.echo(line)
-
-
-def _warn_of_policies(done: list[RefreshResult]) -> None:
-    for refreshed in done:
-        if refreshed.other_policy:
-            log_note(
-                f"{refreshed.channel} of {refreshed.family} was last refreshed under another policy:"
-                " if that was unintended, name the policy with --policy"
-            )
 
 
 @dataclass(frozen=True)
@@ -450,7 +476,7 @@ _change_options = combine_options(
 @command("set promote")
 @set_options
 @_change_options
-@option("--policy", type=GivenPath(), help="What channels need [default: data/release_policy.yaml].")
+@_policy_options
 @option("--abandon", "undo", is_flag=True, help="Undo a change of the set that a killed run has begun.")
 @option(
     "--allow-unpinned",
@@ -467,6 +493,7 @@ def promote(  # noqa: PLR0917 - click passes them by name
     chosen: ChosenSet,
     channel: str,
     policy: Path | None,
+    change_policy: bool,
     undo: bool,
     allow_unpinned: bool,
     allow_fewer_targets: bool,
@@ -487,23 +514,26 @@ def promote(  # noqa: PLR0917 - click passes them by name
     Examples:
       rocm-wheels set promote s3://wheels --set 2.9.1-93bf --channel nightly
     """
-    from rocm_wheels.release import FamilyPaths, load_policy_for
+    from rocm_wheels.release import FamilyPaths, PolicyUse, load_policy_for
 
     store, layout, document = chosen.open_set()
-    rules = load_policy_for(channel, policy)
+    rules, named = load_policy_for(channel, policy), policy is not None
+    use = PolicyUse(rules, current_time().date(), named, change_policy)
 
     def change(promoter: Promoter) -> ChannelChange:
         if undo:
             return promoter.abandon(document.id)
-        return promoter.promote(document, lambda: _ask_gate(promoter, document, rules))
+        return promoter.promote(document, lambda: _ask_gate(promoter, document, use))
 
     promoter = replace(
         _make_promoter(store, FamilyPaths(layout, document.family), channel),
         allow_unpinned=allow_unpinned,
         allow_fewer_targets=allow_fewer_targets,
+        policy=use,
     )
     settings = _ChangeOptions(chosen.store, chosen.layout, unconditional, dry_run, as_json, keys)
-    _apply_change(promoter, change, partial(make_refresher, policy=rules), settings)
+    refresher = partial(make_refresher, policy=rules, named=named, change_policy=change_policy)
+    _apply_change(promoter, change, refresher, settings)
 
 
 @command("set demote")
@@ -541,21 +571,31 @@ def demote(  # noqa: PLR0917 - click passes them by name
       rocm-wheels set demote s3://wheels --channel nightly --family gfx110X-all --to 2.9.1-51aa
     """
     from rocm_wheels.core import open_existing_store
-    from rocm_wheels.release import FamilyPaths, list_newer_sets, load_layout, load_policy_for, resolve_set_id
+    from rocm_wheels.release import (
+        FamilyPaths,
+        PolicyUse,
+        list_newer_sets,
+        load_layout,
+        load_policy_for,
+        resolve_set_id,
+    )
 
     if set_id is not None and back_to is not None:
         raise UsageError("--set and --to say two things", tip="give one of them")
     layout = load_layout(store_layout)
     opened = open_existing_store(store, read_environment())
-    refresher = partial(make_refresher, policy=load_policy_for(channel, policy), again=policy is not None)
+    rules, again = load_policy_for(channel, policy), policy is not None
+    refresher = partial(make_refresher, policy=rules, again=again, named=again)
 
     def change(promoter: Promoter) -> ChannelChange:
+        before = promoter.read_channel_record().channel
+        if again:
+            PolicyUse(rules, current_time().date()).choose(before)
         if back_to is None and set_id is None:
             return promoter.demote(None)
-        channel = promoter.read_channel_record().channel
         if back_to is not None:
-            return promoter.demote(list_newer_sets(channel, resolve_set_id(channel, back_to)))
-        return promoter.demote((resolve_set_id(channel, set_id or ""),))
+            return promoter.demote(list_newer_sets(before, resolve_set_id(before, back_to)))
+        return promoter.demote((resolve_set_id(before, set_id or ""),))
 
     promoter = _make_promoter(opened, FamilyPaths(layout, _choose_family(opened, layout, family)), channel)
     _apply_change(
@@ -575,7 +615,8 @@ def _choose_family(store: Store, layout: StoreLayout, family: str | None) -> str
     return families[0]
 
 
-def _ask_gate(promoter: Promoter, document: SetDocument, rules: Policy) -> Verdict:
+def _ask_gate(promoter: Promoter, document: SetDocument, use: PolicyUse) -> Verdict:
+    """Ask by the policy that the channel keeps now: who changes it changes its document, too."""
     from rocm_wheels.release import judge_staged_set
 
     layout, env = promoter.staging.layout, read_environment()
@@ -584,7 +625,7 @@ def _ask_gate(promoter: Promoter, document: SetDocument, rules: Policy) -> Verdi
         layout,
         document,
         promoter.channel,
-        policy=rules,
+        policy=use.choose(promoter.read_channel_record().channel)[0],
         now=current_time(),
         env=env,
         digests=promoter.digests,

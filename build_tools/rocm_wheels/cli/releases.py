@@ -217,7 +217,9 @@ def list_command(  # noqa: PLR0917 - click passes them by name
     rules = load_policy_for(channel, policy)
     gfx = None if passed is None else resolve_target(passed)
     opened, layout = open_existing_store(store, read_environment()), load_layout(store_layout)
-    inquiry = StoreQuery(opened, layout, rules, current_time(), read_environment(), family)
+    inquiry = StoreQuery(
+        opened, layout, rules, current_time(), read_environment(), family, named=policy is not None
+    )
     if gfx is not None or last_good:
         only: TestKind | None = "smoke" if kind == "smoke" else "tests" if kind == "tests" else None
         _print_answers(inquiry, gfx, channel=channel, kind=only, good=last_good, as_json=as_json)

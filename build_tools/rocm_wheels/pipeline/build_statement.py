@@ -35,11 +35,16 @@ _IMAGE = re.compile(r"(?:.*/)?(?P<name>[^/@]+)(?:@sha256:(?P<sha256>[0-9a-f]{64}
 
 @dataclass(frozen=True)
 class BuildMoment:
-    """When a wheel was built (UTC, ISO 8601), by which run; "" for what an earlier version did not keep."""
+    """When a wheel was built (UTC, ISO 8601), by which run; "" for what an earlier version did not keep.
+
+    ``hits`` of ``cacheable`` compiles were answered by a compiler cache; 0 of 0: there was none.
+    """
 
     run: str = ""
     started: str = ""
     finished: str = ""
+    hits: int = 0
+    cacheable: int = 0
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> BuildMoment:
@@ -225,7 +230,10 @@ def _describe_run(env: Mapping[str, str], moment: BuildMoment) -> dict[str, Any]
         "startedOn": moment.started,
         "finishedOn": moment.finished,
     }
-    return {
+    counts = {"hits": moment.hits, "cacheable": moment.cacheable}
+    byproducts = [{"name": "compiler-cache", "annotations": counts}] if moment.cacheable else []
+    details = {
         "builder": {"id": builder, "version": {"rocm-wheels": __version__}},
         "metadata": drop_unknown(metadata),
     }
+    return details | drop_unknown({"byproducts": byproducts})

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from rocm_wheels import __version__
 from rocm_wheels.core import DataError, NotInStoreError, Record, Store, log_warning, summarize_faults
@@ -34,6 +34,7 @@ from rocm_wheels.release.policy import REPORTED, Policy, TargetTestState, Verdic
 from rocm_wheels.release.set_conflicts import FEWER_TARGETS_PREFIX, UNPINNED_PREFIXES
 from rocm_wheels.release.set_log import LogHead, SetLog
 from rocm_wheels.release.wheel_set import (
+    GrownRecord,
     SetDocument,
     SetFile,
     SetId,
@@ -72,41 +73,51 @@ class ChannelSet(Record):
     log: LogHead | None = None
 
 
-class PendingChange(Record):
+class PendingChange(GrownRecord):
     """A change that was begun. ``goal`` is what the channel shows when it is done, oldest first.
 
-    ``adds`` says whether ``sets`` come or go: that decides which pages change first.
+    ``adds`` says whether ``sets`` come or go: that decides which pages change first. ``policy`` is what the
+    channel keeps then; None: as before.
     """
 
+    _later = frozenset({"policy"})
     action: ChannelAction
     sets: tuple[SetId, ...] = Field(min_length=1)
     by: str
     began: str
     goal: tuple[ChannelSet, ...]
     adds: bool
+    policy: Mapping[str, JsonValue] | None = None
 
     def __str__(self) -> str:
         """Return it for people."""
         return f"{self.action} of {', '.join(self.sets)} by {self.by}, begun {self.began}"
 
 
-class ChannelEvent(Record):
-    """A change that was made."""
+class ChannelEvent(GrownRecord):
+    """A change that was made. ``policy`` is the digest of the policy that the channel keeps since then."""
 
+    _later = frozenset({"policy"})
     action: ChannelAction
     sets: tuple[SetId, ...]
     by: str
     when: str
     revision: int
+    policy: str = ""
 
     def __str__(self) -> str:
         """Return it for people."""
         return f"{self.action} of {', '.join(self.sets)} by {self.by}, {self.when}"
 
 
-class Channel(Record):
-    """A channel of a family. ``sets`` are those that it shows, in the order in which they came."""
+class Channel(GrownRecord):
+    """A channel of a family. ``sets`` are those that it shows, in the order in which they came.
 
+    ``policy`` is what it keeps of the policy that it is judged by (``kept_policy``); None: it was changed by
+    nobody since channels keep one.
+    """
+
+    _later = frozenset({"policy"})
     schema_version: Literal[1] = Field(default=1, alias="schema")
     family: str
     channel: str
@@ -115,6 +126,7 @@ class Channel(Record):
     sets: tuple[ChannelSet, ...] = ()
     pending: PendingChange | None = None
     history: tuple[ChannelEvent, ...] = ()
+    policy: Mapping[str, JsonValue] | None = None
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Channel:
@@ -191,7 +203,12 @@ class Channel(Record):
         change, revision = self.pending, self.revision + 1
         assert change is not None
         event = ChannelEvent(
-            action=change.action, sets=change.sets, by=change.by, when=change.began, revision=revision
+            action=change.action,
+            sets=change.sets,
+            by=change.by,
+            when=change.began,
+            revision=revision,
+            policy=_digest_policy(change.policy) if change.policy is not None else "",
         )
         return self.model_copy(
             update={
@@ -200,12 +217,17 @@ class Channel(Record):
                 "sets": change.goal,
                 "pending": None,
                 "history": (*self.history, event),
+                "policy": change.policy if change.policy is not None else self.policy,
             }
         )
 
     def to_json(self) -> bytes:
         """Return its file."""
         return (json.dumps(self.model_dump(mode="json", by_alias=True), indent=1) + "\n").encode()
+
+
+def _digest_policy(policy: Mapping[str, JsonValue]) -> str:
+    return hashlib.sha256(json.dumps(policy, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
+    PlainSerializer,
     Tag,
     field_validator,
     model_validator,
@@ -107,7 +108,18 @@ def _check_public_key(value: str) -> str:
     return value
 
 
-PolicyAge = Annotated[timedelta, BeforeValidator(_parse_age)]
+def _format_age(age: timedelta) -> str:
+    """Return an age as a policy has it, in the largest unit that it is whole in."""
+    for unit in ("w", "d", "h"):
+        number, rest = divmod(age, _AGE_UNITS[unit])
+        if not rest:
+            return f"{number}{unit}"
+    return str(age)
+
+
+PolicyAge = Annotated[
+    timedelta, BeforeValidator(_parse_age), PlainSerializer(_format_age, return_type=str, when_used="json")
+]
 ChannelKey = Annotated[
     str, AfterValidator(lambda value: _require_known_name("channel", value, CHANNEL_NAMES))
 ]

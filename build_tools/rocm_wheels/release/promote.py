@@ -10,9 +10,10 @@ Whoever comes after a run that was killed between 2 and 4 does 3 and 4, or puts 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from rocm_wheels.core import (
     RUN_AGAIN_TIP,
@@ -31,6 +32,7 @@ from rocm_wheels.release.channel import (
     PendingChange,
     read_channel,
 )
+from rocm_wheels.release.kept_policy import PolicyUse
 from rocm_wheels.release.layout import FamilyPaths
 from rocm_wheels.release.pages import make_channel_pages
 from rocm_wheels.release.policy import Verdict, make_shown_state
@@ -46,6 +48,9 @@ from rocm_wheels.release.set_list import ReleasedSets, copy_to_release
 from rocm_wheels.release.snapshots import ReleaseSigner, SnapshotKeeper, keep_channel_snapshot
 from rocm_wheels.release.stored_digests import StoredDigests
 from rocm_wheels.release.wheel_set import SetDocument
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
 
 
 def require_shown(channel: Channel, set_id: str) -> None:
@@ -168,6 +173,7 @@ class Promoter:
     ``allow_unpinned``: wheels that do not pin each other are shown, and the pages say so.
     ``allow_fewer_targets``: so is a set for all GPUs without code for some that people get code for now; what
     is told of it says so. ``signer`` signs what is about to be shown; ``refresh`` then what is shown.
+    ``policy`` is what the channel is to keep, where it keeps none.
     """
 
     store: Store
@@ -178,6 +184,7 @@ class Promoter:
     allow_unpinned: bool = False
     allow_fewer_targets: bool = False
     signer: ReleaseSigner | None = None
+    policy: PolicyUse | None = None
 
     @property
     def release(self) -> FamilyPaths:
@@ -211,6 +218,7 @@ class Promoter:
         copied, requires = 0, None
         for record in self._attempt_changes():
             channel = record.channel
+            policy = self.policy.choose(channel)[1] if self.policy is not None else None
             if channel.pending is not None:
                 require_same_change(channel, "promote", (document.id,))
                 require_pass(ask_gate(), self.store, channel)
@@ -235,7 +243,8 @@ class Promoter:
                 told=(*state.lines, *allowed_notes),
                 log=verdict.log,
             )
-            claimed = self._claim_channel(record, "promote", (document.id,), (*channel.sets, new_set))
+            goal = (*channel.sets, new_set)
+            claimed = self._claim_channel(record, "promote", (document.id,), goal, policy=policy)
             if claimed is not None:
                 return self._complete_pending(claimed, copied)
         raise make_busy_error(self.read_channel_record().channel)
@@ -274,8 +283,15 @@ class Promoter:
             else:
                 yield record
 
-    def retell(self, record: ChannelRecord, goal: tuple[ChannelSet, ...]) -> ChannelChange:
+    def retell(
+        self,
+        record: ChannelRecord,
+        goal: tuple[ChannelSet, ...],
+        policy: Mapping[str, JsonValue] | None = None,
+    ) -> ChannelChange:
         """Have the pages tell what is known now of the sets that they show; complete it where it was begun.
+
+        With ``policy`` the channel keeps that; of its sets all are told of then.
 
         Raises ChangedInStoreError when somebody else changed the channel meanwhile.
         """
@@ -284,8 +300,12 @@ class Promoter:
         if pending is not None:
             require_same_change(record.channel, "refresh", None)
             return self._complete_pending(record, finished=True)
-        changed_ids = tuple(new.set for new, old in zip(goal, record.channel.sets, strict=True) if new != old)
-        claimed = self._claim_channel(record, "refresh", changed_ids, goal)
+        changed_ids = tuple(
+            new.set
+            for new, old in zip(goal, record.channel.sets, strict=True)
+            if new != old or policy is not None
+        )
+        claimed = self._claim_channel(record, "refresh", changed_ids, goal, policy=policy)
         if claimed is None:
             raise make_overtaken_error(self.read_channel_record().channel)
         return self._complete_pending(claimed)
@@ -321,12 +341,22 @@ class Promoter:
         goal: tuple[ChannelSet, ...],
         *,
         adds: bool | None = None,
+        policy: Mapping[str, JsonValue] | None = None,
     ) -> ChannelRecord | None:
-        """Write down what is to change; ``None`` when somebody else wrote meanwhile."""
+        """Write down what is to change; ``None`` when somebody else wrote meanwhile.
+
+        That a channel is to keep another policy is signed before: who cannot sign cannot have it do so.
+        """
         comes = action == "promote" if adds is None else adds
         by, now = self.actor.by, self.actor.now
-        pending = PendingChange(action=action, sets=sets, by=by, began=now, goal=goal, adds=comes)
+        pending = PendingChange(
+            action=action, sets=sets, by=by, began=now, goal=goal, adds=comes, policy=policy
+        )
         channel, journal = record.channel.with_pending(pending), self._open_journal(record)
+        if policy is not None:
+            path = self.release.channel_document(self.channel)
+            before = record.content if record.tag is not None else None
+            self.snapshot.add({path: (before, channel.to_json())})
         try:
             journal.write(channel.to_json())
         except ChangedInStoreError:

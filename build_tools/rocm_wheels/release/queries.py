@@ -24,7 +24,7 @@ No more is read than is needed: newest sets first, and of sets without evidence 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import Literal, get_args
 
@@ -48,6 +48,7 @@ from rocm_wheels.release.channel import (
 )
 from rocm_wheels.release.evidence.store import StoredEvidence, find_doubt, read_all_evidence
 from rocm_wheels.release.gate import GateCase, find_target_state
+from rocm_wheels.release.kept_policy import find_kept_policy
 from rocm_wheels.release.layout import Area, FamilyPaths, StoreLayout
 from rocm_wheels.release.policy import CHANNEL_NAMES, REPORTED, Policy, TargetState
 from rocm_wheels.release.set_list import SetRow, list_sets, make_set_row
@@ -221,7 +222,10 @@ def _join_states(states: Iterable[TargetState]) -> TargetState:
 
 @dataclass(frozen=True)
 class StoreQuery:
-    """What is asked, by which policy, at which moment; ``family``: of this one alone."""
+    """What is asked, by which policy, at which moment; ``family``: of this one alone.
+
+    ``named``: somebody named the policy; else what a channel shows is judged by the one that it keeps.
+    """
 
     store: Store
     layout: StoreLayout
@@ -229,6 +233,7 @@ class StoreQuery:
     now: datetime
     env: Mapping[str, str]
     family: str | None = None
+    named: bool = True
 
 
 @dataclass(frozen=True)
@@ -305,10 +310,14 @@ def read_channels_now(query: StoreQuery, name: str) -> list[ChannelNow]:
         record = read_channel(store, paths, name)
         if record.tag is None:
             continue
+        judge = query
+        if not query.named:
+            kept = find_kept_policy(record.channel, query.policy, query.now.date())
+            judge = replace(query, policy=kept)
         sets = []
         for channel_set in reversed(record.channel.sets):
             document = read_set(store, family, channel_set.set, area="release", layout=layout)
-            status = _make_status(query, document, channel_set, name)
+            status = _make_status(judge, document, channel_set, name)
             sets.append(
                 ChannelSetNow(
                     channel_set, document, _find_index_address(query, document, "release", public), status

@@ -3,7 +3,8 @@
 In this order; each step begins by reading what it may replace, and evidence after that:
 
 1. evidence that came since is copied to the release area
-2. the channel's document and pages tell of it (a change like a promotion: claimed, made, cleared)
+2. the channel's document and pages tell of it (a change like a promotion: claimed, made, cleared); the
+   document keeps the policy by which that was found, as long as nobody has it keep another
 3. the status of the sets, and which views are to change, is written down; their pages are exchanged; that
    is cleared
 4. support.json of the family, then that of all
@@ -17,8 +18,10 @@ is only looked at again when there is more evidence of it, or another policy.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
+from typing import Any
 
 from rocm_wheels.core import (
     RUN_AGAIN_TIP,
@@ -46,6 +49,7 @@ from rocm_wheels.release.channel import (
     read_channel_status,
 )
 from rocm_wheels.release.evidence.store import copy_evidence, list_evidence_ids, read_released_evidence
+from rocm_wheels.release.kept_policy import PolicyUse
 from rocm_wheels.release.layout import FamilyPaths, StoreLayout
 from rocm_wheels.release.pages import make_channel_pages
 from rocm_wheels.release.policy import Policy
@@ -89,7 +93,6 @@ class RefreshResult:
     pages: int = 0
     other_change: str = ""
     failing: tuple[SetStatus, ...] = ()
-    other_policy: bool = False
     signed: bool = False
 
 
@@ -103,10 +106,11 @@ class _KnownResults:
 
 @dataclass(frozen=True)
 class Refresher:
-    """One who refreshes. ``policy`` is that of all channels, ``now`` the time in UTC.
+    """One who refreshes. ``policy`` is what he has for all channels, ``now`` the time in UTC.
 
-    ``again``: sets are judged again where there is something new; otherwise those stay as they were of which
-    something is known, because nobody said by which policy. ``signer`` signs what is shown, last of all.
+    A channel is judged by the policy that it keeps, as ``PolicyUse`` says: ``named`` and ``change_policy``
+    are of that. ``again``: sets are judged again where there is something new; otherwise those stay as they
+    were of which something is known. ``signer`` signs what is shown, last of all.
     """
 
     store: Store
@@ -117,13 +121,16 @@ class Refresher:
     env: Mapping[str, str]
     again: bool = True
     signer: ReleaseSigner | None = None
-    _digest: str = field(init=False)
-    _ageless: Policy = field(init=False)
+    named: bool = True
+    change_policy: bool = False
 
-    def __post_init__(self) -> None:
-        """Find out once what every set needs."""
-        object.__setattr__(self, "_digest", compute_policy_digest(self.policy))
-        object.__setattr__(self, "_ageless", drop_age_limits(self.policy))
+    @cached_property
+    def _digest(self) -> str:
+        return compute_policy_digest(self.policy)
+
+    @cached_property
+    def _ageless(self) -> Policy:
+        return drop_age_limits(self.policy)
 
     def refresh_channel(self, family: str, channel: str) -> RefreshResult | None:
         """Refresh a channel and the documents about it; ``None`` when nothing was ever promoted to it.
@@ -166,25 +173,37 @@ class Refresher:
                 f"an earlier refresh of {channel} of {family} was not finished; now it is"
             )
         promoter.require_signed(record)
+        use = PolicyUse(self.policy, self.now.date(), self.named, self.change_policy)
+        policy, new_policy = use.choose(record.channel)
+        judge = replace(self, policy=policy)
+        return judge._refresh_settled(promoter, stored, record, new_policy if self.again else None)
+
+    def _refresh_settled(
+        self,
+        promoter: Promoter,
+        stored: StoredStatus,
+        record: ChannelRecord,
+        new_policy: Mapping[str, Any] | None,
+    ) -> RefreshResult:
+        """Refresh a channel that nothing is pending on; ``new_policy`` is what it is to keep."""
         if self.signer is not None:
             stored = self._forget_unsigned(promoter, stored)
             self._begin_snapshot(promoter, record)
         known, brought = self._bring_evidence(promoter, record.channel)
         sets = self._find_statuses(record.channel, stored, known, promoter.released)
-        retold, pages_written = self._retell_channel(promoter, record, sets)
+        retold, pages_written = self._retell_channel(promoter, record, sets, new_policy)
         views, exchanged = self._publish_views(promoter, stored, sets)
         signed = self.signer is not None and change_documents(
             lambda: self._sign_channel(promoter), description=promoter.snapshot.path
         )
         return RefreshResult(
-            family,
-            channel,
+            promoter.release.family,
+            promoter.channel,
             retold,
             views,
             brought,
             pages_written + exchanged,
             failing=tuple(status for status in sets if status.is_failing),
-            other_policy=self.again and stored.document.policy not in {"", self._digest},
             signed=signed,
         )
 
@@ -296,17 +315,21 @@ class Refresher:
         )
 
     def _retell_channel(
-        self, promoter: Promoter, record: ChannelRecord, sets: Sequence[SetStatus]
+        self,
+        promoter: Promoter,
+        record: ChannelRecord,
+        sets: Sequence[SetStatus],
+        new_policy: Mapping[str, Any] | None,
     ) -> tuple[tuple[str, ...], int]:
         """Have the channel tell what is known; return the sets of which it told something else, and pages."""
         goal = tuple(
             channel_set.model_copy(update={"state": status.state, "told": status.told})
             for channel_set, status in zip(record.channel.sets, sets, strict=True)
         )
-        if goal == record.channel.sets:
+        if not goal or (goal == record.channel.sets and new_policy is None):
             return (), 0
         retold = tuple(new.set for new, old in zip(goal, record.channel.sets, strict=True) if new != old)
-        return retold, promoter.retell(record, goal).pages
+        return retold, promoter.retell(record, goal, new_policy).pages
 
     def _publish_views(
         self, promoter: Promoter, stored: StoredStatus, sets: tuple[SetStatus, ...]

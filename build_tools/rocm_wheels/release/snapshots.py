@@ -324,6 +324,8 @@ def find_channel_fault(snapshot: Snapshot, name: str, channel: Channel, content:
     if content is None:
         return f"is gone, and was signed at revision {snapshot.revision}"
     if channel.pending is not None and compute_channel_state(content) in snapshot.channel_states:
+        if channel.pending.policy is not None:  # such a change is signed before it is claimed
+            return "is about to keep another policy, and nobody signed that"
         return channel.find_pending_fault()
     if channel.revision < snapshot.revision:
         older = f"is at revision {channel.revision}, and was signed at {snapshot.revision}"

@@ -261,7 +261,14 @@ class StoreRepairer:
         promoter.require_signed(promoter.read_channel_record())
         self._forget_unsound(document)
         refresher = Refresher(
-            self._store, layout, self.policy, self.by, self.check.now, self.env, signer=self.signer
+            self._store,
+            layout,
+            self.policy,
+            self.by,
+            self.check.now,
+            self.env,
+            signer=self.signer,
+            named=False,
         )
         refreshed = refresher.refresh_channel(document.family, document.channel)
         return refreshed is not None and not refreshed.other_change

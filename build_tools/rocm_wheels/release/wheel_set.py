@@ -51,7 +51,7 @@ SetId = Annotated[
 ]
 
 
-class _GrownRecord(Record):
+class GrownRecord(Record):
     """A record with keys that came later: where they say nothing they are left out, as before they came."""
 
     _later: ClassVar[frozenset[str]] = frozenset()
@@ -61,7 +61,7 @@ class _GrownRecord(Record):
         return {name: value for name, value in usual(self).items() if value or name not in self._later}
 
 
-class SetFile(_GrownRecord):
+class SetFile(GrownRecord):
     """A wheel. ``project`` is its normalized name, ``targets`` those of its device code (base targets).
 
     Of a wheel that serves every family, the set of one has the targets of that one. ``requires_python`` and
@@ -91,7 +91,7 @@ class SetFile(_GrownRecord):
         return not self.targets and self.label in ("", NULL_LABEL)
 
 
-class SetCell(_GrownRecord):
+class SetCell(GrownRecord):
     """What a set should hold: a project for a Python (``3.12``) and a target ("": it has no device code).
 
     ``rocm`` is the ROCm that it is for, where the set has locks with several.
@@ -110,7 +110,7 @@ class SetCell(_GrownRecord):
         return f"{self.project} for Python {self.python}{target}{rocm}"
 
 
-class SetLock(_GrownRecord):
+class SetLock(GrownRecord):
     """A lock of a set: the sha256 of its file, and where that lies beside the document.
 
     ``rocm`` is the ROCm in it, where the set has several locks.
@@ -122,7 +122,7 @@ class SetLock(_GrownRecord):
     rocm: str | None = None
 
 
-class SetDocument(_GrownRecord):
+class SetDocument(GrownRecord):
     """A set. ``origin`` is the id of the set that its wheels were rewritten from.
 
     Schema 1 has one ``lock``, with ``rocm``. Variants that were built from several locks are of schema 2:

@@ -339,7 +339,12 @@ class BuildStep:
             wheel, moment = self._copy_wheel(done.stamp), BuildMoment.from_facts(done.stamp.facts)
         else:
             wheel = self._build_wheel()
-            moment = replace(moment, finished=format_moment())
+            moment = replace(
+                moment,
+                finished=format_moment(),
+                hits=sum(use.hits for use in self.cache_statistics),
+                cacheable=sum(use.cacheable for use in self.cache_statistics),
+            )
         checked = self._check_wheel(wheel)
         predicate = self._write_statement(wheel.path, checked.sha256, moment)
         targets = checked.report.targets if checked.report else ()
