@@ -13,12 +13,15 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from audit_wheels import Draft
+from binary_writer import code_object, kpack
 from flaky_server import FileServer, serving
 from index_wheels import NOW, wheel
 from install_world import (
     CUDA,
     Environment,
     document,
+    library,
     make_environment,
     pypi,
     rocm_index,
@@ -177,7 +180,7 @@ def test_variant_wheels_are_installed_under_their_plain_name(tmp_path: Path, ven
 def of_2025(folder: Path, label: str, gfx: str, *, said: str) -> None:
     """An index with one variant in the form of 2025, for ``gfx``; its document says it is for ``said``."""
     page = folder / "torch"
-    made = torch(page, "2.9.1", label=label, gfx=(gfx,), old=True)
+    made = torch(page, "2.9.1", label=label, gfx=(gfx,), old=True, code=library(said))
     (page / "torch-2.9.1-variants.json").write_text(document(label, (said,), old=True))
     links = "".join(f'<a href="{one}">{one}</a>\n' for one in (made.name, "torch-2.9.1-variants.json"))
     (page / "index.html").write_text(f"<html><body>{links}</body></html>")
@@ -200,7 +203,15 @@ def multi_arch(folder: Path, *devices: str) -> list[Path]:
     version, extras = "2.9.1+rocm7.2", ("device-gfx942", "device-gfx1100")
     requires = [f"amd-torch-{extra}=={version}; extra == '{extra}'" for extra in extras]
     files = [torch(folder, version, *requires, extras=extras)]
-    return [*files, *(wheel(folder, f"amd_torch_device_{one}", version) for one in devices)]
+    return [*files, *(device_wheel(folder, one, version) for one in devices)]
+
+
+def device_wheel(folder: Path, gfx: str, version: str) -> Path:
+    draft = Draft(f"amd_torch_device_{gfx}", version, "py3-none-any")
+    draft.members = {
+        f"torch/.kpack/torch_{gfx}.kpack": kpack({("lib/libtorch_hip.so#0", gfx): code_object(gfx)})
+    }
+    return draft.write(folder)
 
 
 def test_kernels_come_by_extras_and_never_from_the_index_of_dependencies(
@@ -337,7 +348,8 @@ def test_a_torch_that_is_not_what_its_index_says_is_found_out(
     family = tmp_path / "gfx94X-dcgpu"  # an index for these GPUs, by its name; the wheel was built for CUDA
     torch(family, "2.9.1+rocm7.2", built=CUDA)
     assert install(str(family), venv, "torch") == 17
-    assert "torch was chosen for an AMD GPU, and was built for cuda" in capsys.readouterr().err
+    assert "code for gfx942: no: a build for NVIDIA GPUs (CUDA)" in capsys.readouterr().err
+    assert venv.packages() == {}
 
 
 def test_a_plain_server_of_a_folder_will_do(

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         ProvenanceMode,
         SignedIndexes,
         TargetHost,
+        UnservedGpuError,
         WheelCache,
         WheelChoice,
     )
@@ -268,6 +269,10 @@ says; triton and ROCm's packages are those that it requires. Nothing is installe
 and checked; afterwards what is installed is compared with what was chosen. The exit code is 17 when anything
 did not happen.
 
+Before a wheel is fetched, torch's METADATA and parts of its files say what it is built for, and whether it
+has code for the GPU; where a server sends no parts, that is read after the download. A torch without code for
+the GPU is not installed, unless --allow-cpu is given.
+
 \b
 Where it comes from:
   torch, torchvision, torchaudio, triton…, rocm…, amd-…   the chosen index, never PyPI; rocm… or --rocm-index
@@ -329,6 +334,12 @@ Examples:
     metavar="LIST|none",
     help="For these GPUs, not those found here: gfx942,gfx1100 or 'RX 7900 XTX'; none: for the CPU.",
 )
+@option(
+    "--allow-cpu",
+    is_flag=True,
+    help="Take a torch that computes on the CPU, where none has code for the GPU here (on a terminal:"
+    " without asking).",
+)
 @option("--rocm", metavar="VERSION", help="For this ROCm, not the one found here.")
 @option("--cache-dir", type=GivenPath(file_okay=False), metavar="DIR", help="Where downloads are kept.")
 @option("--no-cache", is_flag=True, help="Keep no downloads.")
@@ -362,6 +373,7 @@ def install_command(  # noqa: PLR0917 - click passes them by name
     channel: str | None,
     pre: bool,
     gfx: tuple[str, ...],
+    allow_cpu: bool,
     rocm: str | None,
     cache_dir: Path | None,
     no_cache: bool,
@@ -372,8 +384,10 @@ def install_command(  # noqa: PLR0917 - click passes them by name
     as_json: bool,
 ) -> None:
     """Plan, and unless it is a dry run carry out; non-zero when anything did not happen."""
+    from dataclasses import replace
+
     from rocm_wheels.core import UsageError
-    from rocm_wheels.hosts import InstallRequest, carry_out_plan, plan_installation
+    from rocm_wheels.hosts import InstallRequest, UnservedGpuError, carry_out_plan, plan_installation
 
     if cache_dir is not None and no_cache:
         raise UsageError("--cache-dir and --no-cache say opposite things", tip="leave one of them out")
@@ -395,15 +409,29 @@ def install_command(  # noqa: PLR0917 - click passes them by name
         signers=read_signers(keys, env) or None,
         provenance=provenance or "",
         signed=_require_released_by(released_by, env),
+        allow_cpu=allow_cpu,
     )
     with _open_cache(cache_dir, no_cache=no_cache, env=env) as cache:
-        planned = plan_installation(request, cache, env)
+        try:
+            planned = plan_installation(request, cache, env)
+        except UnservedGpuError as refusal:
+            if as_json or not _confirm_cpu(refusal):
+                raise
+            planned = plan_installation(replace(request, allow_cpu=True), cache, env)
         installed: list[str] = []
         if not dry_run:
             for line in _describe_plan(planned.plan):
                 log_note(line)
             installed = carry_out_plan(planned, cache, env, cached=not no_cache)
         _print_outcome(planned.plan, cache, installed, dry_run=dry_run, as_json=as_json)
+
+
+def _confirm_cpu(refusal: UnservedGpuError) -> bool:
+    """Ask on a terminal whether a torch for the CPU will do; False where nobody can answer."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    click.echo(refusal.message, err=True)
+    return click.confirm("install a torch that computes on the CPU?", default=False, err=True)
 
 
 def _print_outcome(
@@ -453,6 +481,7 @@ def _describe_plan(plan: InstallPlan) -> list[str]:
         lines.append(f"what it lacks from {hide_credentials(plan.dependencies)}")
     if plan.choice is not None:
         lines += [f"note: {note}" for note in plan.choice.notes]
+    lines += plan.proof_lines
     rows = []
     for item in plan.items:
         label = f" variant {item.offer.label}" if item.offer.label else ""

@@ -32,7 +32,8 @@ class ChoiceCandidate:
 
     ``sha256`` (hex) and ``size`` (bytes) are None where the index does not say. ``label`` is None for a
     wheel that is no variant. ``reason`` says why it stands where it does, or why it is out. ``yanked`` is
-    the reason why it was withdrawn ("" when none is given), None when it was not.
+    the reason why it was withdrawn ("" when none is given), None when it was not. ``metadata`` is as on
+    ``IndexLink``.
     """
 
     name: str
@@ -46,6 +47,7 @@ class ChoiceCandidate:
     reason: str
     requires_python: str
     yanked: str | None
+    metadata: str | None = None
 
 
 @dataclass(frozen=True)

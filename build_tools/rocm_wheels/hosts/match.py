@@ -428,6 +428,7 @@ def _make_candidate(wheel: RankedWheel, rank: int | None) -> ChoiceCandidate:
         reason=wheel.reason,
         requires_python=link.requires_python,
         yanked=link.yanked,
+        metadata=link.metadata,
     )
 
 

@@ -27,6 +27,7 @@ from rocm_wheels.core import (
     HostError,
     UsageError,
     capture_output,
+    explain_error,
     find_uv,
     hash_file,
     log_note,
@@ -52,6 +53,14 @@ from rocm_wheels.hosts.installed_packages import (
     PythonEnvironment,
     detect_build,
     read_environment,
+)
+from rocm_wheels.hosts.kernel_proof import (
+    GpuDemand,
+    KernelProof,
+    make_demand,
+    prove_installed,
+    prove_offers,
+    require_served,
 )
 from rocm_wheels.hosts.package_offers import (
     OfferSources,
@@ -307,6 +316,7 @@ class InstallRequest:
     public keys by name: one of them must have signed the statements of how wheels of torch and its companions
     were made; None: whoever wrote them. ``provenance`` says which wheels must have one: "" is ``required``
     with signers, else ``optional``. ``signed`` says which pages of the index are taken; None: all.
+    ``allow_cpu``: a torch that serves no GPU of this machine is taken, too.
     """
 
     packages: tuple[str, ...] = ()
@@ -324,6 +334,7 @@ class InstallRequest:
     signers: Mapping[str, str] | None = None
     signed: SignedIndexes | None = None
     provenance: ProvenanceMode | Literal[""] = ""
+    allow_cpu: bool = False
 
     @property
     def provenance_mode(self) -> ProvenanceMode:
@@ -345,7 +356,10 @@ class PlannedInstall:
 
 
 def plan_installation(request: InstallRequest, cache: WheelCache, env: Mapping[str, str]) -> PlannedInstall:
-    """Choose, resolve and compare. UsageError for bad input, HostError when nothing fits or nothing may."""
+    """Choose, resolve and compare. UsageError for bad input, HostError when nothing fits or nothing may.
+
+    UnservedGpuError for a torch without code for a GPU of this machine, unless the request allows it.
+    """
     _ = request.provenance_mode  # before the network is asked
     target = (
         inspect_target(request.python, env)
@@ -392,9 +406,12 @@ def plan_installation(request: InstallRequest, cache: WheelCache, env: Mapping[s
     with serve_offers(offers) as url:
         resolver = Resolver(offers, url, target, env)
         resolved, lines = _resolve_packages(packages, choice, resolver)
-        items = _fill_sizes(
-            [_make_item(offer, present.get(offer.project), cache) for offer in resolved], reach
-        )
+        items = tuple(_make_item(offer, present.get(offer.project), cache) for offer in resolved)
+    demand = make_demand(host)
+    proof = _prove_torch(items, offers, demand, target, cache) if demand else None
+    if proof and demand and not request.allow_cpu:
+        require_served(proof, demand, host)
+    items = _fill_sizes(items, reach)
     choice = _match_choice(choice, resolved, chooser)
     _require_hashes(request, items)
     if request.provenance_mode != "off":
@@ -405,9 +422,36 @@ def plan_installation(request: InstallRequest, cache: WheelCache, env: Mapping[s
         *_list_warnings(items, removed, present, target),
     )
     plan = InstallPlan(
-        target, request.installer, choice, tuple(lines), index, sources.dependencies, items, removed, warnings
-    )
+        target, request.installer, choice, tuple(lines), index, sources.dependencies, items, removed,
+        warnings, demand, proof, request.allow_cpu,
+    )  # fmt: skip
     return PlannedInstall(plan, offers)
+
+
+def _prove_torch(
+    items: Sequence[InstallItem],
+    offers: PackageOffers,
+    demand: GpuDemand,
+    target: InstallTarget,
+    cache: WheelCache,
+) -> KernelProof | None:
+    """Return what is known of torch before it is fetched, of one that is installed, is here, or elsewhere."""
+    torch = next((item for item in items if item.offer.project == "torch"), None)
+    if torch is None:
+        return None
+    if torch.keep:
+        try:
+            return prove_installed(target.environment)
+        except DataError as fault:  # a damaged library: comparing what is installed tells more of it
+            return KernelProof(f"torch {torch.offer.version}", unread=explain_error(fault))
+    here = [replace(item.offer, url=_find_here(item.offer, cache) or item.offer.url) for item in items]
+    return prove_offers(here, offers, demand, target.markers)
+
+
+def _find_here(offer: PackageOffer, cache: WheelCache) -> str | None:
+    """Return the URL of a file that was fetched before; None for one that was not."""
+    path = cache.wheel_path(offer.sha256, offer.name) if offer.sha256 else None
+    return path.as_uri() if path and path.is_file() else None
 
 
 def _make_target_host(request: InstallRequest, target: InstallTarget, env: Mapping[str, str]) -> TargetHost:
@@ -423,7 +467,8 @@ def _make_chooser(request: InstallRequest, host: TargetHost, reach: IndexReader)
 
     def choose_first(requirements: Sequence[str], index: str | None) -> WheelChoice:
         selected = requirements if index is None else requirements[:1]
-        return choose_wheels(selected, index, host, reach, channel=request.channel, pre=request.pre)[0]
+        channel, pre, allow_cpu = request.channel, request.pre, request.allow_cpu
+        return choose_wheels(selected, index, host, reach, channel=channel, pre=pre, allow_cpu=allow_cpu)[0]
 
     return choose_first
 
