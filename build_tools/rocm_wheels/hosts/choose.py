@@ -22,6 +22,7 @@ from rocm_wheels.gpus import (
     ROCR_VISIBLE_DEVICES,
 )
 from rocm_wheels.hosts.candidates import (
+    TARGETS_TIP,
     ChoiceCandidate,
     KnownFeature,
     OfferedWheel,
@@ -264,10 +265,7 @@ def _explain_kernels(facts: ChoiceFacts) -> Iterator[str]:
         and offer.name.label is None
         and not is_for_cpu(facts)
     ):
-        yield (
-            f"the index does not say which GPUs {offer.file} has code for; "
-            "`rocm-wheels targets FILE` reads it out of the file"
-        )
+        yield (f"the index does not say which GPUs {offer.file} has code for; {TARGETS_TIP}")
 
 
 def _join_unique(names: Iterable[str]) -> str:

@@ -126,10 +126,13 @@ def make_demand(host: TargetHost) -> GpuDemand | None:
     return GpuDemand(tuple(dict.fromkeys(targets)), other_kinds) if targets else None
 
 
-def require_served(proof: KernelProof, demand: GpuDemand, host: TargetHost) -> None:
-    """Refuse a torch that serves none of the GPUs that are demanded; UnservedGpuError says what does."""
+def require_served(proof: KernelProof, demand: GpuDemand, host: TargetHost, notes: Sequence[str]) -> None:
+    """Refuse a torch that serves none of the GPUs that are demanded; UnservedGpuError says what does.
+
+    ``notes`` say why that torch was chosen.
+    """
     if faults := demand.list_faults(proof):
-        raise make_unserved_error(faults, demand.targets, host)
+        raise make_unserved_error([*faults, *notes], demand.targets, host)
 
 
 def prove_offers(

@@ -35,7 +35,7 @@ from rocm_wheels.core import (
     run_command,
     run_in_parallel,
 )
-from rocm_wheels.hosts.candidates import ChoiceCandidate, WheelChoice
+from rocm_wheels.hosts.candidates import TARGETS_TIP, ChoiceCandidate, WheelChoice
 from rocm_wheels.hosts.compare_installed import list_broken_requirements, list_differences, read_wheel_record
 from rocm_wheels.hosts.index_pages import UnreachableIndexError
 from rocm_wheels.hosts.installation import (
@@ -407,12 +407,14 @@ def plan_installation(request: InstallRequest, cache: WheelCache, env: Mapping[s
         resolver = Resolver(offers, url, target, env)
         resolved, lines = _resolve_packages(packages, choice, resolver)
         items = tuple(_make_item(offer, present.get(offer.project), cache) for offer in resolved)
+    choice = _match_choice(choice, resolved, chooser)
     demand = make_demand(host)
     proof = _prove_torch(items, offers, demand, target, cache) if demand else None
+    if choice and proof and proof.is_complete:
+        choice = replace(choice, notes=tuple(note for note in choice.notes if not note.endswith(TARGETS_TIP)))
     if proof and demand and not request.allow_cpu:
-        require_served(proof, demand, host)
+        require_served(proof, demand, host, choice.notes if choice else ())
     items = _fill_sizes(items, reach)
-    choice = _match_choice(choice, resolved, chooser)
     _require_hashes(request, items)
     if request.provenance_mode != "off":
         items = _check_statements(items, request, reach, env)
