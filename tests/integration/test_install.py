@@ -222,8 +222,18 @@ def test_kernels_come_by_extras_and_never_from_the_index_of_dependencies(
         assert set(venv.packages()) == {"torch", "amd_torch_device_gfx942"}
         # somebody has registered this one at the index of dependencies, in the right version
         assert install(server.url, venv, "torch[device-gfx1100]") == 17
-    assert "amd-torch-device-gfx1100" in capsys.readouterr().err
+        assert "amd-torch-device-gfx1100" in capsys.readouterr().err
+        assert install(server.url, make_environment(tmp_path / "second"), "torch", gfx="gfx1030") == 17
+        assert "its kernels are in device wheels, and none of them is for it" in capsys.readouterr().err
+        assert install(server.url, venv, "torch", gfx="gfx1030") == 17  # nor does what is there already
     assert set(venv.packages()) == {"torch", "amd_torch_device_gfx942"}
+
+
+def test_kernels_for_another_card_come_to_the_torch_that_is_there(tmp_path: Path, venv: Environment) -> None:
+    with served_index(tmp_path / "index", multi_arch(tmp_path, "gfx942", "gfx1100")) as server:
+        assert install(server.url, venv, "torch") == 0
+        assert install(server.url, venv, "torch", gfx="gfx1100") == 0
+    assert set(venv.packages()) == {"torch", "amd_torch_device_gfx942", "amd_torch_device_gfx1100"}
 
 
 def test_rocms_own_sources_are_built_before_anything_is_installed(

@@ -173,9 +173,9 @@ def test_a_torch_for_the_cpu_is_taken_when_somebody_says_so(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("gfx", "python", "platform", "commands"),
     [
-        # RX 6600: of Python 3.10 there is a nightly, of newer ones a stable torch; on Windows only nightlies
+        # RX 6600: of Python 3.10 there is a nightly, of newer ones a stable torch; VII on Windows: nightlies
         ("gfx1032", "3.10", "linux", ("--python 3.11 --gfx gfx1032", "--channel nightly --gfx gfx1032")),
-        ("gfx1032", "3.12", "windows", ("rocm-wheels install --channel nightly --gfx gfx1032",)),
+        ("gfx906", "3.12", "windows", ("rocm-wheels install --channel nightly --gfx gfx906",)),
         ("gfx90c", "3.12", "linux", ("--gfx gfx900   # with HSA_OVERRIDE_GFX_VERSION=9.0.0",)),
         ("gfx803", "3.12", "linux", ("rocm-wheels build --gfx gfx803", "torch 2.5.1 with ROCm 6.3.0")),
         ("gfx1399", "3.12", "linux", ("rocm-wheels build --gfx gfx1399",)),

@@ -62,7 +62,7 @@ def test_the_tables_are_listed(capsys: pytest.CaptureFixture[str]):
         ("RX 6600", "rocm-wheels install --venv .venv --gfx gfx1032"),
         ("gfx906", "windows: rocm-wheels install --venv .venv --channel nightly --gfx gfx906"),
         ("MI300X", "windows: no torch has kernels for it"),
-        ("RX 580", "compile it on a ROCm that serves gfx803: "),
+        ("RX 580", "rocm-wheels checkout && rocm-wheels build --gfx gfx803 "),
         ("RTX 4090", "rocm-wheels install --venv .venv"),
     ],
 )

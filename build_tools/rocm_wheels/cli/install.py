@@ -22,7 +22,7 @@ from rocm_wheels.cli.options import (
     read_signers,
     released_by_option,
 )
-from rocm_wheels.core import UsageError, align_rows, hide_credentials, log_note, log_warning
+from rocm_wheels.core import HostError, UsageError, align_rows, hide_credentials, log_note, log_warning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -415,8 +415,9 @@ def install_command(  # noqa: PLR0917 - click passes them by name
         try:
             planned = plan_installation(request, cache, env)
         except UnservedGpuError as refusal:
-            if as_json or not _confirm_cpu(refusal):
+            if as_json or not _is_on_terminal():
                 raise
+            _confirm_cpu(refusal)
             planned = plan_installation(replace(request, allow_cpu=True), cache, env)
         installed: list[str] = []
         if not dry_run:
@@ -426,12 +427,15 @@ def install_command(  # noqa: PLR0917 - click passes them by name
         _print_outcome(planned.plan, cache, installed, dry_run=dry_run, as_json=as_json)
 
 
-def _confirm_cpu(refusal: UnservedGpuError) -> bool:
-    """Ask on a terminal whether a torch for the CPU will do; False where nobody can answer."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return False
+def _is_on_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _confirm_cpu(refusal: UnservedGpuError) -> None:
+    """Ask whether a torch for the CPU will do; HostError when it will not."""
     click.echo(refusal.message, err=True)
-    return click.confirm("install a torch that computes on the CPU?", default=False, err=True)
+    if not click.confirm("Install a torch that computes on the CPU?", default=False, err=True):
+        raise HostError("nothing was installed", tip=refusal.tip) from None
 
 
 def _print_outcome(

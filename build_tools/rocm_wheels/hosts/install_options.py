@@ -160,9 +160,10 @@ def _find_nearest_python(python: str, pythons: Sequence[str]) -> str:
 
 
 def explain_no_torch(gfx: str) -> tuple[str, str]:
-    """Say that no index has a torch for a GPU, and what people do; the latter is a command or an address."""
-    build = format_command(["rocm-wheels", "build", "--gfx", gfx, "--rocm-path", "/opt/rocm"])
-    line = f"compile it on a ROCm that serves {gfx}: rocm-wheels checkout && {build} --output-dir dist"
+    """Say that no index has a torch for a GPU, and what people do: commands, with the rest in a comment."""
+    words = ["rocm-wheels", "build", "--gfx", gfx, "--rocm-path", "/opt/rocm", "--output-dir", "dist"]
+    line = f"rocm-wheels checkout && {format_command(words)}"
+    line += f"   # compiles it, on Linux with a ROCm that serves {gfx}"
     own_builds = _list_own_builds(gfx)
     if own_builds:
         sources = load_build_table().sources
@@ -170,7 +171,7 @@ def explain_no_torch(gfx: str) -> tuple[str, str]:
             f"torch {build.torch} with ROCm {build.rocm} ({sources[build.source].url})"
             for build in own_builds
         )
-        line += f"   # others have: {examples}"
+        line += f"; others have: {examples}"
     return f"no torch of the indexes that are known here has kernels for {gfx}", line
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.core import hide_credentials, log_note
+from rocm_wheels.core import DataError, hide_credentials, log_note
 from rocm_wheels.gpus import GPU_VENDORS
 from rocm_wheels.hosts.gpu_support import (
     MAIN_LIBRARIES,
@@ -153,7 +153,7 @@ def prove_offers(
     if required := _find_kind_requirement(requirements, markers):
         proof = replace(proof, kind=required[0], source=f"requires {required[1]}")
     devices = list_device_offers(offers)
-    is_host = any(_DEVICE_PROJECT.fullmatch(canonicalize_name(entry.name)) for entry in requirements)
+    is_host = any(is_device_project(canonicalize_name(entry.name)) for entry in requirements)
     if is_host and not devices:
         return replace(proof, targets=(), file="its kernels are in device wheels, and none of them is for it")
     if proof.is_complete:
@@ -161,15 +161,20 @@ def prove_offers(
     return _read_proof(torch, devices, demand, project_offers.reach, proof)
 
 
+def is_device_project(project: str) -> bool:
+    """Tell whether a project (normalized name) has torch's kernels for some GPUs."""
+    return _DEVICE_PROJECT.fullmatch(project) is not None
+
+
 def list_device_offers(offers: Sequence[PackageOffer]) -> list[PackageOffer]:
     """Return the wheels among ``offers`` that have torch's kernels for some GPUs."""
-    return [offer for offer in offers if _DEVICE_PROJECT.fullmatch(offer.project)]
+    return [offer for offer in offers if is_device_project(offer.project)]
 
 
 def prove_files(
     torch: PackageOffer, devices: Sequence[PackageOffer], demand: GpuDemand, known: KernelProof
 ) -> KernelProof:
-    """Return what files say that are here: ``torch`` and ``devices`` lead to them. DataError when damaged."""
+    """Return what files say that are here: ``torch`` and ``devices`` lead to them."""
     return _read_proof(torch, devices, demand, IndexReader(), replace(known, unread=""))
 
 
@@ -197,7 +202,7 @@ def _find_kind_requirement(
         for requirement in requirements:
             name = canonicalize_name(requirement.name)
             applies = requirement.marker is None or requirement.marker.evaluate(values)
-            if re.fullmatch(pattern, name) and (applies or _DEVICE_PROJECT.fullmatch(name)):
+            if re.fullmatch(pattern, name) and (applies or is_device_project(name)):
                 return kind, name
     return None
 
@@ -226,7 +231,7 @@ def _read_proof(
             if path_of_url(torch.url) is None:
                 log_note(f"reading {library} of {torch.name} as far as its device code begins")
             return _scan_library(archive, library, demand, proof)
-    except UnreachableError as cause:
+    except (UnreachableError, DataError) as cause:  # who fetches it, or looks at all of it, tells more
         return replace(proof, unread=hide_credentials(str(cause)))
 
 

@@ -57,6 +57,7 @@ from rocm_wheels.hosts.installed_packages import (
 from rocm_wheels.hosts.kernel_proof import (
     GpuDemand,
     KernelProof,
+    is_device_project,
     make_demand,
     prove_installed,
     prove_offers,
@@ -441,7 +442,8 @@ def _prove_torch(
     torch = next((item for item in items if item.offer.project == "torch"), None)
     if torch is None:
         return None
-    if torch.keep:
+    devices = [item for item in items if is_device_project(item.offer.project)]
+    if all(item.keep for item in (torch, *devices)):
         try:
             return prove_installed(target.environment)
         except DataError as fault:  # a damaged library: comparing what is installed tells more of it
