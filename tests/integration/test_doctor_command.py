@@ -120,6 +120,8 @@ def test_no_command_is_advised_that_would_not_help(gfx: str, filled: Path, tmp_p
         bad = [one for one in findings if one["severity"] != "ok"]
         assert bad and all("rocm-wheels install" not in one["fix"] for one in bad)
         assert all(f"rocm-wheels build --gfx {gfx}" in one["fix"] for one in bad)
+        is_new = gfx == "gfx1399"  # then an index may know of it, and is asked
+        assert all((f"rocm-wheels choose torch --gfx {gfx}" in one["fix"]) == is_new for one in bad)
     err = io.StringIO()
     with contextlib.redirect_stderr(err), contextlib.redirect_stdout(io.StringIO()):
         run_command(configure_command, ["--python", str(filled), "--gfx", gfx])

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,7 +24,14 @@ from install_world import CUDA, ROCM, TAG, Environment, library, make_environmen
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
 from rocm_wheels.core import hash_file
-from rocm_wheels.hosts import StatedMachine, UnservedGpuError, find_host_indexes, make_host
+from rocm_wheels.hosts import (
+    KernelProof,
+    StatedMachine,
+    UnservedGpuError,
+    find_host_indexes,
+    make_demand,
+    make_host,
+)
 from rocm_wheels.index import IndexServer
 from rocm_wheels.index.server import _IndexHandler
 
@@ -191,6 +199,15 @@ def test_a_gpu_that_no_index_serves_is_an_error_that_says_what_does(
     assert "--allow-cpu" in (refusal.value.tip or "")
     if gfx in ("gfx803", "gfx1399"):
         assert "rocm-wheels install" not in refusal.value.message
+
+
+def test_a_card_that_runs_the_kernels_of_another_is_served_by_those() -> None:
+    host = make_host({}, StatedMachine(("gfx90c",), "none", "3.12", "linux"))
+    (gpu,) = host.hardware.gpus
+    proof = KernelProof("torch 2.9.1", "rocm", "", ("gfx900",), "libtorch_hip.so")
+    demand, posing_demand = make_demand(host, ()), make_demand(host, ((replace(gpu, gfx="gfx900"), True),))
+    assert demand is not None and len(demand.list_faults(proof)) == 1
+    assert posing_demand is not None and posing_demand.list_faults(proof) == []
 
 
 def test_no_gpu_and_a_served_gpu_are_let_pass() -> None:

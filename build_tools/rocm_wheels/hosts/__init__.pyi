@@ -41,6 +41,8 @@ from .installed_packages import InstalledDistribution as InstalledDistribution
 from .installed_packages import PythonEnvironment as PythonEnvironment
 from .installed_packages import read_environment_packages as read_environment_packages
 from .installed_packages import read_installed_packages as read_installed_packages
+from .kernel_proof import KernelProof as KernelProof
+from .kernel_proof import make_demand as make_demand
 from .machine import DeviceFile as DeviceFile
 from .machine import DoctorSubject as DoctorSubject
 from .machine import MachineFacts as MachineFacts

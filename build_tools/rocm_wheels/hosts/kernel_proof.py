@@ -25,6 +25,7 @@ from rocm_wheels.hosts.gpu_support import (
     MAIN_LIBRARIES,
     TARGET_NAME,
     KernelSupport,
+    ServedGpus,
     check_kernel_support,
     list_amd_gpus,
     list_kernel_targets,
@@ -119,9 +120,13 @@ class GpuDemand:
         return [proof.describe(target) for target in self.targets]
 
 
-def make_demand(host: TargetHost) -> GpuDemand | None:
-    """Return what a machine demands of a torch; None for one without an AMD GPU whose target is known."""
-    targets = [gpu.gfx for gpu in list_amd_gpus(host.hardware) if gpu.gfx]
+def make_demand(host: TargetHost, served: ServedGpus) -> GpuDemand | None:
+    """Return what a machine demands of a torch; None for one without an AMD GPU whose target is known.
+
+    ``served`` are the GPUs of a choice: one that runs another's kernels by an override stands there as that.
+    """
+    gpus = [*list_amd_gpus(host.hardware), *(gpu for gpu, is_served in served if is_served)]
+    targets = [gpu.gfx for gpu in gpus if gpu.gfx]
     other_kinds = tuple(kind for kind in list_build_kinds(host) if kind != "rocm")
     return GpuDemand(tuple(dict.fromkeys(targets)), other_kinds) if targets else None
 

@@ -340,7 +340,7 @@ class DoctorSubject:
 
         From the channel, and with the Python, that have one; else what people do.
         """
-        from rocm_wheels.hosts.install_options import explain_no_torch, pick_option
+        from rocm_wheels.hosts.install_options import pick_option
         from rocm_wheels.models import list_default_packages
 
         names = projects or list_default_packages()
@@ -348,11 +348,22 @@ class DoctorSubject:
         option = next((pick_option(ways, python) for ways in self._install_options.values() if ways), None)
         if option is None:
             targets = list(self._install_options)
-            return explain_no_torch(targets[0])[1] if targets else self.make_install_line(*names)
+            return self._make_lack_line(targets[0]) if targets else self.make_install_line(*names)
         if option.is_default and option.fits(python):
             return self.make_install_line(*names)
         place = ["--python", str(self.installed.environment.python)] if self.python else []
         return option.format_install(python, names, gfx=self._stated_gfx, place=place)
+
+    def _make_lack_line(self, gfx: str) -> str:
+        """Return what people do with a GPU that no index has a torch for: of a new one indexes are asked."""
+        from rocm_wheels.hosts.install_options import explain_no_torch
+        from rocm_wheels.wheels import ELF_MACHINES
+
+        line = explain_no_torch(gfx)[1]
+        if gfx in ELF_MACHINES.values():
+            return line
+        ask = format_command(["rocm-wheels", "choose", "torch", "--gfx", gfx])
+        return f"{ask}   # asks AMD's indexes, which may be newer than the tables here; else: {line}"
 
     @property
     def has_no_torch(self) -> bool:
