@@ -20,12 +20,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from rocm_wheels.core import DataError, hide_credentials, log_note
-from rocm_wheels.gpus import GPU_VENDORS
+from rocm_wheels.gpus import GPU_VENDORS, parse_override_version
+from rocm_wheels.hosts.candidates import WheelChoice
 from rocm_wheels.hosts.gpu_support import (
     MAIN_LIBRARIES,
     TARGET_NAME,
     KernelSupport,
-    ServedGpus,
     check_kernel_support,
     list_amd_gpus,
     list_kernel_targets,
@@ -120,13 +120,14 @@ class GpuDemand:
         return [proof.describe(target) for target in self.targets]
 
 
-def make_demand(host: TargetHost, served: ServedGpus) -> GpuDemand | None:
+def make_demand(host: TargetHost, choice: WheelChoice | None) -> GpuDemand | None:
     """Return what a machine demands of a torch; None for one without an AMD GPU whose target is known.
 
-    ``served`` are the GPUs of a choice: one that runs another's kernels by an override stands there as that.
+    The choice says when a GPU is to run the kernels of another one, by an override: those serve as well.
     """
-    gpus = [*list_amd_gpus(host.hardware), *(gpu for gpu, is_served in served if is_served)]
-    targets = [gpu.gfx for gpu in gpus if gpu.gfx]
+    targets = [gpu.gfx for gpu in list_amd_gpus(host.hardware) if gpu.gfx]
+    if targets and choice is not None and choice.override_line:
+        targets.append(parse_override_version(choice.override_line.partition("=")[2]))
     other_kinds = tuple(kind for kind in list_build_kinds(host) if kind != "rocm")
     return GpuDemand(tuple(dict.fromkeys(targets)), other_kinds) if targets else None
 

@@ -409,7 +409,7 @@ def plan_installation(request: InstallRequest, cache: WheelCache, env: Mapping[s
         resolved, lines = _resolve_packages(packages, choice, resolver)
         items = tuple(_make_item(offer, present.get(offer.project), cache) for offer in resolved)
     choice = _match_choice(choice, resolved, chooser)
-    demand = make_demand(host, choice.served if choice else ())
+    demand = make_demand(host, choice)
     proof = _prove_torch(items, offers, demand, target, cache) if demand else None
     if choice and proof and proof.is_complete:
         choice = replace(choice, notes=tuple(note for note in choice.notes if not note.endswith(TARGETS_TIP)))
