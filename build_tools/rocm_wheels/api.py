@@ -178,12 +178,14 @@ def get_install_commands(
     rocm: str | None = None,
     channel: str = "stable",
     pre: bool = False,
+    allow_cpu: bool = False,
 ) -> tuple[str, ...]:
     """Return the lines that fetch and install torch for this machine: ``rocm-wheels install --dry-run``.
 
     Nothing named is torch, torchvision and torchaudio. ``installer`` is ``uv`` or ``pip``, ``python`` the
     environment: the active one, else that of this Python. Nothing is installed; empty when all of it is there
-    already. The index is asked.
+    already. The index is asked. A torch that serves no GPU of the machine is a HostError, unless
+    ``allow_cpu``.
     """
     from rocm_wheels.hosts import InstallRequest, list_commands
 
@@ -196,6 +198,7 @@ def get_install_commands(
         rocm=rocm,
         channel=channel,
         pre=pre,
+        allow_cpu=allow_cpu,
     )
     planned, cache = _planned(request)
     return tuple(list_commands(planned.plan, cache))
@@ -211,6 +214,7 @@ def install(
     rocm: str | None = None,
     channel: str = "stable",
     pre: bool = False,
+    allow_cpu: bool = False,
 ) -> tuple[str, ...]:
     """Install torch for this machine and check what came of it: ``rocm-wheels install``.
 
@@ -228,6 +232,7 @@ def install(
         rocm=rocm,
         channel=channel,
         pre=pre,
+        allow_cpu=allow_cpu,
     )
     planned, cache = _planned(request)
     return tuple(carry_out_plan(planned, cache, dict(os.environ)))

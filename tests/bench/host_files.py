@@ -84,6 +84,7 @@ def large_wheel(folder: Path, megabytes: int) -> Path:
 
         for number in range(max(1, megabytes * 1_000_000 // len(noise[1]))):
             put(f"torch/lib/libpart{number}.so", noise)
+        put("torch/lib/libtorch_hip.so", packed(elf({".hip_fatbin": bundle(hip("gfx942"))})))
         put("torch/__init__.py", packed(b""))
         put(
             "torch/version.py",

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from audit_wheels import Draft
+from binary_writer import bundle, elf, hip, kpack_reference
 from index_wheels import NOW, SCHEMA, wheel
 from our_pip import copy_pip
 
@@ -33,10 +34,12 @@ def torch(
     label: str = "",
     gfx: tuple[str, ...] = (),
     old: bool = False,
+    code: bytes | None = None,
 ) -> Path:
-    """Write a torch that says what it was built for; with ``gfx`` a variant wheel for these targets.
+    """Write a torch that says what it was built for; with a label a variant wheel for the targets ``gfx``.
 
-    ``old``: its document is in the form of 2025.
+    One for ROCm has code for them (gfx942 and gfx1100 without), none where it has extras: its kernels are
+    elsewhere. ``code`` is another library in its place. ``old``: its document is in the form of 2025.
     """
     folder.mkdir(parents=True, exist_ok=True)
     draft = Draft("torch", version, TAG, requires=list(requires))
@@ -45,10 +48,20 @@ def torch(
         "torch/__init__.py": f"# {version} {label}\n".encode(),
         "torch/version.py": f"__version__ = '{version}'\n{built}".encode(),
     }
+    if built == ROCM:
+        moved_code = elf({".rocm_kpack_ref": kpack_reference("../.kpack/torch_@GFXARCH@.kpack")})
+        own_code = library(*(gfx or ("gfx942", "gfx1100")))
+        draft.members["torch/lib/libtorch_hip.so"] = code or (moved_code if extras else own_code)
     if label:
         draft.file_name = f"torch-{version}-{TAG}-{label}.whl"
         draft.members[f"{draft.folder}/variant.json"] = document(label, gfx, old=old).encode()
     return draft.write(folder)
+
+
+def library(*gfx: str, host_code: bytes = b"") -> bytes:
+    """Return a library with code for these targets behind ``host_code``, where a linker puts it."""
+    front = host_code + bytes(-(len(host_code) + 64) % 4096)  # behind the header
+    return elf({".text": front, ".hip_fatbin": bundle(*map(hip, gfx))})
 
 
 def document(label: str, gfx: tuple[str, ...], *, old: bool = False) -> str:

@@ -18,7 +18,7 @@ from binary_writer import bundle, elf, hip
 from installed_trees import install, install_torch
 
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.machine import doctor_command
+from rocm_wheels.cli.machine import configure_command, doctor_command
 
 CLONE = Path(__file__).resolve().parents[2]
 _ABOUT_GPUS = ("HSA_", "HIP_", "ROCR_", "CUDA_", "ROCM_", "AMD_", "PYTORCH_", "NV_", "MIOPEN_", "VIRTUAL_ENV")
@@ -66,7 +66,7 @@ def test_no_torch_and_no_gpu_is_no_error(bare: Path) -> None:
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "torch is not installed" in done.stdout
-    assert done.stdout.splitlines()[-1] == "no problems found"
+    assert done.stdout.splitlines()[-1].startswith("no GPU detected; torch is not installed; ")
     assert done.stderr == ""
     assert "\033[" not in done.stdout
 
@@ -103,6 +103,37 @@ def test_a_gpu_without_kernels_is_an_error(filled: Path) -> None:
     assert done.returncode == 17
     assert "error    kernels of torch for gfx1101: no: " in done.stdout
     assert f"--python {filled}" in done.stdout
+
+
+@pytest.mark.parametrize("gfx", ["gfx803", "gfx1399"])
+def test_no_command_is_advised_that_would_not_help(gfx: str, filled: Path, tmp_path: Path) -> None:
+    """No torch has kernels for these cards: `install` would bring none, whatever is installed now."""
+    folder = tmp_path / "with-cpu"
+    venv.create(folder, symlinks=os.name != "nt")
+    install(
+        next(folder.glob("lib/python*/site-packages")), "torch", "2.9.1+cpu", files={"torch/version.py": ""}
+    )
+    for python in (filled, folder):
+        done = doctor("--python", python, "--gfx", gfx, "--json")
+        assert done.returncode == 17
+        findings = [one for one in json.loads(done.stdout)["findings"] if one["check"].startswith("torch")]
+        bad = [one for one in findings if one["severity"] != "ok"]
+        assert bad and all("rocm-wheels install" not in one["fix"] for one in bad)
+        assert all(f"rocm-wheels build --gfx {gfx}" in one["fix"] for one in bad)
+        is_new = gfx == "gfx1399"  # then an index may know of it, and is asked
+        assert all((f"rocm-wheels choose torch --gfx {gfx}" in one["fix"]) == is_new for one in bad)
+    err = io.StringIO()
+    with contextlib.redirect_stderr(err), contextlib.redirect_stdout(io.StringIO()):
+        run_command(configure_command, ["--python", str(filled), "--gfx", gfx])
+    assert "has kernels for" in err.getvalue() and "install a torch" not in err.getvalue()
+
+
+def test_the_command_that_is_advised_names_the_channel_that_has_a_torch(filled: Path) -> None:
+    """An RX 6400 with a torch for other cards: of Python 3.10 there are nightlies, else a stable one."""
+    done = doctor("--python", filled, "--gfx", "gfx1034", "--json")
+    (fix,) = [one["fix"] for one in json.loads(done.stdout)["findings"] if one["check"] == "torch-kernels"]
+    assert "rocm-wheels install torch torchvision torchaudio" in fix and "--gfx gfx1034" in fix
+    assert ("--venv .venv --python 3.11" in fix) == (sys.version_info[:2] == (3, 10))
 
 
 def test_a_variable_that_cannot_be_read_is_a_finding(bare: Path) -> None:

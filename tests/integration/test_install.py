@@ -14,6 +14,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft
+from binary_writer import code_object, kpack
 from flaky_server import FileServer, serving
 from index_wheels import NOW, SCHEMA, wheel
 from install_world import (
@@ -22,6 +23,7 @@ from install_world import (
     TAG,
     Environment,
     document,
+    library,
     make_environment,
     pypi,
     rocm_index,
@@ -180,7 +182,7 @@ def test_variant_wheels_are_installed_under_their_plain_name(tmp_path: Path, ven
 def of_2025(folder: Path, label: str, gfx: str, *, said: str) -> None:
     """An index with one variant in the form of 2025, for ``gfx``; its document says it is for ``said``."""
     page = folder / "torch"
-    made = torch(page, "2.9.1", label=label, gfx=(gfx,), old=True)
+    made = torch(page, "2.9.1", label=label, gfx=(gfx,), old=True, code=library(said))
     (page / "torch-2.9.1-variants.json").write_text(document(label, (said,), old=True))
     links = "".join(f'<a href="{one}">{one}</a>\n' for one in (made.name, "torch-2.9.1-variants.json"))
     (page / "index.html").write_text(f"<html><body>{links}</body></html>")
@@ -200,12 +202,13 @@ def test_a_variant_is_what_the_index_says_also_one_of_2025(
 
 def test_a_dry_run_fetches_no_wheel_and_no_page_twice(tmp_path: Path, venv: Environment) -> None:
     files = [
-        torch(tmp_path / "raw", "2.9.1", "sympy", label="gfx94x", gfx=("gfx942",)),
+        torch(tmp_path / "raw", "2.9.1", "sympy", label="null", built=CUDA.replace("'12.8'", "None")),
         torch(tmp_path / "raw", "2.9.1", "sympy", label="gfx110x", gfx=("gfx1100",)),
         wheel(tmp_path / "raw", "sympy", "1.14.0"),
     ]
     with served_index(tmp_path / "index", files) as server:
-        assert install(server.url, venv, "torch", "--dry-run", "--dependency-index", server.url) == 0
+        words = ("torch", "--dry-run", "--dependency-index", server.url)
+        assert install(server.url, venv, *words, gfx="none") == 0
         asked = [request.path for request in server.requests if request.method == "GET"]
     assert [path for path in asked if path.endswith(".whl")] == []
     assert sorted(asked) == sorted(set(asked))
@@ -220,7 +223,10 @@ def split_by_kernels(folder: Path) -> list[Path]:
     ]
     draft = Draft("torch", "2.9.1", TAG, requires=[*requires, "nvidia-nccl; 'nvidia' in variant_namespaces"])
     draft.file_name = f"torch-2.9.1-{TAG}-{label}.whl"
-    draft.members = {"torch/version.py": f"__version__ = '2.9.1'\n{ROCM}".encode()}
+    draft.members = {
+        "torch/version.py": f"__version__ = '2.9.1'\n{ROCM}".encode(),
+        "torch/lib/libtorch_hip.so": library(*targets),
+    }
     amd = {"install-time": True, "plugin-api": "a:B", "requires": ["amd-variant-provider >= 1.0"]}
     old = {
         "providers": {"amd": amd},
@@ -278,7 +284,15 @@ def multi_arch(folder: Path, *devices: str) -> list[Path]:
     version, extras = "2.9.1+rocm7.2", ("device-gfx942", "device-gfx1100")
     requires = [f"amd-torch-{extra}=={version}; extra == '{extra}'" for extra in extras]
     files = [torch(folder, version, *requires, extras=extras)]
-    return [*files, *(wheel(folder, f"amd_torch_device_{one}", version) for one in devices)]
+    return [*files, *(device_wheel(folder, one, version) for one in devices)]
+
+
+def device_wheel(folder: Path, gfx: str, version: str) -> Path:
+    draft = Draft(f"amd_torch_device_{gfx}", version, "py3-none-any")
+    draft.members = {
+        f"torch/.kpack/torch_{gfx}.kpack": kpack({("lib/libtorch_hip.so#0", gfx): code_object(gfx)})
+    }
+    return draft.write(folder)
 
 
 def test_kernels_come_by_extras_and_never_from_the_index_of_dependencies(
@@ -289,8 +303,18 @@ def test_kernels_come_by_extras_and_never_from_the_index_of_dependencies(
         assert set(venv.packages()) == {"torch", "amd_torch_device_gfx942"}
         # somebody has registered this one at the index of dependencies, in the right version
         assert install(server.url, venv, "torch[device-gfx1100]") == 17
-    assert "amd-torch-device-gfx1100" in capsys.readouterr().err
+        assert "amd-torch-device-gfx1100" in capsys.readouterr().err
+        assert install(server.url, make_environment(tmp_path / "second"), "torch", gfx="gfx1030") == 17
+        assert "its kernels are in device wheels, and none of them is for it" in capsys.readouterr().err
+        assert install(server.url, venv, "torch", gfx="gfx1030") == 17  # nor does what is there already
     assert set(venv.packages()) == {"torch", "amd_torch_device_gfx942"}
+
+
+def test_kernels_for_another_card_come_to_the_torch_that_is_there(tmp_path: Path, venv: Environment) -> None:
+    with served_index(tmp_path / "index", multi_arch(tmp_path, "gfx942", "gfx1100")) as server:
+        assert install(server.url, venv, "torch") == 0
+        assert install(server.url, venv, "torch", gfx="gfx1100") == 0
+    assert set(venv.packages()) == {"torch", "amd_torch_device_gfx942", "amd_torch_device_gfx1100"}
 
 
 def test_rocms_own_sources_are_built_before_anything_is_installed(
@@ -415,7 +439,8 @@ def test_a_torch_that_is_not_what_its_index_says_is_found_out(
     family = tmp_path / "gfx94X-dcgpu"  # an index for these GPUs, by its name; the wheel was built for CUDA
     torch(family, "2.9.1+rocm7.2", built=CUDA)
     assert install(str(family), venv, "torch") == 17
-    assert "torch was chosen for an AMD GPU, and was built for cuda" in capsys.readouterr().err
+    assert "code for gfx942: no: a build for NVIDIA GPUs (CUDA)" in capsys.readouterr().err
+    assert venv.packages() == {}
 
 
 def test_a_plain_server_of_a_folder_will_do(

@@ -290,7 +290,6 @@ class Runner:
             "event_name": self.event,
             "ref": "refs/heads/main",
             "ref_name": "main",
-            "token": "a-token",
             "event": {"repository": {"default_branch": "main"}},
             "run_id": "4711",
             "run_number": "17",

@@ -9,7 +9,14 @@ import zipfile
 import zlib
 from pathlib import Path
 
-MACH = {"gfx906": 0x2F, "gfx90a": 0x3F, "gfx942": 0x4C, "gfx1100": 0x41, "gfx9-4-generic": 0x5F}
+MACH = {
+    "gfx906": 0x2F,
+    "gfx90a": 0x3F,
+    "gfx942": 0x4C,
+    "gfx1100": 0x41,
+    "gfx1101": 0x46,
+    "gfx9-4-generic": 0x5F,
+}
 HOST = ("host-x86_64-unknown-linux-gnu-", b"")
 XNACK = {"": 0x100, "-": 0x200, "+": 0x300}
 SRAMECC = {"": 0x400, "-": 0x800, "+": 0xC00}

@@ -55,6 +55,22 @@ def test_the_tables_are_listed(capsys: pytest.CaptureFixture[str]):
     assert [line.split()[0] for line in out.splitlines()[1:] if not line.startswith(" ")] == list(TABLES)
 
 
+@pytest.mark.parametrize(
+    ("card", "last"),
+    [
+        ("RX 7900 XTX", "rocm-wheels install --venv .venv --gfx gfx1100"),
+        ("RX 6600", "rocm-wheels install --venv .venv --gfx gfx1032"),
+        ("gfx906", "windows: rocm-wheels install --venv .venv --channel nightly --gfx gfx906"),
+        ("MI300X", "windows: no torch has kernels for it"),
+        ("RX 580", "rocm-wheels checkout && rocm-wheels build --gfx gfx803 "),
+        ("RTX 4090", "rocm-wheels install --venv .venv"),
+    ],
+)
+def test_a_card_ends_with_the_command_that_installs(capsys: pytest.CaptureFixture[str], card: str, last: str):
+    code, out, _ = ask(capsys, "gpu", *card.split())
+    assert code == 0 and out.splitlines()[-1].strip().startswith(last)
+
+
 def test_the_matrix_narrows_down(capsys: pytest.CaptureFixture[str]):
     code, out, _ = ask(capsys, "matrix", "--json")
     every = json.loads(out)["builds"]

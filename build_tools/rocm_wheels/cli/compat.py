@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -470,7 +471,8 @@ def cards_as_json(matches: FoundCards) -> dict[str, Any]:
     ``{"query", "asked_by": "id"|"target"|"name"|"product", "cards": [{"id", "vendor", "name", "products",
     "gfx", "capability", "card", "kind", "sources": [{"key", "at", "date", "where"}], "note"}], "targets":
     [{"vendor", "target", "product", "generic", "facts": [{"what", "value", "kind", "source"}], "indexes":
-    [{"platform", "name", "url", "layout", "reason"}]}]}``. ``card`` is ``discrete``, ``integrated`` or null.
+    [{"platform", "name", "url", "layout", "reason"}], "install": {"linux", "windows"}}]}``. ``card`` is
+    ``discrete``, ``integrated`` or null.
     """
     from rocm_wheels.gpus import list_pci_sources
     from rocm_wheels.models import make_facts_json
@@ -494,7 +496,9 @@ def cards_as_json(matches: FoundCards) -> dict[str, Any]:
         "query": matches.query,
         "asked_by": matches.query_kind,
         "cards": [card(entry) for entry in matches.cards],
-        "targets": [make_facts_json(facts) for facts in matches.targets],
+        "targets": [
+            {**make_facts_json(facts), "install": make_install_commands(facts)} for facts in matches.targets
+        ],
     }
 
 
@@ -531,7 +535,41 @@ def describe_cards(matches: FoundCards) -> str:
             state = ", ".join(part for part in (source.at[:12].strip("-"), source.date) if part)
             source_rows.append((key, f"{source.where}{f' ({state})' if state else ''}"))
         lines += [f"  {line}" for line in align_rows(source_rows)]
-    return "\n".join(lines)
+    installs = [row for facts in matches.targets for row in _describe_install(facts)]
+    return "\n".join([*lines, *(["", "install"] if installs else []), *(f"  {row}" for row in installs)])
+
+
+def _describe_install(facts: TargetFacts) -> list[str]:
+    """Return the command that installs torch for a GPU, for each system where they differ; or why none."""
+    commands = make_install_commands(facts)
+    different = list(dict.fromkeys(commands.values()))
+    if different == [None]:
+        from rocm_wheels.hosts import explain_no_torch
+
+        return [*explain_no_torch(facts.target)] if facts.target else ["nothing tells its target"]
+    if len(different) == 1:
+        return [str(different[0])]
+    return [f"{system}: {command or 'no torch has kernels for it'}" for system, command in commands.items()]
+
+
+def make_install_commands(facts: TargetFacts) -> dict[str, str | None]:
+    """Return by platform the command that installs torch for a GPU; None where no index has one.
+
+    It is for the Python that runs this. GPUs of other vendors are found when it runs.
+    """
+    from rocm_wheels.core import format_command
+    from rocm_wheels.hosts import list_install_options, pick_option
+
+    place = ["--venv", ".venv"]
+    commands: dict[str, str | None] = {}
+    for platform in ("linux", "windows"):
+        commands[platform] = format_command(["rocm-wheels", "install", *place])
+        if facts.vendor == "amd":
+            python = f"{sys.version_info.major}.{sys.version_info.minor}"
+            gfx = facts.target or ""
+            option = pick_option(list_install_options(gfx, platform=platform), python) if gfx else None
+            commands[platform] = option.format_install(python, gfx=gfx, place=place) if option else None
+    return commands
 
 
 def _describe_target(facts: TargetFacts) -> list[str]:

@@ -23,7 +23,7 @@ from rocm_wheels.cli.options import (
     read_signers,
     released_by_option,
 )
-from rocm_wheels.core import UsageError, align_rows, hide_credentials, log_note, log_warning
+from rocm_wheels.core import HostError, UsageError, align_rows, hide_credentials, log_note, log_warning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,9 +33,11 @@ if TYPE_CHECKING:
         ChoiceCandidate,
         InstallPlan,
         KnownFeature,
+        PlannedInstall,
         ProvenanceMode,
         SignedIndexes,
         TargetHost,
+        UnservedGpuError,
         WheelCache,
         WheelChoice,
     )
@@ -269,6 +271,10 @@ says; triton and ROCm's packages are those that it requires. Nothing is installe
 and checked; afterwards what is installed is compared with what was chosen. The exit code is 17 when anything
 did not happen.
 
+Before a wheel is fetched, torch's METADATA and parts of its files say what it is built for, and whether it
+has code for the GPU; where a server sends no parts, that is read after the download. A torch without code for
+the GPU is not installed, unless --allow-cpu is given.
+
 \b
 Where it comes from:
   torch, torchvision, torchaudio, triton…, rocm…, amd-…   the chosen index, never PyPI; rocm… or --rocm-index
@@ -334,6 +340,12 @@ Examples:
     metavar="LIST|none",
     help="For these GPUs, not those found here: gfx942,gfx1100 or 'RX 7900 XTX'; none: for the CPU.",
 )
+@option(
+    "--allow-cpu",
+    is_flag=True,
+    help="Take a torch that computes on the CPU, where none has code for the GPU here (on a terminal:"
+    " without asking).",
+)
 @option("--rocm", metavar="VERSION", help="For this ROCm, not the one found here.")
 @option("--cache-dir", type=GivenPath(file_okay=False), metavar="DIR", help="Where downloads are kept.")
 @option("--no-cache", is_flag=True, help="Keep no downloads.")
@@ -379,6 +391,7 @@ def install_command(  # noqa: PLR0917 - click passes them by name
     channel: str | None,
     pre: bool,
     gfx: tuple[str, ...],
+    allow_cpu: bool,
     rocm: str | None,
     cache_dir: Path | None,
     no_cache: bool,
@@ -391,9 +404,12 @@ def install_command(  # noqa: PLR0917 - click passes them by name
     as_json: bool,
 ) -> None:
     """Plan, and unless it is a dry run carry out; non-zero when anything did not happen."""
+    from dataclasses import replace
+
     from rocm_wheels.core import UsageError
     from rocm_wheels.hosts import (
         InstallRequest,
+        UnservedGpuError,
         carry_out_plan,
         plan_installation,
         plan_locked_installation,
@@ -433,12 +449,22 @@ def install_command(  # noqa: PLR0917 - click passes them by name
         signers=read_signers(keys, env) or None,
         provenance=provenance or "",
         signed=_require_released_by(released_by, env),
+        allow_cpu=allow_cpu,
     )
     with open_wheel_cache(cache_dir, no_cache=no_cache, env=env) as cache:
-        if lock is None:
-            planned = plan_installation(request, cache, env)
-        else:
-            planned = plan_locked_installation(lock, request, cache, env)
+
+        def plan(request: InstallRequest) -> PlannedInstall:
+            if lock is not None:
+                return plan_locked_installation(lock, request, cache, env)
+            return plan_installation(request, cache, env)
+
+        try:
+            planned = plan(request)
+        except UnservedGpuError as refusal:
+            if as_json or not _is_on_terminal():
+                raise
+            _confirm_cpu(refusal)
+            planned = plan(replace(request, allow_cpu=True))
         installed: list[str] = []
         if not dry_run:
             for line in _describe_plan(planned.plan):
@@ -455,6 +481,17 @@ def _refuse_choices(options: Mapping[str, object]) -> None:
             f"--lock has the files already, and {', '.join(given)} would choose others",
             tip="leave one of them out; `rocm-wheels lock install` makes another lock",
         )
+
+
+def _is_on_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _confirm_cpu(refusal: UnservedGpuError) -> None:
+    """Ask whether a torch for the CPU will do; HostError when it will not."""
+    click.echo(refusal.message, err=True)
+    if not click.confirm("Install a torch that computes on the CPU?", default=False, err=True):
+        raise HostError("nothing was installed", tip=refusal.tip) from None
 
 
 def _print_outcome(
@@ -505,6 +542,7 @@ def _describe_plan(plan: InstallPlan) -> list[str]:
         lines.append(f"what it lacks from {hide_credentials(plan.dependencies)}")
     if plan.choice is not None:
         lines += [f"note: {note}" for note in plan.choice.notes]
+    lines += plan.proof_lines
     rows = []
     for item in plan.items:
         label = f" variant {item.offer.label}" if item.offer.label else ""

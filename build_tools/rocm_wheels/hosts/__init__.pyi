@@ -36,6 +36,12 @@ from .index_pages import find_host_indexes as find_host_indexes
 from .index_pages import recommend_torch as recommend_torch
 from .install import carry_out_plan as carry_out_plan
 from .install import make_temporary_cache as make_temporary_cache
+from .install_options import InstallOption as InstallOption
+from .install_options import UnservedGpuError as UnservedGpuError
+from .install_options import describe_options as describe_options
+from .install_options import explain_no_torch as explain_no_torch
+from .install_options import list_install_options as list_install_options
+from .install_options import pick_option as pick_option
 from .installation import InstallPlan as InstallPlan
 from .installation import list_commands as list_commands
 from .installation import make_plan_json as make_plan_json
@@ -43,6 +49,8 @@ from .installed_packages import InstalledDistribution as InstalledDistribution
 from .installed_packages import PythonEnvironment as PythonEnvironment
 from .installed_packages import read_environment_packages as read_environment_packages
 from .installed_packages import read_installed_packages as read_installed_packages
+from .kernel_proof import KernelProof as KernelProof
+from .kernel_proof import make_demand as make_demand
 from .machine import DeviceFile as DeviceFile
 from .machine import DoctorSubject as DoctorSubject
 from .machine import MachineFacts as MachineFacts

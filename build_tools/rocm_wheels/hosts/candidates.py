@@ -89,6 +89,8 @@ class WheelChoice:
     known: tuple[KnownFeature, ...] = ()
 
 
+TARGETS_TIP = "`rocm-wheels targets FILE` reads it out of the file"  # ends the note that nothing says it
+
 _DOCUMENT_SUFFIX = "-variants.json"
 _SOURCE_SUFFIXES = (".tar.gz", ".zip", ".tar.bz2")
 

@@ -22,6 +22,7 @@ from rocm_wheels.gpus import (
     ROCR_VISIBLE_DEVICES,
 )
 from rocm_wheels.hosts.candidates import (
+    TARGETS_TIP,
     ChoiceCandidate,
     KnownFeature,
     OfferedWheel,
@@ -265,10 +266,7 @@ def _explain_kernels(facts: ChoiceFacts) -> Iterator[str]:
         and offer.name.label is None
         and not is_for_cpu(facts)
     ):
-        yield (
-            f"the index does not say which GPUs {offer.file} has code for; "
-            "`rocm-wheels targets FILE` reads it out of the file"
-        )
+        yield (f"the index does not say which GPUs {offer.file} has code for; {TARGETS_TIP}")
 
 
 def _join_unique(names: Iterable[str]) -> str:
@@ -357,12 +355,14 @@ def choose_wheels(
     *,
     channel: str = "stable",
     pre: bool = False,
+    allow_cpu: bool = True,
 ) -> tuple[WheelChoice, ...]:
     """Choose a wheel for each requirement, all from one index.
 
     ``index`` is a URL, a folder, or a URL with ``{family}`` in it; None: of the indexes of ``channel`` that
     are known for this machine the best one that has wheels for everything. UsageError for a requirement or
-    index that cannot be one, HostError when nothing fits.
+    index that cannot be one, HostError when nothing fits; without ``allow_cpu`` UnservedGpuError where the
+    known indexes have wheels for the CPU alone, and there is an AMD GPU.
     """
     parsed = [_parse_requirement(text) for text in requirements]
     if not parsed:
@@ -376,7 +376,7 @@ def choose_wheels(
     if unlisted := _choose_for_unlisted(parsed, host, channel, reach, pre=pre):
         return unlisted
     host = pose_host(host, channel)
-    indexes, notes = find_host_indexes(host, channel)
+    indexes, notes = find_host_indexes(host, channel, allow_cpu=allow_cpu)
     failures: list[HostError] = []
     unserved: tuple[WheelChoice, ...] = ()
     for known_index in indexes:

@@ -188,6 +188,7 @@ def _detect_here(env: Mapping[str, str], root: Path, path: tuple[Path, ...]) -> 
             return replace(hardware, faults=(*faults, *hardware.faults))
 
 
+_ABSENCES = ("no GPU detected", "torch is not installed")  # nothing was looked at that may be wrong with them
 Paint = Callable[[str, Severity], str]
 
 
@@ -214,7 +215,7 @@ def format_findings(findings: Iterable[Finding], paint: Paint) -> Iterator[str]:
 
 
 def summarize_findings(findings: Iterable[Finding]) -> str:
-    """Return ``2 errors, 1 warning``, or that nothing is wrong."""
+    """Return ``2 errors, 1 warning``, or that nothing is wrong; and what was not there to look at."""
     listed = list(findings)
     parts = []
     severities: tuple[Severity, ...] = ("error", "warning")
@@ -222,7 +223,9 @@ def summarize_findings(findings: Iterable[Finding]) -> str:
         number = count_findings(listed, severity)
         if number:
             parts.append(format_count(number, severity))
-    return ", ".join(parts) or "no problems found"
+    absences = [text for text in _ABSENCES if any(finding.message.startswith(text) for finding in listed)]
+    others = ", ".join(parts) or f"no {'other ' * bool(absences)}problems found"
+    return "; ".join([*absences, others])
 
 
 def make_report_json(subject: DoctorSubject, findings: Iterable[Finding]) -> dict[str, Any]:

@@ -26,7 +26,6 @@ from rocm_wheels.models import (
     KnownIssue,
     find_issues,
     get_issue_url,
-    list_default_packages,
     list_projects,
     load_overrides,
 )
@@ -221,6 +220,8 @@ def _judge_torch(
             else _suggest_fix(subject, torch, codes, gfx, targets)
         )
         message = f"{text} ({file})" if support.kind == "setting" else f"{text}: {file} has {content}"
+        if subject.has_no_torch:
+            message += f"; {subject.describe_no_torch()}"
         if is_split and support.kind == "no":
             message += f"; the device wheel amd-torch-device-{gfx} is missing"
         if not line:
@@ -252,7 +253,7 @@ def _suggest_fix(
     )
     posed = PosedTarget(gfx, nearest_option) if nearest_option else None
     posing = f"   # or, as {posed.ability}: export {posed.line}" if posed else ""
-    return subject.make_install_line(*list_default_packages()) + posing
+    return subject.make_torch_line() + posing
 
 
 def _suggest_setting(target: str, subject: DoctorSubject) -> str:
@@ -260,7 +261,7 @@ def _suggest_setting(target: str, subject: DoctorSubject) -> str:
         return "export HSA_XNACK=1"
     if "xnack-" in target and subject.uses_xnack:
         return "unset HSA_XNACK"
-    return "install a torch whose code leaves this setting open: " + subject.make_install_line("torch")
+    return "install a torch whose code leaves this setting open: " + subject.make_torch_line("torch")
 
 
 def _suggest_device_libraries(subject: DoctorSubject, gfx: str) -> str:

@@ -249,7 +249,7 @@ def check_torch_build(subject: DoctorSubject) -> Iterator[Finding]:
     torch = subject.installed.torch
     amd = subject.has_amd
     if torch is None:
-        yield Finding("info", "torch is not installed", subject.make_install_line(*list_default_packages()))
+        yield Finding("info", f"torch is not installed{_describe_lack(subject)}", subject.make_torch_line())
         return
     kind = _KIND_NAMES.get(torch.kind, "what cannot be told")
     number = f" {torch.build.version}" if torch.build.version else ""
@@ -268,11 +268,17 @@ def check_torch_build(subject: DoctorSubject) -> Iterator[Finding]:
         )
         yield Finding(
             "error",
-            f"{description}, and {subject.machine_name} has an AMD GPU: it is never used{hint}",
+            f"{description}, and {subject.machine_name} has an AMD GPU: it is never used"
+            f"{_describe_lack(subject) or hint}",
             subject.make_replace_torch_line(),
         )
     else:
         yield Finding("ok", f"{description} (installed{installer}, in {torch.distribution.site_folder})")
+
+
+def _describe_lack(subject: DoctorSubject) -> str:
+    """Say when no other torch would serve the GPU either."""
+    return f"; {subject.describe_no_torch()}" if subject.has_no_torch else ""
 
 
 def check_build_kinds(subject: DoctorSubject) -> Iterator[Finding]:

@@ -22,6 +22,7 @@ from packaging.version import Version
 from rocm_wheels import __version__
 from rocm_wheels.core import DataError, HostError, UsageError, hash_file, run_in_parallel
 from rocm_wheels.hosts.installation import InstallPlan, InstallTarget, list_installed
+from rocm_wheels.hosts.kernel_proof import make_demand, require_served
 from rocm_wheels.hosts.package_offers import OfferSources, PackageOffer, PackageOffers
 from rocm_wheels.hosts.plan_install import (
     InstallRequest,
@@ -31,6 +32,7 @@ from rocm_wheels.hosts.plan_install import (
     make_install_item,
     make_request_host,
     plan_installation,
+    prove_torch,
 )
 from rocm_wheels.hosts.wheel_cache import WheelCache, WholeReach
 from rocm_wheels.index import path_of_url
@@ -111,16 +113,23 @@ def plan_fleet(fleet: FleetRequest, cache: WheelCache, env: Mapping[str, str]) -
 
 
 def _require_served(plan: InstallPlan, gfx: str, python: str) -> None:
-    choice = plan.choice
-    if choice is None or gfx == "none":
+    """Refuse a torch of which is not known that it has kernels for every GPU of a kind of machine."""
+    if plan.demand is None or plan.choice is None:
         return
-    unserved = [gpu.gfx or gpu.name for gpu, is_served in choice.served if not is_served]
-    if unserved or not choice.served:
-        picked = choice.picked.name if choice.picked else "nothing"
-        lacking = ", ".join(filter(None, unserved)) or gfx
+    served = {gpu.gfx for gpu, is_served in plan.choice.served if is_served}
+    lines = []
+    for target in plan.demand.targets:
+        support = plan.proof.check(target) if plan.proof else None
+        is_proven = support is not None and support.kind != "no"
+        if not is_proven and (support is not None or target not in served):
+            picked = plan.choice.picked.name if plan.choice.picked else "torch"
+            lines.append(
+                plan.proof.describe(target) if plan.proof else f"{picked}: code for {target}: unknown"
+            )
+    if lines:
         raise HostError(
-            f"{picked}, for Python {python}, has no kernels for {lacking} as far as the index tells",
-            tip="name an index that has some with --index, or lock that machine with --gfx none for the CPU",
+            f"--gfx {gfx}, Python {python}: " + "\n  ".join(lines),
+            tip="name an index that has such kernels with --index, or lock the CPU with --gfx none",
         )
 
 
@@ -243,6 +252,10 @@ def plan_locked_installation(
     offers = PackageOffers(sources, WholeReach(cache))
     selected = _select_files(packages, target, host.tags, lock)
     items = [make_install_item(offer, present.get(offer.project), cache, offers) for offer in selected]
+    demand = make_demand(host, None)
+    proof = prove_torch(items, offers, demand, target, cache) if demand else None
+    if proof and demand and not request.allow_cpu:
+        require_served(proof, demand, host, ())
     plan = InstallPlan(
         target=target,
         installer=request.installer,
@@ -253,6 +266,9 @@ def plan_locked_installation(
         items=tuple(items),
         removed=list_conflicts(items, present),
         warnings=(),
+        demand=demand,
+        proof=proof,
+        allow_cpu=request.allow_cpu,
     )
     return PlannedInstall(plan, offers)
 

@@ -118,9 +118,9 @@ def make_visible_line(served: ServedGpus) -> str | None:
 _CODE_FILE = re.compile(r"\.so(\.[0-9.]+)?$|\.(dll|pyd)$")
 _ANY_TARGET = "@GFXARCH@"
 # the library that every kernel of a project's operators is in; others are extras for some targets
-_MAIN_LIBRARIES = {"torch": ("libtorch_hip.so", "torch_hip.dll")}
+MAIN_LIBRARIES = {"torch": ("libtorch_hip.so", "torch_hip.dll")}
 # MIOpen writes the number of compute units right behind the target (gfx942130.db.txt): known names only
-_TARGET_NAME = re.compile("|".join(sorted(ELF_MACHINES.values(), key=len, reverse=True)))
+TARGET_NAME = re.compile("|".join(sorted(ELF_MACHINES.values(), key=len, reverse=True)))
 # where rocBLAS, hipBLASLt and MIOpen keep kernels and tuned parameters, below a ROCm root or torch/
 _LIBRARY_FOLDERS = {
     "rocBLAS": "lib/rocblas/library",
@@ -164,7 +164,7 @@ def list_kernel_targets(installed: InstalledSet, project: str) -> tuple[str, ...
         return ()
     libraries = read_installed_code(package)
     mains = [
-        library for library in libraries if library.path.name in _MAIN_LIBRARIES.get(project, ())
+        library for library in libraries if library.path.name in MAIN_LIBRARIES.get(project, ())
     ] or libraries
     for library in mains:
         if library.fault:
@@ -177,7 +177,7 @@ def read_installed_code(package: InstalledPackage, *, everything: bool = False) 
 
     Where the project has a main library, only that is read unless ``everything`` is asked for.
     """
-    mains = _MAIN_LIBRARIES.get(package.name, ())
+    mains = MAIN_LIBRARIES.get(package.name, ())
     files = _list_libraries(package)
     chosen = [entry for entry in files if entry.name in mains]
     if everything or not mains:
@@ -197,7 +197,7 @@ def list_library_files(roots: Iterable[Path]) -> tuple[LibraryFiles, ...]:
             folder = root / subfolder
             if folder.is_dir():
                 # of newer releases a folder for each target
-                names = {_TARGET_NAME.search(path.name) for path in folder.iterdir()}
+                names = {TARGET_NAME.search(path.name) for path in folder.iterdir()}
                 targets = sort_target_ids(name.group() for name in names if name)
                 library_folders.append(LibraryFiles(library, folder, targets))
     return tuple(library_folders)

@@ -8,7 +8,7 @@ just lists wheels.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from urllib.parse import urlsplit
@@ -18,6 +18,12 @@ from packaging.version import Version
 from rocm_wheels.core import DataError, HostError, UsageError, hide_credentials, run_in_parallel
 from rocm_wheels.gpus import Gpu, list_supported_features
 from rocm_wheels.hosts.host import PosedTarget, TargetHost, list_usable_gpus, list_vendors
+from rocm_wheels.hosts.install_options import (
+    DIRECTML_NOTE,
+    describe_host_options,
+    explain_no_torch,
+    require_gpu_index,
+)
 from rocm_wheels.index import (
     METADATA_SUFFIX,
     IndexLink,
@@ -38,10 +44,6 @@ from rocm_wheels.models import (
     load_overrides,
 )
 
-_DIRECTML_NOTE = (  # microsoft/DirectML#712, comment of 2025-08-11; the tags of torch-directml 0.2.5 on PyPI
-    "torch-directml computes on any DirectX 12 GPU, and is not chosen: it ends with torch 2.4.1 and "
-    "Python 3.12, and Microsoft no longer develops it"
-)
 _GONE_STATUSES = (404, 410)
 _ABSENT_STATUSES = (403, *_GONE_STATUSES)  # S3, and so download.pytorch.org, says 403 of what is not there
 _INNER_CAUSE = re.compile(r"Caused by \w+\(.*?\): (.+?)[\"']?\)+$")  # as urllib3 says it
@@ -288,10 +290,13 @@ def _make_absent_error(project: str, where: str) -> HostError:
     )
 
 
-def find_host_indexes(host: TargetHost, channel: str) -> tuple[tuple[PackageIndex, ...], tuple[str, ...]]:
+def find_host_indexes(
+    host: TargetHost, channel: str, *, allow_cpu: bool = True
+) -> tuple[tuple[PackageIndex, ...], tuple[str, ...]]:
     """Return the indexes for the best GPU of a machine that any serves, with notes on GPUs that none does.
 
-    Without such a GPU they are those for its CPU. HostError when there is none at all.
+    Without such a GPU they are those for its CPU: UnservedGpuError on a machine with an AMD GPU, unless
+    ``allow_cpu``. HostError when there is none at all.
     """
     indexes: tuple[PackageIndex, ...] = ()
     missed: list[str] = []
@@ -303,10 +308,12 @@ def find_host_indexes(host: TargetHost, channel: str) -> tuple[tuple[PackageInde
     if missed:
         names = " and ".join(dict.fromkeys(missed))
         message = f"no {channel} index that is known here serves {names} with Python {host.python}"
-        notes = (message if indexes else f"{message}: for the CPU",)
+        notes = (message,) if indexes else (f"{message}: for the CPU", *_describe_options(host))
         if not indexes and host.platform == "windows" and "amd" in list_vendors(host):
-            notes += (_DIRECTML_NOTE,)
+            notes += (DIRECTML_NOTE,)
     if not indexes:
+        if not allow_cpu:
+            require_gpu_index(host, channel)
         indexes = _query_indexes(None, "none", host, channel)
     if not indexes:
         raise HostError(
@@ -414,6 +421,13 @@ def _describe_gpu(gpu: Gpu, host: TargetHost) -> str:
 
 def _get_target(gpu: Gpu) -> str | None:
     return gpu.gfx if gpu.vendor == "amd" else gpu.capability if gpu.vendor == "nvidia" else None
+
+
+def _describe_options(host: TargetHost) -> Iterator[str]:
+    """Say where there is a torch for the AMD GPUs of a machine that none of a channel's indexes serves."""
+    for gfx in dict.fromkeys(gpu.gfx for gpu in list_usable_gpus(host) if gpu.vendor == "amd" and gpu.gfx):
+        rows = describe_host_options(gfx, host) or explain_no_torch(gfx)[:1]
+        yield from (f"kernels for {gfx}: {row}" for row in rows)
 
 
 def _query_indexes(

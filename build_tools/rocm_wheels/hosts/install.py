@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from rocm_wheels.core import (
     DownloadPolicy,
     DownloadTarget,
     HostError,
+    explain_error,
     find_uv,
     link_or_copy,
     lock_folder,
@@ -23,6 +25,7 @@ from rocm_wheels.core import (
     run_command,
 )
 from rocm_wheels.hosts.compare_installed import list_differences, list_unmet_requirements, read_wheel_record
+from rocm_wheels.hosts.install_options import ALLOW_CPU_TIP, UnservedGpuError
 from rocm_wheels.hosts.installation import (
     LOCK_NAME,
     InstallPlan,
@@ -32,6 +35,11 @@ from rocm_wheels.hosts.installation import (
     make_remove_command,
 )
 from rocm_wheels.hosts.installed_packages import detect_build
+from rocm_wheels.hosts.kernel_proof import (
+    list_device_offers,
+    prove_files,
+    prove_installed,
+)
 from rocm_wheels.hosts.package_offers import PackageOffer, decide_offer_markers
 from rocm_wheels.hosts.plan_install import PlannedInstall, begin_venv, list_conflicts, make_venv
 from rocm_wheels.hosts.resolve import make_installer_environment, serve_offers
@@ -75,6 +83,7 @@ def carry_out_plan(
         make_venv(plan, env)
         _require_unchanged(plan)
         downloaded = _download_files(plan, cache, policy)
+        _prove_downloads(plan, downloaded)
         folder = plan.find_folder(cache)
         files = _link_files(plan, downloaded, folder)
         _build_sdists(planned, folder, env)
@@ -126,8 +135,8 @@ def check_installation(plan: InstallPlan, files: Mapping[str, Path]) -> list[str
             for text in list_unmet_requirements(distribution_now.requires, versions, plan.target.markers)
         ]
         if offer.project == "torch":
-            faults += _check_torch_kind(plan, build := detect_build(distribution_now).kind)
-            summary.append(f"{distribution_now} (built for {build})")
+            faults += _check_torch_code(plan)
+            summary.append(f"{distribution_now} (built for {detect_build(distribution_now).kind})")
         elif item.offer.source == "index":
             summary.append(str(distribution_now))
     if faults:
@@ -138,11 +147,35 @@ def check_installation(plan: InstallPlan, files: Mapping[str, Path]) -> list[str
     return summary
 
 
-def _check_torch_kind(plan: InstallPlan, kind: str) -> list[str]:
-    """Say when torch serves AMD GPUs by the choice, and is of another kind by its own files."""
-    gpus = plan.choice.served if plan.choice else ()
-    serves = any(yes and gpu.vendor == "amd" for gpu, yes in gpus)
-    return [f"torch was chosen for an AMD GPU, and was built for {kind}"] if serves and kind != "rocm" else []
+def _check_torch_code(plan: InstallPlan) -> list[str]:
+    """Say when the installed torch has code for no GPU of this machine, as its own files have it."""
+    if plan.demand is None or plan.allow_cpu:
+        return []
+    try:
+        proof = prove_installed(plan.target.environment)
+    except DataError as cause:
+        return [explain_error(cause)]
+    return plan.demand.list_faults(proof) if proof else []
+
+
+def _prove_downloads(plan: InstallPlan, files: Mapping[str, Path]) -> None:
+    """Look for code for this machine's GPUs where that could not be done before the download.
+
+    UnservedGpuError, with nothing installed, where there is none.
+    """
+    if plan.proof is None or plan.demand is None or plan.proof.is_complete or "torch" not in files:
+        return
+    offers = [
+        replace(item.offer, url=files[item.offer.project].absolute().as_uri())
+        for item in plan.changed
+        if not item.offer.is_sdist
+    ]
+    torch = next(offer for offer in offers if offer.project == "torch")
+    proof = prove_files(torch, list_device_offers(offers), plan.demand, plan.proof)
+    for target in plan.demand.targets:
+        log_note(proof.describe(target))
+    if not plan.allow_cpu and (faults := plan.demand.list_faults(proof)):
+        raise UnservedGpuError("\n  ".join(faults), tip=f"nothing was installed; {ALLOW_CPU_TIP}")
 
 
 def _download_files(plan: InstallPlan, cache: WheelCache, policy: DownloadPolicy | None) -> dict[str, Path]:

@@ -33,6 +33,7 @@ from rocm_wheels.hosts.installed_packages import (
     read_distributions,
     read_environment,
 )
+from rocm_wheels.hosts.kernel_proof import GpuDemand, KernelProof
 from rocm_wheels.hosts.package_offers import PackageOffer
 from rocm_wheels.hosts.wheel_cache import WheelCache
 
@@ -255,7 +256,8 @@ class InstallPlan:
 
     ``installer`` is ``uv`` or ``pip``; ``choice`` that of torch, None where torch is not part of it;
     ``index`` has the chosen builds, ``dependencies`` what that has not. ``warnings`` is what will be wrong
-    afterwards with packages that are not part of it.
+    afterwards with packages that are not part of it. ``demand`` is what torch must serve, unless
+    ``allow_cpu``, None without an AMD GPU; ``proof`` what was read of torch, None without a GPU or a torch.
     """
 
     target: InstallTarget
@@ -267,6 +269,15 @@ class InstallPlan:
     items: tuple[InstallItem, ...]
     removed: tuple[InstalledDistribution, ...]
     warnings: tuple[str, ...]
+    demand: GpuDemand | None = None
+    proof: KernelProof | None = None
+    allow_cpu: bool = False
+
+    @property
+    def proof_lines(self) -> list[str]:
+        """What is known of torch's code, a sentence a GPU."""
+        targets = self.demand.targets if self.demand else ()
+        return [self.proof.describe(target) for target in targets] if self.proof else []
 
     @property
     def changed(self) -> tuple[InstallItem, ...]:
@@ -368,11 +379,30 @@ def make_plan_json(plan: InstallPlan, cache: WheelCache) -> dict[str, Any]:
         "choice": _describe_choice(plan.choice) if plan.choice else None,
         "packages": [_describe_item(item) for item in plan.items],
         "removed": [str(distribution) for distribution in plan.removed],
+        "kernels": _describe_proof(plan.proof, plan.demand) if plan.proof and plan.demand else None,
         "bytes_to_fetch": plan.bytes_to_fetch,
         "environment": plan.visible_line,
         "override": plan.choice.override_line if plan.choice else None,
         "warnings": list(plan.warnings),
         "commands": list_commands(plan, cache),
+    }
+
+
+def _describe_proof(proof: KernelProof, demand: GpuDemand) -> dict[str, Any]:
+    supports = {gfx: proof.check(gfx) for gfx in demand.targets}
+    return {
+        "built_for": proof.kind,
+        "by": proof.file or proof.source or None,
+        "targets": None if proof.targets is None else list(proof.targets),
+        "unread": proof.unread or None,
+        "gpus": [
+            {
+                "gfx": gfx,
+                "served": support.runs if support else None,
+                "how": support.kind if support else None,
+            }
+            for gfx, support in supports.items()
+        ],
     }
 
 

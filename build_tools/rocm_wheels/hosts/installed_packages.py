@@ -16,7 +16,7 @@ import re
 import site
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from email.parser import HeaderParser
 from pathlib import Path
@@ -353,10 +353,18 @@ def detect_build(distribution: InstalledDistribution) -> PackageBuild:
 
 
 def read_version_file(path: Path) -> dict[str, str]:
-    """Return the texts that a version.py assigns to names: nothing is run. {} when it cannot be read."""
+    """Return the texts that a version.py assigns to names. {} when it cannot be read."""
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
+        return parse_version_values(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def parse_version_values(text: str) -> dict[str, str]:
+    """Return the texts that the code of a version.py assigns to names: nothing is run. {} for no code."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
         return {}
     values = {}
     for node in tree.body:
@@ -382,25 +390,28 @@ def read_libraries(package: Path) -> Iterator[LibraryTargets]:
                 continue  # what is wrong with it is ``gpu_support``'s to say
 
 
+def detect_torch_kind(version_values: Mapping[str, str], has_file: Callable[[str], bool]) -> BuildKind:
+    """Return what a torch was built for, by its version.py, else by which libraries it has.
+
+    ``has_file`` tells of paths below its folder (``lib/libtorch_hip.so``).
+    """
+    named = (kind for key, kind in _VERSION_KEYS if version_values.get(key))
+    linked = (kind for name, kind in _TORCH_LIBRARIES if has_file(name))
+    return next(named, None) or next(linked, None) or ("cpu" if version_values else "unknown")
+
+
 def _detect_torch_build(
     distribution: InstalledDistribution, package: Path | None, version_values: dict[str, str]
 ) -> PackageBuild:
     if package is None:
         return _make_labelled_build(distribution, version_values)
-    for key, kind in _VERSION_KEYS:
-        if version_values.get(key):
-            number = version_values[key]
-            if kind == "rocm":  # HIP counts on its own: torch 2.13.0+rocm10.0.0 has HIP 7.15
-                number = version_values.get("rocm") or _parse_label(distribution)[1] or number
-            return PackageBuild(kind, number, f"{package}/version.py", version_values)
-    for name, kind in _TORCH_LIBRARIES:
-        if (package / name).exists():
-            return PackageBuild(kind, "", str(package / name), version_values)
-    return (
-        PackageBuild("cpu", "", f"{package}/version.py", version_values)
-        if version_values
-        else _make_labelled_build(distribution, version_values)
-    )
+    kind = detect_torch_kind(version_values, lambda name: (package / name).exists())
+    if kind == "unknown":
+        return _make_labelled_build(distribution, version_values)
+    number = next((version_values[key] for key, _ in _VERSION_KEYS if version_values.get(key)), "")
+    if kind == "rocm" and number:  # HIP counts on its own: torch 2.13.0+rocm10.0.0 has HIP 7.15
+        number = version_values.get("rocm") or _parse_label(distribution)[1] or number
+    return PackageBuild(kind, number, str(package), version_values)
 
 
 def _detect_triton_build(distribution: InstalledDistribution) -> PackageBuild:

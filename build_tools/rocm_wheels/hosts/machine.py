@@ -11,11 +11,16 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rocm_wheels.core import format_command
 from rocm_wheels.gpus import Gpu, Hardware
 from rocm_wheels.hosts.installed_packages import InstalledSet
+
+if TYPE_CHECKING:
+    from rocm_wheels.hosts.install_options import InstallOption
 
 _AMD_VENDOR = "0x1002"
 _DISPLAY_CLASSES = ("0x03", "0x12")  # PCI classes: display controllers, processing accelerators (Instinct)
@@ -317,13 +322,72 @@ class DoctorSubject:
         )
 
     def make_replace_torch_line(self) -> str:
-        """Return the line that takes torch and its companions away and installs those for this machine."""
+        """Return the line that takes torch and its companions away and installs those for this machine.
+
+        Where no index has a torch for its GPUs, what people do with such a card: ``install`` gives none.
+        """
         from rocm_wheels.models import list_default_packages
 
-        names = list_default_packages()
-        removed = [package for package in names if self.installed.get(package)]
+        removed = [package for package in list_default_packages() if self.installed.get(package)]
         removed += [package.name for package in self.installed.tritons]
-        return self.make_pip_line("uninstall", "-y", *removed) + " && " + self.make_install_line(*names)
+        install = self.make_torch_line()
+        if self.has_no_torch or not removed:
+            return install
+        return self.make_pip_line("uninstall", "-y", *removed) + " && " + install
+
+    def make_torch_line(self, *projects: str) -> str:
+        """Return the line that installs torch (and its companions, or ``projects``) for this machine's GPUs.
+
+        From the channel, and with the Python, that have one; else what people do.
+        """
+        from rocm_wheels.hosts.install_options import pick_option
+        from rocm_wheels.models import list_default_packages
+
+        names = projects or list_default_packages()
+        python = self.installed.environment.minor
+        option = next((pick_option(ways, python) for ways in self._install_options.values() if ways), None)
+        if option is None:
+            targets = list(self._install_options)
+            return self._make_lack_line(targets[0]) if targets else self.make_install_line(*names)
+        if option.is_default and option.fits(python):
+            return self.make_install_line(*names)
+        place = ["--python", str(self.installed.environment.python)] if self.python else []
+        return option.format_install(python, names, gfx=self._stated_gfx, place=place)
+
+    def _make_lack_line(self, gfx: str) -> str:
+        """Return what people do with a GPU that no index has a torch for: of a new one indexes are asked."""
+        from rocm_wheels.hosts.install_options import explain_no_torch
+        from rocm_wheels.wheels import ELF_MACHINES
+
+        line = explain_no_torch(gfx)[1]
+        if gfx in ELF_MACHINES.values():
+            return line
+        ask = format_command(["rocm-wheels", "choose", "torch", "--gfx", gfx])
+        return f"{ask}   # asks AMD's indexes, which may be newer than the tables here; else: {line}"
+
+    @property
+    def has_no_torch(self) -> bool:
+        """Tell whether no index that is known has a torch for any AMD GPU of this machine."""
+        return bool(self._install_options) and not any(self._install_options.values())
+
+    def describe_no_torch(self) -> str:
+        """Say that no index has a torch for the GPUs."""
+        from rocm_wheels.hosts.install_options import explain_no_torch
+
+        return "; ".join(explain_no_torch(gfx)[0] for gfx in self._install_options)
+
+    @cached_property
+    def _install_options(self) -> dict[str, list[InstallOption]]:
+        """The ways to a torch for each AMD GPU whose target is known."""
+        from rocm_wheels.hosts.install_options import list_install_options
+
+        platform = "windows" if self.machine.platform == "win32" else "linux"
+        targets = dict.fromkeys(gpu.gfx for gpu in self.amd_gpus if gpu.gfx)
+        return {gfx: list_install_options(gfx, platform=platform) for gfx in targets}
+
+    @property
+    def _stated_gfx(self) -> str:
+        return ",".join(dict.fromkeys(gpu.gfx for gpu in self.amd_gpus if gpu.gfx)) if self.stated else ""
 
     @property
     def machine_name(self) -> str:
@@ -333,10 +397,8 @@ class DoctorSubject:
     def make_install_line(self, *projects: str) -> str:
         """Return the line that installs projects for this machine's GPUs."""
         python = ["--python", str(self.installed.environment.python)] if self.python else []
-        gfx_list = ",".join(dict.fromkeys(gpu.gfx for gpu in self.amd_gpus if gpu.gfx)) if self.stated else ""
-        return format_command(
-            ["rocm-wheels", "install", *projects, *python, *(["--gfx", gfx_list] if gfx_list else [])]
-        )
+        gfx = ["--gfx", self._stated_gfx] if self._stated_gfx else []
+        return format_command(["rocm-wheels", "install", *projects, *python, *gfx])
 
 
 def join_some(names: list[str], most: int = 6) -> str:

@@ -199,7 +199,7 @@ class PackageOffers:
 
     def __init__(self, sources: OfferSources, reach: IndexReader) -> None:
         self._sources = sources
-        self._reach = reach
+        self.reach = reach
         self._offers: dict[str, tuple[PackageOffer, ...]] = {}
         self._texts: dict[str, bytes] = {}
         self._decided: set[str] = set()
@@ -281,7 +281,7 @@ class PackageOffers:
 
     def read_content(self, offer: PackageOffer) -> bytes:
         """Return a whole (small) file."""
-        answer = self._reach.get(offer.url)
+        answer = self.reach.get(offer.url)
         if answer.status != 200:
             raise UnreachableError(f"{offer.url} answers {answer.status}")
         return answer.content
@@ -290,7 +290,7 @@ class PackageOffers:
         if offer.source == "installed":
             return (self._sources.installed[offer.project].info / "METADATA").read_bytes()
         link = IndexLink(offer.name, offer.name, offer.url, metadata=offer.metadata, size=offer.size)
-        return read_wheel_metadata(link, self._reach)
+        return read_wheel_metadata(link, self.reach)
 
     def _get_lock(self, key: str) -> threading.Lock:
         with self._lock:
@@ -316,11 +316,11 @@ class PackageOffers:
         )
 
     def _list_page_offers(self, index: str, project: str, source: str) -> tuple[PackageOffer, ...]:
-        links = read_project_links(index, project, self._reach)
+        links = read_project_links(index, project, self.reach)
         if links is None and source == "index":
             with self._get_lock(index):
                 if index not in self._flat:  # an index need not have a page a project
-                    self._flat[index] = list_links(index, self._reach)
+                    self._flat[index] = list_links(index, self.reach)
                 links = self._flat[index]
         offers = [offer for link in links or () if (offer := _make_link_offer(project, link, source))]
         if source == "dependencies" and requires_pure_wheel(project):

@@ -27,6 +27,7 @@ from rocm_wheels.core import (
     HostError,
     UsageError,
     capture_output,
+    explain_error,
     find_uv,
     hash_file,
     log_note,
@@ -34,7 +35,7 @@ from rocm_wheels.core import (
     run_command,
     run_in_parallel,
 )
-from rocm_wheels.hosts.candidates import ChoiceCandidate, WheelChoice
+from rocm_wheels.hosts.candidates import TARGETS_TIP, ChoiceCandidate, WheelChoice
 from rocm_wheels.hosts.compare_installed import list_broken_requirements, list_differences, read_wheel_record
 from rocm_wheels.hosts.index_pages import UnreachableIndexError
 from rocm_wheels.hosts.installation import (
@@ -53,6 +54,15 @@ from rocm_wheels.hosts.installed_packages import (
     PythonEnvironment,
     detect_build,
     read_environment,
+)
+from rocm_wheels.hosts.kernel_proof import (
+    GpuDemand,
+    KernelProof,
+    is_device_project,
+    make_demand,
+    prove_installed,
+    prove_offers,
+    require_served,
 )
 from rocm_wheels.hosts.package_offers import (
     OfferSources,
@@ -309,6 +319,7 @@ class InstallRequest:
     public keys by name: one of them must have signed the statements of how wheels of torch and its companions
     were made; None: whoever wrote them. ``provenance`` says which wheels must have one: "" is ``required``
     with signers, else ``optional``. ``signed`` says which pages of the index are taken; None: all.
+    ``allow_cpu``: a torch that serves no GPU of this machine is taken, too.
     """
 
     packages: tuple[str, ...] = ()
@@ -327,6 +338,7 @@ class InstallRequest:
     signers: Mapping[str, str] | None = None
     signed: SignedIndexes | None = None
     provenance: ProvenanceMode | Literal[""] = ""
+    allow_cpu: bool = False
 
     @property
     def provenance_mode(self) -> ProvenanceMode:
@@ -352,7 +364,8 @@ def plan_installation(
 ) -> PlannedInstall:
     """Choose, resolve and compare. UsageError for bad input, HostError when nothing fits or nothing may.
 
-    Plans with the same ``reach`` are about the same state of the indexes.
+    Plans with the same ``reach`` are about the same state of the indexes. UnservedGpuError for a torch
+    without code for a GPU of this machine, unless the request allows it.
     """
     _ = request.provenance_mode  # before the network is asked
     target = inspect_request_target(request, env)
@@ -400,10 +413,17 @@ def plan_installation(
     with serve_offers(offers) as url:
         resolver = Resolver(offers, url, target, env)
         resolved, lines = _resolve_packages(packages, choice, resolver)
-        items = _fill_sizes(
-            [make_install_item(offer, present.get(offer.project), cache, offers) for offer in resolved], reach
+        items = tuple(
+            make_install_item(offer, present.get(offer.project), cache, offers) for offer in resolved
         )
     choice = _match_choice(choice, resolved, chooser)
+    demand = make_demand(host, choice)
+    proof = prove_torch(items, offers, demand, target, cache) if demand else None
+    if choice and proof and proof.is_complete:
+        choice = replace(choice, notes=tuple(note for note in choice.notes if not note.endswith(TARGETS_TIP)))
+    if proof and demand and not request.allow_cpu:
+        require_served(proof, demand, host, choice.notes if choice else ())
+    items = _fill_sizes(items, reach)
     _require_hashes(request, items)
     if request.provenance_mode != "off":
         items = _check_statements(items, request, reach, env)
@@ -413,9 +433,42 @@ def plan_installation(
         *_list_warnings(items, removed, present, target),
     )
     plan = InstallPlan(
-        target, request.installer, choice, tuple(lines), index, sources.dependencies, items, removed, warnings
-    )
+        target, request.installer, choice, tuple(lines), index, sources.dependencies, items, removed,
+        warnings, demand, proof, request.allow_cpu,
+    )  # fmt: skip
     return PlannedInstall(plan, offers)
+
+
+def prove_torch(
+    items: Sequence[InstallItem],
+    offers: PackageOffers,
+    demand: GpuDemand,
+    target: InstallTarget,
+    cache: WheelCache,
+) -> KernelProof | None:
+    """Return what is known of torch before it is fetched, of one that is installed, is here, or elsewhere."""
+    torch = next((item for item in items if item.offer.project == "torch"), None)
+    if torch is None:
+        return None
+    devices = [item for item in items if is_device_project(item.offer.project)]
+    if all(item.keep for item in (torch, *devices)):
+        try:
+            return prove_installed(target.environment)
+        except DataError as fault:  # a damaged library: comparing what is installed tells more of it
+            return KernelProof(f"torch {torch.offer.version}", unread=explain_error(fault))
+    here = [replace(item.offer, url=_find_here(item.offer, cache) or item.offer.url) for item in items]
+    try:
+        return prove_offers(here, offers, demand, target.markers)
+    except (
+        DataError
+    ) as fault:  # of a file that rotted here: fetching it tells, and the proof comes after that
+        return KernelProof(f"torch {torch.offer.version}", unread=explain_error(fault))
+
+
+def _find_here(offer: PackageOffer, cache: WheelCache) -> str | None:
+    """Return the URL of a file that was fetched before; None for one that was not."""
+    path = cache.wheel_path(offer.sha256, offer.name) if offer.sha256 else None
+    return path.as_uri() if path and path.is_file() else None
 
 
 def inspect_request_target(request: InstallRequest, env: Mapping[str, str]) -> InstallTarget:
@@ -441,7 +494,8 @@ def _make_chooser(request: InstallRequest, host: TargetHost, reach: IndexReader)
 
     def choose_first(requirements: Sequence[str], index: str | None) -> WheelChoice:
         selected = requirements if index is None else requirements[:1]
-        return choose_wheels(selected, index, host, reach, channel=request.channel, pre=request.pre)[0]
+        channel, pre, allow_cpu = request.channel, request.pre, request.allow_cpu
+        return choose_wheels(selected, index, host, reach, channel=channel, pre=pre, allow_cpu=allow_cpu)[0]
 
     return choose_first
 

@@ -28,6 +28,7 @@ from rocm_wheels.gpus import (
     run_program,
 )
 from rocm_wheels.hosts.gpu_support import check_kernel_support, list_kernel_targets
+from rocm_wheels.hosts.install_options import explain_no_torch, list_install_options
 from rocm_wheels.hosts.installed_packages import read_installed_packages
 from rocm_wheels.models import OVERRIDE_VARIABLE, TargetOverride, load_overrides
 
@@ -351,8 +352,17 @@ def _describe_cards(cards: Sequence[ConfiguredCard], targets: Sequence[str], pla
             message += f", and {load_overrides().windows.note}"
         elif possible and possible[0].risky:
             message += f"; {OVERRIDE_VARIABLE}={possible[0].version} might do, but is {possible[0].care}"
-        notes.append(f"{message}; install a torch that has {target}")
+        notes.append(f"{message}; {_suggest_torch(target, platform)}")
     return notes
+
+
+def _suggest_torch(target: str, platform: str) -> str:
+    """Say where there is a torch whose kernels a card can run, or what people do where there is none."""
+    options = list_install_options(target, platform="windows" if platform == "win32" else "linux")
+    if not options:
+        return "; ".join(explain_no_torch(target))
+    best = options[0]
+    return f"{best.index.name} has a torch with kernels for {best.target}: see `rocm-wheels doctor`"
 
 
 def _describe_user_variables(

@@ -12,7 +12,8 @@ import re
 import threading
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
@@ -353,20 +354,35 @@ class IndexReader:
             with WheelArchive.open(path) as archive:
                 archive.require_sound()
                 return read_metadata_and_variant(archive, path, label)
+        with self.open_archive(url, name, size) as archive:
+            return _read_remote_texts(archive, label)
+
+    @contextmanager
+    def open_archive(self, url: str, name: str, size: int | None) -> Iterator[zipfile.ZipFile]:
+        """Open a wheel: on the disk, or on a server by asking for the parts that are read.
+
+        A small one (``size`` in bytes, None when unknown) is read whole. UnreachableError when it cannot be
+        had (UnusableAnswerError from a server without ranges), DataError when it is no archive, in the block
+        too.
+        """
         from remotezip import RangeNotSupported, RemoteZip, RemoteZipError  # type: ignore[import-untyped]
         from requests import RequestException
+        from urllib3.exceptions import HTTPError
 
         try:
-            if size is not None and size <= _LARGEST_READ_WHOLE:
-                with zipfile.ZipFile(io.BytesIO(self.get(url).content)) as archive:
-                    return _read_remote_texts(archive, label)
-            with RemoteZip(url, session=self._get_session(), timeout=self._timeout) as archive:
-                return _read_remote_texts(archive, label)
+            if (path := path_of_url(url)) is not None:
+                opened = zipfile.ZipFile(path)
+            elif size is not None and size <= _LARGEST_READ_WHOLE:
+                opened = zipfile.ZipFile(io.BytesIO(self.get(url).content))
+            else:
+                opened = RemoteZip(url, session=self._get_session(), timeout=self._timeout)
+            with opened as archive:
+                yield archive
         except RangeNotSupported as cause:
             raise UnusableAnswerError(
-                f"the server gives out no parts of files, so that METADATA of {name} cannot be read"
+                f"the server gives out no parts of files, so that {name} cannot be looked into"
             ) from cause
-        except (RemoteZipError, RequestException, OSError) as cause:
+        except (RemoteZipError, RequestException, HTTPError, OSError) as cause:
             raise UnreachableError(str(cause)) from cause
         except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as cause:  # RuntimeError: encrypted
             raise DataError(f"{url} is not a readable wheel") from cause

@@ -48,13 +48,14 @@ class ServedRequest:
 
 
 class IndexServer(ThreadingHTTPServer):
-    """Serves a folder; ``requests`` lists the requests so far."""
+    """Serves a folder; ``requests`` lists the requests so far, ``sent`` counts the bytes of files."""
 
     daemon_threads = True
 
     def __init__(self, folder: Path, host: str = "127.0.0.1", port: int = 0) -> None:
         self.folder = folder.resolve()
         self.requests: list[ServedRequest] = []
+        self.sent = 0
         try:
             super().__init__((host, port), _IndexHandler)
         except OSError as cause:
@@ -184,6 +185,7 @@ class _IndexHandler(BaseHTTPRequestHandler):
         file.seek(first)
         while first < end and (piece := file.read(min(_PIECE_SIZE, end - first))):
             self.wfile.write(piece)
+            self.server.sent += len(piece)
             first += len(piece)
 
     def _send_status(self, status: HTTPStatus, headers: dict[str, str] | None = None) -> None:

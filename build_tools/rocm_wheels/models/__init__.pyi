@@ -103,6 +103,7 @@ from .lock import LockedSubmodule as LockedSubmodule
 from .lock import LockedTools as LockedTools
 from .lock import Sha256Digest as Sha256Digest
 from .package_indexes import INDEX_CHANNELS as INDEX_CHANNELS
+from .package_indexes import OwnBuild as OwnBuild
 from .package_indexes import PackageIndex as PackageIndex
 from .package_indexes import RocmReleaseTable as RocmReleaseTable
 from .package_indexes import TorchBuildTable as TorchBuildTable
@@ -111,6 +112,7 @@ from .package_indexes import find_indexes as find_indexes
 from .package_indexes import get_index as get_index
 from .package_indexes import list_indexes as list_indexes
 from .package_indexes import list_rocm_releases as list_rocm_releases
+from .package_indexes import load_build_table as load_build_table
 from .project import AcrossPythons as AcrossPythons
 from .project import BuildDownload as BuildDownload
 from .project import BuildRecipe as BuildRecipe

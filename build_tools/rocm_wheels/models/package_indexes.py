@@ -110,9 +110,18 @@ class TritonName(Fact):
     separate: bool = False
 
 
+class OwnBuild(Fact):
+    """A torch that people have compiled for a target that no index has one for."""
+
+    target: str
+    torch: VersionField
+    rocm: VersionField
+
+
 class TorchBuildTable(FactTable):
     """The whole of ``data/torch_builds.yaml``."""
 
+    own_builds: tuple[OwnBuild, ...] = ()
     triton: tuple[TritonName, ...]
     sets: Mapping[str, tuple[str, ...]]
     builds: tuple[BuildRow, ...]

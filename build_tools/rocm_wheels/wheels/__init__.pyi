@@ -17,6 +17,7 @@ from .device_code.code_objects import read_device_code as read_device_code
 from .device_code.code_objects import read_file_code as read_file_code
 from .device_code.code_objects import read_library_targets as read_library_targets
 from .device_code.code_objects import read_wheel_code as read_wheel_code
+from .device_code.code_objects import scan_library_targets as scan_library_targets
 from .device_code.fat_library import FatLibrary as FatLibrary
 from .device_code.fat_library import SplitLibrary as SplitLibrary
 from .device_code.fat_library import list_bundle_places as list_bundle_places

@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -202,9 +202,16 @@ _LEAD = struct.Struct("<4sHH")
 _SIZES = {1: struct.Struct("<I8s"), 2: struct.Struct("<II8s"), 3: struct.Struct("<QQ8s")}
 _METHODS = {0: "zlib", 1: "zstd"}  # llvm::compression::Format
 
+# what they begin with: of compressed ones eight bytes, which no other content has by chance
+_BUNDLE_STARTS = (
+    PLAIN_BUNDLE_MAGIC,
+    *(_LEAD.pack(COMPRESSED_BUNDLE_MAGIC, version, method) for version in _SIZES for method in _METHODS),
+)
+
 _MOST_ENTRIES = 4096
 _LONGEST_ID = 1024
 _LARGEST_BUNDLE = 16 << 30  # no host library can place more: its references are 32 bits, signed
+_TABLE_WINDOW = 256 << 10  # bytes of a bundle that its table is in, compressed too (zstd: a block is 128 KiB)
 
 
 @dataclass(frozen=True)
@@ -271,8 +278,61 @@ def make_no_bundle_error(span: BinarySpan, number: int, at: int) -> DataError:
     return span.make_fault(f"after {number} bundles, neither a bundle nor padding at {at}: {first_bytes}")
 
 
-def read_lead(bundle: BinarySpan) -> CompressedBundle:
-    """Read the header of the compressed bundle that ``bundle`` begins with; DataError when it is broken."""
+def scan_bundle_tables(pieces: Iterable[bytes], name: str) -> Iterator[list[str]]:
+    """Yield the IDs of the entries of each bundle in a library that comes piece by piece.
+
+    Nothing but what comes is looked at: the table of sections, which stands at a library's end, is not
+    needed. Who has seen enough leaves the rest unread. What begins like a bundle and is none is passed over:
+    compressed ones can hold the beginning of a plain one.
+    """
+    window, begin, is_whole = bytearray(), 0, False
+    stream = iter(pieces)
+    while not is_whole:
+        while len(window) < 2 * _TABLE_WINDOW and not is_whole:
+            piece = next(stream, None)
+            is_whole = piece is None
+            window += piece or b""
+        end = len(window) if is_whole else _TABLE_WINDOW
+        for at in _find_bundle_starts(window, end):
+            content = memoryview(bytes(window[at : at + _TABLE_WINDOW]))
+            try:
+                entry_ids = _read_cut_table(BinarySpan(content, f"{name}: bundle at {begin + at}"))
+            except DataError:
+                continue
+            yield entry_ids
+        del window[:end]
+        begin += end
+
+
+def _find_bundle_starts(window: bytearray, end: int) -> list[int]:
+    """Return where bundles begin in a window, before ``end``."""
+    starts = []
+    for start in _BUNDLE_STARTS:
+        at = window.find(start, 0, end + len(start))
+        while 0 <= at < end:
+            starts.append(at)
+            at = window.find(start, at + 1, end + len(start))
+    return sorted(starts)
+
+
+def _read_cut_table(bundle: BinarySpan) -> list[str]:
+    """Return the IDs in the table of a bundle, whose rest may not be there; entries without code are none."""
+    plain: PlainBundle = StoredBundle(bundle)
+    if bundle.starts_with(COMPRESSED_BUNDLE_MAGIC):
+        packed = read_lead(bundle, is_cut=True)
+        reader = make_zlib_reader if packed.method == "zlib" else make_zstd_reader
+        plain = InflatedBundle(
+            reader(packed.data, bundle), size=packed.size, hash8=packed.hash8, place=bundle
+        )
+    rows, _ = read_table(plain, bundle)
+    return [entry_id for _, entry_id, _, size in rows if size]
+
+
+def read_lead(bundle: BinarySpan, *, is_cut: bool = False) -> CompressedBundle:
+    """Read the header of the compressed bundle that ``bundle`` begins with; DataError when it is broken.
+
+    ``is_cut``: only the beginning of the bundle is there.
+    """
     _, version, method_number = bundle.unpack_numbers(_LEAD, 0, "the header of a compressed bundle")
     form, method = _SIZES.get(version), _METHODS.get(method_number)
     if form is None:
@@ -285,7 +345,9 @@ def read_lead(bundle: BinarySpan) -> CompressedBundle:
         raise bundle.make_fault(
             f"declares {plain_size} bytes of plain content, more than any library can hold"
         )
-    if version == 1:  # its end is where its stream ends
+    if is_cut:
+        end = len(bundle)
+    elif version == 1:  # its end is where its stream ends
         rest = bundle.data[start:]
         used = (
             measure_zlib_stream(rest, bundle, plain_size)

@@ -33,6 +33,7 @@ from rocm_wheels.wheels.device_code.bundles import (
     PLAIN_BUNDLE_MAGIC,
     BundleEntry,
     read_bundles,
+    scan_bundle_tables,
 )
 from rocm_wheels.wheels.device_code.kpack import (
     KPACK_MAGIC,
@@ -593,6 +594,20 @@ def _read_section_targets(span: BinarySpan, section: BinarySection) -> Iterator[
         yield from _read_bundle_targets(
             span.get_span(section.offset, section.size, f"section {section.name}")
         )
+
+
+def scan_library_targets(pieces: Iterable[bytes], name: str) -> Iterator[list[str]]:
+    """Yield the target IDs of each bundle in a library that comes piece by piece, from its beginning on.
+
+    DataError for an ID that is none; ``name`` stands for the library in messages.
+    """
+    for entry_ids in scan_bundle_tables(pieces, name):
+        try:
+            identities = [BundleEntryId.parse(entry_id) for entry_id in entry_ids]
+            targets = [identity.target for identity in identities if identity.kind in _LOADED_KINDS]
+            yield [str(TargetId.parse(target)) for target in targets]
+        except ValueError as cause:
+            raise DataError(f"{name}: {cause}") from None
 
 
 def _read_bundle_targets(span: BinarySpan) -> Iterator[TargetId]:

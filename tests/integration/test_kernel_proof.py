@@ -1,0 +1,230 @@
+"""What torch has code for is told before it is fetched; one that serves no GPU here is never installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from binary_writer import bundle, compress, elf, hip, pad
+from flaky_server import FileServer, serving
+from index_wheels import wheel
+from install_world import CUDA, ROCM, TAG, Environment, library, make_environment, served_index, torch
+
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
+from rocm_wheels.core import hash_file
+from rocm_wheels.hosts import (
+    KernelProof,
+    StatedMachine,
+    UnservedGpuError,
+    WheelChoice,
+    find_host_indexes,
+    make_demand,
+    make_host,
+)
+from rocm_wheels.index import IndexServer
+from rocm_wheels.index.server import _IndexHandler
+
+CLONE = Path(__file__).resolve().parents[2]
+CPU = "hip: str | None = None\ncuda: str | None = None\n"
+REST = 24 << 20  # bytes behind the device code: more than sockets of this machine take unasked
+NVIDIA = "nvidia-cublas-cu12==12.8; platform_system == 'Linux'"
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return make_environment(tmp_path_factory.mktemp("environment") / "venv")
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith(("PIP_", "UV_", "ROCM_", "AMD_", "HSA_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IndexServer]:
+    """An index with a torch whose device code for gfx1100 lies early in a large library."""
+    folder = tmp_path_factory.mktemp("large")
+    code = library("gfx1100", "gfx1101", host_code=os.urandom(1 << 20)) + os.urandom(REST)
+    with served_index(folder / "index", [torch(folder, "2.9.1", code=code)]) as server:
+        yield server
+
+
+def install(index: str, venv: Environment, *words: str) -> int:
+    given = ["install", "torch", "--index", index, "--dependency-index", index, "--python", str(venv.prefix)]
+    return run_command(cli, [*given, *words])
+
+
+def test_a_cuda_torch_is_told_by_its_requirements_before_a_byte_of_a_wheel_is_fetched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As PyPI has it: no label, and a CUDA build by what it requires."""
+    venv = make_environment(tmp_path / "venv")
+    files = [torch(tmp_path, "2.9.1", NVIDIA, built=CUDA), wheel(tmp_path, "nvidia_cublas_cu12", "12.8")]
+    with served_index(tmp_path / "index", files) as server:
+        assert install(server.url, venv, "--gfx", "gfx1100") == 17
+        message = capsys.readouterr().err
+        assert "code for gfx1100: no: a build for NVIDIA GPUs (CUDA) (requires nvidia-cublas-cu12)" in message
+        assert "rocm-wheels install --gfx gfx1100" in message and "tip: --allow-cpu" in message
+        assert not [request for request in server.requests if request.path.endswith(".whl")]
+        assert venv.packages() == {}
+        assert install(server.url, venv, "--gfx", "gfx1100", "--allow-cpu") == 0
+        assert venv.packages() == {"nvidia_cublas_cu12": "12.8", "torch": "2.9.1"}
+        # what is installed already counts no more than what would be fetched
+        assert install(server.url, venv, "--gfx", "gfx1100") == 17
+        assert install(server.url, venv, "--gfx", "none") == 0
+
+
+def test_device_code_is_read_by_ranges_as_far_as_it_takes(
+    large: IndexServer, empty: Environment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    large.sent = 0
+    assert install(large.url, empty, "--gfx", "gfx1101", "--dry-run", "--json") == 0
+    assert 1 << 20 < large.sent < REST // 2
+    kernels = json.loads(capsys.readouterr().out)["kernels"]
+    assert (kernels["built_for"], kernels["by"], kernels["unread"]) == ("rocm", "libtorch_hip.so", None)
+    assert kernels["gpus"] == [{"gfx": "gfx1101", "served": True, "how": "native"}]
+    assert install(large.url, empty, "--gfx", "gfx942,gfx1101", "--dry-run") == 0  # one of them is served
+    assert "code for gfx942: no: it has code for gfx1100, gfx1101" in capsys.readouterr().out
+    assert install(large.url, empty, "--gfx", "gfx942") == 17
+    assert (
+        "code for gfx942: no: it has code for gfx1100, gfx1101 (libtorch_hip.so)" in capsys.readouterr().err
+    )
+    assert empty.packages() == {}
+
+
+def test_a_connection_that_ends_amid_the_library_is_no_proof(
+    large: IndexServer,
+    empty: Environment,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is said, and read after the download: a cut connection is no reason to refuse, or to trust."""
+    send = _IndexHandler._send_span
+
+    def cut(handler: _IndexHandler, file: BinaryIO, first: int, end: int) -> None:
+        send(handler, file, first, min(end, first + (256 << 10)))
+        if end - first > REST // 2:
+            handler.connection.shutdown(socket.SHUT_RDWR)
+
+    monkeypatch.setattr(_IndexHandler, "_send_span", cut)
+    assert install(large.url, empty, "--gfx", "gfx1101", "--dry-run", "--json") == 0
+    kernels = json.loads(capsys.readouterr().out)["kernels"]
+    assert kernels["gpus"] == [{"gfx": "gfx1101", "served": None, "how": None}] and kernels["unread"]
+
+
+@pytest.mark.parametrize("form", [(1, "zlib"), (2, "zstd"), (3, "zstd"), None])
+def test_bundles_of_each_form_are_read(
+    form: tuple[int, str] | None, tmp_path: Path, empty: Environment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where the first bundle has none for the GPU: parts of torch are compiled for some targets only."""
+    first, second = bundle(hip("gfx1100")), bundle(hip("gfx942"))
+    if form:
+        first, second = compress(first, *form), compress(second, *form)
+    code = elf({".text": bytes(8128), ".hip_fatbin": pad(first) + second})
+    torch(tmp_path / "builds", "2.9.1", code=code)
+    assert install(str(tmp_path / "builds"), empty, "--gfx", "gfx942", "--dry-run", "--json") == 0
+    kernels = json.loads(capsys.readouterr().out)["kernels"]
+    assert kernels["targets"] == ["gfx942", "gfx1100"] and kernels["gpus"][0]["served"] is True
+
+
+def test_a_server_without_ranges_is_proven_after_the_download_and_before_anything_is_installed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    venv = make_environment(tmp_path / "venv")
+    path = torch(tmp_path, "2.9.1", code=library("gfx942"))
+    link = f'<a href="{path.name}#sha256={hash_file(path)}" data-core-metadata="true">{path.name}</a>'
+    metadata = b"Metadata-Version: 2.1\nName: torch\nVersion: 2.9.1\nRequires-Python: >=3.10\n"
+    files = {"": link.encode(), path.name: path.read_bytes(), f"{path.name}.metadata": metadata}
+    with serving(FileServer(files)) as server:
+        server.ranges = False
+        assert install(server.url, venv, "--gfx", "gfx1100") == 17
+        message = capsys.readouterr().err
+        assert "not read yet: the server gives out no parts of files" in message
+        assert "code for gfx1100: no: it has code for gfx942 (libtorch_hip.so)" in message
+        assert "nothing was installed" in message
+        assert venv.packages() == {}
+        assert install(server.url, venv, "--gfx", "gfx942") == 0
+    assert venv.packages() == {"torch": "2.9.1"}
+
+
+def test_a_torch_for_the_cpu_is_taken_when_somebody_says_so(tmp_path: Path) -> None:
+    """On a terminal by an answer; elsewhere by the option alone."""
+    venv = make_environment(tmp_path / "venv")
+    torch(tmp_path / "builds", "2.9.1+cpu", built=CPU)
+    words = ["-m", "rocm_wheels", "install", "torch", "--index", str(tmp_path / "builds"), "--gfx", "gfx1100"]
+    words += ["--python", str(venv.prefix)]
+    for answer, code in ((b"n\n", 17), (b"y\n", 0)):
+        here, terminal = pty.openpty()
+        os.write(here, answer)
+        env = {**os.environ, "PYTHONPATH": str(CLONE / "build_tools")}
+        done = subprocess.run([sys.executable, *words], stdin=terminal, stderr=terminal, env=env, check=False)
+        os.close(terminal)
+        os.close(here)
+        assert done.returncode == code
+        assert venv.packages() == ({"torch": "2.9.1+cpu"} if code == 0 else {})
+
+
+@pytest.mark.parametrize(
+    ("gfx", "python", "platform", "commands"),
+    [
+        # RX 6600: of Python 3.10 there is a nightly, of newer ones a stable torch; VII on Windows: nightlies
+        ("gfx1032", "3.10", "linux", ("--python 3.11 --gfx gfx1032", "--channel nightly --gfx gfx1032")),
+        ("gfx906", "3.12", "windows", ("rocm-wheels install --channel nightly --gfx gfx906",)),
+        ("gfx90c", "3.12", "linux", ("--gfx gfx900   # with HSA_OVERRIDE_GFX_VERSION=9.0.0",)),
+        ("gfx803", "3.12", "linux", ("rocm-wheels build --gfx gfx803", "torch 2.5.1 with ROCm 6.3.0")),
+        ("gfx1399", "3.12", "linux", ("rocm-wheels build --gfx gfx1399",)),
+    ],
+)
+def test_a_gpu_that_no_index_serves_is_an_error_that_says_what_does(
+    gfx: str, python: str, platform: str, commands: tuple[str, ...]
+) -> None:
+    host = make_host({}, StatedMachine((gfx,), "none", python, platform))
+    with pytest.raises(UnservedGpuError) as refusal:
+        find_host_indexes(host, "stable", allow_cpu=False)
+    assert all(command in refusal.value.message for command in commands), refusal.value.message
+    assert "--allow-cpu" in (refusal.value.tip or "")
+    if gfx in ("gfx803", "gfx1399"):
+        assert "rocm-wheels install" not in refusal.value.message
+
+
+def test_a_card_that_runs_the_kernels_of_another_is_served_by_those() -> None:
+    host = make_host({}, StatedMachine(("gfx90c",), "none", "3.12", "linux"))
+    proof = KernelProof("torch 2.9.1", "rocm", "", ("gfx900",), "libtorch_hip.so")
+    choice = WheelChoice("torch", "torch", (), "", "plain", None, (), (), (), (), None)
+    posing_choice = replace(choice, override_line="HSA_OVERRIDE_GFX_VERSION=9.0.0")
+    demand, posing_demand = make_demand(host, choice), make_demand(host, posing_choice)
+    assert demand is not None and len(demand.list_faults(proof)) == 1
+    assert posing_demand is not None and posing_demand.list_faults(proof) == []
+
+
+def test_no_gpu_and_a_served_gpu_are_let_pass() -> None:
+    for gfx in ("none", "gfx1100", "gfx1032,gfx1100"):
+        host = make_host({}, StatedMachine((gfx,), "none", "3.12", "linux"))
+        assert find_host_indexes(host, "stable", allow_cpu=False)[0]
+
+
+def test_a_torch_without_any_device_code_serves_no_gpu(
+    tmp_path: Path, empty: Environment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from audit_wheels import Draft
+
+    draft = Draft("torch", "2.9.1", TAG)
+    draft.members = {"torch/__init__.py": b"", "torch/version.py": f"__version__ = '2.9.1'\n{ROCM}".encode()}
+    draft.write(tmp_path)
+    assert install(str(tmp_path), empty, "--gfx", "gfx1100") == 17
+    assert "no: it has code for no GPU" in capsys.readouterr().err
