@@ -454,6 +454,8 @@ def test_the_store_of_the_night_is_looked_at_and_whole(night: Night) -> None:
     runner = night.run("store.yml", {"store": str(night.store)})
     assert runner.result == "success"
     assert "of wheels read" in runner.jobs["store.yml/hash"].said("read every wheel again")
+    pruned = night.run("prune.yml", {"store": str(night.store), "prune": True})
+    assert pruned.result == "success", pruned.jobs
 
 
 def test_a_fork_without_a_store_stays_green(night: Night, history: History) -> None:
