@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import sys
 from collections.abc import Mapping
 from datetime import date, timedelta
 from pathlib import Path
@@ -638,7 +639,8 @@ def test_torchs_own_tests_come_after_good_smoke_tests(tmp_path: Path) -> None:
 def test_what_is_wrong_whatever_torch_is_there_is_said_before_it_is_asked(
     words: list[str], says: str
 ) -> None:
-    done = CliRunner().invoke(torch_tests_command, ["--python", "no-python", *words], standalone_mode=False)
+    python = sys.executable  # without torch, which would be said next
+    done = CliRunner().invoke(torch_tests_command, ["--python", python, *words], standalone_mode=False)
     assert isinstance(done.exception, UsageError) and says in str(done.exception)
 
 
