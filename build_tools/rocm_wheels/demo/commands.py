@@ -371,8 +371,13 @@ class DemoRelease:
         return self.releases_folder / "results"
 
     @property
+    def usual_policy(self) -> Path:
+        """The rules of the channels as they are shipped."""
+        return self.releases_folder / "usual-policy.yaml"
+
+    @property
     def policy(self) -> Path:
-        """The rules of the channels, with the named exception."""
+        """The same rules, with the named exception."""
         return self.releases_folder / "policy.yaml"
 
     @property
@@ -436,8 +441,12 @@ class DemoRelease:
         )
 
     def make_gate_command(self, *, excused: bool) -> DemoCommand:
-        """Ask whether the set may go to the channel; ``excused``: with the named exception."""
-        more = ("--policy", str(self.policy)) if excused else ("--explain",)
+        """Ask whether the set may go to the channel; ``excused``: with the named exception.
+
+        Both policies are named: once the set is shown, the channel keeps the one that it was shown by.
+        """
+        policy, explain = (self.policy, ()) if excused else (self.usual_policy, ("--explain",))
+        more = ("--policy", str(policy), *explain)
         return DemoCommand(
             ROCM_WHEELS,
             ("set", "gate", str(self.store), *self._make_set_options(), "--channel", CHANNEL, *more),
