@@ -486,8 +486,6 @@ NOT_HERE = {
     (_SUITE, "tests", "rocm-wheels"): "a job on machines with GPUs, which are imitated",
     (_SUITE, "tests", "install from the index of the set"): "as that of the smoke tests",
     (_SUITE, "tests", "torch's own tests"): "as the one before: no GPU",
-    ("gates.yml", "renew", "rocm-wheels"): "a job of stores with a key alone",
-    ("gates.yml", "renew", "renew what is signed"): "test_signed_channels does, with keys of its own",
     **{
         (name, job, "long paths"): "are those of Windows"
         for name, job in (
