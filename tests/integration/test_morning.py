@@ -69,7 +69,6 @@ def test_the_morning(store: FolderStore, github: Github, tmp_path: Path) -> None
     env |= {
         "PATH": os.pathsep.join([str(engine.bin), env["PATH"]]),
         "UV_PYTHON_PREFERENCE": "only-system",
-        "GITHUB_API_URL": github.url,
     }
     here = pythons_here()
     here.setdefault("3.12", next(iter(here.values())))
@@ -81,9 +80,9 @@ def test_the_morning(store: FolderStore, github: Github, tmp_path: Path) -> None
     services = Services(tmp_path / "github", CLONE, here)
     workflows = CLONE / ".github" / "workflows"
     runner = Runner(workflows, services, {"ubuntu-24.04"}, env, variables, event="schedule")
+    runner.api_url = github.url
     runner.start("morning.yml", {})
     jobs = {place.removeprefix("morning.yml/"): ran for place, ran in runner.jobs.items()}
-    failed = [step for ran in jobs.values() for step in ran.steps if step[1] == "failure"]
     failed = [step for ran in jobs.values() for step in ran.steps if step[1] == "failure"]
     told = "\n".join(said[-2000:] for _, _, said in failed)
     assert jobs["refresh"].result == jobs["page"].result == "success", told

@@ -676,10 +676,11 @@ def _list_details(evidence: Evidence, prefix: str) -> list[str]:
 
 
 def _name_failures(evidence: Evidence) -> tuple[str, ...]:
-    """Return what failed of a result: tests by name, or how the run ended."""
-    if evidence.passed or evidence.outcome == _LOST:
+    """Return what failed of a result: tests by name, or how the run ended; a lost GPU is no failure."""
+    if evidence.passed:
         return ()
-    return evidence.failed or (f"{_name_kind(evidence)}: {evidence.outcome}",)
+    ended = () if evidence.outcome == _LOST else (f"{_name_kind(evidence)}: {evidence.outcome}",)
+    return evidence.failed or ended
 
 
 def _list_covered(document: SetDocument, standing: Iterable[Evidence]) -> set[tuple[str, str, str]]:
