@@ -259,9 +259,8 @@ def test_a_night_is_told_as_it_was(world: World, make: Make) -> None:
 
 def test_flaky_tests_and_lost_gpus_are_named(world: World, make: Make) -> None:
     """A cell whose GPU was lost is lost; only tests that had failed before are failures to be told of."""
-    world.know(
-        FAILING, 22, "smoke", "pass", gfx="gfx1030", python="311", detail=f"all; flaky: {TEST}, test_b"
-    )
+    flaky = {"counts": {"passed": 3, "flaky": 2}, "flaky": (TEST, "test_b")}
+    world.know(FAILING, 22, "smoke", "pass", gfx="gfx1030", python="311", **flaky)
     lost = {"gfx": "gfx1031", "python": "312", "detail": "lost GPU 1: it hangs"}
     world.know(FAILING, 22, "tests", "lost", **lost, failed=(TEST,))
     document = make("--date", DAY, "--no-history")

@@ -170,6 +170,7 @@ def test_the_page_says_what_came_of_the_night(night: Night, tmp_path: Path) -> N
     assert (failure["family"], failure["name"], failure["new"]) == (FAMILIES[1], NEW_FAILURE, True)
     page = (tmp_path / "night.html").read_text(encoding="utf-8")
     assert [words for words in (label, LOST, FLAKY, NEW_FAILURE, alive["set"]) if words not in page] == []
+    assert page.count('promoted">nightly<') == 1
 
 
 def test_later_nights_share_out_files_by_what_this_one_took(night: Night) -> None:
@@ -472,6 +473,10 @@ def test_a_set_is_tested_again_by_hand_and_promoted_in_the_morning(night: Night)
     retest = night.run("test.yml", {**again, "pythons": night.pythons[0]}, imitated=[machine])
     assert retest.jobs["test.yml/rows[0]/results[0]"].result == "success", retest.jobs
     assert {entry.host.kind for entry in read_evidence(night.store, FAMILIES[0]) if entry.gfx} == {machine}
+
+    nobody = night.run("test.yml", {**again, "family": "gfx900"})
+    assert nobody.jobs["test.yml/rows"].result == "skipped" and nobody.result == "success"
+    assert "no runner has such a GPU" in nobody.jobs["test.yml/set"].said("matrix")
 
     after = night.run("gates.yml", given, seen=night.runner)
     assert after.jobs["gates.yml/gate[0]/promote"].result == "success"

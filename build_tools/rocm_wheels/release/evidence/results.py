@@ -590,9 +590,7 @@ def _join_runs(runs: Sequence[tuple[Path, _TorchRun]], submission: EvidenceSubmi
         f"tests of {first.of.commit[:12]}" if first.of.commit else "",
         *faults,
     ]
-    flaky = [test.name for _, part in parts for test in part.flaky]
     detail += [
-        f"flaky: {', '.join(flaky)}" if flaky else "",
         f"{known_failures} failures were known" if known_failures else "",
         f"{left_out} known to hang or crash" if left_out else "",
     ]
@@ -608,6 +606,7 @@ def _join_runs(runs: Sequence[tuple[Path, _TorchRun]], submission: EvidenceSubmi
         outcome="lost" if any(run.lost for _, run in runs) else _decide_outcome(total_counts, faults),
         detail="; ".join(filter(None, detail)),
         failed=list(_list_failed_tests(run for _, run in runs)),
+        flaky=[test.name for _, part in parts for test in part.flaky],
         selected=_describe_torch_selection([run for _, run in runs]),
         digest=_digest_record_files(file for file, _ in runs),
         machine=first.machine,
