@@ -639,8 +639,8 @@ def test_torchs_own_tests_come_after_good_smoke_tests(tmp_path: Path) -> None:
 def test_what_is_wrong_whatever_torch_is_there_is_said_before_it_is_asked(
     words: list[str], says: str
 ) -> None:
-    words = ["--python", sys.executable, *words]
-    done = CliRunner().invoke(torch_tests_command, words, standalone_mode=False)
+    python = sys.executable  # without torch, which would be said next
+    done = CliRunner().invoke(torch_tests_command, ["--python", python, *words], standalone_mode=False)
     assert isinstance(done.exception, UsageError) and says in str(done.exception)
 
 

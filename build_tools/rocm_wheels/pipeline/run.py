@@ -22,7 +22,6 @@ from rocm_wheels.core import (
     log_note,
     log_warning,
 )
-from rocm_wheels.gpus import detect_hardware
 from rocm_wheels.models import load_project, strip_features
 from rocm_wheels.pipeline.estimates import remember_run
 from rocm_wheels.pipeline.facts import Facts
@@ -199,6 +198,8 @@ def build_wheels(
 
 def refuse_missing_gpus(plan: Plan, env: Mapping[str, str]) -> None:
     """Raise UsageError for tests to be run that need a GPU which is not here, before hours of building."""
+    from rocm_wheels.gpus import detect_hardware
+
     testing = [step for step in plan if step.needs_gpu and step.may_run]
     if not testing:
         return

@@ -472,7 +472,7 @@ def _parse_checked_metadata(content: bytes, place: str) -> WheelMetadata:
         try:
             parse_metadata(content, name=place, variant_markers=True)
         except DataError:
-            raise fault from None
+            raise fault  # noqa: B904 - with its own cause
         raise DataError(f"{place} {_MARKER_FAULT}") from None
 
 
