@@ -20,12 +20,15 @@ from pathlib import Path
 
 import pytest
 import yaml
-from imitated_gpus import LOST, NEW_FAILURE
+from imitated_gpus import FLAKY, LOST, NEW_FAILURE
 from workflow_runner import Ran, Runner
 from workflow_world import CLONE, FAMILIES, ROCM, History, Night, labels, list_testers, run_night
 
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
 from rocm_wheels.models import get_gfx_families, load_ci_table
 from rocm_wheels.release import Evidence
+from rocm_wheels.testing import read_durations
 
 pytestmark = [
     pytest.mark.slow,
@@ -144,10 +147,40 @@ def test_the_set_of_the_other_family_is_promoted_when_its_last_result_is_there(n
     evidence = read_evidence(night.store, FAMILIES[1])
     assert {entry.outcome for entry in evidence if entry.kind == "smoke"} == {"pass"}
     tests = [entry for entry in evidence if entry.kind == "tests"]
-    assert len(tests) == len(night.pythons) and {entry.outcome for entry in tests} == {"fail"}
+    assert len(tests) == len(night.pythons) and {entry.outcome for entry in tests} == {"lost"}
     for entry in tests:
-        assert entry.failed == (NEW_FAILURE,) and entry.counts.passed == 2 and LOST in entry.detail
+        assert entry.failed == (NEW_FAILURE,) and (entry.counts.passed, entry.counts.flaky) == (2, 1)
         assert entry.host.kind in list_testers(FAMILIES[1])
+
+
+def test_the_page_says_what_came_of_the_night(night: Night, tmp_path: Path) -> None:
+    """A label is dead, a GPU was lost, a test is flaky and one fails anew; the other family is promoted."""
+    assert run_command(cli, ["set", "dashboard", str(night.store), "-o", str(tmp_path)]) == 0
+    document = json.loads((tmp_path / "dashboard.json").read_text(encoding="utf-8"))
+    rows = {row["family"]: row for row in document["rows"]}
+    dead, alive = (rows[family] for family in FAMILIES)
+    label = list_testers(FAMILIES[0])[0]
+    assert {cell["state"] for cell in dead["cells"]} == {"untested"} and dead["channels"] == []
+    assert all(f"no result came from {label}" in cell["why"] for cell in dead["cells"])
+    assert {cell["state"] for cell in alive["cells"]} == {"lost"} and alive["channels"] == ["nightly"]
+    for notes, words in ((document["lost"], LOST), (document["flaky"], FLAKY)):
+        assert [note["family"] for note in notes] == [FAMILIES[1]] * len(night.pythons)
+        assert all(words in note["what"] for note in notes)
+    (failure,) = document["failures"]
+    assert (failure["family"], failure["name"], failure["new"]) == (FAMILIES[1], NEW_FAILURE, True)
+    page = (tmp_path / "night.html").read_text(encoding="utf-8")
+    assert [words for words in (label, LOST, FLAKY, NEW_FAILURE, alive["set"]) if words not in page] == []
+    assert page.count('promoted">nightly<') == 1
+
+
+def test_later_nights_share_out_files_by_what_this_one_took(night: Night) -> None:
+    """Every shard of a suite would be handed the results of the last run of it."""
+    kept = [
+        folder for key, folder in night.runner.services.caches.items() if key.startswith("durations-default-")
+    ]
+    assert len(kept) == len(night.pythons)
+    (durations,) = read_durations([kept[0]], "default").items()
+    assert durations == ("test_nn", 9.0), "the file that the GPU was lost in took nobody knows how long"
 
 
 def read_evidence(store: Path, family: str) -> list[Evidence]:
@@ -441,6 +474,10 @@ def test_a_set_is_tested_again_by_hand_and_promoted_in_the_morning(night: Night)
     assert retest.jobs["test.yml/rows[0]/results[0]"].result == "success", retest.jobs
     assert {entry.host.kind for entry in read_evidence(night.store, FAMILIES[0]) if entry.gfx} == {machine}
 
+    nobody = night.run("test.yml", {**again, "family": "gfx900"})
+    assert nobody.jobs["test.yml/rows"].result == "skipped" and nobody.result == "success"
+    assert "no runner has such a GPU" in nobody.jobs["test.yml/set"].said("matrix")
+
     after = night.run("gates.yml", given, seen=night.runner)
     assert after.jobs["gates.yml/gate[0]/promote"].result == "success"
     assert list((night.store / "v2").glob(f"{FAMILIES[0]}/**/torch-*.whl"))
@@ -485,9 +522,9 @@ NOT_HERE = {
     ("test-smoke.yml", "smoke", "smoke tests"): "ran, and said that there is no GPU",
     (_SUITE, "tests", "rocm-wheels"): "a job on machines with GPUs, which are imitated",
     (_SUITE, "tests", "install from the index of the set"): "as that of the smoke tests",
+    (_SUITE, "tests", "what the tests of its commit need"): "test_torch_tests_run does",
+    (_SUITE, "tests", "install that"): "installs what PyPI has for torch's own CI",
     (_SUITE, "tests", "torch's own tests"): "as the one before: no GPU",
-    ("gates.yml", "renew", "rocm-wheels"): "a job of stores with a key alone",
-    ("gates.yml", "renew", "renew what is signed"): "test_signed_channels does, with keys of its own",
     **{
         (name, job, "long paths"): "are those of Windows"
         for name, job in (

@@ -204,20 +204,32 @@ def restore_cache(at: At, given: Mapping[str, Any]) -> None:
     newest = list(reversed(at.services.caches))
     found = next((key for start in wanted for key in newest if key.startswith(start)), None)
     at.services.asked.append(f"cache: {found or 'nothing'} for {given['key']}")
+    at.outputs["cache-matched-key"] = found or ""
     if found is not None:
-        shutil.copytree(at.services.caches[found], at.workspace / str(given["path"]), dirs_exist_ok=True)
+        root = _split_cache_path(given)[0]
+        shutil.copytree(at.services.caches[found], at.workspace / root, dirs_exist_ok=True)
 
 
 def save_cache(at: At, given: Mapping[str, Any]) -> None:
-    """Keep a folder under a key; what is there under it stays."""
+    """Keep a folder under a key, or files of it that fit a pattern; what is there under it stays."""
     _only(given, "path", "key")
-    key, source = str(given["key"]), at.workspace / str(given["path"])
-    if key in at.services.caches or not source.is_dir():
+    root, pattern = _split_cache_path(given)
+    key, source = str(given["key"]), at.workspace / root
+    files = [path for path in source.glob(pattern) if path.is_file()]
+    if key in at.services.caches or not files:
         at.services.asked.append(f"cache: not saved as {key}")
         return
     place = at.services.folder / "caches" / key
-    shutil.copytree(source, place)
+    for path in files:
+        (place / path.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, place / path.relative_to(source))
     at.services.caches[key] = place
+
+
+def _split_cache_path(given: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the folder of what is cached, and the pattern of its files."""
+    root, _, pattern = str(given["path"]).partition("/")
+    return root, pattern or "**/*"
 
 
 def credentials(at: At, given: Mapping[str, Any]) -> None:

@@ -13,6 +13,8 @@ from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
+from github_server import TOKEN
+
 RUN = "4711"
 
 
@@ -53,7 +55,7 @@ class ActionsServer:
     def _answer(self, url: str, token: str) -> tuple[int, dict[str, object]]:
         self.asked.append(url)
         path, query = urlsplit(url).path, parse_qs(urlsplit(url).query)
-        if token != "Bearer a-token":
+        if token != f"Bearer {TOKEN}":
             return 401, {"message": "Bad credentials"}
         size, page = (int(query[key][0]) for key in ("per_page", "page"))
         part = slice((page - 1) * size, page * size)

@@ -3,8 +3,8 @@
 It knows what our workflows use and nothing else: a key, an expression, an action, an input or a container
 that it does not know raises ``Unknown``, so that nothing is skipped silently. A job whose label no machine
 has is queued, as on GitHub for a day, and what needs it waits. What GitHub tells of the jobs of a run, a
-server tells (``workflow_api``). Each Python has machines of its own: what one job left in the environment of
-the tool is found by the next.
+server tells (``workflow_api``), or the one at ``api_url``. Each Python has machines of its own: what one job
+left in the environment of the tool is found by the next.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from github_server import TOKEN
 from warm_python import warm_script
 from workflow_actions import ACTIONS, At, Failed, Services, workspace_of
 from workflow_api import ActionsServer
@@ -85,6 +86,7 @@ class Runner:
     _at: tuple[str, str] = ("", "")
     _names: tuple[str, ...] = ()
     api: ActionsServer = field(default_factory=ActionsServer)
+    api_url: str = ""
 
     def start(self, name: str, inputs: Mapping[str, Any]) -> str:
         """Run a workflow as an event does; return its result."""
@@ -93,7 +95,11 @@ class Runner:
         by_hand = self.event == "workflow_dispatch"
         given = self._given(said.get("inputs", {}), inputs, name) if by_hand else Optional()
         with self.api.serve() as address:
-            self.env = {**self.env, "GITHUB_API_URL": address, "GITHUB_REPOSITORY": "somebody/rocm-wheels"}
+            self.env = {
+                **self.env,
+                "GITHUB_API_URL": self.api_url or address,
+                "GITHUB_REPOSITORY": "somebody/rocm-wheels",
+            }
             self.result = self._workflow(name, given, name).result
         return self.result
 
@@ -294,7 +300,7 @@ class Runner:
             "run_id": "4711",
             "run_number": "17",
             "run_attempt": "1",
-            "token": "ghs_0123456789abcdef",
+            "token": TOKEN,
         }
         said["event"] = {**said["event"], **self.about.get("event", {})}
         said |= {key: value for key, value in self.about.items() if key != "event"}

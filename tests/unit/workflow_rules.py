@@ -14,7 +14,8 @@ from rocm_wheels.models import GithubLimits
 FOLDER = Path(__file__).resolve().parents[2] / ".github" / "workflows"
 _VALUE = re.compile(r'"\$[A-Z_]+"')
 _OUR_COMMAND = re.compile(
-    r"(rocm-wheels|python3 build_tools/[a-z_]+\.py|bash (\.ci|tests/real)/run)( [^;&|<`$(){}\\\n\"']*)?"
+    r"(rocm-wheels|python3 build_tools/[a-z_]+\.py|uv pip install|bash (\.ci|tests/real)/run)"
+    r"( [^;&|<`$(){}\\\n\"']*)?"
     r"|git config --system core\.longpaths true"  # before anything of ours is there
 )
 _PINNED_ACTION = re.compile(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}")

@@ -403,6 +403,7 @@ def _make_cell_row(build: BuiltCell, prices: Prices, *, first: bool) -> MatrixRo
         "first": first,
         "minutes": _limit_build_minutes(prices, platform, hours),
         "tests": " ".join(build.tests),
+        "test_packages": " ".join(_list_test_packages(build, prices.table)),
         "tester": build.tester,
         "gpus": "1" if build.tester else "",
         "container_options": _find_container_options(build, prices.table, build.tester),
@@ -438,6 +439,11 @@ def _make_suite_rows(build: BuiltCell, prices: Prices, *, first: bool) -> list[M
                 }
             )
     return rows
+
+
+def _list_test_packages(build: BuiltCell, table: CiTable) -> Iterable[str]:
+    """Return what the first job on a machine with GPUs installs beside the wheels that it tests."""
+    return dict.fromkeys(name for test in list_short_tests(build) for name in table.tests[test].packages)
 
 
 def _find_container_options(build: BuiltCell, table: CiTable, label: str) -> str:

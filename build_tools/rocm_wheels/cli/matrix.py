@@ -76,6 +76,8 @@ def print_github_rows(
             log_note(
                 f"no row of {kind}: a job of this matrix must not be started (GitHub fails an empty one)"
             )
+            if kind == "tested" and (reasons := dict.fromkeys(cell.untested for cell in cells)):
+                log_warning(f"nothing is tested: {'; '.join(reasons)}")
     if outputs:
         set_outputs(read_environment(), outputs)
 

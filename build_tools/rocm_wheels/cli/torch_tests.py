@@ -357,12 +357,16 @@ class _SeveralWords(Command):
     type=GivenPath(),
     multiple=True,
     metavar="PATH",
+    envvar="ROCM_WHEELS_DURATIONS",
+    show_envvar=True,
     help="Earlier results (results.json, or folders of them): files are shared out by how long each took, the"
     " longest first. All shards must be given the same.  [default: every file takes as long]",
 )
 @option(
     "--share-gpus",
     is_flag=True,
+    envvar="ROCM_WHEELS_SHARE_GPUS",
+    show_envvar=True,
     help="All GPUs of a target take files from one list, side by side, each file on one of them.",
 )
 @option("-k", "expression", default="", metavar="EXPR", help="Run the tests that match, as pytest has it.")

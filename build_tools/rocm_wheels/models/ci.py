@@ -291,9 +291,10 @@ class GithubLimits(Record):
 
 
 class CiTestMinutes(Fact):
-    """What a kind of test takes of a GPU, or what comes before it."""
+    """What a kind of test takes of a GPU, or what comes before it, and the ``packages`` that it needs."""
 
     minutes: float = Field(gt=0)
+    packages: tuple[str, ...] = ()
 
 
 class CiSuite(Fact):

@@ -528,10 +528,10 @@ class _SetNight:
                 kind,
                 name,
                 document.id,
-                last.outcome,
+                "fail" if last.outcome == _LOST else last.outcome,
                 tuple(sorted({item.gfx for item in items if item.gfx})),
                 tuple(sorted(pythons, key=_rank_python)),
-                last.detail,
+                "" if name in last.failed else last.detail,  # which is of the whole run
                 next((item.log for item in reversed(items) if item.log), ""),
                 (kind, name) not in before,
             )
@@ -548,8 +548,8 @@ class _SetNight:
 
     def _list_flaky(self, document: SetDocument, standing: Sequence[Evidence]) -> Iterator[NightNote]:
         for item in standing:
-            names = [name for part in _list_details(item, "flaky: ") for name in part.split(", ")]
-            unnamed = item.counts.model_dump().get("flaky", 0) - len(names)
+            names = [*item.flaky]
+            unnamed = item.counts.flaky - len(names)
             names += [f"{unnamed} more" if names else f"{unnamed} of its tests"] if unnamed > 0 else []
             for name in names:
                 yield self._make_note(document, item, f"{_name_kind(item)}: {name}")
@@ -676,10 +676,11 @@ def _list_details(evidence: Evidence, prefix: str) -> list[str]:
 
 
 def _name_failures(evidence: Evidence) -> tuple[str, ...]:
-    """Return what failed of a result: tests by name, or how the run ended."""
-    if evidence.passed or evidence.outcome == _LOST:
+    """Return what failed of a result: tests by name, or how the run ended; a lost GPU is no failure."""
+    if evidence.passed:
         return ()
-    return evidence.failed or (f"{_name_kind(evidence)}: {evidence.outcome}",)
+    ended = () if evidence.outcome == _LOST else (f"{_name_kind(evidence)}: {evidence.outcome}",)
+    return evidence.failed or ended
 
 
 def _list_covered(document: SetDocument, standing: Iterable[Evidence]) -> set[tuple[str, str, str]]:

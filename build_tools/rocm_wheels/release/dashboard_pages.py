@@ -93,12 +93,17 @@ def format_summary(dashboard: Dashboard, histories: Histories) -> str:
     for line, rows in _group_by_line(dashboard):
         pythons = list_pythons(rows)
         table = [
-            [row.family, row.os, *(_name_cell(row, python) for python in pythons), _code(row.set)]
+            [
+                row.family,
+                row.os,
+                *(_name_cell(row, python) for python in pythons),
+                _code(row.set),
+                ", ".join(row.channels),
+            ]
             for row in rows
         ]
-        parts.append(
-            f"### torch {line}\n\n{format_markdown_table(['family', 'system', *pythons, 'set'], table)}"
-        )
+        header = ["family", "system", *pythons, "set", "shown on"]
+        parts.append(f"### torch {line}\n\n{format_markdown_table(header, table)}")
         reasons = [
             f"- {row.family} ({row.os}) {word}, {where}: {_text(why)}"
             for row, word, where, why in _list_reasons(rows)

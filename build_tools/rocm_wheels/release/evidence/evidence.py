@@ -40,9 +40,9 @@ CLOCK_SKEW = timedelta(minutes=5)  # two clocks that are both right enough
 EvidenceKind = Literal["verify", "smoke", "tests", "resolver"]
 EVIDENCE_KINDS: tuple[EvidenceKind, ...] = get_args(EvidenceKind)
 EvidenceOutcome = Literal["pass", "fail", "crash", "timeout", "missing", "lost"]
-_MOST_NAMED = 20  # failed tests that are named; all are counted
+_MOST_NAMED = 20  # failed and flaky tests that are named; all are counted
 _LATER_KEYS = frozenset(
-    {"source", "selected", "beside", "about", "machine", "suite"}
+    {"source", "selected", "beside", "about", "machine", "suite", "flaky"}
 )  # keys that came later, and are left out while empty
 
 
@@ -157,6 +157,7 @@ class Evidence(Record):
     ``selected`` says by what the tests were chosen, where not all of them were run; ``beside`` are the ids
     of failures that were known of the set when it was written down: who removes one leaves its name here;
     ``machine`` is what the tests ran on, where they say it;
+    ``flaky`` names tests that passed when they were tried again, not all where there are many;
     ``suite`` is that of torch's own tests (None: results that name none, which count as the suite default);
     ``about`` is the digest of the set's document as a whole (``compute_needs_digest`` in those of before).
     """
@@ -175,6 +176,7 @@ class Evidence(Record):
     added: Moment
     detail: PrintableLine = ""
     failed: tuple[PrintableLine, ...] = Field(default=(), max_length=_MOST_NAMED)
+    flaky: tuple[PrintableLine, ...] = Field(default=(), max_length=_MOST_NAMED)
     log: PrintableLine = ""
     source: Sha256Digest | Literal[""] = ""
     selected: PrintableLine = ""
@@ -274,7 +276,6 @@ def _canonical_json(value: object) -> bytes:
 NO_GPU_WORD = "none"
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f]+")
 _LONGEST_LINE = 300
-_MOST_FAILED_NAMED = 20
 
 
 @dataclass(frozen=True)
@@ -313,6 +314,7 @@ class EvidenceSubmission:
         outcome: EvidenceOutcome | None = None,
         detail: str = "",
         failed: Sequence[str] = (),
+        flaky: Sequence[str] = (),
         selected: str = "",
         digest: str = "",
         machine: TestedMachine | None = None,
@@ -346,7 +348,8 @@ class EvidenceSubmission:
                 when=found_at,
                 added=self.added,
                 detail=make_printable_line(detail),
-                failed=tuple(make_printable_line(name) for name in failed[:_MOST_FAILED_NAMED]),
+                failed=tuple(make_printable_line(name) for name in failed[:_MOST_NAMED]),
+                flaky=tuple(make_printable_line(name) for name in flaky[:_MOST_NAMED]),
                 log=make_printable_line(self.log),
                 source=digest,
                 selected=make_printable_line(selected),

@@ -590,9 +590,7 @@ def _join_runs(runs: Sequence[tuple[Path, _TorchRun]], submission: EvidenceSubmi
         f"tests of {first.of.commit[:12]}" if first.of.commit else "",
         *faults,
     ]
-    flaky = [test.name for _, part in parts for test in part.flaky]
     detail += [
-        f"flaky: {', '.join(flaky)}" if flaky else "",
         f"{known_failures} failures were known" if known_failures else "",
         f"{left_out} known to hang or crash" if left_out else "",
     ]
@@ -607,12 +605,21 @@ def _join_runs(runs: Sequence[tuple[Path, _TorchRun]], submission: EvidenceSubmi
         gfx=_find_torch_target(path, first, submission),
         outcome="lost" if any(run.lost for _, run in runs) else _decide_outcome(total_counts, faults),
         detail="; ".join(filter(None, detail)),
-        failed=[bad.name for _, part in parts for bad in part.bad],
+        failed=list(_list_failed_tests(run for _, run in runs)),
+        flaky=[test.name for _, part in parts for test in part.flaky],
         selected=_describe_torch_selection([run for _, run in runs]),
         digest=_digest_record_files(file for file, _ in runs),
         machine=first.machine,
         suite=suite,
     )
+
+
+def _list_failed_tests(runs: Iterable[_TorchRun]) -> Iterable[str]:
+    """Yield the names of tests that failed; none of a file that a lost GPU did not let come to its end."""
+    for run in runs:
+        for part in run.parts:
+            if part.complete or not run.lost:
+                yield from (bad.name for bad in part.bad)
 
 
 def _require_matching_report(record: Path, part: _TorchPart) -> None:
