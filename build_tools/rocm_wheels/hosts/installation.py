@@ -26,6 +26,7 @@ from rocm_wheels.core import (
 )
 from rocm_wheels.gpus import Gpu
 from rocm_wheels.hosts.candidates import WheelChoice
+from rocm_wheels.hosts.gpu_support import make_visible_line
 from rocm_wheels.hosts.installed_packages import (
     InstalledDistribution,
     PythonEnvironment,
@@ -258,6 +259,7 @@ class InstallPlan:
     ``index`` has the chosen builds, ``dependencies`` what that has not. ``warnings`` is what will be wrong
     afterwards with packages that are not part of it. ``demand`` is what torch must serve, unless
     ``allow_cpu``, None without an AMD GPU; ``proof`` what was read of torch, None without a GPU or a torch.
+    ``override_line`` makes a GPU pass for the one that torch has code for.
     """
 
     target: InstallTarget
@@ -272,6 +274,7 @@ class InstallPlan:
     demand: GpuDemand | None = None
     proof: KernelProof | None = None
     allow_cpu: bool = False
+    override_line: str | None = None
 
     @property
     def proof_lines(self) -> list[str]:
@@ -298,7 +301,14 @@ class InstallPlan:
     @property
     def visible_line(self) -> str | None:
         """The variable that hides the GPUs which torch has no kernels for, None when it serves all."""
-        return self.choice.visible_line if self.choice else None
+        if self.choice and self.choice.served:
+            return self.choice.visible_line
+        if self.proof is None or self.demand is None:
+            return None
+        supports = {gpu: self.proof.check(gpu.gfx) if gpu.gfx else None for gpu in self.demand.gpus}
+        return make_visible_line(
+            tuple((gpu, support is not None and support.runs) for gpu, support in supports.items())
+        )
 
 
 def make_install_command(plan: InstallPlan, folder: Path, uv: str, *, cached: bool = True) -> list[str]:
@@ -382,7 +392,7 @@ def make_plan_json(plan: InstallPlan, cache: WheelCache) -> dict[str, Any]:
         "kernels": _describe_proof(plan.proof, plan.demand) if plan.proof and plan.demand else None,
         "bytes_to_fetch": plan.bytes_to_fetch,
         "environment": plan.visible_line,
-        "override": plan.choice.override_line if plan.choice else None,
+        "override": plan.override_line,
         "warnings": list(plan.warnings),
         "commands": list_commands(plan, cache),
     }
