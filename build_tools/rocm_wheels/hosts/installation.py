@@ -21,7 +21,6 @@ from rocm_wheels.core import (
     UsageError,
     capture_output,
     format_command,
-    get_project_home,
     hide_credentials,
 )
 from rocm_wheels.gpus import Gpu
@@ -31,6 +30,7 @@ from rocm_wheels.hosts.installed_packages import (
     InstalledDistribution,
     PythonEnvironment,
     find_active_python,
+    is_own_environment,
     read_distributions,
     read_environment,
 )
@@ -149,21 +149,11 @@ def state_target(python: str, env: Mapping[str, str]) -> InstallTarget:
     return InstallTarget(environment, {**here.markers, **markers}, (), False, stated=True)
 
 
-_TOOL_FILES = ("uv-receipt.toml", "pipx_metadata.json")  # of `uv tool install` and pipx, in an environment
-_CLONE_ENVIRONMENTS = (".venv", ".venv.rocm-wheels")  # as quickstart.py makes them
-
-
 def _refuse_own_environment(active: Path | None) -> None:
-    """Raise HostError where nothing but this program's own environment would be installed into.
-
-    That is the one that runs it, where no other is active. An active one was meant, unless it is there for
-    this program alone: a clone's, and those of `uv tool` and pipx.
-    """
+    """Raise HostError where nothing but this program's own environment would be installed into."""
+    if not is_own_environment(active):
+        return
     prefix = Path(sys.prefix).resolve()
-    if sys.prefix == sys.base_prefix or (active is not None and active.resolve() != prefix):
-        return
-    if active is not None and not _is_for_this_program(prefix):
-        return
     venv = Path(".venv")
     use_venv = (
         "--python .venv is the one here"
@@ -174,12 +164,6 @@ def _refuse_own_environment(active: Path | None) -> None:
         f"no environment is named, and {prefix} is that of rocm-wheels itself",
         tip=f"{use_venv}; --python {format_command([str(prefix)])} takes that one all the same",
     )
-
-
-def _is_for_this_program(prefix: Path) -> bool:
-    if any((prefix / name).is_file() for name in _TOOL_FILES):
-        return True
-    return prefix.name in _CLONE_ENVIRONMENTS and prefix.parent == get_project_home().resolve()
 
 
 def list_installed(target: InstallTarget) -> dict[str, InstalledDistribution]:
