@@ -237,6 +237,9 @@ def test_a_bundle_installs_where_there_is_no_network(
     tmp_path: Path, index: IndexServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = tmp_path / "bundle"
+    assert make_bundle(made, index, "--dependency-index", index.url) == 17, "it has no uv"
+    assert "--no-tool" in capsys.readouterr().err
+    assert not made.exists()
     assert make_bundle(made, index, "--dependency-index", index.url, "--no-tool") == 0
     (made / "pylock.toml").unlink()  # as of a run that was killed
     assert make_bundle(made, index, "--dependency-index", index.url, "--no-tool") == 0
