@@ -3,7 +3,8 @@
 Parts: answers (which torch every AMD card gets, and which variables: torchruntime), times (of such an
 answer; of a provider of variants: rocm-bootstrap), choose (from an index of variants: variantlib, uv),
 install (a large wheel over HTTP, cold, warm, and after a kill half-way: pip, uv), doctor (kernels of an
-installed library of 1 GB, beside sha256sum). The peers are installed into an environment that is thrown away,
+installed library of 1 GB, beside sha256sum), cpu (seconds of CPU of the short commands, which other programs
+change less than the time that passes). The peers are installed into an environment that is thrown away,
 at the versions in ``host_world``. Seconds are medians of alternated runs, each a process of its own;
 ``x`` is how many times ours the peer took. The load average stands at each part.
 """
@@ -14,6 +15,9 @@ import argparse
 import json
 import os
 import re
+import resource
+import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -192,12 +196,44 @@ def doctor(world: World, quick: bool) -> None:
     say("targets: reads all of it", world.seconds(commands, runs=1), "ours")
 
 
+def cpu(world: World, quick: bool) -> None:
+    """Print the seconds of CPU, of user and system, of commands that people wait for; bytecode is there."""
+    root = variant_index(world.folder / "few-variants", 80, 10)
+    ours = [world.python, "-m", "rocm_wheels"]
+    with serve_folder(root) as server:
+        commands = {
+            "choose, by HTTP": [*ours, "choose", "torch", "--gfx", "gfx942", "--index", server.url],
+            "choose, a folder": [*ours, "choose", "torch", "--gfx", "gfx942", "--index", str(root)],
+            "doctor": [*ours, "doctor", "--gfx", "gfx942"],
+            "configure": [*ours, "configure", "--gfx", "gfx942"],
+            "compat gpu": [*ours, "compat", "gpu", "744c"],
+        }
+        for name, words in commands.items():
+            print(f"{name:34} {measure_cpu(world, words, 3 if quick else 9):.2f} s of CPU")
+
+
+def measure_cpu(world: World, words: list[str], runs: int) -> float:
+    """Return the median of the seconds of CPU that a command takes, after one that writes its bytecode."""
+    env = {name: text for name, text in world.env.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    env["PYTHONPYCACHEPREFIX"] = str(world.folder / "bytecode")
+    seconds = []
+    for _ in range(runs + 1):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run(words, env=env, capture_output=True, check=False)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        if done.returncode not in (0, 17):
+            raise SystemExit(f"{words}: {done.stderr.decode()[-1500:]}")
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return statistics.median(seconds[1:])
+
+
 PARTS: Mapping[str, Callable[[World, bool], None]] = {
     "answers": answers,
     "times": times,
     "choose": choose,
     "install": install,
     "doctor": doctor,
+    "cpu": cpu,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from index_wheels import wheel
-from install_world import Environment, make_environment, served_index, torch
+from install_world import CUDA, Environment, make_environment, served_index, torch
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
@@ -144,8 +145,66 @@ def test_a_machine_that_the_chosen_torch_does_not_serve_is_not_locked(
     lock = tmp_path / "pylock.toml"
     assert lock_for(index, lock, "--gfx", "gfx942", "--gfx", "gfx1201", "--python", HERE) == 17
     assert not lock.exists()
+    assert lock_for(index, lock, "--gfx", "gfx942,gfx1100", "--python", HERE) == 17
     assert lock_for(index, tmp_path / "lock.toml", "--gfx", "gfx942", "--python", HERE) == 2
     assert "pylock.toml" in capsys.readouterr().err
+
+
+@pytest.fixture
+def plain_index(tmp_path: Path) -> Iterator[IndexServer]:
+    """An index with one torch, which does not say for which GPUs it has code."""
+    files = [torch(tmp_path / "raw", "2.9.1", gfx=("gfx1030", "gfx1100"))]
+    with served_index(tmp_path / "plain", files) as server:
+        yield server
+
+
+def lock_torch(index: IndexServer, output: Path, *words: str) -> int:
+    common = ["--index", index.url, "--dependency-index", index.url, "--python", HERE, "-o", str(output)]
+    return run_command(cli, ["lock", "install", "torch", *common, *words])
+
+
+def test_a_card_beside_graphics_inside_the_processor_is_locked_as_it_is_installed(
+    tmp_path: Path, plain_index: IndexServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = tmp_path / "pylock.toml"
+    assert lock_torch(plain_index, lock, "--gfx", "gfx1036,gfx1100") == 0
+    capsys.readouterr()
+    assert install_lock(lock, make_environment(tmp_path / "venv"), "gfx1036,gfx1100") == 0
+    hidden = "HIP_VISIBLE_DEVICES=1"  # as they are stated: graphics first
+    assert hidden in capsys.readouterr().out
+    words = ["--index", plain_index.url, "--gfx", "gfx1036,gfx1100", "--dry-run", "--json"]
+    assert run_command(cli, ["install", "torch", "--venv", str(tmp_path / "other"), *words]) == 0
+    assert json.loads(capsys.readouterr().out)["environment"] == hidden
+    assert lock_torch(plain_index, lock, "--gfx", "gfx1036") == 17, "alone it needs kernels"
+
+
+def test_a_card_that_runs_the_kernels_of_another_installs_a_lock_of_those(
+    tmp_path: Path, plain_index: IndexServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = tmp_path / "pylock.toml"
+    assert lock_torch(plain_index, lock, "--gfx", "gfx1030") == 0
+    venv = make_environment(tmp_path / "venv")
+    assert install_lock(lock, venv, "gfx1031") == 17
+    assert "HSA_OVERRIDE_GFX_VERSION=10.3.0: --gfx gfx1030" in capsys.readouterr().err
+    # as it is locked where no index serves the card itself
+    lock.write_text(lock.read_text().replace('machines = ["gfx1030"]', 'machines = ["gfx1031"]'))
+    assert install_lock(lock, venv, "gfx1031") == 0
+    assert "export HSA_OVERRIDE_GFX_VERSION=10.3.0" in capsys.readouterr().out
+    assert venv.packages() == {"torch": "2.9.1"}
+
+
+def test_a_lock_is_no_way_round_the_question_about_the_cpu(
+    tmp_path: Path, index: IndexServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock, raw = tmp_path / "pylock.toml", tmp_path / "cuda"
+    with served_index(tmp_path / "cuda-index", [torch(raw, "2.9.1", built=CUDA)]) as server:
+        assert lock_torch(server, lock, "--gfx", "none") == 0
+        lock.write_text(lock.read_text().replace('machines = ["none"]', 'machines = ["gfx1100"]'))
+        venv = make_environment(tmp_path / "venv")
+        assert install_lock(lock, venv, "gfx1100") == 17
+        assert venv.packages() == {}
+        assert install_lock(lock, venv, "gfx1100", "--allow-cpu") == 0
+        assert install_lock(lock, venv, "gfx942", "--allow-cpu") == 17, "it is for other machines"
 
 
 def run_without_network(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
@@ -178,6 +237,9 @@ def test_a_bundle_installs_where_there_is_no_network(
     tmp_path: Path, index: IndexServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = tmp_path / "bundle"
+    assert make_bundle(made, index, "--dependency-index", index.url) == 17, "it has no uv"
+    assert "--no-tool" in capsys.readouterr().err
+    assert not made.exists()
     assert make_bundle(made, index, "--dependency-index", index.url, "--no-tool") == 0
     (made / "pylock.toml").unlink()  # as of a run that was killed
     assert make_bundle(made, index, "--dependency-index", index.url, "--no-tool") == 0

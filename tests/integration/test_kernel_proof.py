@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,7 +27,6 @@ from rocm_wheels.hosts import (
     KernelProof,
     StatedMachine,
     UnservedGpuError,
-    WheelChoice,
     find_host_indexes,
     make_demand,
     make_host,
@@ -205,9 +203,7 @@ def test_a_gpu_that_no_index_serves_is_an_error_that_says_what_does(
 def test_a_card_that_runs_the_kernels_of_another_is_served_by_those() -> None:
     host = make_host({}, StatedMachine(("gfx90c",), "none", "3.12", "linux"))
     proof = KernelProof("torch 2.9.1", "rocm", "", ("gfx900",), "libtorch_hip.so")
-    choice = WheelChoice("torch", "torch", (), "", "plain", None, (), (), (), (), None)
-    posing_choice = replace(choice, override_line="HSA_OVERRIDE_GFX_VERSION=9.0.0")
-    demand, posing_demand = make_demand(host, choice), make_demand(host, posing_choice)
+    demand, posing_demand = make_demand(host, None), make_demand(host, "HSA_OVERRIDE_GFX_VERSION=9.0.0")
     assert demand is not None and len(demand.list_faults(proof)) == 1
     assert posing_demand is not None and posing_demand.list_faults(proof) == []
 

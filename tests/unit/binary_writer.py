@@ -13,6 +13,7 @@ MACH = {
     "gfx906": 0x2F,
     "gfx90a": 0x3F,
     "gfx942": 0x4C,
+    "gfx1030": 0x36,
     "gfx1100": 0x41,
     "gfx1101": 0x46,
     "gfx9-4-generic": 0x5F,

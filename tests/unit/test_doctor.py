@@ -387,6 +387,23 @@ def test_an_override_that_is_no_version_is_told_of_once(tmp_path: Path) -> None:
     assert found(run_checks(look), "override") == []
 
 
+def test_an_override_is_not_judged_for_a_machine_to_be(tmp_path: Path) -> None:
+    findings = run_checks(subject(tmp_path, env={"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}, stated=True))
+    assert not any("unset" in (finding.tip or "") for finding in findings)
+
+
+def test_nothing_is_advised_into_the_environment_of_the_program_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = subject(tmp_path, torch=False, is_own=True)
+    monkeypatch.chdir(tmp_path)
+    (finding,) = found(run_checks(own), "torch")
+    assert (finding.tip or "").endswith("--venv .venv")
+    Path(".venv").symlink_to("venv")
+    (finding,) = found(run_checks(own), "torch")
+    assert (finding.tip or "").endswith("--venv my-torch")
+
+
 def test_device_files_that_are_not_here_are_told_of_once(tmp_path: Path) -> None:
     fault = f"{NO_DEVICE_FILES} (/dev/dri/renderD128): no program can use them"
     look = subject(tmp_path, hardware=Hardware(faults=(fault, "rocminfo fails")))

@@ -562,7 +562,7 @@ def _print_result(plan: InstallPlan, installed: list[str]) -> None:
         log_warning(line)
     how = "installed" if plan.changed else "all of it was installed already"
     click.echo(f"{how} in {plan.target.environment.prefix}: {', '.join(installed)}")
-    if plan.choice and plan.choice.override_line:
-        click.echo(f"torch needs it for the GPU here: export {plan.choice.override_line}")
+    if plan.override_line:
+        click.echo(f"torch needs it for the GPU here: export {plan.override_line}")
     if plan.visible_line:
         click.echo(f"torch has no kernels for some GPUs here; hide them: export {plan.visible_line}")

@@ -152,7 +152,7 @@ def _require_room(folder: Path, plans: Sequence[PlannedInstall]) -> None:
 def _plan_tool(
     request: InstallRequest, python: str, cache: WheelCache, env: Mapping[str, str]
 ) -> PlannedInstall:
-    """Plan rocm-wheels itself, and uv, for a Python: from the index of dependencies."""
+    """Plan rocm-wheels itself, and uv, for a Python: from the index of dependencies, or that of torch."""
     index = find_dependency_index(request.dependency_index, env)
     if _find_clone() is None:
         packages = [f"rocm-wheels=={__version__}"]
@@ -163,11 +163,18 @@ def _plan_tool(
         packages=(*packages, "uv"),
         index=index,
         dependency_index=index,
+        rocm_index=request.index,  # who has wheels of torch may have that of rocm-wheels, too
         gfx=("none",),
         stated_python=python,
         provenance="off",
     )
-    return plan_installation(tool, cache, env)
+    try:
+        return plan_installation(tool, cache, env)
+    except HostError as cause:
+        raise HostError(
+            f"rocm-wheels itself and uv for Python {python} cannot be taken along: {cause.message}",
+            tip="--no-tool leaves them out; --index or --dependency-index names an index that has them",
+        ) from None
 
 
 def _find_clone() -> Path | None:

@@ -57,7 +57,12 @@ from rocm_wheels.hosts.doctor_packages import (
     check_unreadable,
 )
 from rocm_wheels.hosts.host import StatedMachine, make_host
-from rocm_wheels.hosts.installed_packages import InstalledPackage, find_active_python, read_installed_packages
+from rocm_wheels.hosts.installed_packages import (
+    InstalledPackage,
+    find_active_python,
+    is_own_environment,
+    read_installed_packages,
+)
 from rocm_wheels.hosts.machine import DoctorSubject, read_machine_facts
 
 CheckFunction = Callable[[DoctorSubject], Iterator[Finding]]
@@ -155,7 +160,8 @@ def inspect_host(
     to be, as ``--gfx`` takes them (``none``: none). UsageError for a Python that does not run, and for GPUs
     that are none.
     """
-    installed = read_installed_packages(find_active_python(python, env), env)
+    active = find_active_python(python, env)
+    installed = read_installed_packages(active, env)
     hardware = (
         make_host(env, StatedMachine(tuple(gfx))).hardware
         if gfx
@@ -168,6 +174,7 @@ def inspect_host(
         env=env,
         stated=bool(gfx),
         python=python,
+        is_own=python is None and is_own_environment(active),
     )
 
 

@@ -437,6 +437,9 @@ def check_override(subject: DoctorSubject) -> Iterator[Finding]:
         return
     statement = ", ".join(f"{name}={subject.env[name]}" for name in names)
     unset = f"unset {' '.join(names)}"
+    if subject.stated:
+        yield Finding("ok", f"{statement} is set here; it does not count for the GPUs that are stated")
+        return
     if subject.machine.platform == "win32":
         yield Finding("info", f"{statement}: the runtime of Windows does not read it", unset)
         return

@@ -241,6 +241,10 @@ def check_environment(subject: DoctorSubject) -> Iterator[Finding]:
     """Say which Python was looked at."""
     python = subject.installed.environment
     virtual = "a virtual environment" if python.is_virtual else "not a virtual environment"
+    if subject.is_own:
+        text = f"Python {python.version} ({python.python}, the environment of rocm-wheels itself)"
+        yield Finding("info", text, "rocm-wheels doctor --python DIR, where torch is in another one")
+        return
     yield Finding("ok", f"Python {python.version} ({python.python}, {virtual})")
 
 
@@ -313,6 +317,12 @@ def check_recommended_torch(subject: DoctorSubject) -> Iterator[Finding]:
     try:
         recommended = recommend_torch(host)
     except HostError:
+        return
+    if subject.has_no_torch and recommended.kind == "cpu":
+        text = f"the torch for {subject.machine_name}: none uses its GPU; for the processor alone there is"
+        yield Finding(
+            "info", f"{text} {recommended.index.url}", f"{subject.make_install_line('torch')} --allow-cpu"
+        )
         return
     message = f"the torch for {subject.machine_name}: {recommended.kind}, from {recommended.index.url}"
     yield Finding("ok", f"{message} ({'; '.join(recommended.reasons)})")

@@ -21,8 +21,15 @@ from packaging.version import Version
 
 from rocm_wheels import __version__
 from rocm_wheels.core import DataError, HostError, UsageError, hash_file, run_in_parallel
+from rocm_wheels.gpus import INTEGRATED_TARGETS
+from rocm_wheels.hosts.host import PosedTarget, TargetHost
 from rocm_wheels.hosts.installation import InstallPlan, InstallTarget, list_installed
-from rocm_wheels.hosts.kernel_proof import make_demand, require_served
+from rocm_wheels.hosts.kernel_proof import (
+    find_proven_pose,
+    make_demand,
+    parse_override_line,
+    require_served,
+)
 from rocm_wheels.hosts.package_offers import OfferSources, PackageOffer, PackageOffers
 from rocm_wheels.hosts.plan_install import (
     InstallRequest,
@@ -36,6 +43,7 @@ from rocm_wheels.hosts.plan_install import (
 )
 from rocm_wheels.hosts.wheel_cache import WheelCache, WholeReach
 from rocm_wheels.index import path_of_url
+from rocm_wheels.models import load_overrides
 from rocm_wheels.variants import Properties, make_properties
 from rocm_wheels.wheels import parse_wheel_name
 
@@ -113,19 +121,29 @@ def plan_fleet(fleet: FleetRequest, cache: WheelCache, env: Mapping[str, str]) -
 
 
 def _require_served(plan: InstallPlan, gfx: str, python: str) -> None:
-    """Refuse a torch of which is not known that it has kernels for every GPU of a kind of machine."""
+    """Refuse a torch of which is not known that it has kernels for every GPU of a kind of machine.
+
+    Graphics inside a processor need none beside a card, nor does a GPU that is to run another's kernels.
+    """
     if plan.demand is None or plan.choice is None:
         return
     served = {gpu.gfx for gpu, is_served in plan.choice.served if is_served}
-    lines = []
+    unserved = {}
     for target in plan.demand.targets:
         support = plan.proof.check(target) if plan.proof else None
         is_proven = support is not None and support.kind != "no"
         if not is_proven and (support is not None or target not in served):
             picked = plan.choice.picked.name if plan.choice.picked else "torch"
-            lines.append(
+            unserved[target] = (
                 plan.proof.describe(target) if plan.proof else f"{picked}: code for {target}: unknown"
             )
+    is_posed = plan.override_line is not None and parse_override_line(plan.override_line) not in unserved
+    is_served = len(unserved) < len(plan.demand.targets)
+    lines = [
+        line
+        for target, line in unserved.items()
+        if not is_posed and not (is_served and target in INTEGRATED_TARGETS)
+    ]
     if lines:
         raise HostError(
             f"--gfx {gfx}, Python {python}: " + "\n  ".join(lines),
@@ -240,7 +258,7 @@ def plan_locked_installation(
     document = _read_lock_text(_read_text(lock), str(lock))
     target = inspect_request_target(request, env)
     host = make_request_host(request, target, env)
-    packages = _select_packages(document, lock, [gpu.gfx for gpu in host.hardware.usable if gpu.gfx])
+    packages = _select_packages(document, lock, host)
     present = list_installed(target)
     sources = OfferSources(
         index=request.index or lock.absolute().parent.as_uri(),
@@ -252,8 +270,14 @@ def plan_locked_installation(
     offers = PackageOffers(sources, WholeReach(cache))
     selected = _select_files(packages, target, host.tags, lock)
     items = [make_install_item(offer, present.get(offer.project), cache, offers) for offer in selected]
-    demand = make_demand(host, None)
+    override_line = host.posed.line if host.posed else None
+    demand = make_demand(host, override_line)
     proof = prove_torch(items, offers, demand, target, cache) if demand else None
+    if proof and demand and _list_machines(document) and demand.list_faults(proof):
+        # it was locked for a GPU of this machine, which runs these kernels by an override
+        posed = find_proven_pose(proof, demand.gpus, host.platform)
+        override_line = posed.line if posed else None
+        demand = make_demand(host, override_line)
     if proof and demand and not request.allow_cpu:
         require_served(proof, demand, host, ())
     plan = InstallPlan(
@@ -269,6 +293,7 @@ def plan_locked_installation(
         demand=demand,
         proof=proof,
         allow_cpu=request.allow_cpu,
+        override_line=override_line,
     )
     return PlannedInstall(plan, offers)
 
@@ -297,9 +322,16 @@ def _read_lock_text(text: str, name: str) -> dict[str, Any]:
     return document
 
 
-def _select_packages(document: Mapping[str, Any], lock: Path, chips: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the packages for a machine with these targets."""
+def _list_machines(document: Mapping[str, Any]) -> Sequence[str]:
+    """Return the kinds of machine of a lock; () for one of another program."""
     machines: Sequence[str] = document.get("tool", {}).get(TOOL, {}).get("machines", ())
+    return machines
+
+
+def _select_packages(document: Mapping[str, Any], lock: Path, host: TargetHost) -> list[dict[str, Any]]:
+    """Return the packages for a machine."""
+    machines = _list_machines(document)
+    chips = [gpu.gfx for gpu in host.hardware.usable if gpu.gfx]
     packages = document["packages"]
     if not machines:
         return list(packages)  # of another program: for any machine
@@ -308,13 +340,24 @@ def _select_packages(document: Mapping[str, Any], lock: Path, chips: Sequence[st
         here = ", ".join(chips) or "no AMD GPU"
         raise HostError(
             f"{lock} is for {'; '.join(machines)}, and this machine has {here}",
-            tip="--gfx names the machine that is meant; `rocm-wheels lock install` locks for more",
+            tip=_suggest_posing_kind(machines, host)
+            or "--gfx names the machine that is meant; `rocm-wheels lock install` locks for more",
         )
     return [
         package
         for package in packages
         if kind in package.get("tool", {}).get(TOOL, {}).get("machines", machines)
     ]
+
+
+def _suggest_posing_kind(machines: Sequence[str], host: TargetHost) -> str:
+    """Name the kind of machine that a GPU here passes for by an override; "" without one."""
+    for gpu in host.hardware.usable if host.platform == "linux" else ():
+        for option in load_overrides().cards.get(gpu.native or "", ()):
+            if option.target in machines and not option.risky:
+                posed = PosedTarget(gpu.native or "", option)
+                return f"{posed}: --gfx {option.target} takes what is locked for it"
+    return ""
 
 
 def _find_kind(machines: Sequence[str], chips: Sequence[str]) -> str | None:

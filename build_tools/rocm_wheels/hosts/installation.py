@@ -21,15 +21,16 @@ from rocm_wheels.core import (
     UsageError,
     capture_output,
     format_command,
-    get_project_home,
     hide_credentials,
 )
 from rocm_wheels.gpus import Gpu
 from rocm_wheels.hosts.candidates import WheelChoice
+from rocm_wheels.hosts.gpu_support import make_visible_line
 from rocm_wheels.hosts.installed_packages import (
     InstalledDistribution,
     PythonEnvironment,
     find_active_python,
+    is_own_environment,
     read_distributions,
     read_environment,
 )
@@ -148,21 +149,11 @@ def state_target(python: str, env: Mapping[str, str]) -> InstallTarget:
     return InstallTarget(environment, {**here.markers, **markers}, (), False, stated=True)
 
 
-_TOOL_FILES = ("uv-receipt.toml", "pipx_metadata.json")  # of `uv tool install` and pipx, in an environment
-_CLONE_ENVIRONMENTS = (".venv", ".venv.rocm-wheels")  # as quickstart.py makes them
-
-
 def _refuse_own_environment(active: Path | None) -> None:
-    """Raise HostError where nothing but this program's own environment would be installed into.
-
-    That is the one that runs it, where no other is active. An active one was meant, unless it is there for
-    this program alone: a clone's, and those of `uv tool` and pipx.
-    """
+    """Raise HostError where nothing but this program's own environment would be installed into."""
+    if not is_own_environment(active):
+        return
     prefix = Path(sys.prefix).resolve()
-    if sys.prefix == sys.base_prefix or (active is not None and active.resolve() != prefix):
-        return
-    if active is not None and not _is_for_this_program(prefix):
-        return
     venv = Path(".venv")
     use_venv = (
         "--python .venv is the one here"
@@ -173,12 +164,6 @@ def _refuse_own_environment(active: Path | None) -> None:
         f"no environment is named, and {prefix} is that of rocm-wheels itself",
         tip=f"{use_venv}; --python {format_command([str(prefix)])} takes that one all the same",
     )
-
-
-def _is_for_this_program(prefix: Path) -> bool:
-    if any((prefix / name).is_file() for name in _TOOL_FILES):
-        return True
-    return prefix.name in _CLONE_ENVIRONMENTS and prefix.parent == get_project_home().resolve()
 
 
 def list_installed(target: InstallTarget) -> dict[str, InstalledDistribution]:
@@ -258,6 +243,7 @@ class InstallPlan:
     ``index`` has the chosen builds, ``dependencies`` what that has not. ``warnings`` is what will be wrong
     afterwards with packages that are not part of it. ``demand`` is what torch must serve, unless
     ``allow_cpu``, None without an AMD GPU; ``proof`` what was read of torch, None without a GPU or a torch.
+    ``override_line`` makes a GPU pass for the one that torch has code for.
     """
 
     target: InstallTarget
@@ -272,6 +258,7 @@ class InstallPlan:
     demand: GpuDemand | None = None
     proof: KernelProof | None = None
     allow_cpu: bool = False
+    override_line: str | None = None
 
     @property
     def proof_lines(self) -> list[str]:
@@ -298,7 +285,14 @@ class InstallPlan:
     @property
     def visible_line(self) -> str | None:
         """The variable that hides the GPUs which torch has no kernels for, None when it serves all."""
-        return self.choice.visible_line if self.choice else None
+        if self.choice and self.choice.served:
+            return self.choice.visible_line
+        if self.proof is None or self.demand is None:
+            return None
+        supports = {gpu: self.proof.check(gpu.gfx) if gpu.gfx else None for gpu in self.demand.gpus}
+        return make_visible_line(
+            tuple((gpu, support is not None and support.runs) for gpu, support in supports.items())
+        )
 
 
 def make_install_command(plan: InstallPlan, folder: Path, uv: str, *, cached: bool = True) -> list[str]:
@@ -382,7 +376,7 @@ def make_plan_json(plan: InstallPlan, cache: WheelCache) -> dict[str, Any]:
         "kernels": _describe_proof(plan.proof, plan.demand) if plan.proof and plan.demand else None,
         "bytes_to_fetch": plan.bytes_to_fetch,
         "environment": plan.visible_line,
-        "override": plan.choice.override_line if plan.choice else None,
+        "override": plan.override_line,
         "warnings": list(plan.warnings),
         "commands": list_commands(plan, cache),
     }

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.core import DataError, UsageError, capture_output
+from rocm_wheels.core import DataError, UsageError, capture_output, get_project_home
 from rocm_wheels.models import find_project_of
 from rocm_wheels.wheels import LibraryTargets, read_library_targets
 
@@ -82,6 +82,28 @@ def find_active_python(python: Path | None, env: Mapping[str, str]) -> Path | No
         return python
     active = env.get("VIRTUAL_ENV") or env.get("CONDA_PREFIX")
     return Path(active) if active else None
+
+
+_TOOL_FILES = ("uv-receipt.toml", "pipx_metadata.json")  # of `uv tool install` and pipx, in an environment
+_CLONE_ENVIRONMENTS = (".venv", ".venv.rocm-wheels")  # as quickstart.py makes them
+
+
+def is_own_environment(active: Path | None) -> bool:
+    """Tell whether the environment that is meant, where none is named, is this program's own.
+
+    That is the one that runs it, where no other is active. An active one was meant, unless it is there for
+    this program alone: a clone's, and those of `uv tool` and pipx.
+    """
+    prefix = Path(sys.prefix).resolve()
+    if sys.prefix == sys.base_prefix or (active is not None and active.resolve() != prefix):
+        return False
+    return active is None or _is_for_this_program(prefix)
+
+
+def _is_for_this_program(prefix: Path) -> bool:
+    if any((prefix / name).is_file() for name in _TOOL_FILES):
+        return True
+    return prefix.name in _CLONE_ENVIRONMENTS and prefix.parent == get_project_home().resolve()
 
 
 def read_environment(python: Path | None, env: Mapping[str, str]) -> PythonEnvironment:

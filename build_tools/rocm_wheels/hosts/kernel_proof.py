@@ -20,8 +20,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from rocm_wheels.core import DataError, hide_credentials, log_note
-from rocm_wheels.gpus import GPU_VENDORS, parse_override_version
-from rocm_wheels.hosts.candidates import WheelChoice
+from rocm_wheels.gpus import GPU_VENDORS, Gpu, parse_override_version
 from rocm_wheels.hosts.gpu_support import (
     MAIN_LIBRARIES,
     TARGET_NAME,
@@ -31,7 +30,7 @@ from rocm_wheels.hosts.gpu_support import (
     list_kernel_targets,
     sort_target_ids,
 )
-from rocm_wheels.hosts.host import TargetHost, list_build_kinds
+from rocm_wheels.hosts.host import PosedTarget, TargetHost, list_build_kinds
 from rocm_wheels.hosts.install_options import make_unserved_error
 from rocm_wheels.hosts.installed_packages import (
     BuildKind,
@@ -42,6 +41,7 @@ from rocm_wheels.hosts.installed_packages import (
 )
 from rocm_wheels.hosts.package_offers import PackageOffer, PackageOffers
 from rocm_wheels.index import IndexReader, UnreachableError, path_of_url
+from rocm_wheels.models import load_overrides
 from rocm_wheels.wheels import KPACK_SUFFIX, scan_library_targets
 
 _DEVICE_PROJECT = re.compile(r"amd-torch-device-.+")
@@ -104,11 +104,12 @@ _KIND_TITLES |= {"cuda": "NVIDIA GPUs (CUDA)", "cpu": "the CPU", "unknown": "wha
 class GpuDemand:
     """What a torch must serve: one of the AMD GPUs ``targets``, or a GPU of another vendor that is here.
 
-    ``other_kinds`` are what builds for those are called.
+    ``other_kinds`` are what builds for those are called; ``gpus`` the AMD GPUs.
     """
 
     targets: tuple[str, ...]
     other_kinds: tuple[str, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
 
     def list_faults(self, proof: KernelProof) -> list[str]:
         """Return why a torch serves none of the GPUs; () where it serves one, or that was not read."""
@@ -120,16 +121,35 @@ class GpuDemand:
         return [proof.describe(target) for target in self.targets]
 
 
-def make_demand(host: TargetHost, choice: WheelChoice | None) -> GpuDemand | None:
+def make_demand(host: TargetHost, override_line: str | None) -> GpuDemand | None:
     """Return what a machine demands of a torch; None for one without an AMD GPU whose target is known.
 
-    The choice says when a GPU is to run the kernels of another one, by an override: those serve as well.
+    A GPU that is to run the kernels of another one, by an override, is served by those as well.
     """
-    targets = [gpu.gfx for gpu in list_amd_gpus(host.hardware) if gpu.gfx]
-    if targets and choice is not None and choice.override_line:
-        targets.append(parse_override_version(choice.override_line.partition("=")[2]))
+    gpus = list_amd_gpus(host.hardware)
+    targets = [gpu.gfx for gpu in gpus if gpu.gfx]
+    if targets and override_line:
+        targets.append(parse_override_line(override_line))
     other_kinds = tuple(kind for kind in list_build_kinds(host) if kind != "rocm")
-    return GpuDemand(tuple(dict.fromkeys(targets)), other_kinds) if targets else None
+    return GpuDemand(tuple(dict.fromkeys(targets)), other_kinds, tuple(gpus)) if targets else None
+
+
+def parse_override_line(line: str) -> str:
+    """Return the target that ``HSA_OVERRIDE_GFX_VERSION=10.3.0`` makes of a GPU."""
+    return parse_override_version(line.partition("=")[2])
+
+
+def find_proven_pose(proof: KernelProof, gpus: Sequence[Gpu], platform: str) -> PosedTarget | None:
+    """Return the GPU that no code of a torch is for, and the override by which it runs what there is.
+
+    Only where nothing is known against it, on Linux: elsewhere the runtime does not read the variable.
+    """
+    for gpu in gpus if platform == "linux" else ():
+        for option in load_overrides().cards.get(gpu.native or "", ()):
+            support = proof.check(option.target) if not option.risky else None
+            if support is not None and support.runs:
+                return PosedTarget(gpu.native or "", option)
+    return None
 
 
 def require_served(proof: KernelProof, demand: GpuDemand, host: TargetHost, notes: Sequence[str]) -> None:
@@ -138,7 +158,9 @@ def require_served(proof: KernelProof, demand: GpuDemand, host: TargetHost, note
     ``notes`` say why that torch was chosen.
     """
     if faults := demand.list_faults(proof):
-        raise make_unserved_error([*faults, *notes], demand.targets, host)
+        posed = find_proven_pose(proof, demand.gpus, host.platform)
+        hint = [f"{posed}: with --gfx {posed.option.target} this torch is taken"] if posed else []
+        raise make_unserved_error([*faults, *hint, *notes], demand.targets, host)
 
 
 def prove_offers(

@@ -260,7 +260,8 @@ class DoctorSubject:
     """A machine, a Python on it, and the environment of the process.
 
     ``stated`` says that the GPUs are those of a machine to be: nothing of this one's devices counts.
-    ``python`` is what the user named to look at, None for the active or running one.
+    ``python`` is what the user named to look at, None for the active or running one; ``is_own`` says that
+    this is the environment of rocm-wheels itself, which nothing is installed into by itself.
     """
 
     hardware: Hardware
@@ -269,6 +270,7 @@ class DoctorSubject:
     env: Mapping[str, str] = field(default_factory=dict)
     stated: bool = False
     python: Path | None = None
+    is_own: bool = False
 
     @property
     def amd_gpus(self) -> tuple[Gpu, ...]:
@@ -351,8 +353,7 @@ class DoctorSubject:
             return self._make_lack_line(targets[0]) if targets else self.make_install_line(*names)
         if option.is_default and option.fits(python):
             return self.make_install_line(*names)
-        place = ["--python", str(self.installed.environment.python)] if self.python else []
-        return option.format_install(python, names, gfx=self._stated_gfx, place=place)
+        return option.format_install(python, names, gfx=self._stated_gfx, place=self._place)
 
     def _make_lack_line(self, gfx: str) -> str:
         """Return what people do with a GPU that no index has a torch for: of a new one indexes are asked."""
@@ -396,9 +397,18 @@ class DoctorSubject:
 
     def make_install_line(self, *projects: str) -> str:
         """Return the line that installs projects for this machine's GPUs."""
-        python = ["--python", str(self.installed.environment.python)] if self.python else []
         gfx = ["--gfx", self._stated_gfx] if self._stated_gfx else []
-        return format_command(["rocm-wheels", "install", *projects, *python, *gfx])
+        return format_command(["rocm-wheels", "install", *projects, *self._place, *gfx])
+
+    @property
+    def _place(self) -> list[str]:
+        """Return the words that name the environment to install into."""
+        environment = self.installed.environment
+        if self.python or (self.is_own and self.installed.torch):
+            return ["--python", str(environment.python)]
+        if not self.is_own:
+            return []
+        return ["--venv", "my-torch" if Path(".venv").resolve() == environment.prefix.resolve() else ".venv"]
 
 
 def join_some(names: list[str], most: int = 6) -> str:

@@ -417,7 +417,8 @@ def plan_installation(
             make_install_item(offer, present.get(offer.project), cache, offers) for offer in resolved
         )
     choice = _match_choice(choice, resolved, chooser)
-    demand = make_demand(host, choice)
+    override_line = choice.override_line if choice else None
+    demand = make_demand(host, override_line)
     proof = prove_torch(items, offers, demand, target, cache) if demand else None
     if choice and proof and proof.is_complete:
         choice = replace(choice, notes=tuple(note for note in choice.notes if not note.endswith(TARGETS_TIP)))
@@ -434,7 +435,7 @@ def plan_installation(
     )
     plan = InstallPlan(
         target, request.installer, choice, tuple(lines), index, sources.dependencies, items, removed,
-        warnings, demand, proof, request.allow_cpu,
+        warnings, demand, proof, request.allow_cpu, override_line,
     )  # fmt: skip
     return PlannedInstall(plan, offers)
 

@@ -205,6 +205,7 @@ def make_installer_environment(env: Mapping[str, str]) -> dict[str, str]:
         "PIP_CONFIG_FILE": os.devnull,
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "UV_HTTP_RETRIES": "0",  # all that they ask is on this machine
+        "UV_HTTP_TIMEOUT": "900",  # it waits for pages that are read from elsewhere, with limits of their own
         "UV_NO_CONFIG": "1",
         "UV_PYTHON_DOWNLOADS": "never",
         "UV_NO_PROGRESS": "1",

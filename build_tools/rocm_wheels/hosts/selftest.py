@@ -180,7 +180,7 @@ def run_self_test(
     if "torch" in target.missing:
         raise HostError(
             f"torch is not installed in {python}",
-            tip="rocm-wheels install; or name the Python that has it: --python .venv/bin/python",
+            tip="rocm-wheels install --venv .venv; or name the Python that has it: --python DIR",
         )
     outcomes: list[SelfTestOutcome] = []
 

@@ -436,7 +436,7 @@ def make_configuration(
     if machine.targets is None and cards and platform != "darwin":
         raise HostError(
             f"{machine.torch}: cannot determine what its kernels need",
-            tip="rocm-wheels install; or name the Python that has it: --python .venv/bin/python",
+            tip="rocm-wheels install --venv .venv; or name the Python that has it: --python DIR",
         )
     settings, notes = make_settings(
         machine.hardware, machine.targets, env, platform, nodes=machine.nodes, rocm=machine.rocm, risky=risky

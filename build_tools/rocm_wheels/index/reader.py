@@ -35,8 +35,6 @@ from rocm_wheels.core import (
 )
 from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE, parse_file_name
 from rocm_wheels.index.pages import HTML_TYPE, JSON_TYPE
-from rocm_wheels.index.wheel_file import read_metadata_and_variant
-from rocm_wheels.wheels import WheelArchive
 
 if TYPE_CHECKING:
     import requests
@@ -351,6 +349,9 @@ class IndexReader:
         """
         label = parse_file_name(name)[2] if variant else None
         if (path := path_of_url(url)) is not None:
+            from rocm_wheels.index.wheel_file import read_metadata_and_variant  # slow to import
+            from rocm_wheels.wheels import WheelArchive
+
             with WheelArchive.open(path) as archive:
                 archive.require_sound()
                 return read_metadata_and_variant(archive, path, label)
