@@ -181,7 +181,7 @@ class Pruner:
         needed = self._list_needed_wheels(family, plan)
         for record in records:
             self._require_claim(paths, tag)
-            self._remove_set(paths, record, needed)
+            self._remove_set(paths, record, needed, tag)
         update_listing(self.store, paths)
         self._require_claim(paths, tag)
         self.store.remove(paths.prune_claim)
@@ -219,8 +219,8 @@ class Pruner:
         for (line, platform), group in groups.items():
             newest = sorted(group, key=lambda document: (document.created, document.id), reverse=True)
             for document in newest[: self.retention.keep]:
-                what = f"one of the newest {self.retention.keep} of torch {line} on {platform}"
-                reasons.setdefault(document.id, what)
+                reason = f"one of the newest {self.retention.keep} of torch {line} on {platform}"
+                reasons.setdefault(document.id, reason)
         for document in documents.values():
             if document.id not in reasons and (reason := self._find_age_reason(document)):
                 reasons[document.id] = reason
@@ -351,14 +351,22 @@ class Pruner:
             for file in document.files
         }
 
-    def _remove_set(self, paths: FamilyPaths, record: PrunedSet, needed: Collection[tuple[str, str]]) -> None:
-        """Remove a set: its document first, without which there is none, and its wheels last."""
+    def _remove_set(
+        self, paths: FamilyPaths, record: PrunedSet, needed: Collection[tuple[str, str]], tag: str
+    ) -> None:
+        """Remove a set: its document first, without which there is none, and its wheels last.
+
+        The claim is looked at before each wheel: one who slept meanwhile must not take away what others,
+        who finished for him, have let somebody stage again.
+        """
         folder = paths.set_folder(record.set)
         self.store.remove(paths.set_document(record.set))
         rest = [item.path for item in self.store.listing(folder)]
         run_in_parallel(self.store.remove, rest, jobs=_JOBS)
-        own = [file for file in record.files if (file.sha256, file.name) not in needed]
-        for file in own:
+        for file in record.files:
+            if (file.sha256, file.name) in needed:
+                continue
+            self._require_claim(paths, tag)
             for path in list_wheel_paths(paths, file):
                 self.store.remove(path)
         log_note(f"pruned {record.set} of {paths.family}")
