@@ -549,7 +549,7 @@ class _SetNight:
     def _list_flaky(self, document: SetDocument, standing: Sequence[Evidence]) -> Iterator[NightNote]:
         for item in standing:
             names = [name for part in _list_details(item, "flaky: ") for name in part.split(", ")]
-            unnamed = item.counts.model_dump().get("flaky", 0) - len(names)
+            unnamed = item.counts.flaky - len(names)
             names += [f"{unnamed} more" if names else f"{unnamed} of its tests"] if unnamed > 0 else []
             for name in names:
                 yield self._make_note(document, item, f"{_name_kind(item)}: {name}")
@@ -638,8 +638,8 @@ def _make_install_failure(check: InstallCheck) -> NightFailure:
 def list_standing_results(evidence: Iterable[Evidence]) -> list[Evidence]:
     """Return the newest result of each kind, part of a suite, GPU, kind of machine and wheels, in order."""
     newest: dict[tuple[object, ...], Evidence] = {}
-    for item in sorted(evidence, key=lambda item: (item.when, item.id)):
-        key = (item.kind, str(getattr(item, "suite", "")), item.gfx, item.host.kind, item.hashes)
+    for item in sorted(evidence, key=lambda item: (item.when, item.added, item.id)):
+        key = (item.kind, str(item.suite or ""), item.gfx, item.host.kind, item.hashes)
         newest.pop(key, None)
         newest[key] = item
     return list(newest.values())
@@ -692,7 +692,7 @@ def _list_covered(document: SetDocument, standing: Iterable[Evidence]) -> set[tu
     for item in standing:
         if not item.passed and (item.outcome != "fail" or item.counts.failed != len(item.failed)):
             continue
-        suite = getattr(item, "suite", None)
+        suite = item.suite
         for python in _list_result_pythons(document, item):
             place = (_name_kind(item), item.gfx or "", python)
             if suite is None:
@@ -707,8 +707,7 @@ def _list_covered(document: SetDocument, standing: Iterable[Evidence]) -> set[tu
 
 def _name_kind(evidence: Evidence) -> str:
     """Return what was run: ``smoke``, ``tests``, ``tests (full)``."""
-    suite = getattr(evidence, "suite", None)
-    return evidence.kind if suite is None else f"{evidence.kind} ({suite.name})"
+    return evidence.kind if evidence.suite is None else f"{evidence.kind} ({evidence.suite.name})"
 
 
 def _list_result_pythons(document: SetDocument, evidence: Evidence) -> frozenset[str]:
