@@ -232,6 +232,14 @@ def test_durations_are_those_of_the_newest_whole_results_of_the_suite(tmp_path: 
             read_durations([tmp_path / path], "full")
     with pytest.raises(DataError):
         read_durations([tmp_path / "smoke" / "results.json"], "full")
+    for content in ("5", "null", "[]"):
+        (tmp_path / "smoke" / "results.json").write_text(content)
+        assert read_durations([tmp_path / "night", tmp_path], "inductor") == {"test_a": 7.0}, content
+    endless = edited(results(tmp_path / "endless"), seconds=1e300)
+    with pytest.raises(DataError, match="more than a week"):
+        read_durations([endless], "full")
+    strange = [edited(results(tmp_path / f"of {n}"), name=f"test_a {n}/2", seconds=3.0) for n in (7, 9)]
+    assert "test_a" not in read_durations(strange, "full"), "there are no shares of these numbers"
 
 
 def test_what_was_written_when_a_process_died_is_read(tmp_path: Path) -> None:
