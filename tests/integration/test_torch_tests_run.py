@@ -370,6 +370,24 @@ def test_a_lost_gpu_ends_its_part_at_once_and_the_same_command_carries_on(
     assert ran == ["test_1 a on 0", "test_1 c on 0", "test_2 a on 0", "test_2 c on 0"]
 
 
+def test_a_gpu_that_got_lost_and_lets_tests_fail_is_lost_too(sources: Path, tmp_path: Path) -> None:
+    """Its driver answers each call with an error: no process ends, and nothing is said of the wheels."""
+    tests, folder = sources / "test", tmp_path / "results"
+    failing = LOST.replace("os.kill(os.getpid(), signal.SIGSEGV)", "assert False, 'hipErrorLaunchFailure'")
+    for name in ("test_1", "test_2"):
+        (tests / f"{name}.py").write_text(failing)
+    (tests / "breaks").write_text("0")
+    order = an_order(sources, "test_1", "test_2", limit=60)
+    order = replace(order, find_gpu_fault=partial(ask_rehearsed_gpu, sources))
+    place = replace(a_place(), env={**a_place().env, "HIP_VISIBLE_DEVICES": "0"})
+    lost = run_in_place(order, place, folder, lambda _: None)
+    assert lost.lost and not lost.parts[0].complete and lost.parts[1].counts == {}
+    (tests / "lost-0").unlink()
+    (tests / "breaks").write_text("")
+    resumed = run_in_place(order, place, folder, lambda _: None)
+    assert resumed.good and resumed.parts[0].counts == {"passed": 2, "flaky": 1}
+
+
 ASKED = """
 import os, signal
 
