@@ -35,7 +35,7 @@ from rocm_wheels.ci.matrix_costs import (
     list_short_tests,
 )
 from rocm_wheels.core import ReleaseError, format_count, format_table
-from rocm_wheels.models import CiRunner, get_step_costs
+from rocm_wheels.models import CiRunner, get_step_costs, load_estimate_table
 
 _GIB = 1 << 30
 _GB = 10**9
@@ -138,7 +138,7 @@ def weigh_matrix(cells: Sequence[BuiltCell], prices: Prices, trigger: str) -> Ma
     longest = max(chains, key=lambda chain: sum(link.hours for link in chain), default=[])
     artifacts = tuple(_list_artifacts(cells, prices))
     caches = len(group_cells(cells, line_key))
-    cache_gib = caches * prices.table.cache.gib.value
+    cache_gib = caches * load_estimate_table().compiler_cache.gib
     load = MatrixLoad(within, tuple(labels), tuple(longest), artifacts, caches, cache_gib)
     return replace(load, faults=tuple(_find_faults(load, prices, trigger)))
 
