@@ -306,14 +306,14 @@ def _choose_retention(retention: RetentionPolicy, chosen: Mapping[str, object]) 
 
     from rocm_wheels.release import RetentionPolicy
 
-    given = {name: value for name, value in chosen.items() if value is not None}
+    options = {name: value for name, value in chosen.items() if value is not None}
     try:
-        checked = RetentionPolicy.model_validate(given)
+        checked = RetentionPolicy.model_validate(options)
     except ValidationError as wrong:
         error = wrong.errors()[0]
         name = str(error["loc"][0]).replace("_", "-")
         raise UsageError(f"--{name} {error['input']}: {error['msg']}", tip="36h, 14d or 8w") from None
-    return retention.model_copy(update={name: getattr(checked, name) for name in given})
+    return retention.model_copy(update={name: getattr(checked, name) for name in options})
 
 
 def _format_plans(plans: Sequence[PrunePlan], *, dry_run: bool) -> Iterator[str]:

@@ -418,9 +418,9 @@ class _SetNight:
         moment = _end_of(reader.day, [stored.evidence for stored in results])
         verdict = judge_set(self.policy, reader.channel, document, results, moment, log=log)
         standing = list_standing_results(stored.evidence for stored in results)
-        shown = tuple(item.channel for item in self.channels if document.id in item.shown)
+        shown_on = tuple(item.channel for item in self.channels if document.id in item.shown)
         cells = tuple(
-            self._describe_cell(document, python, standing, verdict, shown)
+            self._describe_cell(document, python, standing, verdict, shown_on)
             for python in _list_pythons(document)
         )
         row = NightRow(
@@ -431,7 +431,7 @@ class _SetNight:
             document.version,
             document.rocm_in_words,
             document.created,
-            shown,
+            shown_on,
             row.before,
             row.before_created,
             tuple(item.id for item in self.tonight[1:]),
@@ -473,7 +473,7 @@ class _SetNight:
         python: str,
         standing: Sequence[Evidence],
         verdict: Verdict,
-        shown: tuple[str, ...],
+        shown_on: tuple[str, ...],
     ) -> NightCell:
         results = [item for item in standing if python in _list_result_pythons(document, item)]
         lines = tuple(describe_evidence(item) for item in results)
@@ -488,8 +488,8 @@ class _SetNight:
         if missing:
             return NightCell(python, "missing", f"not built: {', '.join(missing)}", lines)
         untested = "" if tested else self._explain_untested(document)
-        if shown:
-            why = f"on {', '.join(shown)}{f', not tested: {untested}' if untested else ''}"
+        if shown_on:
+            why = f"on {', '.join(shown_on)}{f', not tested: {untested}' if untested else ''}"
             return NightCell(python, "promoted", why, lines)
         if untested:
             return NightCell(python, "untested", untested, lines)

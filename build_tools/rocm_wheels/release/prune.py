@@ -212,7 +212,7 @@ class Pruner:
 
     def _find_reasons(self, family: str, documents: Mapping[str, SetDocument]) -> dict[str, str]:
         """Return why sets stay, by id."""
-        reasons = self._find_shown(family, documents)
+        reasons = self._find_channel_reasons(family, documents)
         groups: dict[tuple[str, str], list[SetDocument]] = {}
         for document in documents.values():
             groups.setdefault((find_torch_line(document), find_set_platform(document)), []).append(document)
@@ -228,10 +228,10 @@ class Pruner:
             reasons |= added
         return reasons
 
-    def _find_shown(self, family: str, documents: Collection[str]) -> dict[str, str]:
+    def _find_channel_reasons(self, family: str, documents: Collection[str]) -> dict[str, str]:
         """Return the sets that channels show, or are about to, and those that their views show."""
         paths = FamilyPaths(self.layout, family, "release")
-        shown: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         for name in CHANNEL_NAMES:
             channel = read_channel(self.store, paths, name).channel
             pending = channel.pending
@@ -245,8 +245,8 @@ class Pruner:
             ):
                 for set_id in ids:
                     if set_id in documents:
-                        shown.setdefault(set_id, reason)
-        return shown
+                        reasons.setdefault(set_id, reason)
+        return reasons
 
     def _find_age_reason(self, document: SetDocument) -> str:
         age = self.now - _parse_moment(document.created, document.id)
