@@ -576,6 +576,15 @@ class _SharedRun:
         if gpu is None:
             self._free.put(None)
             return None, ()
+        try:
+            again = self._run_on(gpu, number)
+        except BaseException:
+            self._free.put(None)  # others wait for this GPU
+            raise
+        return None, again
+
+    def _run_on(self, gpu: int, number: int) -> Sequence[int]:
+        """Run a file on a GPU, which is free then; return it again where the GPU got lost."""
         test_file = self._request.parts[number]
         test_run = self._make_run(gpu)
         name = self._place.label if len(self._environments) == 1 else f"{self._place.label} #{gpu}"
@@ -591,14 +600,11 @@ class _SharedRun:
         except _GpuLostError as cause:
             fault = None
             log_warning(f"{name} is lost: {cause}")
-            return None, self._lose_gpu(number, f"{name}, at {test_file.name}: {cause}")
-        except BaseException:
-            self._free.put(None)  # others wait for this GPU
-            raise
+            return self._lose_gpu(number, f"{name}, at {test_file.name}: {cause}")
         finally:
             self._keep_result(number, test_run, test_file, fault)
         self._free.put(gpu)
-        return None, ()
+        return ()
 
     def _lose_gpu(self, number: int, fault: str) -> Sequence[int]:
         """Take a GPU out; return the file that it was at where another one can carry it on."""
