@@ -317,13 +317,13 @@ def _choose_retention(retention: RetentionPolicy, chosen: Mapping[str, object]) 
 
 
 def _format_plans(plans: Sequence[PrunePlan], *, dry_run: bool) -> Iterator[str]:
-    from rocm_wheels.release import find_set_platform, find_torch_line
+    from rocm_wheels.release import find_retention_line, find_set_platform
 
     rows = [
         (
             plan.family,
             document.id,
-            find_torch_line(document),
+            find_retention_line(document),
             find_set_platform(document),
             document.created[:10],
             format_size(plan.freed[document.id]),

@@ -215,7 +215,8 @@ class Pruner:
         reasons = self._find_channel_reasons(family, documents)
         groups: dict[tuple[str, str], list[SetDocument]] = {}
         for document in documents.values():
-            groups.setdefault((find_torch_line(document), find_set_platform(document)), []).append(document)
+            key = find_retention_line(document), find_set_platform(document)
+            groups.setdefault(key, []).append(document)
         for (line, platform), group in groups.items():
             newest = sorted(group, key=lambda document: (document.created, document.id), reverse=True)
             for document in newest[: self.retention.keep]:
@@ -414,7 +415,7 @@ def _count_freed(going: Sequence[SetDocument], kept: Sequence[SetDocument]) -> d
     return freed
 
 
-def find_torch_line(document: SetDocument) -> str:
+def find_retention_line(document: SetDocument) -> str:
     """Return the torch line of a set as its version says it: ``2.13``; of a pre-release ``2.15a``."""
     version = Version(document.version)
     return f"{version.major}.{version.minor}{version.pre[0] if version.pre else ''}"
