@@ -135,7 +135,7 @@ def make_row(test: SkippedTest, torch: str, url: str, targets: list[str], expire
         "torch": torch,
         "targets": targets or _TARGET.findall(words),
         "platforms": [test.section] if test.section in {"linux", "windows"} else [],
-        "pythons": sorted({"".join(found) for found in _PYTHON.findall(words)}),
+        "pythons": sorted({"".join(digits) for digits in _PYTHON.findall(words)}),
         "owner": _OWNER,
         "issue": issue[0] if issue else f"{url}#L{test.line}",
         "expires": expires.isoformat(),
@@ -205,9 +205,9 @@ def make_table(
                 {**row, "issue": row["issue"] if "blob" not in str(row["issue"]) else test.words}
             )
             folder = f"{test.module}/*" if test.module in _FOLDERS else f"test_{test.module}"
-            known = rows.setdefault(same, {**row, "tests": []})["tests"]
-            assert isinstance(known, list)
-            known.append(f"{folder}.py::{test.name}")
+            tests = rows.setdefault(same, {**row, "tests": []})["tests"]
+            assert isinstance(tests, list)
+            tests.append(f"{folder}.py::{test.name}")
             names.add(test.name)
     return format_table(sources, list(rows.values())), len(names), left_out
 

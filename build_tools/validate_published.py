@@ -175,10 +175,10 @@ def make_tool(python: str, env: Mapping[str, str]) -> tuple[int, str]:
     folder = WORK / f"tool-{python}"
     if (folder / "bin" / "rocm-wheels").exists():
         return 0, ""
-    own = {"UV_PYTHON_INSTALL_DIR": str(WORK / "pythons"), "UV_PYTHON_PREFERENCE": "only-managed", **env}
-    code, text = run(["uv", "venv", "--clear", "--python", python, str(folder)], own)
+    uv_env = {"UV_PYTHON_INSTALL_DIR": str(WORK / "pythons"), "UV_PYTHON_PREFERENCE": "only-managed", **env}
+    code, text = run(["uv", "venv", "--clear", "--python", python, str(folder)], uv_env)
     if code == 0:
-        code, text = run(["uv", "pip", "install", "--python", str(folder), str(CLONE)], own)
+        code, text = run(["uv", "pip", "install", "--python", str(folder), str(CLONE)], uv_env)
     return code, text
 
 

@@ -109,10 +109,10 @@ def check_ddp(torch: Any, device: str, rank: int, ranks: int) -> None:
     targets = torch.rand(ranks * 16, 4, dtype=torch.float64, generator=source) * 2 - 1
     exact = make_network().double()
     network = torch.nn.parallel.DistributedDataParallel(make_network().to(device))
-    own = slice(rank * 16, (rank + 1) * 16)
+    rows = slice(rank * 16, (rank + 1) * 16)
     batches = [
         (exact, inputs, targets),
-        (network, inputs[own].float().to(device), targets[own].float().to(device)),
+        (network, inputs[rows].float().to(device), targets[rows].float().to(device)),
     ]
     for model, model_inputs, model_targets in batches:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -41,6 +41,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderStore:
 families:
   gfx950-dcgpu: {bypass_tests_for_releases: true, owner: ann, reason: none is here}
 """,
+        "other retention": f"retention: {{keep: 3}}\n# a comment\n{STRICT}",
         "this family": STRICT + """
 families:
   gfx1101: {bypass_tests_for_releases: true, owner: ann, reason: none is here}
@@ -91,7 +92,7 @@ def test_a_channel_keeps_the_policy_of_its_first_set(store: FolderStore, run: Ru
     kept = read_channel(store)
     assert kept["policy"]["channels"]["nightly"]["rules"]["smoke"]["fresh"] == "1w"
     assert "stable" not in kept["policy"]["channels"]
-    for name in ("strict", "other channel", "other family", "waived long ago", ""):
+    for name in ("strict", "other channel", "other family", "other retention", "waived long ago", ""):
         run("refresh", policy=name)
         assert read_channel(store) == kept, name
     for name in ("easy", "this family"):

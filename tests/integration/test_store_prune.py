@@ -263,6 +263,18 @@ def test_of_two_at_once_one_stops(staged: Staged, tmp_path: Path) -> None:
     assert list_damages(inner) == []
 
 
+def test_who_slept_while_another_finished_removes_no_more(staged: Staged, tmp_path: Path) -> None:
+    """Somebody may have staged the same wheels again by then."""
+    inner = staged.copy(tmp_path / "copy")
+    wheels = [file for file in staged.plans[FAILED].document.files if file.project != "triton"]
+    first = f"remove {STAGING.wheel_file(wheels[0].sha256, wheels[0].name)}"
+    watched = Watched(inner, at=first)
+    watched.guest = lambda: pruner(inner, by="eve@there").prune(FAMILY)
+    with pytest.raises(ReleaseError, match="another process prunes"):
+        pruner(watched).prune(FAMILY)
+    assert len(wheels) > 1 and watched.writes[-1] == first
+
+
 def begin(store: Store, name: str, when: datetime) -> str:
     """Begin a set as `set stage` does; return its folder."""
     folder = STAGING.set_folder(f"{name}-0123456789ab")
@@ -292,6 +304,57 @@ def test_nothing_goes_while_a_set_is_being_staged(
     assert document["freed"] > 0
     (family,) = document["families"]
     assert {item["set"] for item in family["sets"]}.isdisjoint(visible(store))
+
+
+@pytest.mark.parametrize("at", ["create", "remove"])
+def test_a_set_that_is_carried_on_long_after_is_whole_or_refused(
+    staged: Staged, tmp_path: Path, at: str
+) -> None:
+    """A prune takes it for one that was given up, before its document is there or while that is written."""
+    store, torch = staged.copy(tmp_path / "copy"), f"torch-2.9.{FAILED + 1}"
+    wheels = [
+        wheel.path for wheel in staged.plans[FAILED].wheels if wheel.file.name.startswith((torch, "triton-"))
+    ]
+    locks = [a_lock(["pytorch", "triton"])]
+    plan = plan_stage(wheels, locks, paths=STAGING, layout="per-family")
+    document = STAGING.set_document(plan.document.id)
+    begun = f"{STAGING.set_folder(plan.document.id)}/begun.json"
+    store.create(begun, json.dumps({"when": f"{BEGIN:%Y-%m-%dT%H:%M:%SZ}"}).encode())
+    shared = next(file for file in plan.document.files if file.name.startswith(torch))
+    wheel = STAGING.wheel_file(shared.sha256, shared.name)
+    refusals: list[str] = []
+
+    def stage_again() -> None:
+        with pytest.raises(ReleaseError) as refusal:
+            stage(store, plan)
+        refusals.append(str(refusal.value))
+
+    if at == "create":
+        staging = Watched(store, at=f"create {document}")
+        staging.guest = lambda: pruner(store).prune(FAMILY)
+        with pytest.raises(ReleaseError, match=r"lost \d files to a prune"):
+            stage(staging, plan)
+    else:
+        pruning = Watched(store, at=f"remove {wheel}")
+        pruning.guest = stage_again
+        pruner(pruning).prune(FAMILY)
+        assert refusals
+    assert store.head(wheel) is None
+    stage(store, plan)
+    assert store.head(wheel) is not None and list_damages(store) == []
+
+
+def test_what_is_put_back_of_a_set_that_is_pruned_meanwhile_is_refused(
+    staged: Staged, tmp_path: Path
+) -> None:
+    store, plan = staged.copy(tmp_path / "copy"), staged.plans[PLAIN]
+    torch = next(file for file in plan.document.files if file.project == "torch")
+    wheel = STAGING.wheel_file(torch.sha256, torch.name)
+    store.remove(wheel)
+    watched = Watched(store, at=f"create {wheel}")
+    watched.guest = lambda: pruner(store).prune(FAMILY)
+    with pytest.raises(ReleaseError, match="was pruned"):
+        stage(watched, plan)
 
 
 def test_what_is_wrong_is_said_and_nothing_goes(staged: Staged, tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import json
 import os
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 from collections.abc import Mapping
@@ -40,6 +42,7 @@ from rocm_wheels.testing import (
     read_durations,
     read_torch_results,
     run_in_place,
+    write_torch_results,
 )
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals")
@@ -370,6 +373,24 @@ def test_a_lost_gpu_ends_its_part_at_once_and_the_same_command_carries_on(
     assert ran == ["test_1 a on 0", "test_1 c on 0", "test_2 a on 0", "test_2 c on 0"]
 
 
+def test_a_gpu_that_got_lost_and_lets_tests_fail_is_lost_too(sources: Path, tmp_path: Path) -> None:
+    """Its driver answers each call with an error: no process ends, and nothing is said of the wheels."""
+    tests, folder = sources / "test", tmp_path / "results"
+    failing = LOST.replace("os.kill(os.getpid(), signal.SIGSEGV)", "assert False, 'hipErrorLaunchFailure'")
+    for name in ("test_1", "test_2"):
+        (tests / f"{name}.py").write_text(failing)
+    (tests / "breaks").write_text("0")
+    order = an_order(sources, "test_1", "test_2", limit=60)
+    order = replace(order, find_gpu_fault=partial(ask_rehearsed_gpu, sources))
+    place = replace(a_place(), env={**a_place().env, "HIP_VISIBLE_DEVICES": "0"})
+    lost = run_in_place(order, place, folder, lambda _: None)
+    assert lost.lost and not lost.parts[0].complete and lost.parts[1].counts == {}
+    (tests / "lost-0").unlink()
+    (tests / "breaks").write_text("")
+    resumed = run_in_place(order, place, folder, lambda _: None)
+    assert resumed.good and resumed.parts[0].counts == {"passed": 2, "flaky": 1}
+
+
 ASKED = """
 import os, signal
 
@@ -440,6 +461,42 @@ def test_several_gpus_take_files_from_one_list_and_what_a_lost_one_leaves(
     assert [line for line in ran if line.endswith("on 1")] == ["test_2 a on 1"]
     assert {line[:2] for line in shown} == {"#0", "#1"}
     assert len(found.lost_gpus) == 1 and found.lost_gpus[0].startswith("gfx942 #1, at test_2: ")
+
+
+def test_a_full_disk_ends_a_run_in_which_somebody_waits_for_a_gpu(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two GPUs one got lost: its file waits for the other one, whose results cannot be written."""
+    tests = sources / "test"
+    slow = LOST.replace("def test_a():", "def test_a():\n    import time; time.sleep(2 * (gpu == '0'))")
+    for name in ("test_1", "test_2"):
+        (tests / f"{name}.py").write_text(slow)
+    (tests / "breaks").write_text("1")
+    order = an_order(sources, "test_1", "test_2", limit=60)
+    order = replace(order, find_gpu_fault=partial(ask_rehearsed_gpu, sources))
+    env = {**a_place().env, "HIP_VISIBLE_DEVICES": "0"}
+    place = replace(a_place(), env=env, beside=({**env, "HIP_VISIBLE_DEVICES": "1"},))
+    after_loss: list[Path] = []
+
+    def write(folder: Path, results: TorchResults) -> None:
+        if results.lost_gpus:
+            after_loss.append(folder)
+        if len(after_loss) > 1:
+            raise OSError(errno.ENOSPC, "no space left on device")
+        write_torch_results(folder, results)
+
+    monkeypatch.setattr("rocm_wheels.testing.torch_test_run.write_torch_results", write)
+    failures: list[OSError] = []
+
+    def run() -> None:
+        with pytest.raises(OSError, match="no space") as failure:
+            run_in_place(order, place, tmp_path / "results", lambda _: None)
+        failures.append(failure.value)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert failures
 
 
 HANDLERS = """

@@ -52,6 +52,7 @@ from rocm_wheels.models import (
     get_gfx_families,
     get_gfx_targets,
     load_ci_table,
+    load_estimate_table,
     share_jobs,
 )
 from rocm_wheels.pipeline import History, PastStep
@@ -715,6 +716,7 @@ def test_what_the_policy_plans_can_be_done(trigger: str, turn: int) -> None:
     day = date(2026, 11, 23 + turn)
     load = weigh_matrix(plan_matrix(TABLE, MatrixSelection(trigger, day=day)).built, PRICES, trigger)
     assert load.faults == () and load.chain_hours < load.within_hours
+    assert load.cache_gib == load.caches * load_estimate_table().compiler_cache.gib, "what builds may keep"
     stated = {label.label: label.machines for label in load.labels if not label.is_assumed}
     assert stated["linux-gfx942-1gpu-ccs-csp-ossci-rocm"] == 28
     assert all(label.is_assumed for label in load.labels if "scale" in label.label)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,17 @@ def test_a_driver_that_writes_rubbish_stops_no_test(tmp_path: Path) -> None:
     found = inspect(tmp_path)
     assert "\x1b" not in found.gpus[0].vbios and found.gpus[0].firmware == {}
     assert TestedMachine.model_validate(found.model_dump()) == found
+
+
+def test_more_than_a_record_takes_and_names_that_are_no_text_stop_no_test(tmp_path: Path) -> None:
+    cards = [gpu(90402, 0x74A1, number) for number in range(1, 67)]
+    machine(tmp_path, CPU, *cards)
+    firmware = tmp_path / "sys/bus/pci/devices/0000:01:00.0/fw_version"
+    write(firmware / "me\nc_fw_version", "0x1\n")
+    write(firmware / os.fsdecode(b"\xff_fw_version"), "0x2\n")
+    for number in range(500):
+        write(firmware / f"x{number}_fw_version", "0x3\n")
+    write(tmp_path / "proc/cpuinfo", f"flags: {'f' * 400} a\x7fb\n")
+    inspected = inspect(tmp_path)
+    assert len(inspected.gpus) == 64 and len(inspected.gpus[0].firmware) == 400
+    assert TestedMachine.model_validate_json(inspected.model_dump_json()) == inspected

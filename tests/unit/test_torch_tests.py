@@ -232,6 +232,14 @@ def test_durations_are_those_of_the_newest_whole_results_of_the_suite(tmp_path: 
             read_durations([tmp_path / path], "full")
     with pytest.raises(DataError):
         read_durations([tmp_path / "smoke" / "results.json"], "full")
+    for content in ("5", "null", "[]"):
+        (tmp_path / "smoke" / "results.json").write_text(content)
+        assert read_durations([tmp_path / "night", tmp_path], "inductor") == {"test_a": 7.0}, content
+    endless = edited(results(tmp_path / "endless"), seconds=1e300)
+    with pytest.raises(DataError, match="more than a week"):
+        read_durations([endless], "full")
+    strange = [edited(results(tmp_path / f"of {n}"), name=f"test_a {n}/2", seconds=3.0) for n in (7, 9)]
+    assert "test_a" not in read_durations(strange, "full"), "there are no shares of these numbers"
 
 
 def test_what_was_written_when_a_process_died_is_read(tmp_path: Path) -> None:
@@ -297,10 +305,13 @@ RULES = (
 )
 
 
+def stored(evidence: Evidence) -> StoredEvidence:
+    return StoredEvidence(evidence.id, evidence, "", "")
+
+
 def gate(*found: Evidence, rules: str = RULES) -> tuple[str, str]:
     """What the rule about torch's tests says of a set, and what is to be done."""
-    known = [StoredEvidence(one.id, one, "", "") for one in found]
-    results = [one for one in judged(rules, said("verify"), *known).rules if one.rule == "tests"]
+    results = [one for one in judged(rules, said("verify"), *map(stored, found)).rules if one.rule == "tests"]
     rule = next((one for one in results if one.outcome != "pass"), results[0])
     return rule.outcome, f"{rule.why}; {rule.tip}"
 
@@ -367,6 +378,12 @@ def test_a_half_run_is_no_pass(tmp_path: Path) -> None:
     (whole / "results.json").write_text(json.dumps({**record, "lost": lost, "lost_gpus": [lost]}))
     (one,) = evidence_in(whole)
     assert one.outcome == "lost" and "lost gfx1030, at test_b" in one.detail and gate(one)[0] == "fail"
+    # a lost GPU says nothing of the wheels: once the rest was run the set may pass, whenever that is
+    later = one.model_copy(update={"added": NOW + timedelta(minutes=1)})
+    (resumed,) = evidence_in(results(tmp_path / "resumed"))
+    assert resumed.when == later.when < later.added and gate(later, resumed)[0] == "pass"
+    crashed = later.model_copy(update={"counts": later.counts.model_copy(update={"crashed": 1})})
+    assert gate(crashed, resumed)[0] == "fail"
 
 
 def a_shard(folder: Path, number: int, *names: str, plan: str = "p", later: int = 0, **more: Any) -> Path:
@@ -417,6 +434,22 @@ def test_each_suite_that_a_channel_asks_for_must_have_passed(tmp_path: Path) -> 
         gate(full, rules=RULES.replace("suites: [full]", "suites: [all]"))
     stable = load_policy().channels["stable"].rules.tests
     assert stable is not None and set(stable.suites) == {*load_torch_tests().suites} == {*SUITE_NAMES}
+
+
+def test_a_waiver_may_be_of_one_suite(tmp_path: Path) -> None:
+    """Whoever has no machine with several GPUs says so, and the other suites are asked for all the same."""
+    both = RULES.replace("suites: [full]", "suites: [full, distributed]")
+    waiver = "{rule: tests, channels: [stable], family: gfx103X-all, suite: distributed, owner: bob"
+    waived = f"{both}\nwaivers: [{waiver}, reason: one card a machine, expires: 2026-12-24}}]"
+    (full,) = evidence_in(results(tmp_path / "full"))
+    states = {rule.suite: rule.outcome for rule in judged(waived, said("verify"), stored(full)).rules}
+    assert (states["full"], states["distributed"]) == ("pass", "waived")
+    (failed,) = evidence_in(results(tmp_path / "bad", "test_new"))
+    assert gate(failed, rules=waived)[0] == "fail" and gate(rules=waived)[0] == "fail"
+    ended = judged(waived.replace("2026-12-24", "2026-11-01"), said("verify"), stored(full))
+    assert not ended.passed and "the waiver of bob ended" in " ".join(ended.notes)
+    with pytest.raises(DataError, match="suite"):
+        gate(full, rules=waived.replace("rule: tests", "rule: smoke"))
 
 
 def test_a_policy_says_how_many_tests_may_be_flaky(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from rocm_wheels.ci.matrix_costs import (
     list_short_tests,
 )
 from rocm_wheels.core import ReleaseError, format_count, format_table
-from rocm_wheels.models import CiRunner, get_step_costs
+from rocm_wheels.models import CiRunner, get_step_costs, load_estimate_table
 
 _GIB = 1 << 30
 _GB = 10**9
@@ -138,7 +138,7 @@ def weigh_matrix(cells: Sequence[BuiltCell], prices: Prices, trigger: str) -> Ma
     longest = max(chains, key=lambda chain: sum(link.hours for link in chain), default=[])
     artifacts = tuple(_list_artifacts(cells, prices))
     caches = len(group_cells(cells, line_key))
-    cache_gib = caches * prices.table.cache.gib.value
+    cache_gib = caches * load_estimate_table().compiler_cache.gib
     load = MatrixLoad(within, tuple(labels), tuple(longest), artifacts, caches, cache_gib)
     return replace(load, faults=tuple(_find_faults(load, prices, trigger)))
 
@@ -197,28 +197,28 @@ def _list_line_jobs(group: Sequence[BuiltCell], prices: Prices) -> tuple[list[Ma
 
 
 def _list_shared_jobs(
-    group: Sequence[BuiltCell], prices: Prices, projects: Sequence[Any], what: str
+    group: Sequence[BuiltCell], prices: Prices, projects: Sequence[Any], title: str
 ) -> list[MachineJob]:
     if not projects:
         return []
     names = [INSTALL_ROCM_STEP, INSTALL_TOOLS_STEP, *(project.name for project in projects)]
     jobs = []
-    for (_, platform, python), mine in group_cells(group, python_key).items():
-        targets = len(collect_targets(mine))
+    for (_, platform, python), cells in group_cells(group, python_key).items():
+        targets = len(collect_targets(cells))
         hours = sum(prices.price_step(name, targets, platform).hours for name in names)
-        jobs.append(MachineJob(mine[0].builder, f"{what} for Python {python}", hours))
+        jobs.append(MachineJob(cells[0].builder, f"{title} for Python {python}", hours))
     return jobs
 
 
 def _price_build(build: BuiltCell, prices: Prices) -> float:
     """Return the hours of a build with nothing in a cache, without what is shared."""
     platform = build.cell.platform
-    own = [
+    projects = [
         project.name
         for project in list_line_projects(platform, build.cell.line)
         if not is_shared_wheel(project, platform)
     ]
-    names = [INSTALL_ROCM_STEP, INSTALL_TOOLS_STEP, *own]
+    names = [INSTALL_ROCM_STEP, INSTALL_TOOLS_STEP, *projects]
     return sum(prices.price_step(name, len(build.targets), platform).hours for name in names)
 
 
@@ -227,12 +227,12 @@ def _sum_labels(jobs: Sequence[MachineJob], prices: Prices, within: int) -> Iter
     by_label: dict[str, list[MachineJob]] = {}
     for job in jobs:
         by_label.setdefault(job.label, []).append(job)
-    for label, mine in by_label.items():
+    for label, label_jobs in by_label.items():
         machines, is_assumed = counts[label]
-        begins = min(job.begins for job in mine)
+        begins = min(job.begins for job in label_jobs)
         available = machines * max(within - begins, 0.0)
-        hours = sum(job.hours for job in mine)
-        yield LabelLoad(label, machines, is_assumed, len(mine), hours, begins, available)
+        hours = sum(job.hours for job in label_jobs)
+        yield LabelLoad(label, machines, is_assumed, len(label_jobs), hours, begins, available)
 
 
 def _count_machines(prices: Prices) -> dict[str, tuple[int, bool]]:

@@ -21,7 +21,7 @@ from rocm_wheels.cli.checkout_options import (
 from rocm_wheels.cli.command import Command, Option
 from rocm_wheels.cli.evidence import current_time
 from rocm_wheels.cli.options import GivenPath
-from rocm_wheels.core import ReleaseError, UsageError, format_count, log_warning
+from rocm_wheels.core import ReleaseError, RocmWheelsError, UsageError, format_count, log_warning
 
 if TYPE_CHECKING:
     from rocm_wheels.core import SourceError, Store
@@ -141,7 +141,7 @@ def _make_command() -> click.Command:
     )
 
 
-def _run_dashboard(**given: Any) -> None:
+def _run_dashboard(**options: Any) -> None:
     from rocm_wheels.core import open_existing_store, require_conditional_writes, write_atomically
     from rocm_wheels.release import (
         DashboardReader,
@@ -156,61 +156,74 @@ def _run_dashboard(**given: Any) -> None:
     )
 
     now = current_time()
-    day = given["day"].date() if given["day"] is not None else now.date()
-    if any(given["targets"]) and not now.date() - timedelta(days=1) <= day <= now.date():
+    day = options["day"].date() if options["day"] is not None else now.date()
+    if any(options["targets"]) and not now.date() - timedelta(days=1) <= day <= now.date():
         raise UsageError(
             f"--notify tells what fails now, and {day} is another day", tip="leave out --date, or --notify"
         )
-    folder: Path = given["output_dir"]
+    folder: Path = options["output_dir"]
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is not a folder", tip="name another one with -o")
-    rules, layout = load_policy_for(given["channel"], given["policy"]), load_layout(given["store_layout"])
+    rules, layout = (
+        load_policy_for(options["channel"], options["policy"]),
+        load_layout(options["store_layout"]),
+    )
     env = read_environment()
-    store = open_existing_store(given["store"], env)
+    store = open_existing_store(options["store"], env)
     # a variable that a repository does not set is an empty word in its workflow: nobody is told
-    targets = [target for target in given["targets"] if target]
+    targets = [target for target in options["targets"] if target]
     notifiers = [open_notifier(target, store, layout, now, env) for target in targets]
-    if (given["publish"] or notifiers) and not given["dry_run"]:
-        require_conditional_writes(store, unconditional=given["unconditional"])
+    if (options["publish"] or notifiers) and not options["dry_run"]:
+        require_conditional_writes(store, unconditional=options["unconditional"])
     end_of_day = datetime.combine(day, time(23, 59, 59), timezone.utc)
-    named = given["policy"] is not None
-    installs = read_install_checks(given["validated"]) if given["validated"] is not None else ()
-    if given["validated"] is not None and not installs:
-        log_warning(f"{given['validated']} has no results of installing what is published")
+    named = options["policy"] is not None
+    installs = read_install_checks(options["validated"]) if options["validated"] is not None else ()
+    if options["validated"] is not None and not installs:
+        log_warning(f"{options['validated']} has no results of installing what is published")
     reader = DashboardReader(
-        store, layout, rules, given["channel"], day, end_of_day, env, named=named, installs=installs
+        store, layout, rules, options["channel"], day, end_of_day, env, named=named, installs=installs
     )
     dashboard = reader.read()
-    histories = _read_histories(dashboard, given)
+    histories = _read_histories(dashboard, options)
     files = make_dashboard_files(dashboard, histories)
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         write_atomically(folder / name, content)
-    if given["summary"] is not None:
-        _append_summary(given["summary"], format_summary(dashboard, histories))
-    published = _publish(store, layout, files, dry_run=given["dry_run"]) if given["publish"] else []
-    if not given["as_json"]:
+    if options["summary"] is not None:
+        _append_summary(options["summary"], format_summary(dashboard, histories))
+    published = _publish(store, layout, files, dry_run=options["dry_run"]) if options["publish"] else []
+    if not options["as_json"]:
         for place in (*(str(folder / name) for name in files), *published):
             click.echo(place)
-    told = []
-    for (
-        notifier
-    ) in notifiers:  # of several the first that cannot be told ends it: the next run tells the others
-        notices, left = limit_notices(plan_notices(dashboard, notifier.read_open()), given["most_new"])
-        count = 0 if given["dry_run"] else notifier.send(notices)
-        told.append(
+    reports, failures = [], list[RocmWheelsError]()
+    for notifier in notifiers:
+        try:
+            notices, left = limit_notices(plan_notices(dashboard, notifier.read_open()), options["most_new"])
+            count = 0 if options["dry_run"] else notifier.send(notices)
+        except RocmWheelsError as failure:  # one that cannot be told keeps it from no other
+            failures.append(failure)
+            log_warning(f"the {notifier.title} was not told: {failure}")
+            continue
+        reports.append(
             {"to": notifier.title, "new": count, "left": left, "notices": list(map(dump_notice, notices))}
         )
-        if not given["as_json"]:
-            for line in _list_told(notifier, notices, count, dry_run=given["dry_run"]):
+        if not options["as_json"]:
+            for line in _list_notice_lines(notifier, notices, count, dry_run=options["dry_run"]):
                 click.echo(line)
         if left:
-            failures = format_count(left, "more failure is", "more failures are")
-            log_warning(f"{failures} not told to the {notifier.title} yet: the next run does, or --most-new")
-    if given["as_json"]:
+            more = format_count(left, "more failure is", "more failures are")
+            log_warning(f"{more} not told to the {notifier.title} yet: the next run does, or --most-new")
+    if options["as_json"]:
         files_json = {name: str(folder / name) for name in files}
-        document = {"dry_run": given["dry_run"], "files": files_json, "published": published, "told": told}
+        document = {
+            "dry_run": options["dry_run"],
+            "files": files_json,
+            "published": published,
+            "told": reports,
+        }
         click.echo(json.dumps(document, indent=1))
+    if failures:
+        raise failures[0]
 
 
 def _append_summary(path: Path, text: str) -> None:
@@ -228,21 +241,23 @@ def dump_notice(notice: Notice) -> dict[str, Any]:
     return {"action": notice.action, "failure": notice.failure.model_dump(mode="json")}
 
 
-def _list_told(notifier: Notifier, notices: Sequence[Notice], count: int, *, dry_run: bool) -> list[str]:
+def _list_notice_lines(
+    notifier: Notifier, notices: Sequence[Notice], count: int, *, dry_run: bool
+) -> list[str]:
     if dry_run:
         return [f"would tell the {notifier.title}: {notice}" for notice in notices]
     return [f"{notifier.title}: {format_count(count, 'notice')}"]
 
 
 def _read_histories(
-    dashboard: Dashboard, given: Mapping[str, Any]
+    dashboard: Dashboard, options: Mapping[str, Any]
 ) -> list[Mapping[ProjectPath, CommitRange | SourceError]]:
     """Return the commits of each change, where they are asked for; what cannot be had is said on the page."""
     from rocm_wheels.sources import read_histories
 
-    if not given["history"]:
+    if not options["history"]:
         return [{} for _ in dashboard.changes]
-    transport, repos = make_transport(given), find_checkouts_folder(given["repo"])
+    transport, repos = make_transport(options), find_checkouts_folder(options["repo"])
     env = read_environment()
     return [
         read_histories(change.diff, repos=repos, submodules=False, transport=transport, env=env)

@@ -306,24 +306,24 @@ def _choose_retention(retention: RetentionPolicy, chosen: Mapping[str, object]) 
 
     from rocm_wheels.release import RetentionPolicy
 
-    given = {name: value for name, value in chosen.items() if value is not None}
+    options = {name: value for name, value in chosen.items() if value is not None}
     try:
-        checked = RetentionPolicy.model_validate(given)
+        checked = RetentionPolicy.model_validate(options)
     except ValidationError as wrong:
         error = wrong.errors()[0]
         name = str(error["loc"][0]).replace("_", "-")
         raise UsageError(f"--{name} {error['input']}: {error['msg']}", tip="36h, 14d or 8w") from None
-    return retention.model_copy(update={name: getattr(checked, name) for name in given})
+    return retention.model_copy(update={name: getattr(checked, name) for name in options})
 
 
 def _format_plans(plans: Sequence[PrunePlan], *, dry_run: bool) -> Iterator[str]:
-    from rocm_wheels.release import find_set_platform, find_torch_line
+    from rocm_wheels.release import find_retention_line, find_set_platform
 
     rows = [
         (
             plan.family,
             document.id,
-            find_torch_line(document),
+            find_retention_line(document),
             find_set_platform(document),
             document.created[:10],
             format_size(plan.freed[document.id]),

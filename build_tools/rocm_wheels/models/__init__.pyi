@@ -201,6 +201,7 @@ from .torch_tests import TorchTestSuite as TorchTestSuite
 from .torch_tests import TorchTestTable as TorchTestTable
 from .torch_tests import load_torch_tests as load_torch_tests
 from .torch_tests import select_known_tests as select_known_tests
+from .torch_tests import split_test_share as split_test_share
 from .versions import DEFAULT_ROCM as DEFAULT_ROCM
 from .versions import add_version_marks as add_version_marks
 from .versions import add_version_parts as add_version_parts

@@ -314,17 +314,10 @@ class AssumedMachines(Record):
     testers: int = Field(gt=0)
 
 
-class CacheSize(Fact):
-    """What a compiler cache weighs, in GiB."""
-
-    value: float = Field(gt=0)
-
-
 class CacheShare(Record):
-    """The share of compilers' work that a compiler cache saves which has their results, and its size."""
+    """The share of compilers' work that a compiler cache saves which has their results."""
 
     compiles: float = Field(ge=0, lt=1)
-    gib: CacheSize
 
 
 class ArtifactKind(Record):

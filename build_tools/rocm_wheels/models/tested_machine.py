@@ -65,9 +65,9 @@ def describe_machine(machine: TestedMachine) -> list[str]:
     driver = f"amdgpu {machine.driver}" if machine.driver else "no driver of AMD's GPUs"
     rocm = f"ROCm {machine.rocm}" if machine.rocm else ""
     lines = [", ".join(filter(None, [machine.kernel, machine.system, driver, rocm, machine.image]))]
-    shown = [feature for feature in machine.cpu_features if feature.startswith(_VECTOR_FEATURES)]
-    if machine.cpu or shown:
-        lines.append(f"CPU: {' '.join([machine.cpu or 'unnamed', *shown])}")
+    vector_features = [feature for feature in machine.cpu_features if feature.startswith(_VECTOR_FEATURES)]
+    if machine.cpu or vector_features:
+        lines.append(f"CPU: {' '.join([machine.cpu or 'unnamed', *vector_features])}")
     for gpu in machine.gpus:
         words = [gpu.gfx, gpu.pci_id, gpu.address, format_size(gpu.memory) if gpu.memory else ""]
         words += [f"node {gpu.node}" if gpu.node else "", f"VBIOS {gpu.vbios}" if gpu.vbios else ""]

@@ -27,6 +27,7 @@ SUITE_NAMES: tuple[SuiteName, ...] = get_args(SuiteName)
 TestRunner = Literal["pytest", "run_test"]
 FailureEffect = Literal["fails", "hangs", "crashes"]
 _FILE_NAME = re.compile(r"[\w./-]+")
+_SHARE_NAME = re.compile(r"(.+) ([0-9]{1,4})/([0-9]{1,4})")
 _TEST_NAME = re.compile(r"([\w./-]+(?:/\*)?\.py)::(?:(\w+)::)?([^:\s]+)")
 
 
@@ -261,6 +262,14 @@ def _split_test(test: str) -> _TestKey:
     match = _TEST_NAME.fullmatch(test)
     assert match is not None
     return match[1], match[2] or "", match[3]
+
+
+def split_test_share(name: str) -> tuple[str, int, int]:
+    """Return the file, the number and the count of a share by its name: ``test_ops 2/3``, or ``test_nn``."""
+    match = _SHARE_NAME.fullmatch(name)
+    if match is None or not 1 <= int(match[2]) <= int(match[3]):
+        return name, 1, 1
+    return match[1], int(match[2]), int(match[3])
 
 
 class KnownTestTable(FactTable):

@@ -97,7 +97,7 @@ from .prune import KeptSet as KeptSet
 from .prune import PrunedSet as PrunedSet
 from .prune import PrunePlan as PrunePlan
 from .prune import Pruner as Pruner
-from .prune import find_torch_line as find_torch_line
+from .prune import find_retention_line as find_retention_line
 from .prune import list_pruned_sets as list_pruned_sets
 from .queries import ChannelNow as ChannelNow
 from .queries import QueryAnswer as QueryAnswer

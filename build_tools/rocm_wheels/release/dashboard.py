@@ -418,9 +418,9 @@ class _SetNight:
         moment = _end_of(reader.day, [stored.evidence for stored in results])
         verdict = judge_set(self.policy, reader.channel, document, results, moment, log=log)
         standing = list_standing_results(stored.evidence for stored in results)
-        shown = tuple(item.channel for item in self.channels if document.id in item.shown)
+        shown_on = tuple(item.channel for item in self.channels if document.id in item.shown)
         cells = tuple(
-            self._describe_cell(document, python, standing, verdict, shown)
+            self._describe_cell(document, python, standing, verdict, shown_on)
             for python in _list_pythons(document)
         )
         row = NightRow(
@@ -431,7 +431,7 @@ class _SetNight:
             document.version,
             document.rocm_in_words,
             document.created,
-            shown,
+            shown_on,
             row.before,
             row.before_created,
             tuple(item.id for item in self.tonight[1:]),
@@ -473,7 +473,7 @@ class _SetNight:
         python: str,
         standing: Sequence[Evidence],
         verdict: Verdict,
-        shown: tuple[str, ...],
+        shown_on: tuple[str, ...],
     ) -> NightCell:
         results = [item for item in standing if python in _list_result_pythons(document, item)]
         lines = tuple(describe_evidence(item) for item in results)
@@ -488,8 +488,8 @@ class _SetNight:
         if missing:
             return NightCell(python, "missing", f"not built: {', '.join(missing)}", lines)
         untested = "" if tested else self._explain_untested(document)
-        if shown:
-            why = f"on {', '.join(shown)}{f', not tested: {untested}' if untested else ''}"
+        if shown_on:
+            why = f"on {', '.join(shown_on)}{f', not tested: {untested}' if untested else ''}"
             return NightCell(python, "promoted", why, lines)
         if untested:
             return NightCell(python, "untested", untested, lines)
@@ -638,8 +638,8 @@ def _make_install_failure(check: InstallCheck) -> NightFailure:
 def list_standing_results(evidence: Iterable[Evidence]) -> list[Evidence]:
     """Return the newest result of each kind, part of a suite, GPU, kind of machine and wheels, in order."""
     newest: dict[tuple[object, ...], Evidence] = {}
-    for item in sorted(evidence, key=lambda item: (item.when, item.id)):
-        key = (item.kind, str(getattr(item, "suite", "")), item.gfx, item.host.kind, item.hashes)
+    for item in sorted(evidence, key=lambda item: (item.when, item.added, item.id)):
+        key = (item.kind, str(item.suite or ""), item.gfx, item.host.kind, item.hashes)
         newest.pop(key, None)
         newest[key] = item
     return list(newest.values())
@@ -693,7 +693,7 @@ def _list_covered(document: SetDocument, standing: Iterable[Evidence]) -> set[tu
     for item in standing:
         if not item.passed and (item.outcome != "fail" or item.counts.failed != len(item.failed)):
             continue
-        suite = getattr(item, "suite", None)
+        suite = item.suite
         for python in _list_result_pythons(document, item):
             place = (_name_kind(item), item.gfx or "", python)
             if suite is None:
@@ -708,8 +708,7 @@ def _list_covered(document: SetDocument, standing: Iterable[Evidence]) -> set[tu
 
 def _name_kind(evidence: Evidence) -> str:
     """Return what was run: ``smoke``, ``tests``, ``tests (full)``."""
-    suite = getattr(evidence, "suite", None)
-    return evidence.kind if suite is None else f"{evidence.kind} ({suite.name})"
+    return evidence.kind if evidence.suite is None else f"{evidence.kind} ({evidence.suite.name})"
 
 
 def _list_result_pythons(document: SetDocument, evidence: Evidence) -> frozenset[str]:

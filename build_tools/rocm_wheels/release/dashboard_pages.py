@@ -321,8 +321,8 @@ def _list_gpus(offers: Sequence[_Offer]) -> Iterator[tuple[str, tuple[str, ...]]
     """Yield the GPU targets of what is offered, and the cards that have them."""
     names = {target.gfx for offer in offers for item in offer.releases for target in item.targets}
     for gfx in sorted(names):
-        known = get_gfx_targets().get(gfx)
-        yield gfx, known.products if known is not None else ()
+        target = get_gfx_targets().get(gfx)
+        yield gfx, target.products if target is not None else ()
 
 
 def _list_commands(install: InstallCommands, index: str) -> Iterator[tuple[str, str]]:

@@ -12,6 +12,7 @@ Results of one kind about one wheel on one target are put in line for each kind 
 - A failure that no GPU had a part in (the interpreter did not start, the CPU half failed) holds for every
   target, until passes on any target came after it.
 - A failure that passes made good is shown beside the pass, always.
+- A run whose GPU got lost is no pass. It is a failure only where a test failed, crashed or hung before.
 - Torch's own tests are judged suite by suite. Shards of a suite are one pass when all of one plan are there;
   a failure of a shard is made good by that shard, or by the whole suite. A failure of a suite that a channel
   does not ask for holds as well.
@@ -140,6 +141,8 @@ class WeighedEvidence:
 def explain_ignored(stored: StoredEvidence, measure: EvidenceMeasure) -> str:
     """Return why a result says nothing about the set, however old it is; "" when it does."""
     evidence = stored.evidence
+    if evidence.outcome == "lost" and not evidence.counts.has_bad:
+        return "its GPU got lost, which says nothing of the wheels"
     if not evidence.passed:
         return "" if measure.hashes & set(evidence.hashes) else "none of its wheels are in the set"
     if stored.trouble:
@@ -380,7 +383,7 @@ class GateCase:
 
     def apply_waivers(self, failed: RuleResult) -> RuleResult:
         """Return a failed rule as waived, where somebody answers for it today."""
-        waivers = self._find_waivers(failed.rule, failed.gfx)
+        waivers = self._find_waivers(failed.rule, failed.gfx, failed.suite)
         waiver = next(
             (
                 candidate
@@ -397,7 +400,9 @@ class GateCase:
         """Yield a line for each waiver that would count for a rule that failed, were it of today."""
         for result in results:
             targets = [result.gfx] if result.gfx else ["", *list_set_targets(self.document)]
-            waivers = [waiver for gfx in targets for waiver in self._find_waivers(result.rule, gfx)]
+            waivers = [
+                waiver for gfx in targets for waiver in self._find_waivers(result.rule, gfx, result.suite)
+            ]
             for waiver in dict.fromkeys(waivers) if result.outcome == "fail" else ():
                 if self._has_ended(waiver):
                     yield f"{result.title}: the waiver of {waiver.owner} ended on {waiver.expires}"
@@ -407,7 +412,7 @@ class GateCase:
                         f"none counts for more than {LONGEST_WAIVER.days} days"
                     )
 
-    def _find_waivers(self, rule: str, gfx: str) -> Iterator[Waiver]:
+    def _find_waivers(self, rule: str, gfx: str, suite: str) -> Iterator[Waiver]:
         document = self.document
         for waiver in self.policy.waivers:
             if (
@@ -415,6 +420,7 @@ class GateCase:
                 and rule not in INTEGRITY_RULES
                 and self.channel in waiver.channels
                 and waiver.set in {None, document.id}
+                and waiver.suite in {None, suite}
                 and waiver.gfx in {None, gfx}
                 and (
                     waiver.family in {None, document.family}

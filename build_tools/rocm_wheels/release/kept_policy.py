@@ -45,7 +45,7 @@ class PolicyUse:
         kept = read_kept_policy(channel)
         if kept is None:
             return _load(offered, channel), offered
-        kept = _drop_ended(kept, self.today)
+        kept = _keep_relevant(kept, self.today)
         if kept == offered:
             return _load(offered, channel), None
         differences = describe_differences(kept, offered)
@@ -103,7 +103,7 @@ def dump_policy(policy: Policy, channel: Channel, today: date) -> dict[str, Any]
     part = policy.model_copy(
         update={"channels": {name: policy.channels[name]}, "families": families, "waivers": tuple(waivers)}
     )
-    return _drop_ended(part.model_dump(mode="json", exclude_defaults=True), today)
+    return _keep_relevant(part.model_dump(mode="json", exclude_defaults=True), today)
 
 
 def describe_differences(kept: Mapping[str, Any], other: Mapping[str, Any]) -> str:
@@ -130,9 +130,11 @@ def _load(values: Mapping[str, Any], channel: Channel) -> Policy:
     )
 
 
-def _drop_ended(values: Mapping[str, Any], today: date) -> dict[str, Any]:
+def _keep_relevant(values: Mapping[str, Any], today: date) -> dict[str, Any]:
+    """Return a part of a policy without waivers that have ended, and without what is about pruning."""
     waivers = [item for item in values.get("waivers", ()) if str(item.get("expires", "")) >= str(today)]
-    return {**values, "waivers": waivers}
+    rules = {name: value for name, value in values.items() if name != "retention"}
+    return {**rules, "waivers": waivers}
 
 
 def _list_leaves(values: Mapping[str, Any], *place: str) -> Iterator[tuple[str, str]]:

@@ -249,13 +249,17 @@ class FamilyPolicy(Record):
 
 
 class Waiver(Record):
-    """Somebody answers for a rule that does not pass, up to the end of a day (UTC)."""
+    """Somebody answers for a rule that does not pass, up to the end of a day (UTC).
+
+    ``suite``: of torch's own tests, for that suite alone; else for all of them.
+    """
 
     rule: WaivableRule
     channels: tuple[ChannelKey, ...] = Field(min_length=1)
     family: PolicyFamily | None = None
     gfx: PolicyTarget | None = None
     set: PrintableName | None = None
+    suite: SuiteName | None = None
     owner: PrintableName
     reason: PrintableName
     expires: date
@@ -266,6 +270,8 @@ class Waiver(Record):
             raise _make_policy_error("a waiver names a family, a gfx or a set")
         if self.gfx and self.rule not in _GPU_RULES:
             raise _make_policy_error(f"{self.rule} is about no GPU: name a family or a set, no gfx")
+        if self.suite and self.rule != "tests":
+            raise _make_policy_error(f"{self.rule} has no suites: suite is for waivers of tests")
         return self
 
     def __str__(self) -> str:

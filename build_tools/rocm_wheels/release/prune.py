@@ -181,7 +181,7 @@ class Pruner:
         needed = self._list_needed_wheels(family, plan)
         for record in records:
             self._require_claim(paths, tag)
-            self._remove_set(paths, record, needed)
+            self._remove_set(paths, record, needed, tag)
         update_listing(self.store, paths)
         self._require_claim(paths, tag)
         self.store.remove(paths.prune_claim)
@@ -212,15 +212,16 @@ class Pruner:
 
     def _find_reasons(self, family: str, documents: Mapping[str, SetDocument]) -> dict[str, str]:
         """Return why sets stay, by id."""
-        reasons = self._find_shown(family, documents)
+        reasons = self._find_channel_reasons(family, documents)
         groups: dict[tuple[str, str], list[SetDocument]] = {}
         for document in documents.values():
-            groups.setdefault((find_torch_line(document), find_set_platform(document)), []).append(document)
+            key = find_retention_line(document), find_set_platform(document)
+            groups.setdefault(key, []).append(document)
         for (line, platform), group in groups.items():
             newest = sorted(group, key=lambda document: (document.created, document.id), reverse=True)
             for document in newest[: self.retention.keep]:
-                what = f"one of the newest {self.retention.keep} of torch {line} on {platform}"
-                reasons.setdefault(document.id, what)
+                reason = f"one of the newest {self.retention.keep} of torch {line} on {platform}"
+                reasons.setdefault(document.id, reason)
         for document in documents.values():
             if document.id not in reasons and (reason := self._find_age_reason(document)):
                 reasons[document.id] = reason
@@ -228,10 +229,10 @@ class Pruner:
             reasons |= added
         return reasons
 
-    def _find_shown(self, family: str, documents: Collection[str]) -> dict[str, str]:
+    def _find_channel_reasons(self, family: str, documents: Collection[str]) -> dict[str, str]:
         """Return the sets that channels show, or are about to, and those that their views show."""
         paths = FamilyPaths(self.layout, family, "release")
-        shown: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         for name in CHANNEL_NAMES:
             channel = read_channel(self.store, paths, name).channel
             pending = channel.pending
@@ -245,8 +246,8 @@ class Pruner:
             ):
                 for set_id in ids:
                     if set_id in documents:
-                        shown.setdefault(set_id, reason)
-        return shown
+                        reasons.setdefault(set_id, reason)
+        return reasons
 
     def _find_age_reason(self, document: SetDocument) -> str:
         age = self.now - _parse_moment(document.created, document.id)
@@ -351,14 +352,22 @@ class Pruner:
             for file in document.files
         }
 
-    def _remove_set(self, paths: FamilyPaths, record: PrunedSet, needed: Collection[tuple[str, str]]) -> None:
-        """Remove a set: its document first, without which there is none, and its wheels last."""
+    def _remove_set(
+        self, paths: FamilyPaths, record: PrunedSet, needed: Collection[tuple[str, str]], tag: str
+    ) -> None:
+        """Remove a set: its document first, without which there is none, and its wheels last.
+
+        The claim is looked at before each wheel: one who slept meanwhile must not take away what others,
+        who finished for him, have let somebody stage again.
+        """
         folder = paths.set_folder(record.set)
         self.store.remove(paths.set_document(record.set))
         rest = [item.path for item in self.store.listing(folder)]
         run_in_parallel(self.store.remove, rest, jobs=_JOBS)
-        own = [file for file in record.files if (file.sha256, file.name) not in needed]
-        for file in own:
+        for file in record.files:
+            if (file.sha256, file.name) in needed:
+                continue
+            self._require_claim(paths, tag)
             for path in list_wheel_paths(paths, file):
                 self.store.remove(path)
         log_note(f"pruned {record.set} of {paths.family}")
@@ -406,7 +415,7 @@ def _count_freed(going: Sequence[SetDocument], kept: Sequence[SetDocument]) -> d
     return freed
 
 
-def find_torch_line(document: SetDocument) -> str:
+def find_retention_line(document: SetDocument) -> str:
     """Return the torch line of a set as its version says it: ``2.13``; of a pre-release ``2.15a``."""
     version = Version(document.version)
     return f"{version.major}.{version.minor}{version.pre[0] if version.pre else ''}"

@@ -509,10 +509,14 @@ class MissingFiles:
 def find_missing_files(store: Store, plan: StagePlan) -> MissingFiles:
     """Return which wheels are to be sent. Raises ReleaseError for names that belong to other bytes."""
     refuse_taken_names(store, plan)
+    missing = _list_missing(store, plan)
+    return MissingFiles(missing, len(plan.list_files()) - len(missing))
+
+
+def _list_missing(store: Store, plan: StagePlan) -> tuple[tuple[str, bytes | Path], ...]:
     files = list(plan.list_files().items())
     presence = run_in_parallel(lambda item: _has_file(store, *item), files, jobs=STAGE_JOBS)
-    missing = tuple(item for item, present in zip(files, presence, strict=True) if not present)
-    return MissingFiles(missing, len(files) - len(missing))
+    return tuple(item for item, present in zip(files, presence, strict=True) if not present)
 
 
 def stage_set(store: Store, plan: StagePlan, *, now: str) -> StagedSet:
@@ -539,7 +543,22 @@ def stage_set(store: Store, plan: StagePlan, *, now: str) -> StagedSet:
     document = plan.finish_document(begun_at)
     start_set_log(store, plan.paths, document.id, document.digest)
     new = _publish_document(store, path, document)
+    _require_unpruned(store, plan)
     return StagedSet(document, len(missing.files), missing.already_there, missing.size, new)
+
+
+def _require_unpruned(store: Store, plan: StagePlan) -> None:
+    """Raise ReleaseError where a prune took this set for one that was given up, and may take its wheels.
+
+    It was begun long ago, or by a clock that is wrong. Who claims the family from now on sees its document:
+    the claim is looked at first, then the wheels.
+    """
+    refuse_pruned(store, plan.paths, plan.document.id)
+    if lost := _list_missing(store, plan):
+        raise ReleaseError(
+            f"{plan.document.id} has lost {format_count(len(lost), 'file')} to a prune meanwhile",
+            tip=RUN_AGAIN_TIP,
+        )
 
 
 def _put_back(store: Store, plan: StagePlan, document: SetDocument) -> StagedSet:
@@ -560,6 +579,8 @@ def _put_back(store: Store, plan: StagePlan, document: SetDocument) -> StagedSet
     _offer_statements(store, plan)
     _verify_files(store, plan, dict([*missing.files, *lost_pages]))
     start_set_log(store, plan.paths, document.id, document.digest)
+    if missing.files or lost_pages:
+        refuse_pruned(store, plan.paths, document.id)  # meanwhile: then what was sent again is of no set
     return StagedSet(document, len(missing.files), missing.already_there, missing.size, False)
 
 

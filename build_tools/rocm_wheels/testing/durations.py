@@ -7,15 +7,15 @@ order, with the same seconds.
 from __future__ import annotations
 
 import heapq
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
 from rocm_wheels.core import DataError, UsageError, read_json_file
+from rocm_wheels.models import split_test_share
 from rocm_wheels.testing.results import RESULTS_FILE, TorchResults, read_torch_results
 
-_SHARE_NAME = re.compile(r"(.+) ([0-9]{1,4})/([0-9]{1,4})")
+_LONGEST_SECONDS = 7 * 24 * 3600.0
 _PATH_TIP = "name a folder of results of `rocm-wheels tests torch`, or its results.json"
 
 
@@ -28,12 +28,13 @@ def read_durations(paths: Sequence[Path], suite: str) -> dict[str, float]:
     """
     newest: dict[tuple[str, int], dict[int, tuple[str, float]]] = defaultdict(dict)  # by file and its shares
     for path in paths:
-        for results in _read_results_at(path):
+        for file_path, results in _read_results_at(path):
+            _require_possible(file_path, results)
             for part in results.parts if results.chosen.suite == suite else ():
                 if part.complete and not part.fault and part.seconds:
-                    file, share, shares = split_share(part.name)
-                    known = newest[file, shares].get(share, ("", 0.0))
-                    newest[file, shares][share] = max(known, (results.when, part.seconds))
+                    file, share, shares = split_test_share(part.name)
+                    before = newest[file, shares].get(share, ("", 0.0))
+                    newest[file, shares][share] = max(before, (results.when, part.seconds))
     totals: dict[str, tuple[str, float]] = {}
     for (file, shares), by_share in newest.items():
         if len(by_share) == shares:
@@ -43,26 +44,38 @@ def read_durations(paths: Sequence[Path], suite: str) -> dict[str, float]:
     return {file: seconds for file, (_, seconds) in sorted(totals.items())}
 
 
-def split_share(name: str) -> tuple[str, int, int]:
-    """Return the file, the number and the count of a share by its name: ``test_ops 2/3``, or ``test_nn``."""
-    match = _SHARE_NAME.fullmatch(name)
-    return (match[1], int(match[2]), int(match[3])) if match else (name, 1, 1)
+def _require_possible(path: Path, results: TorchResults) -> None:
+    """Raise DataError for a file that took longer than any does: it would be cut into shares without end."""
+    for part in results.parts:
+        if part.seconds > _LONGEST_SECONDS:
+            raise DataError(
+                f"{path} says that {part.name} took {part.seconds:.3g} s, more than a week",
+                tip="leave it out of --durations",
+            )
 
 
-def _read_results_at(path: Path) -> list[TorchResults]:
+def _read_results_at(path: Path) -> list[tuple[Path, TorchResults]]:
     if not path.exists():
         raise UsageError(f"--durations: there is no {path}", tip=_PATH_TIP)
     files = sorted(path.rglob(RESULTS_FILE)) if path.is_dir() else [path]
     if path.is_dir():  # smoke tests write a file of that name, too
-        files = [file for file in files if "parts" in read_json_file(file, complaint="holds no results")]
+        files = [file for file in files if _is_record(file)]
     elif path.name != RESULTS_FILE:
         raise UsageError(f"--durations: {path} is no {RESULTS_FILE}", tip=_PATH_TIP)
     if not files:
         raise UsageError(f"--durations: there are no results of torch's tests in {path}", tip=_PATH_TIP)
-    records = [read_torch_results(file.parent) for file in files]
-    if None in records:
-        raise DataError(f"{path} was removed while it was read")
-    return [record for record in records if record is not None]
+    records = []
+    for file in files:
+        results = read_torch_results(file.parent)
+        if results is None:
+            raise DataError(f"{file} was removed while it was read")
+        records.append((file, results))
+    return records
+
+
+def _is_record(file: Path) -> bool:
+    content = read_json_file(file, complaint="holds no results")
+    return isinstance(content, dict) and "parts" in content
 
 
 def share_out(seconds: Sequence[float], shards: int) -> list[list[int]]:

@@ -16,7 +16,8 @@ from rocm_wheels.core import IMAGE_VARIABLE
 from rocm_wheels.gpus import Gpu, Hardware
 from rocm_wheels.models import TestedGpu, TestedMachine
 
-_MOST_CHARACTERS, _MOST_FEATURES = 300, 400  # as the record takes them
+_MOST_CHARACTERS, _MOST_WORDS, _MOST_GPUS = 300, 400, 64  # as the record takes them
+_MOST_BYTES = 64 << 10  # of a file that is one line
 _FIRMWARE_SUFFIX = "_fw_version"
 _NO_FIRMWARE = re.compile("0x0+")  # of an engine that this GPU does not have
 
@@ -29,6 +30,7 @@ def inspect_machine(
     ``rocm``: the version that the tested torch has, for one that does not stand on what is installed.
     """
     cpu, features = _read_cpu(root)
+    amd_gpus = [gpu for gpu in hardware.gpus if gpu.vendor == "amd"]
     release = _read_line(root / "proc/sys/kernel/osrelease") or platform.release()
     return TestedMachine(
         kernel=_cut(f"{platform.system()} {release}"),
@@ -36,9 +38,9 @@ def inspect_machine(
         driver=_cut(hardware.driver or ""),
         rocm=_cut(rocm or next((installed.version for installed in hardware.rocm), "")),
         cpu=cpu,
-        cpu_features=features[:_MOST_FEATURES],
+        cpu_features=tuple(map(_cut, features[:_MOST_WORDS])),
         image=_cut(env.get(IMAGE_VARIABLE, "")),
-        gpus=tuple(_inspect_gpu(gpu, root) for gpu in hardware.gpus if gpu.vendor == "amd"),
+        gpus=tuple(_inspect_gpu(gpu, root) for gpu in amd_gpus[:_MOST_GPUS]),
     )
 
 
@@ -46,9 +48,9 @@ def _inspect_gpu(gpu: Gpu, root: Path) -> TestedGpu:
     device = root / "sys/bus/pci/devices" / (gpu.address or "none")
     return TestedGpu(
         name=_cut(gpu.name),
-        gfx=gpu.gfx or "",
-        pci_id=gpu.pci_id or "",
-        address=gpu.address or "",
+        gfx=_cut(gpu.gfx or ""),
+        pci_id=_cut(gpu.pci_id or ""),
+        address=_cut(gpu.address or ""),
         memory=gpu.memory,
         node=_cut(gpu.node),
         vbios=_read_line(device / "vbios_version"),
@@ -58,10 +60,10 @@ def _inspect_gpu(gpu: Gpu, root: Path) -> TestedGpu:
 
 def _read_firmware(folder: Path) -> dict[str, str]:
     try:
-        files = sorted(folder.iterdir())
+        files = sorted(folder.iterdir())[:_MOST_WORDS]
     except OSError:
         return {}
-    versions = {file.name.removesuffix(_FIRMWARE_SUFFIX): _read_line(file) for file in files}
+    versions = {_cut(file.name).removesuffix(_FIRMWARE_SUFFIX): _read_line(file) for file in files}
     return {
         name: version for name, version in versions.items() if version and not _NO_FIRMWARE.fullmatch(version)
     }
@@ -92,12 +94,14 @@ def _read_system_name(root: Path) -> str:
 
 def _read_line(file: Path) -> str:
     try:
-        return _cut(file.read_text(encoding="utf-8", errors="replace"))
+        with file.open("rb") as content:
+            return _cut(content.read(_MOST_BYTES).decode(errors="replace"))
     except OSError:
         return ""
 
 
 def _cut(text: str) -> str:
     """Return the first line of a text, without what cannot be printed."""
-    line = (text.strip().splitlines() or [""])[0]
+    printable = text.encode(errors="replace").decode()  # names of files may hold bytes that are no text
+    line = (printable.strip().splitlines() or [""])[0]
     return re.sub(r"[\x00-\x1f\x7f]", " ", line)[:_MOST_CHARACTERS]

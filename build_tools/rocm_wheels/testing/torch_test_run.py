@@ -162,8 +162,10 @@ def run_file(test_run: TorchTestRun, test_file: TorchTestFile) -> FileOutcomes:
             note_end(path, "")
             break
         if how is None:
-            if test_file.run_by == "pytest":  # run_test.py does so itself
-                _try_failed_alone(test_run, test_file, deadline)
+            if failed := _list_new_failures(test_run, path):
+                _require_gpu(test_run)  # else they fail alone, too, and all behind them
+                if test_file.run_by == "pytest":  # run_test.py does so itself
+                    _try_failed_alone(test_run, test_file, failed, deadline)
             note_end(path, "")
             break
         is_blamed = _blame_test(path, after, how)
@@ -199,24 +201,31 @@ def _require_gpu_was_there(test_run: TorchTestRun, test_file: TorchTestFile) -> 
         raise
 
 
-def _try_failed_alone(test_run: TorchTestRun, test_file: TorchTestFile, deadline: float) -> None:
-    """Try each test that failed, and is not known to, again: alone in a fresh process."""
-    path = test_run.outcomes_path(test_file)
+def _list_new_failures(test_run: TorchTestRun, path: Path) -> list[str]:
+    """Return the tests that failed and are not known to; a file that cannot be read is none."""
     outcomes = read_outcomes(path)
-    is_test = frozenset(outcomes.planned)  # a file that cannot be read is none
-    failed = [
+    is_test = frozenset(outcomes.planned)
+    return [
         result.name
         for result in outcomes.results
         if result.outcome == "failed"
         and result.name in is_test
         and test_run.known_tests.find_test(result.name) is None
     ]
-    if not failed or len(failed) > test_run.tests_alone:
-        if failed and test_run.tests_alone:
+
+
+def _try_failed_alone(
+    test_run: TorchTestRun, test_file: TorchTestFile, failed: Sequence[str], deadline: float
+) -> None:
+    """Try each test that failed again: alone in a fresh process."""
+    path = test_run.outcomes_path(test_file)
+    if len(failed) > test_run.tests_alone:
+        if test_run.tests_alone:
             log_note(f"{test_file.name}: {len(failed)} tests failed, too many to try each again alone")
         return
+    tried = frozenset(read_outcomes(path).alone)
     for name in failed:
-        if name in outcomes.alone or time.monotonic() >= deadline:
+        if name in tried or time.monotonic() >= deadline:
             continue
         log_note(f"{test_file.name}: {name} failed; it is tried again alone")
         with tempfile.TemporaryDirectory(prefix="rocm-wheels-torch-tests-") as folder:
@@ -567,6 +576,15 @@ class _SharedRun:
         if gpu is None:
             self._free.put(None)
             return None, ()
+        try:
+            again = self._run_on(gpu, number)
+        except BaseException:
+            self._free.put(None)  # others wait for this GPU
+            raise
+        return None, again
+
+    def _run_on(self, gpu: int, number: int) -> Sequence[int]:
+        """Run a file on a GPU, which is free then; return it again where the GPU got lost."""
         test_file = self._request.parts[number]
         test_run = self._make_run(gpu)
         name = self._place.label if len(self._environments) == 1 else f"{self._place.label} #{gpu}"
@@ -582,14 +600,11 @@ class _SharedRun:
         except _GpuLostError as cause:
             fault = None
             log_warning(f"{name} is lost: {cause}")
-            return None, self._lose_gpu(number, f"{name}, at {test_file.name}: {cause}")
-        except BaseException:
-            self._free.put(None)  # others wait for this GPU
-            raise
+            return self._lose_gpu(number, f"{name}, at {test_file.name}: {cause}")
         finally:
             self._keep_result(number, test_run, test_file, fault)
         self._free.put(gpu)
-        return None, ()
+        return ()
 
     def _lose_gpu(self, number: int, fault: str) -> Sequence[int]:
         """Take a GPU out; return the file that it was at where another one can carry it on."""

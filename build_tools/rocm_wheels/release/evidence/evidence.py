@@ -79,6 +79,11 @@ class OutcomeCounts(Record):
         parts = [f"{number} {name}" for name, number in self.model_dump().items() if number]
         return ", ".join(parts) or "nothing ran"
 
+    @property
+    def has_bad(self) -> bool:
+        """Whether a test failed, crashed or was stopped."""
+        return bool(self.failed or self.crashed or self.timeout)
+
     def decide_outcome(self) -> EvidenceOutcome:
         """Return what they come to: nothing that passed is no pass, skipped tests are none.
 

@@ -37,6 +37,7 @@ from rocm_wheels.models import (
     Sha256Digest,
     TestedMachine,
     load_torch_tests,
+    split_test_share,
     strip_features,
 )
 from rocm_wheels.release.evidence.evidence import (
@@ -464,7 +465,6 @@ def _format_counts(counts: Mapping[str, int]) -> str:
 
 TORCH_RECORD_FILE = "results.json"
 _MOST_FILES_SHOWN = 3
-_FILE_SHARE = re.compile(r"(.+) ([0-9]{1,4})/([0-9]{1,4})")  # of a file: "test_ops 2/3"
 _TorchCount = Literal[
     "passed", "failed", "crashed", "timeout", "skipped", "missing", "known", "left_out", "flaky"
 ]
@@ -664,14 +664,14 @@ def _list_untested(runs: Sequence[_TorchRun], *, whole: bool) -> Iterable[str]:
     for name in (name for name, times in Counter(part.name for part in parts).items() if times > 1):
         yield f"{name} is there twice"
     for part in parts:
-        file, number, total = _split_share(part.name)
+        file, number, total = split_test_share(part.name)
         shares[file].add(number)
         totals[file] = max(totals.get(file, 1), total)
     for file, numbers in shares.items() if whole else ():
         if missing_shares := sorted({*range(1, totals[file] + 1)} - numbers):
             yield f"{file} {missing_shares[0]}/{totals[file]} is not there"
     suite = load_torch_tests().suites.get(first.chosen.suite)
-    passed = {_split_share(part.name)[0] for part in parts if part.counts.get("passed")}
+    passed = {split_test_share(part.name)[0] for part in parts if part.counts.get("passed")}
     for file in (
         suite.named_files
         if whole and suite is not None and not (first.chosen.files or first.chosen.exclude)
@@ -684,11 +684,6 @@ def _list_untested(runs: Sequence[_TorchRun], *, whole: bool) -> Iterable[str]:
         may_be_none = suite is None or suite.gpus == "every"  # distributed tests have other processes use it
         if used != {strip_features(first.gfx)} and (used or not may_be_none):
             yield f"the tests used {', '.join(sorted(used)) or 'no GPU'}, not the {first.gfx}"
-
-
-def _split_share(name: str) -> tuple[str, int, int]:
-    match = _FILE_SHARE.fullmatch(name)
-    return (match[1], int(match[2]), int(match[3])) if match else (name, 1, 1)
 
 
 def _decide_outcome(counts: OutcomeCounts, faults: Sequence[str]) -> EvidenceOutcome:
