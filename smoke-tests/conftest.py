@@ -7,6 +7,7 @@ checkout that this folder lies in.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import sys
@@ -26,6 +27,7 @@ ROWS = {"dtype_row": "dtypes", "library_row": "libraries", "domain_row": "domain
 _GIVEN = pytest.StashKey[Given]()
 _SCRATCH = pytest.StashKey[Any]()
 _LOST = pytest.StashKey[str]()
+_RUNNER = pytest.StashKey[isolation.Runner]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -49,6 +51,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="DEVICE",
         help="test this one of torch's alone: cpu, cuda:1, xpu:0",
     )
+    add(
+        "--smoke-jobs",
+        type=int,
+        default=1,
+        metavar="NUMBER",
+        help="on the CPU alone: tests at once [%(default)s]",
+    )
     add("--smoke-data", metavar="FILE", help="compatibility data as JSON [those of the checkout]")
     add("--smoke-gfx", metavar="GFX", help="the GPU must be of this target")
     add("--smoke-outcomes", metavar="FILE", help="write each outcome as a line of JSON, as it comes")
@@ -61,24 +70,34 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "gpu: about a GPU; skipped by name without one")
     config.addinivalue_line("markers", "quick: of the quick part, which is `rocm-wheels test`")
     config.addinivalue_line("markers", "limit(seconds): how long this test may take")
+    config.addinivalue_line(
+        "markers", "dynamo: imports torch._dynamo, as each optimizer does; a second or more"
+    )
     option = config.option
     if option.smoke_processes == "fork" and not isolation.CAN_FORK:
         raise pytest.UsageError("--smoke-processes fork: this system cannot; leave the option out")
+    if option.smoke_jobs > 1 and option.smoke_device != "cpu":
+        raise pytest.UsageError("--smoke-jobs: tests do not share a GPU; with --smoke-device=cpu alone")
     if option.smoke_given:
         config.stash[_GIVEN] = Given(**json.loads(Path(option.smoke_given).read_text(encoding="utf-8")))
+    if option.smoke_one:
         return
     isolation.end_on_signals()
     adopt_orphans()
     leave_no_cores()
     if option.smoke_outcomes:
         end_with_parent()  # whoever wants them is not there any more
-    found = look(
-        data=option.smoke_data,
-        gfx=option.smoke_gfx,
-        require_gpu=option.require_gpu,
-        device=option.smoke_device,
-    )
-    config.stash[_GIVEN] = found
+    if not option.smoke_given:
+        config.stash[_GIVEN] = look(
+            data=option.smoke_data,
+            gfx=option.smoke_gfx,
+            require_gpu=option.require_gpu,
+            device=option.smoke_device,
+        )
+    found = config.stash[_GIVEN]
+    runner = isolation.Runner(lambda item: None if _not_run(item) else _start(item), option.smoke_jobs)
+    config.stash[_RUNNER] = runner
+    config.add_cleanup(runner.end)
     if option.smoke_outcomes and not hasattr(config, "workerinput"):
         outcomes = Outcomes(Path(option.smoke_outcomes), lambda item: _is_of_half(item, option.smoke_half))
         config.pluginmanager.register(outcomes)
@@ -132,21 +151,29 @@ def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
     if option.smoke_one:
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    mark = item.get_closest_marker("limit")
-    limit = (option.smoke_limit or (mark.args[0] if mark else LIMIT)) * option.smoke_scale
-    forks = option.smoke_processes == "fork"
-    words = (
-        []
-        if forks
-        else [f"--smoke-given={_given_file(item.config)}", f"--smoke-device={option.smoke_device}"]
-    )
-    reports = _not_run(item) or isolation.run_apart(item, limit=limit, fork=forks, words=words)
+    reports = item.config.stash[_RUNNER].run(item) or _not_run(item)
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
     if _is_of_gpu(item) and any(_outcome(one) in ("crashed", "timeout") for one in reports):
         _look_after_gpu(item)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
+
+
+def _start(item: pytest.Item) -> isolation.RunningTest:
+    """Start a test in a process of its own."""
+    option = item.config.option
+    mark = item.get_closest_marker("limit")
+    limit = (option.smoke_limit or (mark.args[0] if mark else LIMIT)) * option.smoke_scale
+    if option.smoke_processes == "spawn":
+        words = [f"--smoke-given={_given_file(item.config)}", f"--smoke-device={option.smoke_device}"]
+        return isolation.start_test(item, limit=limit, fork=False, words=words)
+    torch = item.config.stash[_GIVEN].torch
+    if option.smoke_device == "cpu" == torch.get("kind") and item.get_closest_marker("dynamo"):
+        # once for all forks; a build for GPUs may touch one by that. What is wrong with it, the test says
+        with contextlib.suppress(Exception):
+            importlib.import_module("torch._dynamo")
+    return isolation.start_test(item, limit=limit, fork=True, words=[])
 
 
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:

@@ -23,6 +23,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -34,6 +35,7 @@ CAN_FORK = hasattr(os, "fork") and sys.platform != "darwin"  # Apple's libraries
 _GRACE = 2.0  # seconds between writing down where a test hangs and ending it
 MOST_PRINTED = 64 << 20  # bytes that a test may print; a kernel's printf in a loop fills a disk
 _SHOWN_LINES = 40
+_SENT, _PRINTED = "reports", "printed"  # files of a test
 # frames of a traceback (the innermost is first) that are not of the test: below it there is only pytest
 _OF_PYTEST = re.compile(
     r'\s+File "([^"]*[/\\](_pytest|pluggy|pytest)[/\\]'
@@ -62,21 +64,70 @@ def end_on_signals() -> None:
     signal.signal(signal.SIGTERM, interrupt)
 
 
-def run_apart(item: pytest.Item, *, limit: float, fork: bool, words: list[str]) -> list[pytest.TestReport]:
-    """Run a test in a process of its own; return its reports, made here when it did not live to send them.
+@dataclass
+class RunningTest:
+    """A test that runs in a process of its own, until ``finish_test``; ``why`` it was stopped, if it was."""
+
+    item: pytest.Item
+    pid: int
+    poll: Callable[[], int | None]
+    folder: tempfile.TemporaryDirectory[str]
+    begun: float
+    limit: float
+    code: int | None = None
+    seconds: float = 0.0
+    why: str = ""
+
+    @property
+    def is_running(self) -> bool:
+        """It has neither ended nor reached a limit, as far as the last look tells."""
+        return self.code is None and not self.why
+
+    def look(self) -> None:
+        """See whether it has ended, or come to a limit: that of its time, or of what it may print."""
+        self.seconds = time.monotonic() - self.begun
+        self.code = self.poll()
+        if self.code is not None:
+            return
+        if self.seconds >= self.limit + _GRACE:
+            self.why = f"stopped after {self.limit:g} s"
+        elif Path(self.folder.name, _PRINTED).stat().st_size > MOST_PRINTED:
+            self.why = f"stopped: it printed more than {MOST_PRINTED >> 20} MB"
+        if self.why:
+            end_session(self.pid)  # now, and not when its turn comes
+
+
+def start_test(item: pytest.Item, *, limit: float, fork: bool, words: list[str]) -> RunningTest:
+    """Start a test in a process of its own.
 
     ``words`` are what a new interpreter is told besides the test, when it is not a fork.
     """
-    with tempfile.TemporaryDirectory(prefix="smoke-", ignore_cleanup_errors=True) as name:
-        sent, printed = Path(name, "reports"), Path(name, "printed")
-        printed.touch()
-        begun, known = time.monotonic(), children()
-        if fork:
-            pid, poll = _fork(item, sent, printed, limit)
-        else:
-            pid, poll = _spawn(item, sent, printed, [*words, "-o", f"faulthandler_timeout={limit}"])
-        ended = _wait(pid, poll, printed, known, begun=begun, limit=limit)
-        reports = _received(item, sent)
+    folder = tempfile.TemporaryDirectory(prefix="smoke-", ignore_cleanup_errors=True)
+    sent, printed = Path(folder.name, _SENT), Path(folder.name, _PRINTED)
+    printed.touch()
+    begun = time.monotonic()
+    if fork:
+        pid, poll = _fork(item, sent, printed, limit)
+    else:
+        pid, poll = _spawn(item, sent, printed, [*words, "-o", f"faulthandler_timeout={limit}"])
+    return RunningTest(item, pid, poll, folder, begun, limit)
+
+
+def end_test(process: RunningTest) -> Ended:
+    """End a test and all that is in its session."""
+    end_session(process.pid)
+    left = not is_over(process.poll)
+    if left:
+        process.why += f"; process {process.pid} cannot be ended: it waits in the kernel"
+    return Ended(None if process.why else process.code, process.seconds, process.why, left)
+
+
+def finish_test(process: RunningTest) -> list[pytest.TestReport]:
+    """End a test that is over; return its reports, made here when it did not live to send them."""
+    item, printed = process.item, Path(process.folder.name, _PRINTED)
+    with process.folder:
+        ended = end_test(process)
+        reports = _received(item, Path(process.folder.name, _SENT))
         said = end_of(printed)
     fault = _fault(ended, reports)
     if fault is not None:
@@ -88,6 +139,65 @@ def run_apart(item: pytest.Item, *, limit: float, fork: bool, words: list[str]) 
                 report.sections.append(("printed", "\n".join(said.splitlines()[-_SHOWN_LINES:])))
                 break
     return reports
+
+
+class Runner:
+    """Runs the tests of a session, up to ``jobs`` at once; their reports are asked for in their order."""
+
+    def __init__(self, start: Callable[[pytest.Item], RunningTest | None], jobs: int) -> None:
+        """``start`` starts a test, or returns None when there is nothing to run."""
+        self._start, self._jobs = start, jobs
+        self._processes: dict[str, RunningTest | None] = {}
+        self._started: set[str] = set()
+        self._before = children()
+
+    def run(self, item: pytest.Item) -> list[pytest.TestReport]:
+        """Wait for a test, while others go on; return its reports, none when there was nothing to run."""
+        self._start_once(item)
+        pause = 0.002
+        while self._go_on(item):
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.05)
+        process = self._processes[item.nodeid]
+        reports = [] if process is None else finish_test(process)
+        del self._processes[item.nodeid]
+        self._end_strays()
+        return reports
+
+    def end(self) -> None:
+        """End all that still runs."""
+        while self._processes:
+            _, process = self._processes.popitem()
+            if process is not None:
+                end_test(process)
+                process.folder.cleanup()
+        self._end_strays()
+
+    def _start_once(self, item: pytest.Item) -> bool:
+        """Start a test that was not started yet; tell whether a process runs for that."""
+        if item.nodeid in self._started:
+            return False
+        self._started.add(item.nodeid)
+        self._processes[item.nodeid] = self._start(item)
+        return self._processes[item.nodeid] is not None
+
+    def _go_on(self, item: pytest.Item) -> bool:
+        """Look after all that runs, start what may run beside it, and tell whether this test still runs."""
+        running = [process for process in self._processes.values() if process and process.is_running]
+        for process in running:
+            process.look()
+        free = self._jobs - sum(process.is_running for process in running)
+        for other in item.session.items if self._jobs > 1 else ():
+            if free <= 0:
+                break
+            free -= self._start_once(other)
+        awaited = self._processes[item.nodeid]
+        return awaited is not None and awaited.is_running
+
+    def _end_strays(self) -> None:
+        """End what tests left behind outside of their sessions, unless one runs that it may be of."""
+        if not any(self._processes.values()):
+            end_strays(self._before)
 
 
 def send(config: pytest.Config, reports: list[pytest.TestReport], path: Path) -> None:
@@ -172,29 +282,6 @@ def _spawn(
             start_new_session=os.name != "nt",
         )
     return child.pid, child.poll
-
-
-def _wait(
-    pid: int, poll: Callable[[], int | None], printed: Path, known: set[int], *, begun: float, limit: float
-) -> Ended:
-    """Wait for the end of a test or for that of its limits; then end all that it started."""
-    pause, why = 0.002, ""
-    try:
-        while (code := poll()) is None and not why:
-            if time.monotonic() >= begun + limit + _GRACE:
-                why = f"stopped after {limit:g} s"
-            elif printed.stat().st_size > MOST_PRINTED:
-                why = f"stopped: it printed more than {MOST_PRINTED >> 20} MB"
-            time.sleep(pause)
-            pause = min(pause * 1.5, 0.05)
-        seconds = time.monotonic() - begun
-    finally:
-        end_session(pid)
-        end_strays({*known, pid})
-        left = not is_over(poll)
-    if left:
-        why += f"; process {pid} cannot be ended: it waits in the kernel"
-    return Ended(None if why else code, seconds, why, left)
 
 
 def _received(item: pytest.Item, path: Path) -> list[pytest.TestReport]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
+import platform
 import shutil
 import sys
 from pathlib import Path
@@ -37,21 +38,32 @@ at::Tensor twice_and_one(at::Tensor x) {
 
 
 @pytest.fixture
-def compilers(torch: Any, device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compile, not find what was compiled last time; skip or fail where what compiles is missing."""
+def compilers(
+    torch: Any, device: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compile, not find what was compiled last time; skip or fail where what compiles is missing.
+
+    The quick part takes the vectors that all x86 processors and compilers have: torch tries each kind that
+    there is on the compiler first, which takes longer than the test.
+    """
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
     monkeypatch.setenv("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1")
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
     if device == "cpu":
         if not any(map(shutil.which, ("c++", "g++", "clang++", "cl"))):
             pytest.skip("torch.compile needs a C++ compiler for the CPU, and none is on PATH")
+        if request.node.get_closest_marker("quick") and platform.machine() in ("x86_64", "AMD64"):
+            monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
+            config = importlib.import_module("torch._inductor.config")
+            if hasattr(config.cpp, "vec_isa_ok"):
+                monkeypatch.setattr(config.cpp, "vec_isa_ok", True)
     elif device == "mps":
         pytest.skip("not tested on mps")
     else:
         assert importlib.util.find_spec("triton"), "torch.compile needs triton for GPUs; it is not installed"
 
 
-@pytest.mark.quick
+@pytest.mark.dynamo
 @pytest.mark.usefixtures("compilers")
 def test_compiled_function(torch: Any, device: str) -> None:
     """Pointwise operations and a reduction, fused."""
@@ -64,6 +76,7 @@ def test_compiled_function(torch: Any, device: str) -> None:
 
 
 @pytest.mark.quick
+@pytest.mark.dynamo
 @pytest.mark.usefixtures("compilers")
 def test_compiled_network_backward(torch: Any, device: str) -> None:
     """A layer with an activation, and its gradients."""

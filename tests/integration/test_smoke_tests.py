@@ -214,12 +214,24 @@ def test_each_end_is_the_outcome_of_one_test(place: Path) -> None:
     assert ran.results.selection.pytest_args[0] == "-k" and ran.results.selection.deselected > 50
 
 
+BESIDE = """
+@pytest.mark.limit(10)
+@pytest.mark.parametrize("number", [0, 1])
+def test_meets(device, number):
+    place = os.environ["NOTE"] + ".meets"
+    open(f"{place}{number}", "w").close()
+    while not os.path.exists(f"{place}{1 - number}"):
+        time.sleep(0.01)
+"""
 STUCK = """
-import isolation, pathlib, processes, subprocess, time
+import isolation, pathlib, processes, subprocess, tempfile, time
 processes.PATIENCE = 0.1
 child = subprocess.Popen(["sleep", "600"], start_new_session=True)
-begun, printed = time.monotonic(), pathlib.Path("pytest.ini")
-print(isolation._wait(child.pid, lambda: None, printed, set(), begun=begun - 60, limit=1))
+folder = tempfile.TemporaryDirectory()
+pathlib.Path(folder.name, "printed").touch()
+test = isolation.RunningTest(None, child.pid, lambda: None, folder, time.monotonic() - 60, limit=1)
+test.look()
+print(isolation.end_test(test))
 """
 
 
@@ -297,6 +309,21 @@ def test_half_a_run_never_looks_like_a_whole_one(place: Path, sign: int) -> None
     while is_alive(int(note.read_text())):
         assert time.monotonic() < deadline, "what the test had started outlives the run"
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize("processes", ["fork", "spawn"])
+def test_tests_side_by_side_have_the_same_ends(place: Path, processes: str) -> None:
+    """Two meet, others hang, crash or leave processes behind beside them."""
+    with (place / "smoke-tests" / "test_trial.py").open("a") as file:
+        file.write(BESIDE)
+    trials = "passes or fails or skips or crashes or leaves or hangs or orphans or prints or meets"
+    words = ("-k", trials, "--smoke-device=cpu", "--smoke-jobs=3", f"--smoke-processes={processes}")
+    ran = run(place, "", *words)
+    assert_ends(ran, *ENDS)
+    met = {test.name.partition("::")[2]: test.outcome for test in ran.results.tests if "meets" in test.name}
+    assert met == {"test_meets[cpu-0]": "passed", "test_meets[cpu-1]": "passed"}
+    assert not is_alive(int((place / "note.orphan").read_text()))
+    assert run(place, "", *words[:2], *words[3:]).code not in {0, 1}, "tests do not share a GPU"
 
 
 def test_where_processes_are_not_forked(place: Path) -> None:

@@ -16,7 +16,12 @@ CK = "Cannot set preferred blas backend to CK since following conditions are not
 
 @pytest.fixture(autouse=True, scope="module")
 def _marks(request: pytest.FixtureRequest) -> None:
-    for line in ("gpu: of the smoke tests", "quick: likewise", "limit(seconds): likewise"):
+    for line in (
+        "gpu: of the smoke tests",
+        "quick: likewise",
+        "dynamo: likewise",
+        "limit(seconds): likewise",
+    ):
         request.config.addinivalue_line("markers", line)
 
 

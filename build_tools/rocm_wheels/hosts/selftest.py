@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import Literal
 
 from rocm_wheels.audit import describe_exit
-from rocm_wheels.core import HostError, UsageError, get_project_home, suggest_name
+from rocm_wheels.core import (
+    HostError,
+    UsageError,
+    count_compile_jobs,
+    get_project_home,
+    measure_machine,
+    suggest_name,
+)
 from rocm_wheels.hosts.installed_packages import find_interpreter
 from rocm_wheels.testing import (
     GpuSession,
@@ -43,6 +50,9 @@ CASE_SECONDS = (
     300.0  # seconds a check: compiling kernels when they are first used takes minutes on some cards
 )
 NO_KERNEL_MESSAGES = ("invalid device function", "no kernel image", "kernel image is invalid")
+# tests of the CPU side by side
+_MOST_JOBS = 8
+_JOB_MEMORY = 1 << 30  # bytes; torch.compile's C++ compiler takes most
 _STATES: dict[str, CaseState] = {
     "passed": "pass",
     "failed": "fail",
@@ -198,9 +208,11 @@ def run_self_test(
     if (missing := _check_missing_gpu(request, target.facts, devices)) is not None:
         report(missing)
     files = [name for group in request.groups for name in GROUP_FILES[group]]
-    smoke_request = SmokeRequest(python, folder, words=("-m", "quick", *files), limit=request.limit)
+    cpu_jobs = min(count_compile_jobs(measure_machine(env), _JOB_MEMORY, None), _MOST_JOBS)
     for number, device in enumerate(devices):
         half: Literal["both", "cpu", "gpu"] = "cpu" if device == "cpu" else "gpu" if number else "both"
+        words = ("-m", "quick", f"--smoke-jobs={cpu_jobs if device == 'cpu' else 1}", *files)
+        smoke_request = SmokeRequest(python, folder, words=words, limit=request.limit)
         _run_device(smoke_request, target, GpuSession(half, device=device), session_env, report)
     return SelfTestReport(str(python), target.facts, devices, tuple(outcomes))
 

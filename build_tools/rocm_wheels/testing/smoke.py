@@ -433,6 +433,10 @@ def run_session(
     argv += [f"--smoke-half={session.half}", f"--smoke-data={data}", f"--smoke-outcomes={outcomes}"]
     argv += [f"--smoke-gfx={session.gfx}"] if session.gfx else []
     argv += [f"--smoke-device={session.device}"] if session.device else []
+    if session.device == "cpu" and target.version:
+        given = outcomes.with_name("given.json")  # so torch need not be asked again
+        given.write_text(json.dumps(_make_cpu_facts(target, rows)), encoding="utf-8")
+        argv += [f"--smoke-given={given}"]
     argv += ["--require-gpu"] if session.gfx or (request.require_gpu and session.half == "both") else []
     argv += [f"--smoke-limit={request.limit:g}"] if request.limit is not None else []
     argv += [f"--smoke-scale={request.scale:g}"]
@@ -450,6 +454,13 @@ def run_session(
         ).returncode
     except BuildError as cause:
         raise ChecksError(f"pytest could not be run by {request.python}") from cause
+
+
+def _make_cpu_facts(target: TargetPython, rows: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what looking.py finds out where the CPU alone is tested."""
+    torch = {name: target.facts[name] for name in ("version", "kind", "of", "file")}
+    no_gpu = {"gpu": None, "no_gpu": "the CPU alone is tested", "gpu_fails": False}
+    return {"torch": torch, "fault": "", **no_gpu, "data": rows, "no_data": ""}
 
 
 def _find_lent_folders(target: TargetPython) -> list[str]:
