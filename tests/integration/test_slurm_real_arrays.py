@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,13 +21,16 @@ pytestmark = pytest.mark.slow
 
 
 def other_pythons() -> list[tuple[str, str]]:
-    """Return ABI tags and interpreters of Pythons beside the running one: those of pyenv, or on PATH."""
+    """Return ABI tags and interpreters of Pythons that run beside ours: those of pyenv, or on PATH."""
     found = {}
     places = [*Path.home().glob(".pyenv/versions/3.1*/bin"), *map(Path, os.environ["PATH"].split(":"))]
     for minor in (10, 12, 13, 14):
         for place in places:
-            if f"cp3{minor}" != TAG and (place / f"python3.{minor}").exists():
-                found.setdefault(f"cp3{minor}", str(place / f"python3.{minor}"))
+            python = place / f"python3.{minor}"
+            if f"cp3{minor}" in (TAG, *found) or not python.exists():
+                continue
+            if subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0:
+                found[f"cp3{minor}"] = str(python)  # a shim of pyenv is there for Pythons that are not
     return sorted(found.items())[:2]
 
 
