@@ -21,6 +21,7 @@ from rocm_wheels.cli.main import cli
 from rocm_wheels.core import find_uv, hash_file, parse_toml
 from rocm_wheels.index import IndexServer
 
+HEAD = 'lock-version = "1.0"\ncreated-by = "x"\n'
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
@@ -125,6 +126,14 @@ def test_pip_and_uv_install_a_lock_of_one_machine_and_we_one_of_uv(
             "has no sha256",
         ),
         ('lock-version = "2.0"\ncreated-by = "x"\npackages = []\n', 2, "2.0"),
+        (f'{HEAD}packages = []\n[tool.rocm-wheels]\nmachines = "gfx942"\n', 2, "is not a list of texts"),
+        (f"{HEAD}packages = []\n[tool]\nrocm-wheels = 1\n", 2, "is not a list of texts"),
+        (
+            f'{HEAD}[[packages]]\nname = "a"\nversion = "1"\nwheels = [{{url = "https://x/a-1-py3-none-any.whl",'
+            ' hashes = {sha256 = "00"}}]\n[packages.tool.rocm-wheels]\nsupported = ["amd"]\n',
+            2,
+            "is no property",
+        ),
     ],
 )
 def test_what_is_no_lock(
@@ -276,3 +285,30 @@ def test_a_bundle_brings_the_tool_along(
     assert ran.returncode == 0, ran.stderr
     (init,) = (bundle / "torch-env").glob("lib/python*/site-packages/torch/__init__.py")
     assert "gfx110x" in init.read_text()
+
+
+def test_a_machine_is_known_again_whatever_its_card_was_called_by(tmp_path: Path, index: IndexServer) -> None:
+    lock = tmp_path / "pylock.toml"
+    assert lock_for(index, lock, "--gfx", "RX 7900 XTX", "--gfx", "GFX942", "--python", HERE) == 0
+    assert parse_toml(lock.read_text(), name="lock")["tool"]["rocm-wheels"]["machines"] == [
+        "gfx1100",
+        "gfx942",
+    ]
+    venv = make_environment(tmp_path / "venv")
+    assert install_lock(lock, venv, "gfx1100") == 0
+    made = tmp_path / "bundle"
+    words = [
+        "index",
+        "bundle",
+        "torch",
+        "--gfx",
+        "RX 7900 XTX",
+        "--python",
+        HERE,
+        "--no-tool",
+        "-o",
+        str(made),
+    ]
+    assert run_command(cli, [*words, "--index", index.url, "--dependency-index", index.url]) == 0
+    assert (made / "gfx1100" / "torch").is_dir() and not (made / ".busy").exists()
+    check_sums(made)

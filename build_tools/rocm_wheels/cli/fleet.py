@@ -150,8 +150,8 @@ _BUNDLE_HELP = """Write a folder from which machines without a network install t
 
 It has every wheel for each kind of machine (--gfx) and each Python, as package indexes and with a lock
 (pylock.toml), rocm-wheels itself and uv, the digests of all files, and the lines that install from it. Files
-that several machines have are there once where the file system has hard links. The same command goes on
-where it was ended.
+that several machines have are there once where downloads are kept on the same file system. The same command
+goes on where it was ended.
 
 \b
 Examples:

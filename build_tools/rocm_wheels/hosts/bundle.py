@@ -40,7 +40,7 @@ from rocm_wheels.core import (
     run_in_parallel,
     write_atomically,
 )
-from rocm_wheels.hosts.fleet import FleetMember, FleetRequest, make_lock, plan_fleet
+from rocm_wheels.hosts.fleet import FleetMember, FleetRequest, make_lock, name_machines, plan_fleet
 from rocm_wheels.hosts.install import build_sdist, require_sound_wheel, write_decided_wheel
 from rocm_wheels.hosts.package_offers import PackageOffer, find_dependency_index
 from rocm_wheels.hosts.plan_install import InstallRequest, PlannedInstall, plan_installation
@@ -48,8 +48,8 @@ from rocm_wheels.hosts.wheel_cache import WheelCache, download_wheels
 from rocm_wheels.index import add_wheels, path_of_url
 
 _LOCK_FILE, _SUMS_FILE, _README_FILE, _TOOL_FOLDER = "pylock.toml", "SHA256SUMS", "README.txt", "tool"
-_STAGING_FOLDER = ".staging"
-_OURS = (_LOCK_FILE, _SUMS_FILE, _README_FILE, _TOOL_FOLDER, _STAGING_FOLDER)
+_STAGING_FOLDER, _HELD_FOLDER = ".staging", ".busy"
+_OURS = (_LOCK_FILE, _SUMS_FILE, _README_FILE, _TOOL_FOLDER, _STAGING_FOLDER, _HELD_FOLDER)
 _LINKS_PAGE = "links.html"
 _JOBS = 2  # files that are hashed side by side
 
@@ -79,7 +79,7 @@ def write_bundle(
 
     UsageError for a folder with other files in it; HostError as ``plan_fleet``, and for what cannot be had.
     """
-    folder = folder.absolute()
+    folder, fleet = folder.absolute(), name_machines(fleet, env)
     names = {words: _name_folder(words) for words in fleet.gfx}
     _require_free_folder(folder, [*_OURS, *names.values()])
     members = plan_fleet(fleet, cache, env)
@@ -87,14 +87,11 @@ def write_bundle(
     tools = [_plan_tool(fleet.install, python, cache, env) for python in pythons]
     _require_room(folder, [*(member.planned for member in members), *tools])
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (_LOCK_FILE, _SUMS_FILE):
-        (folder / name).unlink(missing_ok=True)
     with lock_folder(
-        folder / _STAGING_FOLDER,
-        purpose=f"writing {folder}",
-        tip="wait for the other command",
-        error=HostError,
+        folder / _HELD_FOLDER, purpose=f"writing {folder}", tip="wait for the other command", error=HostError
     ):
+        for name in (_LOCK_FILE, _SUMS_FILE):
+            (folder / name).unlink(missing_ok=True)
         placed = [_place_member(member, folder / names[member.gfx], cache, env, now) for member in members]
         for planned in tools:
             _place_files(planned, folder / _TOOL_FOLDER, cache, env, now)
@@ -107,13 +104,19 @@ def write_bundle(
         paths = {sha256: path.relative_to(folder).as_posix() for path, sha256 in _list_placed(placed)}
         write_atomically(folder / _LOCK_FILE, make_lock(placed, paths).encode())
         shutil.rmtree(folder / _STAGING_FOLDER, ignore_errors=True)
-    return _finish(folder, lines)
+        bundle = _write_sums(folder, lines, dict(_list_placed(placed)))
+    shutil.rmtree(folder / _HELD_FOLDER, ignore_errors=True)
+    return bundle
 
 
-def _finish(folder: Path, lines: Sequence[str]) -> Bundle:
+def _write_sums(folder: Path, lines: Sequence[str], known_digests: Mapping[Path, str]) -> Bundle:
     """Write the digests of all files, which says that the folder is complete."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != _SUMS_FILE)
-    digests = run_in_parallel(hash_file, files, jobs=_JOBS)
+    files = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != _SUMS_FILE and _HELD_FOLDER not in path.parts
+    )
+    digests = run_in_parallel(lambda path: known_digests.get(path) or hash_file(path), files, jobs=_JOBS)
     sums = [
         f"{digest}  {path.relative_to(folder).as_posix()}"
         for path, digest in zip(files, digests, strict=True)
@@ -220,30 +223,40 @@ def _place_files(
     staging = folder.parent / _STAGING_FOLDER / "files"
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
-    staged = {}
+    staged: dict[str, Path] = {}
+    digests: dict[
+        str, str
+    ] = {}  # by file name; of what is written here and of what the download was checked by
     for offer in offers:
-        source = fetched[downloads[offer.project]].path.resolve()
+        file = fetched[downloads[offer.project]]
+        source, wheel = file.path.resolve(), staging / offer.installer_name
         require_sound_wheel(offer, source)
         if offer.is_sdist:
-            staged[offer.project] = build_sdist(planned, offer, source, staging, env)
+            wheel = build_sdist(planned, offer, source, staging, env)
+            digests[wheel.name] = hash_file(wheel)
         elif write_decided_wheel(offer, source, staging):
-            staged[offer.project] = staging / offer.installer_name
+            digests[wheel.name] = hash_file(wheel)
         else:
-            link_or_copy(source, staging / offer.installer_name)
-            staged[offer.project] = staging / offer.installer_name
-    add_wheels(folder, list(staged.values()), now=now, link=True)
-    return {offer.project: _make_placed_offer(offer, staged[offer.project], folder) for offer in offers}
+            link_or_copy(source, wheel)
+            digests[wheel.name] = file.sha256
+        staged[offer.project] = wheel
+    add_wheels(folder, list(staged.values()), now=now, link=True, digests=digests)
+    return {
+        offer.project: _make_placed_offer(
+            offer, folder / offer.project / staged[offer.project].name, digests[staged[offer.project].name]
+        )
+        for offer in offers
+    }
 
 
-def _make_placed_offer(offer: PackageOffer, staged: Path, folder: Path) -> PackageOffer:
+def _make_placed_offer(offer: PackageOffer, path: Path, sha256: str) -> PackageOffer:
     """Return a file of a bundle: it has no label and no variant markers any more."""
-    path = folder / offer.project / staged.name
     return replace(
         offer,
-        installer_name=staged.name,
-        name=staged.name,
+        installer_name=path.name,
+        name=path.name,
         url=path.as_uri(),
-        sha256=hash_file(path),
+        sha256=sha256,
         size=path.stat().st_size,
         label=None,
         properties=None,

@@ -22,7 +22,7 @@ from packaging.version import Version
 from rocm_wheels import __version__
 from rocm_wheels.core import DataError, HostError, UsageError, hash_file, run_in_parallel
 from rocm_wheels.gpus import INTEGRATED_TARGETS
-from rocm_wheels.hosts.host import PosedTarget, TargetHost
+from rocm_wheels.hosts.host import PosedTarget, StatedMachine, TargetHost, make_host
 from rocm_wheels.hosts.installation import InstallPlan, InstallTarget, list_installed
 from rocm_wheels.hosts.kernel_proof import (
     find_proven_pose,
@@ -97,16 +97,29 @@ class FleetRequest:
     pythons: tuple[str, ...]
 
 
+def name_machines(fleet: FleetRequest, env: Mapping[str, str]) -> FleetRequest:
+    """Return a request whose kinds of machine are named by targets, whatever cards they were called by.
+
+    Machines are known again by these names. UsageError for what is no GPU, and for no machine at all.
+    """
+    if not fleet.gfx or not fleet.pythons:
+        raise UsageError(
+            "no machine is named", tip="for example: --gfx gfx942 --gfx gfx1100 --python 3.12,3.13"
+        )
+    kinds: dict[str, None] = {}
+    for words in fleet.gfx:
+        gpus = make_host(env, StatedMachine(gfx=(words,))).hardware.gpus
+        kinds[",".join(gpu.native or gpu.gfx or words for gpu in gpus) or "none"] = None
+    return replace(fleet, gfx=tuple(kinds))
+
+
 def plan_fleet(fleet: FleetRequest, cache: WheelCache, env: Mapping[str, str]) -> list[FleetMember]:
     """Plan for every kind of machine with every Python.
 
     UsageError for none of them; HostError where one has no build that serves all its GPUs: a machine that
     computes on the CPU unasked is not what a lock is for (``none`` asks for it).
     """
-    if not fleet.gfx or not fleet.pythons:
-        raise UsageError(
-            "no machine is named", tip="for example: --gfx gfx942 --gfx gfx1100 --python 3.12,3.13"
-        )
+    fleet = name_machines(fleet, env)
     reach = WholeReach(cache)  # all of them see the same state of the index
 
     def plan_member(kind: tuple[str, str]) -> FleetMember:
@@ -116,7 +129,7 @@ def plan_fleet(fleet: FleetRequest, cache: WheelCache, env: Mapping[str, str]) -
         _require_served(planned.plan, words, python)
         return FleetMember(words, python, planned)
 
-    kinds = list(product(dict.fromkeys(fleet.gfx), dict.fromkeys(fleet.pythons)))
+    kinds = list(product(fleet.gfx, dict.fromkeys(fleet.pythons)))
     return list(run_in_parallel(plan_member, kinds, jobs=_JOBS))
 
 
@@ -252,8 +265,7 @@ def plan_locked_installation(
 ) -> PlannedInstall:
     """Plan to install what a lock has for this machine; nothing is chosen, resolved or looked up.
 
-    DataError for a file that is no lock, UsageError for what a request cannot say beside one, HostError for
-    a machine or a Python that it has nothing for.
+    DataError for a file that is no lock, HostError for a machine or a Python that it has nothing for.
     """
     document = _read_lock_text(_read_text(lock), str(lock))
     target = inspect_request_target(request, env)
@@ -324,8 +336,21 @@ def _read_lock_text(text: str, name: str) -> dict[str, Any]:
 
 def _list_machines(document: Mapping[str, Any]) -> Sequence[str]:
     """Return the kinds of machine of a lock; () for one of another program."""
-    machines: Sequence[str] = document.get("tool", {}).get(TOOL, {}).get("machines", ())
-    return machines
+    return _read_texts(document, "machines", "the lock") or ()
+
+
+def _read_texts(table: Mapping[str, Any], key: str, name: str) -> list[str] | None:
+    """Return a list of texts of our part of a table (``tool.rocm-wheels``), None where it is not there."""
+    tool = table.get("tool", {}).get(TOOL, {})
+    texts = tool.get(key) if isinstance(tool, dict) else tool
+    if texts is None:
+        return None
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise DataError(
+            f"tool.{TOOL}.{key} of {name} is not a list of texts",
+            tip="`rocm-wheels lock install` makes the lock again",
+        )
+    return texts
 
 
 def _select_packages(document: Mapping[str, Any], lock: Path, host: TargetHost) -> list[dict[str, Any]]:
@@ -346,7 +371,7 @@ def _select_packages(document: Mapping[str, Any], lock: Path, host: TargetHost) 
     return [
         package
         for package in packages
-        if kind in package.get("tool", {}).get(TOOL, {}).get("machines", machines)
+        if kind in (_read_texts(package, "machines", package["name"]) or machines)
     ]
 
 
@@ -375,13 +400,18 @@ def _select_files(
 ) -> list[PackageOffer]:
     from packaging.pylock import Pylock, PylockSelectError
 
-    tools = {(package["name"], package.get("version")): package.get("tool", {}) for package in packages}
+    properties = {
+        (package["name"], package.get("version")): _parse_properties(
+            _read_texts(package, "supported", package["name"]) or (), package["name"]
+        )
+        for package in packages
+    }
     whole = Pylock.from_dict({"lock-version": _LOCK_VERSION, "created-by": TOOL, "packages": packages})
     offers = []
     try:
         for package, file in whole.select(environment=dict(target.markers), tags=tags):  # type: ignore[arg-type]
-            tool = tools[package.name, str(package.version)].get(TOOL, {})
-            offers.append(_make_offer(package, file, tool, lock))
+            supported = properties[package.name, str(package.version)]
+            offers.append(_make_offer(package, file, supported, lock))
     except PylockSelectError as cause:
         raise HostError(
             f"{lock} has nothing that fits Python {target.environment.minor} here: {cause}",
@@ -390,7 +420,7 @@ def _select_files(
     return offers
 
 
-def _make_offer(package: Any, file: Any, tool: Mapping[str, Any], lock: Path) -> PackageOffer:
+def _make_offer(package: Any, file: Any, supported: Properties, lock: Path) -> PackageOffer:
     if not hasattr(file, "filename") or package.version is None:
         raise DataError(
             f"{lock}: {package.name} is neither a wheel nor a source distribution with a version",
@@ -412,13 +442,19 @@ def _make_offer(package: Any, file: Any, tool: Mapping[str, Any], lock: Path) ->
         sha256=sha256,
         size=file.size,
         label=label,
-        supported=_parse_properties(tool.get("supported", ())),
+        supported=supported,
     )
 
 
-def _parse_properties(texts: Sequence[str]) -> Properties:
+def _parse_properties(texts: Sequence[str], name: str) -> Properties:
     values: dict[tuple[str, str], list[str]] = {}
     for text in texts:
-        namespace, feature, value = text.split(" :: ")
+        parts = text.split(" :: ")
+        if len(parts) != 3:
+            raise DataError(
+                f"tool.{TOOL}.supported of {name}: {text!r} is no property like amd :: gfx_arch :: gfx942",
+                tip="`rocm-wheels lock install` makes the lock again",
+            )
+        namespace, feature, value = parts
         values.setdefault((namespace, feature), []).append(value)
     return make_properties((*names, listed) for names, listed in values.items())
