@@ -475,10 +475,10 @@ def install_command(  # noqa: PLR0917 - click passes them by name
 
 def _refuse_choices(options: Mapping[str, object]) -> None:
     """Refuse what says how to choose, beside a lock, which has chosen. Raises UsageError."""
-    given = [name for name, value in options.items() if value]
-    if given:
+    choosing = [name for name, value in options.items() if value]
+    if choosing:
         raise UsageError(
-            f"--lock has the files already, and {', '.join(given)} would choose others",
+            f"--lock has the files already, and {', '.join(choosing)} would choose others",
             tip="leave one of them out; `rocm-wheels lock install` makes another lock",
         )
 

@@ -222,7 +222,7 @@ def is_named_by_family(family: str, chip: str) -> bool:
     """Tell whether a family's name stands for a chip: ``gfx1399``, or ``gfx139X-all`` with any last digit."""
     digits = family.lower().partition("-")[0]
     return len(digits) == len(chip) and all(
-        digit in ("x", own) for digit, own in zip(digits, chip, strict=True)
+        digit in ("x", chip_digit) for digit, chip_digit in zip(digits, chip, strict=True)
     )
 
 

@@ -200,10 +200,10 @@ def list_device_offers(offers: Sequence[PackageOffer]) -> list[PackageOffer]:
 
 
 def prove_files(
-    torch: PackageOffer, devices: Sequence[PackageOffer], demand: GpuDemand, known: KernelProof
+    torch: PackageOffer, devices: Sequence[PackageOffer], demand: GpuDemand, earlier: KernelProof
 ) -> KernelProof:
     """Return what files say that are here: ``torch`` and ``devices`` lead to them."""
-    return _read_proof(torch, devices, demand, IndexReader(), replace(known, unread=""))
+    return _read_proof(torch, devices, demand, IndexReader(), replace(earlier, unread=""))
 
 
 def prove_installed(environment: PythonEnvironment) -> KernelProof | None:
