@@ -16,7 +16,7 @@ from pathlib import Path
 from string import Template
 
 import pytest
-from docs_pages import load_program
+from command_lines import load_program
 from messages import FOLDER, generalize, read_entries, require_entries, require_good_failure
 from source_trees import CLONE, TRITON_PIN, Upstream, enter, write_files, write_lock
 

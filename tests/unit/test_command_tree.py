@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
+from command_lines import find_faults, parse_words
 
 import rocm_wheels
 from rocm_wheels.cli.build import production
@@ -114,11 +114,7 @@ def test_examples_of_the_help_can_be_parsed(words: str) -> None:
     block = re.split(r"^Examples?:$", text, flags=re.M)[1].split("\n\n")[0]
     lines = [line.strip() for line in block.replace("\\\n", " ").splitlines() if line.strip()]
     assert any(line.startswith(f"rocm-wheels {words}") for line in lines), lines
-    for line in lines:
-        for part in re.split(r"&&|\|", line.partition(" #")[0]):
-            match shlex.split(part.partition(" > ")[0].partition(" >> ")[0]):
-                case ["rocm-wheels", *rest]:
-                    parse_words(cli, rest)
+    assert [fault for line in lines for fault in find_faults(line)] == []
 
 
 OLDER = {alias.partition("/")[0] for concept in CONCEPTS.values() for alias in concept.aliases} - {
@@ -146,21 +142,6 @@ def test_messages_and_help_name_options_as_they_are_shown() -> None:
         place: set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) & OLDER for place, text in texts.items()
     }
     assert {place: options for place, options in older.items() if options} == {}
-
-
-def parse_words(command: click.Command, words: list[str]) -> None:
-    """Parse as a call does, without one; files that are not there do not count."""
-    try:
-        context = command.make_context(command.name, list(words))
-    except click.BadParameter as wrong:
-        if "does not exist" not in wrong.message:
-            raise
-        return
-    if isinstance(command, click.Group):
-        rest = [*context._protected_args, *context.args]
-        name, found, rest = command.resolve_command(context, rest)
-        assert found is not None, name
-        parse_words(found, rest)
 
 
 @pytest.mark.parametrize(("old", "new"), ALIASES.items())
@@ -198,4 +179,4 @@ OLDER_WORDS = {
 def test_script_reads_the_spellings_of_the_peer(script: str) -> None:
     group = production if script == "build_prod_wheels.py" else make_recipe_group("pytorch_audio")
     for words in OLDER_WORDS[script]:
-        parse_words(group, words)
+        assert parse_words(group, words, older_names=True) == []

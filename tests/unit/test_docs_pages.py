@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from docs_pages import CLONE, DOCS, PAGES, find_faults, list_blocks, list_named_commands
+from command_lines import find_faults
+from docs_pages import CLONE, DOCS, PAGES, list_blocks, list_spans
 
 SOURCES = CLONE / "build_tools" / "rocm_wheels"
 names = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CLONE)))
@@ -23,21 +24,60 @@ def test_marks_are_known_and_commands_are_in_blocks_of_console(page: Path) -> No
 
 
 @names
-def test_every_named_command_and_option_is_there(page: Path) -> None:
+def test_every_command_of_a_page_is_one_that_its_program_takes(page: Path) -> None:
+    """In blocks, run here or not, and in sentences: each name is there, and nothing is missing."""
+    lines = [(block.place, line, False) for block in list_blocks(page) for line, _ in block.commands]
+    lines += [(str(page.relative_to(CLONE)), span, True) for span in list_spans(page)]
     faults = [
         f"{place}: {line}: {fault}"
-        for place, line in list_named_commands(page)
-        for fault in find_faults(line)
+        for place, line, names in lines
+        for fault in find_faults(line, names=names)
     ]
     assert faults == []
 
 
-def test_faults_are_seen() -> None:
-    assert find_faults("rocm-wheels lines --json") == []
-    assert find_faults("rocm-wheels liens") == ["rocm-wheels has no command liens"]
-    assert find_faults("rocm-wheels lines --jsn") == ["rocm-wheels lines has no option --jsn"]
-    assert find_faults("repos/pytorch_torch_repo.py checkout --hsh 1") != []
-    assert find_faults('eval "$(true)" && rocm-wheels configure --prnt') != []
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rocm-wheels lines --jsn",
+        "rocm-wheels liens",
+        "rocm-wheels set gate store --channel nightly",  # --set is missing
+        "rocm-wheels set stage store --lock set.lock --family gfx1100",  # no wheel
+        "rocm-wheels audit --explain",  # of what
+        "rocm-wheels build --jobs many",
+        "rocm-wheels build --test-on-cpu smoke",
+        "rocm-wheels wheel verify dist/*.whl",  # an older name
+        "rocm-wheels rocm install --index-url URL",  # likewise
+        "repos/pytorch_torch_repo.py checkout --hsh 1",
+        "python3 build_tools/build_prod_wheels.py build --gfx",
+        "uvx --from . rocm-wheels chose torch",
+        'eval "$(true)" && rocm-wheels configure --prnt > file',
+        'export A="$(rocm-wheels shell pytorch --print bash)"',
+        "A=1 rocm-wheels container run -- rocm-wheels liens",
+    ],
+)
+def test_a_line_that_its_command_refuses_is_seen(line: str) -> None:
+    assert find_faults(line) != []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rocm-wheels lines --json | head -3 2> none",
+        "rocm-wheels verify none/*.whl --gfx gfx942 --json > verify.json",  # there is no such file
+        'rocm-wheels set gate store --set "$(ls sets)" --channel nightly',
+        'rocm-wheels build --jobs "$JOBS"',
+        "pip install rocm-wheels",
+    ],
+)
+def test_a_line_is_parsed_without_a_look_at_the_disk(line: str) -> None:
+    assert find_faults(line) == []
+
+
+def test_a_name_is_no_whole_line_but_in_a_sentence() -> None:
+    assert find_faults("rocm-wheels set stage", names=True) == []
+    assert find_faults("rocm-wheels set stage") != []
+    assert find_faults("rocm-wheels set stage STORE", names=True) != []
 
 
 def test_readme_is_short_and_links_to_pages_that_are_there() -> None:

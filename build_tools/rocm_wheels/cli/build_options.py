@@ -193,7 +193,7 @@ _output_options = combine_options(
         help="Run install-rocm first.",
     ),
     rocm_path_option,
-    option("--output-dir", type=_FOLDER, required=True, help="Where checked wheels go."),
+    option("--output-dir", type=_FOLDER, default="dist", show_default=True, help="Where checked wheels go."),
     option(
         "--lock",
         type=click.Path(path_type=Path),
