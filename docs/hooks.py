@@ -65,7 +65,15 @@ def page(path: str) -> Callable[[Callable[[], str]], Callable[[], str]]:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Fill in what pages take from the code: ``{{ floors }}`` and such."""
+    """Fill in what pages take from the code: ``{{ floors }}`` and such.
+
+    A clone has no pages that are made here: what is linked there is their row in the table of the reference.
+    """
+    markdown = re.sub(
+        r"\bindex\.md#([\w-]+)",
+        lambda link: f"{link[1]}.md" if f"reference/{link[1]}.md" in GENERATED else link[0],
+        markdown,
+    )
     for name, make in FILLED.items():
         if f"{{{{ {name} }}}}" in markdown:
             markdown = markdown.replace(f"{{{{ {name} }}}}", make())
@@ -141,7 +149,9 @@ def list_command_pages() -> dict[str, str]:
     """Return the page of each command of the top level that ``--help`` shows."""
     context = click.Context(cli, info_name=PROGRAM)
     commands = ((name, cli.get_command(context, name)) for name in cli.list_commands(context))
-    return {name: f"reference/cli/{name}.md" for name, command in commands if command and not command.hidden}
+    shown = [name for name, command in commands if command and not command.hidden]
+    # index.md is no page of its own, but that of its folder
+    return {name: f"reference/cli/{'index-command' if name == 'index' else name}.md" for name in shown}
 
 
 def walk_commands(
