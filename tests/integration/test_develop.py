@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from finished_demo import Demo
 from programs import Ended
+from source_trees import CLONE
 
 from rocm_wheels.demo import ROCM_VERSION
 
@@ -154,3 +155,19 @@ def test_a_shell_has_the_environment_of_the_build_step(branch: Branch, tmp_path:
     script.chmod(0o755)
     opened = branch.run("shell", SHELL=str(script))
     assert (opened.code, opened.out.split()) == (7, [str(branch.torch / "torch/__init__.py"), "gfx942"])
+
+
+def test_test_tools_are_installed_in_a_shell_as_the_page_says(branch: Branch, tmp_path: Path) -> None:
+    """Where no uv is on PATH, and the environment has no pip."""
+    built = branch.develop()
+    page = (CLONE / "docs/pages/how-to/custom-branch.md").read_text(encoding="utf-8")
+    (block,) = (fence for fence in page.split("```console\n") if "install pytest" in fence)
+    _, install, test = [line[2:] for line in block.partition("```")[0].splitlines()]
+    script = tmp_path / "shell"
+    script.write_text(f"#!/bin/sh -e\n{install}\n{test.replace('test/test_nn.py', '--version')}\n")
+    script.chmod(0o755)
+    opened = branch.run("shell", SHELL=str(script), PATH="/usr/bin:/bin")
+    assert opened.code == 0, opened.err
+    installed = [built["python"], "-c", "import pytest, sys; print(sys.prefix in pytest.__file__)"]
+    assert subprocess.run(installed, capture_output=True, text=True, check=True).stdout.strip() == "True"
+    assert branch.develop()["action"] == "up to date"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Mapping
@@ -151,20 +152,23 @@ def shell_command(
     """Open a shell in which PROJECT can be imported, tested and built by hand, as `dev` builds it.
 
     Its variables are those of the build step of the last `dev`: PATH, ROCM_PATH, PYTORCH_ROCM_ARCH,
-    CMAKE_PREFIX_PATH, … PROJECT is pytorch unless another one is named.
+    CMAKE_PREFIX_PATH, … PROJECT is pytorch unless another one is named. What `uv pip install` installs there
+    goes into the environment of `dev`; last on PATH is our own uv.
 
     \b
     Examples:
       rocm-wheels shell pytorch
       eval "$(rocm-wheels shell pytorch --print sh)"
     """
-    from rocm_wheels.core import compare_environments, run_on_terminal
+    from rocm_wheels.core import compare_environments, find_uv, run_on_terminal
     from rocm_wheels.pipeline import compose_shell_environment, read_loop_options
 
     project, env = _find_project(project), read_build_environment()
     _, work = resolve_folders(options)
     parameters = _restore_paths(read_loop_options(work, project, debug=debug))
     variables = compose_shell_environment(_make_request(project, parameters, env), project, env)
+    # last of all: a uv for the environment, which has no pip, where none is on PATH
+    variables["PATH"] = f"{variables['PATH']}{os.pathsep}{find_uv().parent}"
     outer = read_build_environment()
     variables = enter_shell(outer, variables)
     changes = compare_environments(read_environment(), variables)
