@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from docs_pages import CLONE, PAGES, DocsBlock, list_blocks
 from finished_demo import Demo
 from warm_python import warm_python, write_script
+
+from rocm_wheels.demo import TARGETS
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 RUN = [page for page in PAGES if any(block.is_run for block in list_blocks(page))]
@@ -34,11 +39,47 @@ def test_commands_of_a_page_run_as_it_shows(page: Path, demo: Demo, programs: Pa
             run_block(block, demo, programs, tmp_path)
 
 
-def run_block(block: DocsBlock, demo: Demo, programs: Path, folder: Path) -> None:
-    script = "\n".join(command for command, _ in block.commands)
+@pytest.mark.parametrize("page", ["README.md", "docs/pages/how-to/release.md"])
+def test_lines_of_a_release_pass_the_gate(page: str, demo: Demo, programs: Path, tmp_path: Path) -> None:
+    """On the demo's wheels and a store in a folder, by the shipped policy; what is imitated is the GPU."""
+    for place, link in {"wheels": "dist", "sources.lock.json": "set.lock"}.items():
+        (tmp_path / link).symlink_to(demo.folder / place)
+    (block,) = (b for b in list_blocks(CLONE / page) if "set stage s3://" in b.commands[0][0])
+    for line, _ in block.commands:
+        sets = [folder.name for folder in tmp_path.glob("store/v2-staging/multi-arch/sets/*")]
+        here = line.replace("s3://my-wheels/rocm", "store").replace(" ID ", f" {''.join(sets)} ")
+        here = re.sub(r"--gfx \S+", f"--gfx {','.join(TARGETS)}", here)
+        if "set stage" in line:
+            here = re.sub(r"--family \S+", "--family multi-arch --layout multi-arch", here)
+        if "rocm-wheels install" in line:
+            packages = shlex.quote(str(demo.folder / "rocm-packages" / "dist"))
+            here = re.sub(r"--rocm-index \S+", f"--rocm-index {packages} --gfx {TARGETS[0]}", here)
+        if "tests smoke" in line:
+            here = re.sub(r"--family \S+", "", here) + " -- -k torch_starts"  # it calculates nothing
+        ended = run_lines([here], demo, programs, tmp_path)
+        assert ended.returncode == 0, f"{here}\n{ended.stdout}"
+        if "tests smoke" in line:
+            imitate_gpu(tmp_path / "smoke" / "results.json")
+    channel = tmp_path / "store/v2/multi-arch/channels/nightly.json"
+    assert sets
+    assert sets[0] in channel.read_text(encoding="utf-8")
+
+
+def imitate_gpu(results: Path) -> None:
+    """Write into results of a real run what a run of all tests on a GPU has more."""
+    document = json.loads(results.read_text(encoding="utf-8"))
+    del document["selection"]
+    tests = [{"name": f"test_matmul.py::test_{name}[gpu]", "outcome": "passed"} for name in ("mm", "bmm")]
+    changes = {"tool": "rocm-wheels 1 smoke tests", "gfx": [TARGETS[0]], "counts": {"passed": 2}}
+    results.write_text(json.dumps({**document, **changes, "tests": tests}), encoding="utf-8")
+
+
+def run_lines(
+    lines: Sequence[str], demo: Demo, programs: Path, folder: Path
+) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), demo.env["PATH"]])
-    ended = subprocess.run(
-        ["bash", "-e", "-c", script],
+    return subprocess.run(
+        ["bash", "-e", "-c", "\n".join(lines)],
         cwd=folder,
         env={**demo.env, "PATH": path},
         stdout=subprocess.PIPE,
@@ -46,6 +87,10 @@ def run_block(block: DocsBlock, demo: Demo, programs: Path, folder: Path) -> Non
         text=True,
         check=False,
     )
+
+
+def run_block(block: DocsBlock, demo: Demo, programs: Path, folder: Path) -> None:
+    ended = run_lines([command for command, _ in block.commands], demo, programs, folder)
     assert ended.returncode == int(block.marks.get("exit code", 0)), f"{block.place}\n{ended.stdout}"
     printed = [" ".join(line.split()) for line in ended.stdout.splitlines()]
     for line in (line for _, lines in block.commands for line in lines):
