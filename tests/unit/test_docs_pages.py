@@ -5,15 +5,18 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shlex
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import click
 import pytest
 import yaml
 from command_lines import find_faults
-from docs_pages import CLONE, DOCS, PAGES, list_blocks, list_spans
+from docs_pages import CLONE, DOCS, PAGES, list_blocks, list_fences, list_spans
+from workflow_rules import load_workflows
 
 from rocm_wheels.cli.main import cli
 
@@ -95,6 +98,30 @@ def test_links_and_files_that_a_page_names_are_in_a_clone(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
     if page.name != "changelog.md":  # which names what is gone
         assert [file for file in files if not (CLONE / file).exists()] == []
+
+
+def test_inputs_that_pages_give_to_workflows_and_to_the_action_are_there() -> None:
+    workflows = load_workflows()
+    action = yaml.safe_load((CLONE / "action.yml").read_text(encoding="utf-8"))
+    named = [
+        (words[3], field.partition("=")[0], workflows[words[3]]["on"]["workflow_dispatch"]["inputs"])
+        for page in PAGES
+        for block in list_blocks(page)
+        for words in (shlex.split(line) for line, _ in block.commands)
+        if words[:3] == ["gh", "workflow", "run"]
+        for option, field in pairwise(words)
+        if option == "-f"
+    ]
+    named += [
+        (step["uses"], name, action["inputs"])
+        for page in PAGES
+        for fence in list_fences(page)
+        if fence.language == "yaml" and "uses: OWNER/rocm-wheels@" in "\n".join(fence.lines)
+        for step in yaml.safe_load("\n".join(fence.lines))["steps"]
+        for name in step["with"]
+    ]
+    assert len({place for place, _, _ in named}) > 2
+    assert [(place, name) for place, name, inputs in named if name not in inputs] == []
 
 
 def test_ci_runs_the_test_command_that_readme_gives() -> None:
