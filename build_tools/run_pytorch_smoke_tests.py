@@ -7,4 +7,4 @@ run_pytorch_smoke_tests.py [--family gfx94X-dcgpu] [--gpu-policy unique|all|firs
 import _script
 
 if __name__ == "__main__":
-    _script.run("rocm_wheels.cli.torch_tests:smoke_command")
+    _script.run("rocm_wheels.cli.torch_tests:smoke_script")

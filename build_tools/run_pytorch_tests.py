@@ -9,4 +9,4 @@ run_pytorch_tests.py [--family gfx94X-dcgpu] [--lock FILE | --pytorch-dir DIR] [
 import _script
 
 if __name__ == "__main__":
-    _script.run("rocm_wheels.cli.torch_tests:torch_tests_command")
+    _script.run("rocm_wheels.cli.torch_tests:tests_script")

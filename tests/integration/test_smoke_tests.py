@@ -358,7 +358,6 @@ def test_each_kind_of_gpu_is_tested_and_has_its_results(place: Path) -> None:
     ("mode", "more", "gpus", "code", "counts", "words"),
     [
         ("", {"require_gpu": True}, (), 1, "1 passed, 1 failed", "sees no AMD GPU"),
-        ("gpu", {"targets": ("gfx90a",)}, GPUS, 0, "1 passed, 1 skipped", "sees no AMD GPU"),
         (
             "gpu",
             {},
@@ -377,6 +376,38 @@ def test_without_a_gpu_and_without_a_torch(  # noqa: PLR0917 - pytest passes the
     ran = run(place, mode, "-k", "passes or of_gpu", gpus=gpus, **more)
     assert (ran.code, ran.results.summarize()) == (code, counts)
     assert any(words in one.reason for one in ran.results.tests)
+
+
+# variables, options → exit code, whether there are results, and what they name of the environment
+FAMILIES = [
+    ({}, ("--amdgpu-family", "gfx94X-dcgpu"), 16, None),
+    ({"AMDGPU_FAMILY": "gfx94X-dcgpu"}, (), 16, None),
+    ({"AMDGPU_FAMILY": "gfx94X-dcgpu", "ROCM_BOOTSTRAP_FORCE_GFX_ARCH": "gfx1100"}, (), 16, None),
+    ({"AMDGPU_FAMILY": "gfx94Z"}, (), 2, None),
+    ({"AMDGPU_FAMILY": ""}, (), 0, {}),
+    ({"AMDGPU_FAMILY": "gfx94X-dcgpu"}, ("--amdgpu-family=",), 0, {}),
+    ({"AMDGPU_FAMILY": "gfx94Z", "ROCM_BOOTSTRAP_FORCE_GFX_ARCH": "gfx942"}, ("--family", "gfx94X"), 1, {}),
+    (
+        {"AMDGPU_FAMILY": "gfx94X-dcgpu", "ROCM_BOOTSTRAP_FORCE_GFX_ARCH": "gfx942"},
+        (),
+        1,  # this torch sees no such GPU
+        {"AMDGPU_FAMILY": "gfx94X-dcgpu"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("variables", "options", "code", "record"), FAMILIES)
+def test_a_family_is_tested_on_a_gpu_or_not_at_all(
+    place: Path, variables: dict[str, str], options: tuple[str, ...], code: int, record: dict[str, str] | None
+) -> None:
+    env = {**environment(place), "ROCM_WHEELS_STARTED_BY": sys.executable, **variables}
+    argv = [*warm_python(), str(DOOR), *options, "--", "-k", "torch_starts"]
+    ended = subprocess.run(argv, env=env, cwd=place, capture_output=True, text=True, check=False)
+    assert ended.returncode == code, ended.stdout + ended.stderr
+    results = place / "smoke-results" / "results.json"
+    assert results.is_file() == (record is not None)
+    if record is not None:
+        assert json.loads(results.read_text())["selection"]["from_environment"] == record
 
 
 def test_a_pytest_that_dies_loses_no_test(place: Path) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from warm_python import warm_python
 
 from rocm_wheels.cli.torch_tests import torch_tests_command
 from rocm_wheels.core import ChecksError, UsageError, read_junit_report
@@ -47,6 +48,7 @@ from rocm_wheels.testing import (
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals")
 COMMIT = "1" * 40
+FULL_TESTS = Path(__file__).resolve().parents[2] / "build_tools" / "run_pytorch_tests_full.py"
 
 MINI = """
 import os, signal, time, unittest
@@ -812,6 +814,69 @@ def test_the_command_runs_what_the_lock_in_the_wheel_says(
     assert "requirements-ci.txt:1: numpy=1 is no requirement" in str(call("--requirements").exception)
     (sources / "version.txt").write_text("9.8.0a0\n")
     assert "9.9.0 is installed" in str(call().exception)
+
+
+@pytest.mark.parametrize(
+    ("variables", "options", "code", "files", "record"),
+    [
+        (
+            {"TESTS_TO_INCLUDE": "test_skips test_mini.py", "SHARD_NUMBER": "2", "NUM_TEST_SHARDS": "2"},
+            (),
+            0,
+            ["test_mini"],
+            {"TESTS_TO_INCLUDE": "test_skips test_mini.py", "SHARD_NUMBER": "2", "NUM_TEST_SHARDS": "2"},
+        ),
+        (
+            {
+                "TESTS_TO_INCLUDE": "nosuch",
+                "SHARD_NUMBER": "0",
+                "NUM_TEST_SHARDS": "0",
+                "TEST_CONFIG": "default",
+            },
+            ("--include", "test_skips", "test_mini", "--shard", "1", "--num-shards", "1"),
+            0,
+            ["test_skips", "test_mini"],
+            {"TEST_CONFIG": "default"},
+        ),
+        (
+            {"PYTORCH_VERSION": "9.9"},
+            ("--include", "test_mini"),
+            0,
+            ["test_mini"],
+            {"PYTORCH_VERSION": "9.9"},
+        ),
+        ({"TESTS_TO_INCLUDE": "nosuch"}, (), 2, [], {}),
+        ({"TEST_CONFIG": "nosuch"}, (), 2, [], {}),
+        ({"PYTORCH_VERSION": "new"}, (), 2, [], {}),
+        ({"SHARD_NUMBER": "x", "NUM_TEST_SHARDS": "2"}, (), 2, [], {}),
+        ({"SHARD_NUMBER": "3", "NUM_TEST_SHARDS": "2"}, (), 2, [], {}),
+        ({"SHARD_NUMBER": "1"}, (), 2, [], {}),
+        ({"AMDGPU_FAMILY": "gfx94Z"}, (), 2, [], {}),
+        ({"AMDGPU_FAMILY": "gfx94X-dcgpu"}, ("--include", "test_mini"), 16, [], {}),
+    ],
+)
+def test_variables_of_another_ci_are_read_as_options_and_named_in_the_record(  # noqa: PLR0917
+    sources: Path,
+    tmp_path: Path,
+    variables: dict[str, str],
+    options: tuple[str, ...],
+    code: int,
+    files: list[str],
+    record: dict[str, str],
+) -> None:
+    install_torch(tmp_path / "site", lock=a_lock(COMMIT))
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    env |= {"PYTHONPATH": str(tmp_path / "site"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **variables}
+    env["ROCM_WHEELS_STARTED_BY"] = sys.executable
+    argv = [*warm_python(), str(FULL_TESTS), "--pytorch-dir", str(sources), "--gpu-policy", "auto", *options]
+    argv += ["--", "-k", "test_a or test_it"]
+    ended = subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == code, ended.stdout + ended.stderr
+    found = read_torch_results(tmp_path / "torch-test-results" / "cpu")
+    assert ([part.name for part in found.parts] if found else []) == files
+    if found is not None:
+        assert dict(found.chosen.from_environment) == record
+        assert found.chosen.suite == "full" and found.chosen.variables == {}, "none is left for the tests"
 
 
 def test_without_arguments_the_tests_are_those_of_the_checkout(

@@ -42,6 +42,8 @@ from rocm_wheels.ci import (
     set_outputs,
     weigh_matrix,
 )
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
 from rocm_wheels.cli.matrix import matrix_command as command
 from rocm_wheels.core import DataError, ReleaseError, UsageError, get_project_home, parse_record
 from rocm_wheels.models import (
@@ -861,3 +863,10 @@ def test_a_wrong_table_says_where(old: str, new: str, said: str) -> None:
 def test_parse_cell_reads_what_is_printed() -> None:
     cell = MatrixCell("gfx94X-dcgpu", "3.14t", "nightly", "linux")
     assert parse_cell(str(cell)) == cell
+
+
+def test_rows_that_are_required_are_there_or_it_is_an_error() -> None:
+    words = ["--format", "github", "--trigger", "release", "--line", "2.13", "--platform", "linux"]
+    for family, code in (("gfx94X-dcgpu", 0), ("gfx900", 16)):
+        done = run_command(cli, ["matrix", *words, "--family", family, "--rows", "tested", "--require-rows"])
+        assert done == code, family

@@ -24,6 +24,7 @@ from rocm_wheels.core import (
     explain_missing_module,
     format_command,
     log_error,
+    log_warning,
     make_printable,
     show_live_line,
 )
@@ -101,6 +102,16 @@ def leave_shell(env: dict[str, str]) -> dict[str, str]:
     except (ValueError, TypeError, AttributeError) as damage:
         raise UsageError(f"{_SHELL_VARIABLE} is damaged", tip=f"unset {_SHELL_VARIABLE}") from damage
     return env
+
+
+def append_step_summary(env: Mapping[str, str], text: str) -> None:
+    """Append Markdown to the page of a job at GitHub, if there is one; what fails there is a warning."""
+    if page := env.get("GITHUB_STEP_SUMMARY"):
+        try:
+            with open(page, "a", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as failure:
+            log_warning(f"the step summary cannot be written: {failure.strerror} ({page})")
 
 
 def format_command_line() -> str:

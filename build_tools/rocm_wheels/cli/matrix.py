@@ -11,7 +11,7 @@ import click
 from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.command import command, option
 from rocm_wheels.cli.options import PythonVersions, combine_options
-from rocm_wheels.core import format_count, get_output_width, log_note, log_warning
+from rocm_wheels.core import ChecksError, format_count, get_output_width, log_note, log_warning
 from rocm_wheels.models import MATRIX_PACKAGINGS
 
 if TYPE_CHECKING:
@@ -51,11 +51,12 @@ def print_github_rows(
     names: Sequence[str],
     *,
     day: date,
+    required: bool,
 ) -> None:
     """Print rows of each kind as what `fromJSON` reads, and set them as outputs where they have names.
 
     Rows of lines say the ``day``: who plans a line later, maybe after midnight, passes it on (--date).
-    Raises UsageError for more rows than GitHub takes.
+    Raises UsageError for more rows than GitHub takes, ChecksError for none of a kind where they are required.
     """
     from rocm_wheels.ci import format_github_matrix, make_rows, require_single_matrix, set_outputs
 
@@ -76,8 +77,14 @@ def print_github_rows(
             log_note(
                 f"no row of {kind}: a job of this matrix must not be started (GitHub fails an empty one)"
             )
-            if kind == "tested" and (reasons := dict.fromkeys(cell.untested for cell in cells)):
-                log_warning(f"nothing is tested: {'; '.join(reasons)}")
+            reasons = "; ".join(dict.fromkeys(cell.untested for cell in cells)) if kind == "tested" else ""
+            if required:
+                raise ChecksError(
+                    f"no row of {kind}: {reasons or 'nothing is chosen'}",
+                    tip="`rocm-wheels matrix` lists what is built and tested, and why not the rest",
+                )
+            if reasons:
+                log_warning(f"nothing is tested: {reasons}")
     if outputs:
         set_outputs(read_environment(), outputs)
 
@@ -330,6 +337,7 @@ _selection_options = combine_options(
     " Python (what families share, before there is a torch; companions: after) or a line (lock, checkout)"
     "  [default: cells].",
 )
+@option("--require-rows", is_flag=True, help="With --rows: fail where one of these kinds has no row.")
 @option(
     "--format",
     "form",
@@ -368,6 +376,7 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
     cheapest: bool,
     runs: Path | None,
     rows: tuple[RowKind, ...],
+    require_rows: bool,
     form: str,
     output: tuple[str, ...],
     explain: str | None,
@@ -408,7 +417,10 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
     if explain is not None:
         _refuse_options(narrower, "with --explain, which is about one cell, there is no use for")
     if form != "github":
-        _refuse_options({"--github-output": output, "--rows": rows}, "only --format github has a use for")
+        _refuse_options(
+            {"--github-output": output, "--rows": rows, "--require-rows": require_rows},
+            "only --format github has a use for",
+        )
     check_output_names(rows, output)
     table, selection = load_ci_table(), _make_selection(**selected)
     if explain is not None:
@@ -427,7 +439,9 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
     load = weigh_matrix(cells, prices, matrix.trigger)
     if form == "github":
         check_load(load, allow_overload=allow_overload)
-        print_github_rows(cells, prices, rows or ("cells",), touched, output, day=matrix.day)
+        print_github_rows(
+            cells, prices, rows or ("cells",), touched, output, day=matrix.day, required=require_rows
+        )
         return
     if form == "json":
         print_json(matrix, cells, prices, changes, load)

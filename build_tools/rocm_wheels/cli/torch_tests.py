@@ -6,9 +6,11 @@ torch's own tests are those of the commit that the installed torch was built fro
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from rocm_wheels.cli.boundary import pop_starting_python, read_environment
+from rocm_wheels.cli.boundary import append_step_summary, pop_starting_python, read_environment
 from rocm_wheels.cli.checkout_options import make_transport
 from rocm_wheels.cli.command import Command, command, option
 from rocm_wheels.cli.options import GivenPath, GivenPython, combine_options, json_option, print_result
@@ -41,14 +43,16 @@ gpu_options = combine_options(
         "--family",
         "amdgpu_family",
         metavar="FAMILY",
-        help="Test only GPUs of this family or target: gfx94X-dcgpu, gfx1100.  [default: any]",
+        help="Test only GPUs of this family or target (gfx94X-dcgpu, gfx1100), and fail where there is none."
+        "  [default: any]",
     ),
     option(
         "--gpu-policy",
-        type=click.Choice(["unique", "all", "first", "single"]),
-        default="unique",
+        type=click.Choice(["auto", "unique", "all", "first", "single"]),
+        default="auto",
         show_default=True,
-        help="Test one GPU of each target, all of them one by one, or the first (single) alone.",
+        help="Test one GPU of each target (unique), all of them one by one, or the first (single) alone; auto"
+        " is unique, but for tests that need all GPUs at once.",
     ),
 )
 # where torch is installed, and of which wheels
@@ -79,13 +83,61 @@ def find_tested_python(python: Path | None, env: MutableMapping[str, str]) -> Pa
     return python or starting_python
 
 
+# what the scripts of TheRock read from the environment where no option is given, and its script of all tests
+SMOKE_VARIABLES = {"amdgpu_family": "AMDGPU_FAMILY"}
+TEST_VARIABLES = {**SMOKE_VARIABLES, "pytorch_version": "PYTORCH_VERSION"}
+FULL_VARIABLES = {
+    **TEST_VARIABLES,
+    "suite": "TEST_CONFIG",
+    "shard": "SHARD_NUMBER",
+    "num_shards": "NUM_TEST_SHARDS",
+    "include": "TESTS_TO_INCLUDE",
+}
+
+
+def take_variables(env: MutableMapping[str, str]) -> dict[str, str]:
+    """Return the variables that options of this command were read from, for the record.
+
+    All that the command may read are taken out of ``env``: its tests go by the options, whoever gave them.
+    """
+    context = click.get_current_context()
+    taken = {}
+    for param in context.command.params:
+        if param.envvar not in FULL_VARIABLES.values():
+            continue
+        value = env.pop(str(param.envvar), "")
+        if context.get_parameter_source(str(param.name)) is ParameterSource.ENVIRONMENT:
+            taken[str(param.envvar)] = value
+    return taken
+
+
+def _parse_family(text: str | None) -> tuple[str, ...] | None:
+    """Return the targets that are meant, None for any; ``gfx94X`` is every target that begins with gfx94.
+
+    Raises UsageError, which names the variable where the text is of one.
+    """
+    from rocm_wheels.models import get_gfx_families, get_gfx_targets, parse_targets
+
+    if not text:
+        return None
+    source = click.get_current_context().get_parameter_source("amdgpu_family")
+    names = []
+    for word in re.split(r"[,;\s]+", text):
+        stem = word.partition("-")[0]
+        is_pattern = stem[-1:] in {"x", "X"} and word not in get_gfx_families()
+        names += [name for name in get_gfx_targets() if is_pattern and name.startswith(stem[:-1])] or [word]
+    input_name = "AMDGPU_FAMILY" if source is ParameterSource.ENVIRONMENT else "--family"
+    return parse_targets(",".join(names), input_name=input_name)
+
+
 _SMOKE_HELP = """Test the installed torch by the tests in smoke-tests/: on the CPU, and on each kind of GPU
 here.
 
 What follows -- goes to pytest. Each test runs in a process of its own: pass, fail, crash, timeout and skip
-are its outcomes; one that was not run is missing, which is no pass. Without a GPU the tests that need one
-are skipped by name. results.json is there from the start, and says what is missing whatever ends the run.
-The exit code is pytest's; 16 where torch is not installed. A Python without pytest is lent one for the run.
+are its outcomes; one that was not run is missing, which is no pass. Without a GPU and without --family the
+tests that need one are skipped by name. results.json is there from the start, and says what is missing
+whatever ends the run. The exit code is pytest's; 16 where torch is not installed, or no GPU is of the
+--family. A Python without pytest is lent one for the run.
 
 \b
 Example:
@@ -134,22 +186,23 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
     """Run the tests, write down the results, show them."""
     from rocm_wheels.core import get_project_home
     from rocm_wheels.gpus import detect_hardware
-    from rocm_wheels.models import parse_targets
     from rocm_wheels.testing import DEVICE_POLICIES, SmokeRequest, inspect_machine, run_smoke_tests
 
-    env = read_environment()
+    targets, env = _parse_family(amdgpu_family), read_environment()
+    variables = take_variables(env)
     hardware = detect_hardware(env, vendors=("amd",))
     request = SmokeRequest(
         python=find_tested_python(target_python, env),
         folder=get_project_home() / "smoke-tests",
-        policy=next(policy for policy in DEVICE_POLICIES if policy == gpu_policy),
-        targets=parse_targets(amdgpu_family, input_name="--family") if amdgpu_family else None,
+        policy=next((policy for policy in DEVICE_POLICIES if policy == gpu_policy), "unique"),
+        targets=targets,
         require_gpu=require_gpu,
         wheels=wheels,
         words=pytest_args,
         limit=timeout,
         scale=timeout_scale,
         machine=inspect_machine(hardware, env),
+        variables=variables,
     )
     output_dir.mkdir(parents=True, exist_ok=True)
     for old in (*output_dir.glob("results*.json"), output_dir / "junit.xml"):
@@ -186,12 +239,7 @@ def _write_outcome(ran: SmokeRun, folder: Path, env: Mapping[str, str], *, as_js
     if not ran.results.files:
         log_note("the results name no wheel, so they are evidence for none: --wheels says what is installed")
     log_note(f"results: {folder / 'results.json'}")
-    if page := env.get("GITHUB_STEP_SUMMARY"):
-        try:
-            with open(page, "a", encoding="utf-8") as file:
-                file.write(format_smoke_markdown(ran.results))
-        except OSError as failure:  # the results are written all the same
-            log_warning(f"the step summary cannot be written: {failure.strerror} ({page})")
+    append_step_summary(env, format_smoke_markdown(ran.results))
 
 
 _NETWORK_DEFAULTS = {"retries": 4, "timeout": 120, "jobs": 1}
@@ -331,7 +379,11 @@ class _SeveralWords(Command):
     metavar="DIR",
     help="Folder with torch's sources; with --lock they are checked out there [torch-test-sources].",
 )
-@option("--allow-version-mismatch", is_flag=True, help="Run tests of another torch: no evidence.")
+@option(
+    "--allow-version-mismatch/--no-allow-version-mismatch",
+    default=False,
+    help="Run tests of another torch: no evidence.",
+)
 @option("--suite", "--test-config", default="default", show_default=True, help="Which files to run.")
 @option(
     "--exclude-distributed/--no-exclude-distributed",
@@ -350,8 +402,8 @@ class _SeveralWords(Command):
 )
 @option("--include", multiple=True, metavar="FILE", help="Run these files of test/ instead (test_nn).")
 @option("--exclude", multiple=True, metavar="FILE", help="Leave these files out.")
-@option("--shard", type=click.IntRange(1), metavar="N", help="Run the Nth part of the files.")
-@option("--num-shards", type=click.IntRange(1), metavar="N", help="Share the files out into N parts.")
+@option("--shard", type=click.IntRange(0), metavar="N", help="Run the Nth part of the files; 0: all.")
+@option("--num-shards", type=click.IntRange(0), metavar="N", help="Share the files out into N parts.")
 @option(
     "--durations",
     type=GivenPath(),
@@ -430,6 +482,7 @@ def torch_tests_command(**given: Any) -> int:
     if given["after"] is not None:
         _refuse_after_failures(given["after"])
     env = read_environment()
+    given["from_environment"] = take_variables(env)
     addopts = shlex.split(env.pop("PYTEST_ADDOPTS", ""))
     python = find_tested_python(given["target_python"], env)
     looking = get_project_home() / "smoke-tests" / "looking.py"
@@ -466,18 +519,15 @@ def torch_tests_command(**given: Any) -> int:
 
 def _check_options(options: Mapping[str, Any]) -> None:
     """Raise UsageError for what is wrong whatever torch is there: before anything is fetched."""
-    from rocm_wheels.models import parse_targets
-
-    shard, shards = options["shard"], options["num_shards"]
+    shard, shards = options["shard"] or 0, options["num_shards"] or 0
     example = "for example: --shard 2 --num-shards 4"
-    if (shard is None) != (shards is None):
+    if bool(shard) != bool(shards):
         raise UsageError("--shard and --num-shards belong together", tip=example)
-    if shard is not None and shard > shards:
+    if shard > shards:
         raise UsageError(f"--shard {shard}: there are {shards}, numbered from 1", tip=example)
     _check_suite(options["suite"])
     _check_version(options["pytorch_version"])
-    if options["amdgpu_family"]:
-        parse_targets(options["amdgpu_family"], input_name="--family")
+    _parse_family(options["amdgpu_family"])
 
 
 def _refuse_after_failures(file: Path) -> None:
@@ -515,12 +565,7 @@ def _run_in_place(
         raise
     show("\n" + format_torch_table(results))
     show(describe_next_command(results, place_folder))
-    if page := env.get("GITHUB_STEP_SUMMARY"):
-        try:
-            with open(page, "a", encoding="utf-8") as file:
-                file.write(format_torch_markdown(results))
-        except OSError as failure:  # the results are written all the same
-            log_warning(f"the step summary cannot be written: {failure.strerror} ({page})")
+    append_step_summary(env, format_torch_markdown(results))
     return results
 
 
@@ -558,6 +603,7 @@ def _make_order(
         durations=read_durations(options["durations"], options["suite"]),
         unrecorded_seconds=table.limits.unrecorded_seconds,
         share_seconds=table.limits.share_seconds,
+        from_environment=options["from_environment"],
     )
     for name, value in chosen.variables.items():
         log_warning(f"{name}={value} is set, by which tests may be left out: no evidence for all of them")
@@ -624,18 +670,16 @@ def _split_file_names(names: Sequence[str]) -> tuple[str, ...]:
 def _choose_places(
     options: Mapping[str, Any], target: TargetPython, env: Mapping[str, str], hardware: Hardware
 ) -> list[GpuPlace]:
-    from rocm_wheels.models import load_torch_tests, parse_targets
+    from rocm_wheels.models import load_torch_tests
     from rocm_wheels.testing import choose_gpus, list_places, refuse_unseen_gpus, resolve_device_query
 
     family = options["amdgpu_family"]
-    targets = parse_targets(family, input_name="--family") if family else None
+    targets = _parse_family(family)
     every = load_torch_tests().suites[_check_suite(options["suite"])].gpus == "every"
     for fault in hardware.faults:
         log_warning(fault)
-    by_default = click.get_current_context().get_parameter_source("gpu_policy") is ParameterSource.DEFAULT
-    policy, every = resolve_device_query(
-        options["device_query"], None if by_default else options["gpu_policy"], together=every
-    )
+    named_policy = None if options["gpu_policy"] == "auto" else options["gpu_policy"]
+    policy, every = resolve_device_query(options["device_query"], named_policy, together=every)
     if options["share_gpus"]:
         if every:
             raise UsageError(
@@ -651,7 +695,8 @@ def _choose_places(
     if not chosen and (targets is not None or options["require_gpu"]):
         of = f" of {family}" if family else ""
         raise ChecksError(
-            f"no GPU{of} is here to run torch's tests on", tip="without either option: on the CPU"
+            f"no GPU{of} is here to run torch's tests on",
+            tip="`rocm-wheels doctor` lists the GPUs here; without a family and --require-gpu: on the CPU",
         )
     refuse_unseen_gpus(chosen, target)
     return list_places(chosen, env, "every" if every else "share" if options["share_gpus"] else "alone")
@@ -689,3 +734,30 @@ def _print_plan(order: TorchTestRequest, test_places: Sequence[GpuPlace]) -> Non
     click.echo(f"about {format_duration(estimate)}{note if unrecorded else ''}")
     for file, why in order.left_out.items():
         click.echo(f"left out: {file}: {why}")
+
+
+_Callback = Callable[[click.Context, click.Parameter, Any], Any]
+
+
+def _make_script(
+    command: Command, variables: Mapping[str, str], callbacks: Mapping[str, _Callback] | None = None
+) -> Command:
+    """Return a command whose options are also read from ``variables``, and changed by ``callbacks``."""
+    script = copy(command)
+    script.params = list(map(copy, command.params))
+    for param in script.params:
+        name = str(param.name)
+        param.callback = (callbacks or {}).get(name, param.callback)
+        if isinstance(param, click.Option) and name in variables:
+            param.envvar, param.show_envvar = variables[name], True
+    return script
+
+
+smoke_script = _make_script(smoke_command, SMOKE_VARIABLES)
+tests_script = _make_script(torch_tests_command, TEST_VARIABLES)
+# TheRock's `default` is all that run_test.py lists for one GPU; here it is six files of these
+full_tests_script = _make_script(
+    torch_tests_command,
+    FULL_VARIABLES,
+    {"suite": lambda _context, _option, suite: "full" if suite == "default" else suite},
+)

@@ -57,10 +57,12 @@ class ResultSelection(Record):
     """Which tests were to be run: what pytest was told, and how many tests that left out.
 
     ``pytest_args`` has the words of PYTEST_ADDOPTS in front; files that were not even read are in no number.
+    ``from_environment``: variables that options were read from.
     """
 
     pytest_args: tuple[str, ...] = ()
     deselected: int = Field(default=0, ge=0)
+    from_environment: Mapping[str, str] = {}
 
 
 class Results(Record):
@@ -451,6 +453,7 @@ class ChosenTests(Record):
 
     ``variables`` of the environment may choose among tests, too; ``changes`` are options that do. ``plan`` is
     the digest of how all files were shared out, "" for one shard: those of two plans do not fit together.
+    ``from_environment``: variables that options were read from.
     """
 
     suite: str
@@ -462,6 +465,7 @@ class ChosenTests(Record):
     pytest_args: tuple[str, ...] = ()
     variables: Mapping[str, str] = {}
     changes: tuple[str, ...] = ()
+    from_environment: Mapping[str, str] = {}
 
 
 class BadTest(Record):

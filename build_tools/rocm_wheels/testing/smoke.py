@@ -16,7 +16,7 @@ import shlex
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal
@@ -234,11 +234,12 @@ def combine_sessions(
     *,
     machine: TestedMachine | None = None,
     seconds: float = 0.0,
+    variables: Mapping[str, str] | None = None,
 ) -> SmokeRun:
     """Put the sessions into one, and into one for each target with what was tested without a GPU.
 
     ``words`` are what pytest was told besides: some tests may be chosen, so they go into the results,
-    as do the ``machine`` and how long it took.
+    as do the ``machine``, how long it took, and the ``variables`` that options were read from.
     """
     arguments_text = f" ({format_command(words)})" if words else ""
 
@@ -255,6 +256,7 @@ def combine_sessions(
             selection=ResultSelection(
                 pytest_args=tuple(words),
                 deselected=sum(session_result.deselected for session_result in chosen),
+                from_environment=variables or {},
             ),
             machine=machine,
             seconds=round(seconds, 1),
@@ -315,7 +317,8 @@ class SmokeRequest:
 
     ``targets`` are those of ``--family``, None for any. ``wheels`` are files or folders of the wheels
     that are installed. ``words`` go to pytest, which runs in ``folder``. ``limit``: seconds for each test,
-    None as the tests say; all limits are multiplied by ``scale``. ``machine`` goes into the results.
+    None as the tests say; all limits are multiplied by ``scale``. ``machine`` goes into the results, and so
+    do the ``variables`` of the environment that options were read from.
     """
 
     python: Path
@@ -328,6 +331,7 @@ class SmokeRequest:
     limit: float | None = None
     scale: float = 1.0
     machine: TestedMachine | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 def run_smoke_tests(
@@ -342,8 +346,8 @@ def run_smoke_tests(
 
     ``keep`` is to write the results down: it is called before the first test, while tests run, and at the
     end, also when that is an interruption; what was not run by then is missing. Raises ChecksError where
-    torch is not installed, or the tests are not there, and UsageError for wheels that are not what is
-    installed. A test that fails is no error of this function.
+    torch is not installed, the tests are not there, or no GPU of ``request.targets`` can be tested, and
+    UsageError for wheels that are not what is installed. A test that fails is no error of this function.
     """
     looking_script = request.folder / "looking.py"
     if not looking_script.is_file():
@@ -352,7 +356,7 @@ def run_smoke_tests(
     require_torch(target)
     files = identify_wheels(target.installed, request.wheels)
     chosen = _choose_tested_gpus(request, target, gpus)
-    sessions = plan_sessions(chosen, gpus, hidden=request.targets is not None)
+    sessions = plan_sessions(chosen, gpus)
     words = (*shlex.split(env.get("PYTEST_ADDOPTS", "")), *request.words)
     codes: list[int | None] = [None] * len(sessions)
     machine, begun = request.machine, time.monotonic()
@@ -368,7 +372,13 @@ def run_smoke_tests(
                 for file, gpu_session, code in parts
             ]
             return combine_sessions(
-                target, files, done, words, machine=machine, seconds=time.monotonic() - begun
+                target,
+                files,
+                done,
+                words,
+                machine=machine,
+                seconds=time.monotonic() - begun,
+                variables=request.variables,
             )
 
         keep(now())
@@ -402,12 +412,13 @@ def _keep_while_showing(show: Callable[[str], None], keep: Callable[[], None]) -
 
 def _choose_tested_gpus(request: SmokeRequest, target: TargetPython, gpus: Sequence[Gpu]) -> list[Gpu]:
     chosen = choose_gpus(gpus, request.policy, request.targets)
-    if not chosen and request.targets is not None:
-        log_warning(f"no GPU of {' '.join(request.targets)} is here for the tests that need one")
     if chosen and target.kind not in ("rocm", ""):
         named = ", ".join(str(gpu.gfx) for gpu in chosen)
         log_warning(f"torch {target.version} is a build for {target.kind}: {named} is not tested")
-        return []
+        chosen = []
+    if not chosen and request.targets is not None:
+        tip = "`rocm-wheels doctor` lists the GPUs here; without a family, the CPU is tested"
+        raise ChecksError(f"no GPU of {', '.join(request.targets)} can be tested here", tip=tip)
     return chosen
 
 

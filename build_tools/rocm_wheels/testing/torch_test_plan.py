@@ -84,6 +84,7 @@ class TorchTestSelection:
     ``known_as`` is the version of torch (or "all") whose known failures count; ``debug``: only tests of which
     something is known are run. ``cache``: pytest keeps its cache. ``durations``: seconds that files took, by
     name; of another one it is ``unrecorded_seconds``. What took longer than ``share_seconds`` is cut.
+    ``from_environment``: variables that options were read from.
     """
 
     suite: str = "default"
@@ -100,6 +101,7 @@ class TorchTestSelection:
     durations: Mapping[str, float] = field(default_factory=dict)
     unrecorded_seconds: float = 300.0
     share_seconds: float = 1800.0
+    from_environment: Mapping[str, str] = field(default_factory=dict)
 
     def estimate_seconds(self, test_file: TorchTestFile) -> float:
         """Return how long a file, or a share of one, is likely to take."""

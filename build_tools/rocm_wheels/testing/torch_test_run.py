@@ -678,6 +678,7 @@ def _make_blank_results(request: TorchTestRequest, gfx: str | None) -> TorchResu
         pytest_args=request.chosen.words,
         variables=request.chosen.variables,
         changes=request.chosen.changes,
+        from_environment=request.chosen.from_environment,
     )
     of = TorchUnderTest(
         torch=request.target.torch_version,
@@ -686,7 +687,8 @@ def _make_blank_results(request: TorchTestRequest, gfx: str | None) -> TorchResu
         sources=request.sources.version,
         doubt=request.sources.doubt,
     )
-    identity: list[object] = [of.model_dump(), chosen.model_dump(), gfx, sorted(request.files.items())]
+    choice = chosen.model_dump(exclude={"from_environment"})
+    identity: list[object] = [of.model_dump(), choice, gfx, sorted(request.files.items())]
     identity += [
         [(part.name, sorted(part.environment.items()), part.run_by, part.words) for part in request.parts],
         [str(request.sources.folder), str(request.target.python), sorted(request.table.environment.items())],
