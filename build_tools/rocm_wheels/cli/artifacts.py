@@ -127,7 +127,12 @@ class _ManyExcludes(Command):
     "--platform", type=click.Choice(["linux", "windows"]), default=PLATFORM, show_default="this one",
     help="Platform of the build.",
 )  # fmt: skip
-@option("--artifact-group", metavar="FAMILY", help="Family of GPUs, where a build names those.")
+@option(
+    "--artifact-group",
+    aliases=("--target",),
+    metavar="FAMILY",
+    help="Family of GPUs, where a build names those.",
+)
 @option("--gfx", "amdgpu_targets", default="", metavar="GFX,…", help="Targets of GPUs [default: all].")
 @option(
     "--output-dir", type=GivenPath(), default=Path("build/artifacts"), show_default=True,

@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli.boundary import format_command_line, read_build_environment, read_environment
+from rocm_wheels.cli.boundary import (
+    append_step_summary,
+    format_command_line,
+    read_build_environment,
+    read_environment,
+)
 from rocm_wheels.cli.build_options import (
     build_options,
     find_default_root,
@@ -25,7 +30,7 @@ from rocm_wheels.cli.build_options import (
     sdk_options,
     work_options,
 )
-from rocm_wheels.cli.command import command, complete_with, group, option
+from rocm_wheels.cli.command import Group, command, complete_with, option
 from rocm_wheels.cli.options import ByteSize, Duration, GivenPath, json_option, print_result
 from rocm_wheels.core import (
     UsageError,
@@ -35,7 +40,6 @@ from rocm_wheels.core import (
     format_count,
     get_output_width,
     log_note,
-    log_warning,
 )
 from rocm_wheels.models import list_project_names
 
@@ -43,21 +47,38 @@ if TYPE_CHECKING:
     from rocm_wheels.pipeline import Leftover, LeftoverKind, PlannedRun, RunSummary
 
 
-@group("build_prod_wheels.py")
-@option(
-    "--rocm-index", "index_url", metavar="URL", help="Package index of the ROCm packages, for both commands."
-)
-@click.pass_context
-def production(ctx: click.Context, index_url: str | None) -> None:
+class _OptionsFirst(Group):
+    """A group before whose command its options may stand, too."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put options behind the command that they stand before."""
+        commands = list(self.commands.values())
+        params = [param for command in commands for param in command.get_params(ctx)]
+        flags = {
+            name
+            for param in params
+            if isinstance(param, click.Option) and (param.is_flag or param.count)
+            for name in (*param.opts, *param.secondary_opts)
+        }
+        end = 0
+        while end < len(args) and args[end].startswith("-"):
+            end += 1 if args[end] in flags or "=" in args[end] else 2
+        if args[end : end + 1] and args[end] in self.commands:
+            args = [args[end], *args[:end], *args[end + 1 :]]
+        return super().parse_args(ctx, args)
+
+
+@click.group("build_prod_wheels.py", cls=_OptionsFirst)
+def production() -> None:
     """Install the ROCm packages and build the wheels of PyTorch and its companions.
+
+    Options may stand before the command, too.
 
     \b
     Example:
       build_prod_wheels.py build --install-rocm --rocm-index URL \\
           --gfx gfx942,gfx1100 --output-dir dist
     """
-    if index_url is not None:
-        ctx.default_map = {name: {"index_url": index_url} for name in ("install-rocm", "build")}
 
 
 @command("rocm install")
@@ -204,14 +225,8 @@ def _print_summary(summary: RunSummary, env: Mapping[str, str], *, as_json: bool
     else:
         log_note(f"run {summary.record.name}: ended after {format_duration(summary.seconds)}")
     sys.stdout.flush()
-    if page := env.get("GITHUB_STEP_SUMMARY"):
-        try:
-            with open(page, "a", encoding="utf-8") as file:
-                file.write(format_markdown_summary(summary.rows))
-                if summary.failure is not None:
-                    file.write(f"\n```\n{explain_error(summary.failure)}\n```\n")
-        except OSError as failure:  # the wheels are made, or have failed, all the same
-            log_warning(f"the step summary cannot be written: {failure.strerror} ({page})")
+    failure = f"\n```\n{explain_error(summary.failure)}\n```\n" if summary.failure is not None else ""
+    append_step_summary(env, format_markdown_summary(summary.rows) + failure)
 
 
 _MOST_INSTALL_LINES = 3

@@ -122,8 +122,6 @@ def _refuse_options_of_one(options: Mapping[str, Any], projects: Sequence[str]) 
 
 
 def _checkout_projects(**given: Any) -> None:
-    from rocm_wheels.sources import checkout_projects
-
     env, lock = read_environment(), open_given_lock(given)
     _refuse_options_of_one(given, given["projects"])
     if lock is None:
@@ -133,13 +131,20 @@ def _checkout_projects(**given: Any) -> None:
             recipes = select_line_projects(recipes, line, detect_platform())
         tasks = _make_tasks(recipes, given)
     else:
-        tasks = _make_locked_tasks(lock, given, env)
-    folder = find_checkouts_folder(given["repo"]).absolute()
-    _refuse_mirrors_inside(given, [folder / task.project for task in tasks])
+        tasks = make_locked_tasks(lock, given, env)
+    run_tasks(tasks, given, env)
+
+
+def run_tasks(tasks: Sequence[CheckoutTask], options: Mapping[str, Any], env: Mapping[str, str]) -> None:
+    """Check projects out side by side, say what came of each, and leave with the code of a failure."""
+    from rocm_wheels.sources import checkout_projects
+
+    folder = find_checkouts_folder(options["repo"]).absolute()
+    _refuse_mirrors_inside(options, [folder / task.project for task in tasks])
     outcomes = checkout_projects(tasks, folder, env=env, python=Path(sys.executable))
-    if given["as_json"]:
+    if options["as_json"]:
         print_result([_outcome_as_json(outcome, folder) for outcome in outcomes], (), as_json=True)
-    if code := report_outcomes(outcomes, quietly=given["as_json"]):
+    if code := report_outcomes(outcomes, quietly=options["as_json"]):
         click.get_current_context().exit(code)
 
 
@@ -220,7 +225,7 @@ def _make_tasks(recipes: Sequence[Project], options: Mapping[str, Any]) -> list[
     ]
 
 
-def _make_locked_tasks(
+def make_locked_tasks(
     lock: LockFile, options: Mapping[str, Any], env: Mapping[str, str]
 ) -> list[CheckoutTask]:
     """Return what is to be done by a lock: no project waits for another. Raises UsageError."""

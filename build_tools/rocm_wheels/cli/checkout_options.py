@@ -212,7 +212,11 @@ def torch_options() -> list[click.Parameter]:
             type=GivenPath(),
             help=f"Torch checkout that pins the others ({TORCH} under --source-dir).",
         ),
-        Option(["--require-related-commit"], is_flag=True, help="Fail when there is no such pin."),
+        Option(
+            ["--require-related-commit/--no-require-related-commit"],
+            default=False,
+            help="Fail when there is no such pin.",
+        ),
     ]
 
 

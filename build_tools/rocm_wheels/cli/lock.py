@@ -27,7 +27,7 @@ from rocm_wheels.cli.checkout_options import (
     shared_patch_options,
 )
 from rocm_wheels.cli.command import Command, Option, command, list_project_aliases, option
-from rocm_wheels.cli.options import GivenPath, PythonVersions, print_result
+from rocm_wheels.cli.options import GivenPath, PythonVersions, combine_options, print_result
 from rocm_wheels.core import (
     SourceError,
     UsageError,
@@ -77,7 +77,7 @@ def read_manifest(values: Mapping[str, Any]) -> Lock | None:
         return None
     for name in list_project_names():
         for kind in ("ref", "origin"):
-            if values[f"{name}_{kind}"] is not None:
+            if values.get(f"{name}_{kind}") is not None:
                 raise UsageError(
                     f"--{get_option_name(name)}-{kind} and a manifest say two things",
                     tip="leave one of them out",
@@ -601,12 +601,17 @@ def _print_changes(old: Lock, new: Lock, options: Mapping[str, Any]) -> None:
     click.echo("\n".join(format_diff_report(diff, history, limit=_MOST_COMMITS)))
 
 
+therock_options = combine_options(
+    option("--therock-commit", metavar="SHA", help="Commit of TheRock that the ROCm packages are of."),
+    option("--therock-repo", metavar="URL", help=f"Its repository [default: {_THEROCK}]."),
+    option("--therock-branch", metavar="NAME", help="Its branch."),
+)
+
+
 @command("lock manifest")
 @click.argument("file", type=_FILE, metavar="LOCK")
 @option("-o", "--output", type=_FILE, metavar="FILE", help="File to write; - is stdout.")
-@option("--therock-commit", metavar="SHA", help="Commit of TheRock that the ROCm packages are of.")
-@option("--therock-repo", metavar="URL", help=f"Its repository [default: {_THEROCK}].")
-@option("--therock-branch", metavar="NAME", help="Its branch.")
+@therock_options
 def manifest_command(file: Path, output: Path | None, **therock: str | None) -> None:
     """Write a lock as a manifest of TheRock's scripts (schema version 1).
 
@@ -619,14 +624,15 @@ def manifest_command(file: Path, output: Path | None, **therock: str | None) -> 
     from rocm_wheels.sources import format_manifest, read_lock, write_if_changed
 
     target = check_output_path(output)
-    text = format_manifest(read_lock(file), _make_manifest_entry(therock))
+    text = format_manifest(read_lock(file), make_manifest_entry(therock))
     if target is None:
         click.echo(text, nl=False)
     else:
         write_if_changed(target, text)
 
 
-def _make_manifest_entry(therock: Mapping[str, str | None]) -> ManifestEntry | None:
+def make_manifest_entry(therock: Mapping[str, str | None]) -> ManifestEntry | None:
+    """Return what the options say of TheRock, None for nothing. Raises UsageError."""
     from rocm_wheels.sources import ManifestEntry, check_ref, is_commit, parse_origin
 
     commit, repo, branch = (therock[f"therock_{name}"] for name in ("commit", "repo", "branch"))

@@ -81,6 +81,7 @@ _FLAKY_TAGS = ("flakyFailure", "flakyError")  # of a test that passed in the end
 _NOT_RUN_STATUSES = ("notrun", "disabled", "skipped")  # how GoogleTest and CTest say it, in an attribute
 _MOST_NAMED = 1000  # of those that are bad
 _MOST_HOSTS = 20
+_LONGEST_REASON = 200
 _PIECE_SIZE = 1 << 20
 
 
@@ -88,7 +89,8 @@ _PIECE_SIZE = 1 << 20
 class JunitReport:
     """What a file says. ``fault`` is why it does not say all that it should, "" when it does.
 
-    ``when`` is when its first suite began; ``digest`` is the sha256 of the file.
+    ``when`` is when its first suite began; ``digest`` is the sha256 of the file. ``names`` are those of tests
+    that are bad, ``reasons`` the first line of why, in the same order.
     """
 
     digest: str
@@ -99,6 +101,7 @@ class JunitReport:
     skipped: int = 0
     flaky: int = 0
     names: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
     fault: str = ""
     when: datetime | None = None
     hosts: tuple[str, ...] = ()
@@ -155,7 +158,8 @@ class _JunitReader:
     tags: int = 0  # of failures and errors: a test can have both
     claimed: Counter[str] = field(default_factory=Counter)
     odd: str = ""
-    names: dict[str, None] = field(default_factory=dict)  # a test and its cleaning up are two elements
+    reason: str = ""
+    reasons: dict[str, str] = field(default_factory=dict)  # a test and its cleaning up are two elements
     when: datetime | None = None
     hosts: dict[str, None] = field(default_factory=dict)
     smoke: bool = False
@@ -176,9 +180,12 @@ class _JunitReader:
                 part for part in (attributes.get("classname"), attributes.get("name")) if part
             )
             self.state = "skipped" if attributes.get("status", "").lower() in _NOT_RUN_STATUSES else "passed"
+            self.reason = ""
         elif tag in _FAILURE_TAGS and self.test is not None:
             self.tags += 1
-            failure_state = _classify_failure(attributes.get("message", ""))
+            message = attributes.get("message", "")
+            self.reason = self.reason or message.partition("\n")[0][:_LONGEST_REASON]
+            failure_state = _classify_failure(message)
             self.state = failure_state if self.state in {"passed", "skipped"} else self.state
         elif tag == "skipped" and self.state == "passed":
             self.state = "skipped"
@@ -190,8 +197,8 @@ class _JunitReader:
         if tag != "testcase" or self.test is None:
             return
         self.states[self.state] += 1
-        if self.state not in {"passed", "skipped", "flaky"} and len(self.names) < _MOST_NAMED:
-            self.names[self.test] = None
+        if self.state not in {"passed", "skipped", "flaky"} and len(self.reasons) < _MOST_NAMED:
+            self.reasons.setdefault(self.test, self.reason)
         self.test = None
 
     def _read_suite(self, attributes: dict[str, str]) -> None:
@@ -220,7 +227,8 @@ class _JunitReader:
             timeout=states["timeout"],
             skipped=states["skipped"],
             flaky=states["flaky"],
-            names=tuple(self.names),
+            names=tuple(self.reasons),
+            reasons=tuple(self.reasons.values()),
             fault=f"{name}: {self.odd}" if self.odd else self._find_fault(name),
             when=self.when,
             hosts=tuple(self.hosts),

@@ -292,14 +292,17 @@ def parse_manifest(text: str, *, name: str) -> Lock:
     )
 
 
-def format_manifest(lock: Lock, therock: ManifestEntry | None = None) -> str:
-    """Return a lock as a manifest. Raises UsageError without a version of ROCm: versions carry it."""
+def format_manifest(lock: Lock, therock: ManifestEntry | None = None, *, suffix: str | None = None) -> str:
+    """Return a lock as a manifest. ``suffix`` is that of versions, where it is not that of the ROCm version.
+
+    Raises UsageError without a version of ROCm: versions carry it.
+    """
     if lock.rocm is None:
         raise UsageError(
             "a manifest says which ROCm its wheels carry, and the lock names none",
             tip="make the lock with --rocm",
         )
-    suffix = make_version_suffix(lock.rocm)
+    suffix = make_version_suffix(lock.rocm, suffix)
     data: dict[str, Any] = {_VERSION_KEY: 1}
     for project in sort_projects(load_project(name) for name in lock.projects):
         locked = lock.projects[project.name]

@@ -45,6 +45,10 @@ from .smoke import plan_sessions as plan_sessions
 from .smoke import resolve_device_query as resolve_device_query
 from .smoke import run_session as run_session
 from .smoke import run_smoke_tests as run_smoke_tests
+from .summary import SummaryRow as SummaryRow
+from .summary import format_summary_markdown as format_summary_markdown
+from .summary import read_reports as read_reports
+from .summary import read_shards as read_shards
 from .torch_test_plan import TorchTestFile as TorchTestFile
 from .torch_test_plan import TorchTestPlan as TorchTestPlan
 from .torch_test_plan import TorchTestSelection as TorchTestSelection

@@ -1,0 +1,137 @@
+"""Summarize the reports of tests in folders: JUnit XML of any runner, and the records of ours.
+
+A report that is not whole, a shard without one and a folder that holds none are never a pass.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocm_wheels.core import (
+    UsageError,
+    format_count,
+    format_markdown_table,
+    read_json_file,
+    read_junit_report,
+)
+from rocm_wheels.testing.results import RESULTS_FILE, read_results, read_torch_results
+
+_SHARD_FOLDER = re.compile(r"test-reports-(?P<config>.+)-(?P<shard>\d+)-(?P<shards>\d+)")
+_MOST_ROWS = 1000
+
+
+@dataclass(frozen=True)
+class SummaryRow:
+    """A test that is bad, or (without ``test``) a report that is not whole or not there.
+
+    ``where`` is the file of the tests, or of the report; ``shard`` is "" in a folder of one run.
+    """
+
+    config: str
+    shard: str
+    where: str
+    test: str
+    outcome: str
+    reason: str
+
+
+def read_reports(folder: Path, config: str = "", shard: str = "") -> list[SummaryRow]:
+    """Return what is bad in the reports of a run. Raises DataError for a record that is none of ours.
+
+    Where a record of ours is, it stands for the JUnit files beside and below it.
+    """
+    rows = []
+    records = sorted(folder.rglob(RESULTS_FILE))
+    for record in records:
+        rows += list(_read_record(record, config, shard))
+    recorded = {record.parent for record in records}
+    reports = [file for file in sorted(folder.rglob("*.xml")) if not recorded & {*file.parents}]
+    for file in reports:
+        report, name = read_junit_report(file), file.relative_to(folder).as_posix()
+        if report.fault:
+            rows.append(SummaryRow(config, shard, name, "", "not whole", report.fault))
+        for test, reason in zip(report.names, report.reasons, strict=True):
+            rows.append(SummaryRow(config, shard, name, test, "failed", reason))
+        unnamed = report.failed + report.crashed + report.timeout - len(report.names)
+        if unnamed > 0:
+            rows.append(SummaryRow(config, shard, name, "", "failed", format_count(unnamed, "other test")))
+    if not records and not reports:
+        rows.append(SummaryRow(config, shard, folder.name, "", "missing", "there is no report"))
+    return list(dict.fromkeys(rows))
+
+
+def _read_record(record: Path, config: str, shard: str) -> Iterator[SummaryRow]:
+    data = read_json_file(record, complaint="holds no results")
+    torch_results = read_torch_results(record.parent) if isinstance(data, dict) and "parts" in data else None
+    if torch_results is None:
+        for test in read_results(record).bad:
+            yield SummaryRow(config, shard, record.name, test.name, test.outcome, test.reason)
+        return
+    for part in torch_results.parts:
+        for bad in part.bad:
+            yield SummaryRow(config, shard, part.name, bad.name, bad.outcome, bad.reason)
+        if part.fault or not part.complete:
+            reason = part.fault or "not run to its end"
+            yield SummaryRow(config, shard, part.name, "", "not whole", reason)
+
+
+def read_shards(folder: Path) -> tuple[list[SummaryRow], list[str]]:
+    """Return what is bad in all shards (``test-reports-CONFIG-SHARD-SHARDS``), and folders of other names.
+
+    A shard that has no folder is a row. Raises UsageError where no folder is one of a shard.
+    """
+    shards: dict[tuple[str, int], dict[int, Path]] = defaultdict(dict)
+    others = []
+    for path in sorted(path for path in folder.iterdir() if path.is_dir()):
+        if match := _SHARD_FOLDER.fullmatch(path.name):
+            shards[match["config"], int(match["shards"])][int(match["shard"])] = path
+        else:
+            others.append(path.name)
+    if not shards:
+        raise UsageError(
+            f"{folder} has no folder test-reports-CONFIG-SHARD-SHARDS", tip="--reports-dir takes one of a run"
+        )
+    rows = []
+    for (config, count), paths in sorted(shards.items()):
+        for number in sorted({*range(1, count + 1), *paths}):
+            name = f"{number}/{count}"
+            if number in paths:
+                rows += read_reports(paths[number], config, name)
+            else:
+                rows.append(SummaryRow(config, name, "", "", "missing", "the shard left no report"))
+    return rows, others
+
+
+def format_summary_markdown(rows: list[SummaryRow], heading: str, *, combined: bool) -> str:
+    """Return the table for a step summary; ``combined``: with a column each for suite and shard."""
+    failed = sum(bool(row.test) for row in rows)
+    faults = len(rows) - failed
+    parts = [f"{format_count(failed, 'test')} failed"] if failed else []
+    parts += [f"{format_count(faults, 'report')} missing or not whole"] if faults else []
+    title = ", ".join(parts) or "All tests passed"
+    lines = [f"### {title}{f' — {heading}' if heading else ''}{'' if rows else ' :white_check_mark:'}", ""]
+    if rows:
+        columns = ("where", "test", "outcome", "reason")
+        header = (*(("config", "shard") if combined else ()), *columns)
+        table = [
+            (
+                *((row.config, row.shard) if combined else ()),
+                row.where,
+                row.test,
+                row.outcome,
+                _cut(row.reason),
+            )
+            for row in rows[:_MOST_ROWS]
+        ]
+        lines.append(format_markdown_table(header, table).rstrip())
+    if len(rows) > _MOST_ROWS:
+        lines.append(f"\nand {format_count(len(rows) - _MOST_ROWS, 'other')}")
+    return "\n".join(lines) + "\n"
+
+
+def _cut(reason: str) -> str:
+    return reason.partition("\n")[0][:100]

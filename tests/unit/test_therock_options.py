@@ -1,0 +1,163 @@
+"""Every option of TheRock's scripts is one of the script of that name here."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import click
+import pytest
+
+CLONE = Path(__file__).resolve().parents[2]
+# ROCm/TheRock@89553ce3746eda74ade42557470d25e37c91b6f0, and --target of an older fetch_artifacts.py
+OPTIONS = {
+    "build_prod_wheels.py": """
+        --apex-dir --[no-]build-apex --[no-]build-pytorch-audio --[no-]build-pytorch-vision
+        --[no-]build-triton --[no-]clean --[no-]enable-pytorch-flash-attention --find-links
+        --index-url --[no-]install-rocm --output-dir --pip-cache-dir --[no-]pre --pytorch-audio-dir
+        --pytorch-build-number --pytorch-dir --pytorch-rocm-arch --pytorch-vision-dir --release-type
+        --rocm-extras --rocm-sdk-version --root-checkout-dir --sccache-no-wrap --triton-dir
+        --use-ccache --use-sccache --version-suffix
+    """,
+    "run_pytorch_smoke_tests.py": """
+        --amdgpu-family
+    """,
+    "run_pytorch_tests.py": """
+        --[no-]allow-version-mismatch --amdgpu-family --[no-]cache --[no-]debug --device-query
+        --gpu-policy --pytorch-dir --pytorch-version -k
+    """,
+    "run_pytorch_tests_full.py": """
+        --[no-]allow-version-mismatch --amdgpu-family --[no-]cache --[no-]debug --device-query
+        --dry-run --exclude --[no-]exclude-distributed --[no-]exclude-jit-executor
+        --[no-]exclude-quantization --gpu-policy --include --num-shards --pytorch-dir
+        --pytorch-version --shard --test-config -k
+    """,
+    "checkout_from_manifest.py": """
+        --checkout-root --expected-pytorch-git-ref --manifest --manifest-url --no-hipify --projects
+    """,
+    "sanity_check_wheel.py": "",
+    "summarize_test_results.py": """
+        --amdgpu-family --combined-dir --package-index-url --python-version --pytorch-git-ref
+        --reports-dir --test-config --torch-version
+    """,
+    "windows_patch_fat_wheel.py": """
+        --output-path
+    """,
+    "pytorch_torch_repo.py": """
+        --checkout-dir --[no-]commit-hipify --depth --gitrepo-origin --[no-]hipify --jobs
+        --repo-hashtag --repo-name --[no-]submodules
+    """,
+    "pytorch_audio_repo.py": """
+        --checkout-dir --[no-]commit-hipify --depth --gitrepo-origin --[no-]hipify --jobs
+        --repo-hashtag --repo-name --[no-]require-related-commit --[no-]submodules --torch-dir
+    """,
+    "pytorch_vision_repo.py": """
+        --checkout-dir --[no-]commit-hipify --depth --gitrepo-origin --[no-]hipify --jobs
+        --repo-hashtag --repo-name --[no-]require-related-commit --[no-]submodules --torch-dir
+    """,
+    "pytorch_apex_repo.py": """
+        --checkout-dir --[no-]commit-hipify --depth --gitrepo-origin --[no-]hipify --jobs
+        --repo-hashtag --repo-name --[no-]require-related-commit --[no-]submodules --torch-dir
+    """,
+    "pytorch_triton_repo.py": """
+        --checkout-dir --[no-]commit-hipify --depth --gitrepo-origin --[no-]hipify --jobs
+        --[no-]release --repo-hashtag --repo-name --[no-]submodules --torch-dir
+    """,
+    "generate_pytorch_source_manifest.py": """
+        --manifest-dir --output --platform --projects --pytorch-git-refs --rocm-version
+        --therock-branch --therock-commit --therock-repo --version-suffix
+    """,
+    "fetch_artifacts.py": """
+        --amdgpu-targets --artifact-group --[no-]delete-after-extract --download-concurrency
+        --[no-]dry-run --exclude --[no-]extract --extract-concurrency --flatten --output-dir
+        --platform --run-github-repo --run-id --target
+    """,
+    "install_rocm_from_artifacts.py": """
+        --amdgpu-family --amdgpu-targets --[no-]aqlprofile --artifact-group --base-only --[no-]blas
+        --[no-]debug-tools --dry-run --[no-]fft --[no-]hipblasltprovider --[no-]hipdnn
+        --[no-]hipdnn-integration-tests --[no-]hipdnn-samples --[no-]hipfile
+        --[no-]hipkernelprovider --[no-]hiptensor --[no-]hipthreads --input-dir --[no-]kfdtest
+        --latest-release --[no-]libhipcxx --[no-]miopen --[no-]miopenprovider --[no-]mirage
+        --[no-]mpi --output-dir --[no-]prim --[no-]rand --[no-]rccl --release --[no-]rocalution
+        --[no-]rocdecode --[no-]rocjitsu --[no-]rocjpeg --[no-]rocprofiler-compute
+        --[no-]rocprofiler-sdk --[no-]rocprofiler-systems --[no-]rocprofiler-systems-examples
+        --[no-]rocrtst --[no-]rocshmem --[no-]rocwmma --[no-]rpp --run-github-repo --run-id
+        --[no-]tests
+    """,
+    "build_python_packages.py": """
+        --artifact-dir --[no-]build-packages --dest-dir --[no-]devel-tarball-compression
+        --linux-amdgpu-families --version --version-suffix --[no-]wheel-compression
+        --windows-amdgpu-families
+    """,
+}
+FOLDERS = ("build_tools", "repos")
+# scripts with commands: those that the options are of
+COMMANDS = {"build_prod_wheels.py": ("build", "install-rocm")} | {
+    f"pytorch_{name}_repo.py": ("checkout",) for name in ("torch", "audio", "vision", "apex", "triton")
+}
+OF_ONE = {
+    "install-rocm": "--find-links --index-url --pip-cache-dir --[no-]pre --rocm-extras --rocm-sdk-version"
+}
+
+
+def load_script(name: str) -> click.Command:
+    """Return the command of a script, as the script names it."""
+    (path,) = (CLONE / folder / name for folder in FOLDERS if (CLONE / folder / name).is_file())
+    call = re.search(r"_script\.run\((.+)\)", path.read_text(encoding="utf-8"))
+    assert call is not None, path
+    target, *arguments = re.findall(r'"([^"]+)"', call[1])
+    module, _, attribute = target.partition(":")
+    command: click.Command = getattr(import_module(module), attribute)
+    return command(*arguments) if arguments else command  # type: ignore[return-value, arg-type]
+
+
+@pytest.mark.parametrize("script", OPTIONS)
+def test_each_option_is_read_by_the_script_of_that_name(script: str) -> None:
+    command = load_script(script)
+    for word in COMMANDS.get(script, ("",)):
+        names = OF_ONE.get(word, OPTIONS[script]).split()
+        expected = {name.replace("[no-]", part) for name in names for part in ("", "no-")}
+        one = (
+            command.get_command(click.Context(command), word) if isinstance(command, click.Group) else command
+        )
+        assert one is not None
+        parser = one.make_parser(click.Context(one))
+        assert expected - {*parser._long_opt, *parser._short_opt} == set()
+
+
+def test_there_are_as_many_as_there_were() -> None:
+    words = [word for names in OPTIONS.values() for word in names.split()]
+    assert sum(2 if "[no-]" in word else 1 for word in words) == 277
+
+
+BEFORE = [
+    "--index-url U --rocm-extras device-gfx942 install-rocm",
+    "--find-links=F --rocm-sdk-version ==7.1 --pip-cache-dir build --no-pre -v build --output-dir d",
+    "install-rocm --index-url U",
+]
+
+
+@pytest.mark.parametrize("line", BEFORE)
+def test_options_of_a_build_may_stand_before_its_command(line: str) -> None:
+    """They are the options of the command: what it refuses behind its name, it refuses before it."""
+    group = load_script("build_prod_wheels.py")
+    assert isinstance(group, click.Group)
+    context = group.make_context("build_prod_wheels.py", line.split())
+    name, command, words = group.resolve_command(context, [*context._protected_args, *context.args])
+    assert name is not None and command is not None and name in line
+    params = command.make_context(name, words, context).params
+    if "--index-url" in line:
+        assert params["index_url"] == "U"
+        assert params["rocm_extras"] == ("device-gfx942" if "--rocm-extras" in line else "")
+    else:
+        values = (
+            params["find_links"],
+            params["rocm_sdk_version"],
+            str(params["pip_cache_dir"]),
+            params["pre"],
+        )
+        assert values == ("F", "==7.1", "build", False)
+    with pytest.raises(click.UsageError):
+        refused = group.make_context("build_prod_wheels.py", ["--nonsense", "3", *line.split()])
+        group.invoke(refused)
