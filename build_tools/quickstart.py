@@ -23,6 +23,8 @@ import sys
 from pathlib import Path
 from typing import Any, Iterator  # noqa: UP035 - as below
 
+from _arguments import OnceParser
+
 BUILD_TOOLS = Path(__file__).resolve().parent
 CLONE = BUILD_TOOLS.parent
 LOCK = BUILD_TOOLS / "requirements.lock"
@@ -90,9 +92,7 @@ def main() -> int:
             None,
             f"start this script with a newer one: {newest_python()} build_tools/quickstart.py …",
         )
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = OnceParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     demo = commands.add_parser("demo", help="build real wheels from a miniature of everything")
     demo.add_argument("--output-dir", help="where the wheels go (default: demo-output in the clone)")

@@ -30,6 +30,7 @@ from pathlib import Path
 
 import click
 
+from rocm_wheels.cli.command import command, option
 from rocm_wheels.core import DataError, HostError, UsageError, capture_output, write_atomically
 from rocm_wheels.index import IndexReader, UnreachableError
 from rocm_wheels.models import get_gfx_targets
@@ -241,19 +242,17 @@ def _select_lists(names: Sequence[str]) -> list[str]:
     return [name for name in sorted(names) if re.fullmatch(r"(generic|pytorch_\d+\.\d+)\.py", name)]
 
 
-@click.command("refresh_known_failures")
-@click.option("--commit", required=True, metavar="COMMIT", help="The commit of TheRock: its 40 digits.")
-@click.option(
+@command("refresh_known_failures")
+@option("--commit", required=True, metavar="COMMIT", help="The commit of TheRock: its 40 digits.")
+@option(
     "--checkout",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     metavar="DIR",
     help="Read the lists from this clone of ROCm/TheRock.  [default: from GitHub]",
 )
-@click.option("--retrieved", metavar="DAY", help="Day of the reading: 2026-11-26.  [default: today]")
-@click.option(
-    "--days", type=click.IntRange(1, 366), default=180, show_default=True, help="Until rows expire."
-)
-@click.option(
+@option("--retrieved", metavar="DAY", help="Day of the reading: 2026-11-26.  [default: today]")
+@option("--days", type=click.IntRange(1, 366), default=180, show_default=True, help="Until rows expire.")
+@option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     default=_OUTPUT,

@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from rocm_wheels.cli.command import command, option
 from rocm_wheels.core import DataError, HostError, UsageError, write_atomically
 from rocm_wheels.gpus import (
     PCI_TABLE_COLUMNS,
@@ -337,16 +338,16 @@ def _make_row(difference: PciDifference, table: PciTable) -> PciRow:
     )
 
 
-@click.command("refresh_pci_ids")
-@click.option(
+@command("refresh_pci_ids")
+@option(
     "--pci-ids",
     "file",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="The pci.ids to compare with [default: the system's, in /usr/share/misc or /usr/share/hwdata].",
 )
-@click.option("--url", metavar="URL", help="Fetch the pci.ids from there.")
-@click.option(
+@option("--url", metavar="URL", help="Fetch the pci.ids from there.")
+@option(
     "--tables",
     "folder",
     type=click.Path(path_type=Path),
@@ -354,9 +355,9 @@ def _make_row(difference: PciDifference, table: PciTable) -> PciRow:
     metavar="DIR",
     help="Folder of the tables [default: that of this clone].",
 )
-@click.option("--write", is_flag=True, help="Write names and new GPUs into the tables; the rest stays.")
-@click.option("--check", is_flag=True, help="Fail (exit code 17) when anything differs.")
-@click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON.")
+@option("--write", is_flag=True, help="Write names and new GPUs into the tables; the rest stays.")
+@option("--check", is_flag=True, help="Fail (exit code 17) when anything differs.")
+@option("--json", "as_json", is_flag=True, help="Print the differences as JSON.")
 def refresh_pci_ids(
     *, file: Path | None, url: str | None, folder: Path, write: bool, check: bool, as_json: bool
 ) -> None:

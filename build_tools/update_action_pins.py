@@ -24,6 +24,7 @@ from pathlib import Path
 
 import click
 
+from rocm_wheels.cli.command import command, option
 from rocm_wheels.core import (
     DataError,
     HostError,
@@ -119,12 +120,10 @@ def rewrite_pins(text: str, updates: Sequence[ActionUpdate]) -> str:
     return _PIN.sub(replace_pin, text)
 
 
-@click.command("update_action_pins")
-@click.option("--check", is_flag=True, help="Write nothing; fail (exit code 17) when a pin is behind.")
-@click.option(
-    "--only", multiple=True, metavar="OWNER/NAME", help="Only this action. May be given several times."
-)
-@click.option(
+@command("update_action_pins")
+@option("--check", is_flag=True, help="Write nothing; fail (exit code 17) when a pin is behind.")
+@option("--only", multiple=True, metavar="OWNER/NAME", help="Only this action. May be given several times.")
+@option(
     "--workflows",
     "folder",
     type=click.Path(path_type=Path),
@@ -132,10 +131,10 @@ def rewrite_pins(text: str, updates: Sequence[ActionUpdate]) -> str:
     metavar="DIR",
     help="Folder of the workflows [default: that of this clone].",
 )
-@click.option(
+@option(
     "--from", "origin", default=GITHUB, metavar="URL", help=f"Where the repositories are [default: {GITHUB}]."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the pins as JSON.")
+@option("--json", "as_json", is_flag=True, help="Print the pins as JSON.")
 def update_action_pins(
     *, check: bool, only: tuple[str, ...], folder: Path, origin: str, as_json: bool
 ) -> None:

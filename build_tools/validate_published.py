@@ -33,6 +33,8 @@ from urllib.error import URLError
 from urllib.parse import urljoin
 from urllib.request import urlopen
 
+from _arguments import OnceParser
+
 CLONE = Path(__file__).resolve().parents[1]
 WORK = CLONE / ".validated"  # in the clone: containers see it at the same path
 _ANY_PYTHON = (3, 12)  # for wheels that are for every Python
@@ -42,9 +44,7 @@ _READ_SECONDS = 60
 
 def main(words: Sequence[str], env: Mapping[str, str]) -> int:
     """Return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = OnceParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("support", metavar="SUPPORT")
     parser.add_argument("--image", required=True, metavar="NAME", help="image to install in")
     parser.add_argument("--channel", default="nightly", help="channel to install from (default: nightly)")

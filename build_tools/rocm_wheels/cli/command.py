@@ -8,6 +8,7 @@ has its options. A group imports a command only to run or to explain it.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -92,7 +93,11 @@ CONCEPTS: dict[str, Concept] = {
 
 
 class Option(click.Option):
-    """An option that also reads the older spellings of its concept, and names the file a value came from."""
+    """An option that also reads the older spellings of its concept, and names the file a value came from.
+
+    Given twice, under whatever spelling, a list by commas is joined; anything else is refused, since one of
+    two values would be lost. ``multiple`` and ``count`` are as click has them.
+    """
 
     def __init__(self, *args: Any, aliases: Sequence[str] = (), project: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -111,19 +116,48 @@ class Option(click.Option):
         return next((name for name in self.opts if name in CONCEPTS), max(self.opts, key=len))
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """Have the older spellings parsed too, where no other option of the command has that name."""
-        opts, secondary = self.opts, self.secondary_opts
+        """Have the older spellings parsed too, where no other option of the command has that name.
+
+        The parser keeps every value (``handle_parse_result`` makes one of them); click's own keeps the last.
+        """
+        opts, secondary, multiple = self.opts, self.secondary_opts, self.multiple
         taken = {name for param in ctx.command.params for name in (*param.opts, *param.secondary_opts)}
-        concept_aliases = self.concept.aliases if self.concept else ()
-        for alias in (*self.aliases, *concept_aliases):
+        options = [param for param in ctx.command.params if isinstance(param, Option)]
+        for earlier in options[: options.index(self)] if self in options else ():
+            taken.update(earlier._list_aliases())  # the first that has a spelling has it
+        for alias in self._list_aliases():
             positive, _, negative = alias.partition("/")
             if positive not in taken:
                 self.opts = [*self.opts, positive]
                 self.secondary_opts = [*self.secondary_opts, *([negative] if negative else [])]
+        self.multiple = not self.count
         try:
             super().add_to_parser(parser, ctx)
         finally:
-            self.opts, self.secondary_opts = opts, secondary
+            self.opts, self.secondary_opts, self.multiple = opts, secondary, multiple
+
+    def handle_parse_result(
+        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
+    ) -> tuple[Any, list[str]]:
+        """Make one value of all on the command line. Raises click's BadOptionUsage where one is too many."""
+        values = opts.get(str(self.name))
+        if isinstance(values, list) and not self.multiple:
+            value = values[-1]
+            if len(values) > 1 and self.takes_list:
+                words = (word for text in values for word in re.split(r"[,;\s]+", text) if word)
+                value = ",".join(dict.fromkeys(words))
+            elif len(values) > 1 and not ctx.resilient_parsing:
+                spellings = dict.fromkeys((*self.opts, *self.secondary_opts, *self._list_aliases()))
+                same = [name for name in spellings if name.startswith("--") and name != self.spelling]
+                also = f" ({', '.join(same)}: the same option)" if same else ""
+                raise click.BadOptionUsage(
+                    self.spelling, f"{self.spelling} is given more than once{also}; give it once.", ctx
+                )
+            opts = {**opts, str(self.name): value}
+        return super().handle_parse_result(ctx, opts, args)
+
+    def _list_aliases(self) -> tuple[str, ...]:
+        return (*self.aliases, *(self.concept.aliases if self.concept else ()))
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return the line of help, with the value of a configuration file where one has it."""
@@ -181,21 +215,21 @@ def _set_verbosity(ctx: click.Context, param: click.Parameter, value: int | bool
 
 def _make_global_options() -> list[click.Parameter]:
     return [
-        click.Option(
+        Option(
             ["-v", "--verbose"],
             is_flag=True,
             expose_value=False,
             callback=_set_verbosity,
             help="Also show every command that is run.",
         ),
-        click.Option(
+        Option(
             ["-q", "--quiet"],
             is_flag=True,
             expose_value=False,
             callback=_set_verbosity,
             help="Show warnings, errors and results only.",
         ),
-        click.Option(
+        Option(
             ["--recipe-dir"],
             multiple=True,
             metavar="DIR",
@@ -215,6 +249,8 @@ class Command(click.Command):
         self.context_settings.setdefault("help_option_names", ["-h", "--help"])
         self.words = tuple(words)
         self.global_options = _make_global_options()
+        foreign = [p.opts for p in self.params if isinstance(p, click.Option) and not isinstance(p, Option)]
+        assert not foreign, f"{name}: {foreign} are click's options; use rocm_wheels.cli.command.option"
         _refuse_option_clash(self)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:

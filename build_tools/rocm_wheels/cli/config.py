@@ -140,6 +140,7 @@ def read_command_defaults(command: Command, named: str | None) -> tuple[dict[str
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for words, table in _list_tables(config, command.words):
+        keys: dict[str, str] = {}
         for key, value in table.items():
             if isinstance(value, dict):
                 continue  # the table of a command below
@@ -153,6 +154,8 @@ def read_command_defaults(command: Command, named: str | None) -> tuple[dict[str
                     tip=f"`rocm-wheels {' '.join(words)} --help` lists its options",
                 )
             place = config.locate(*words, key)
+            if (other := keys.setdefault(str(option.name), key)) != key:
+                raise DataError(f"{place}: {key} and {other} are one option", tip="leave one of them out")
             values[str(option.name)] = _convert_value(option, value, place, config.path.parent)
             origins[str(option.name)] = f"{place}: {_format_value(value)}"
     return values, origins

@@ -9,7 +9,7 @@ import click
 
 from rocm_wheels import __version__
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.command import CONFIG_FILE, Group
+from rocm_wheels.cli.command import CONFIG_FILE, Group, option
 
 # name: (module:attribute under rocm_wheels.cli, one line for --help), under the headings of --help
 SECTIONS = {
@@ -226,7 +226,7 @@ def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
     sections={heading: list(rows) for heading, rows in SECTIONS.items()},
     aliases=ALIASES,
 )
-@click.option(
+@option(
     "--version",
     is_flag=True,
     is_eager=True,
@@ -234,7 +234,7 @@ def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
     callback=_show_version,
     help="Show the version.",
 )
-@click.option(
+@option(
     "--config",
     metavar="FILE",
     help="Configuration file [default: rocm-wheels.toml, or pyproject.toml, here or above].",

@@ -42,8 +42,8 @@ gpu_options = combine_options(
     option(
         "--family",
         "amdgpu_family",
-        metavar="FAMILY",
-        help="Test only GPUs of this family or target (gfx94X-dcgpu, gfx1100), and fail where there is none."
+        metavar="FAMILY,…",
+        help="Test only GPUs of these families or targets (gfx94X-dcgpu, gfx1100), and fail where there is none."
         "  [default: any]",
     ),
     option(
