@@ -43,7 +43,8 @@ def run(target: str, *arguments: str) -> NoReturn:
 
 
 def _leave(message: str) -> NoReturn:
-    sys.stderr.write(message + "\n")
+    if sys.stderr is not None:  # it is when the caller has closed it
+        sys.stderr.write(message + "\n")
     sys.exit(2)
 
 

@@ -324,5 +324,16 @@ def one_at_a_time() -> Iterator[None]:
         yield
 
 
+def open_missing_streams() -> None:
+    """Open descriptors 0 to 2 that the caller has closed, or our files get their numbers, and our output."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest that is free: this one
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+
+
 if __name__ == "__main__":
+    open_missing_streams()
     sys.exit(run())

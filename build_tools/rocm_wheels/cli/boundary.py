@@ -10,7 +10,7 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
@@ -119,17 +119,50 @@ def format_command_line() -> str:
     return format_command([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
-class PrintableOutput:
-    """A stream of text with which nothing commands a terminal, but for our colours (``make_printable``).
+class Output:
+    """A standard stream that ends no command in a traceback when it cannot be written to.
 
-    ``buffer`` takes bytes as they are.
+    Of stderr (``number`` 2) messages are lost then, and no result changes; what is lost of stdout is a
+    UsageError. A pipe that nobody reads ends us (BrokenPipeError). ``buffer`` takes bytes as they are.
     """
 
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
+    def __init__(self, stream: Any, number: int = 1) -> None:
+        self.stream, self.number = stream, number
+        self.failure: OSError | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
+
+    @property
+    def buffer(self) -> Output:
+        """The stream of bytes below."""
+        return Output(self.stream.buffer, self.number)
+
+    def write(self, text: Any) -> int:
+        """Write text."""
+        return int(self._try_to(self.stream.write, text))
+
+    def flush(self) -> None:
+        """Have it arrive."""
+        self._try_to(self.stream.flush)
+
+    def _try_to(self, work: Callable[..., Any], *values: Any) -> Any:
+        try:
+            if self.failure is None:  # click tries streams, and forgets what it hears
+                return work(*values)
+        except BrokenPipeError:
+            raise
+        except OSError as failure:
+            self.failure = failure
+            _send_nowhere(self.number)  # what is still to be written, when Python ends at the latest
+        if self.failure is not None and self.number == 1:
+            text = f"cannot write to standard output: {self.failure.strerror}"
+            raise UsageError(text, tip="send it to a file, a pipe or /dev/null")
+        return sum(map(len, values))
+
+
+class PrintableOutput(Output):
+    """A stream of text with which nothing commands a terminal, but for our colours (``make_printable``)."""
 
     @property
     def encoding(self) -> str:
@@ -140,9 +173,9 @@ class PrintableOutput:
             else self.stream.encoding
         )
 
-    def write(self, text: str) -> int:
+    def write(self, text: Any) -> int:
         """Write text, as it may be shown."""
-        return self.stream.write(make_printable(text))
+        return super().write(make_printable(text))
 
     def writelines(self, lines: Iterable[str]) -> None:
         """Write lines, as they may be shown."""
@@ -163,10 +196,32 @@ def run_command(command: click.Command, argv: list[str] | None = None) -> int:
     machine, 18 container engines, 130 interrupted, 141 nobody reads on (`| head`); 1 is a bug and shows its
     traceback.
     """
+    _open_missing_streams()
     configure_log(os.environ)
     _replace_unprintable()
-    with contextlib.redirect_stdout(cast("TextIO", PrintableOutput(sys.stdout))):
+    with (
+        contextlib.redirect_stdout(cast("TextIO", PrintableOutput(sys.stdout))),
+        contextlib.redirect_stderr(cast("TextIO", Output(sys.stderr, 2))),
+    ):
         return _run_in_boundary(command, argv)
+
+
+def _open_missing_streams() -> None:
+    """Open the descriptors 0 to 2 that the caller has closed; a file would get their numbers, and our output.
+
+    Messages go nowhere. Nothing can be written to a stdout that was closed: who prints a result fails, which
+    holds for the programs that we start too.
+    """
+    access = {"stdin": os.O_RDONLY, "stdout": os.O_RDONLY, "stderr": os.O_WRONLY}
+    for number, (name, flags) in enumerate(access.items()):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, flags), True)  # the lowest number that is free: this one
+        if getattr(sys, name) is None:
+            mode = "w" if number else "r"
+            stream = os.fdopen(number, mode, 1, encoding="utf-8", errors="replace", closefd=False)
+            setattr(sys, name, stream)
 
 
 def _run_in_boundary(command: click.Command, argv: list[str] | None) -> int:
@@ -186,9 +241,10 @@ def _run_in_boundary(command: click.Command, argv: list[str] | None) -> int:
 def _invoke_command(command: click.Command, argv: list[str] | None) -> int:
     """Run a command and print its error, if it is one for people; return the exit code."""
     try:
+        _check_current_folder()
         # colours are put in only where they are wanted: click is to leave them
         result = command.main(args=argv, standalone_mode=False, color=True)
-        _flush_output()
+        sys.stdout.flush()  # only here can a failure be caught
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as leave:
         return leave.exit_code
@@ -204,10 +260,8 @@ def _invoke_command(command: click.Command, argv: list[str] | None) -> int:
         show_live_line("")
         log_error(explain_error(error))
         return error.exit_code
-    except (OSError, ModuleNotFoundError) as failure:
-        error_shown = (
-            convert_disk_error(failure) if isinstance(failure, OSError) else explain_missing_module(failure)
-        )
+    except (OSError, ModuleNotFoundError, RuntimeError) as failure:
+        error_shown = _convert_failure(failure)
         if error_shown is None:
             raise
         show_live_line("")
@@ -215,19 +269,38 @@ def _invoke_command(command: click.Command, argv: list[str] | None) -> int:
         return error_shown.exit_code
 
 
-def _flush_output() -> None:
-    """Print what is still to be printed: only here can a failure be caught."""
-    if sys.stdout is not None:  # it is when the caller has closed it
-        sys.stdout.flush()
+def _check_current_folder() -> None:
+    """Raise UsageError where the current folder is gone: nothing can be looked for in it."""
+    try:
+        Path.cwd()
+    except OSError as gone:
+        raise UsageError(
+            f"the current folder cannot be read: {gone.strerror}", tip="cd to a folder that is there"
+        ) from None
+
+
+def _convert_failure(failure: Exception) -> RocmWheelsError | None:
+    """Return what is shown of a failure that is the machine's, or an extra's; ``None``: it is a bug."""
+    if isinstance(failure, ModuleNotFoundError):
+        return explain_missing_module(failure)
+    if isinstance(failure, OSError):
+        return convert_disk_error(failure)
+    if "home directory" in str(failure):  # of pathlib
+        return UsageError("a home folder cannot be found", tip="set HOME, or write paths without ~")
+    return None
+
+
+def _send_nowhere(number: int) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, number)
+    os.close(nowhere)
 
 
 def _leave_closed_pipes() -> bool:
     """Tell whether nobody reads stdout or stderr on; what is still printed there goes nowhere."""
     closed = [number for number in (1, 2) if _is_closed_pipe(number)]
     for number in closed:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, number)
-        os.close(nowhere)
+        _send_nowhere(number)
     return bool(closed)
 
 
@@ -268,6 +341,8 @@ def _report_interruption() -> int:
 
 def convert_disk_error(failure: OSError) -> RocmWheelsError | None:
     """Return what is shown of a disk that is full or closed to us; ``None`` for any other failure."""
+    if "No usable temporary directory" in str(failure):
+        return UsageError(f"{failure.strerror}", tip="set TMPDIR to a folder that is writable")
     if failure.errno not in _DISK_TIPS:
         return None
     name = failure.filename2 or failure.filename  # of a copy, the second is what was to be written
