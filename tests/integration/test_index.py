@@ -432,7 +432,8 @@ def test_dates_are_refused_and_taken(
     path = wheel(tmp_path)
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
     assert serve("add", str(tmp_path / "index"), str(path)) == 2
-    assert "SOURCE_DATE_EPOCH='yesterday' is not a time" in capsys.readouterr().err
+    assert "SOURCE_DATE_EPOCH" in capsys.readouterr().err
+    assert not (tmp_path / "index").exists()
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
     assert serve("add", str(tmp_path / "index"), str(path), "--link") == 0
     page = json.loads((tmp_path / "index/torch/index.json").read_text())

@@ -17,7 +17,6 @@ from rocm_wheels.core import (
     UsageError,
     count_compile_jobs,
     measure_machine,
-    read_max_jobs,
 )
 
 GIB = 1 << 30
@@ -222,9 +221,3 @@ def test_jobs_by_cores_and_memory(
 ) -> None:
     given = MachineResources(cores, 32 * GIB, free * GIB)
     assert count_compile_jobs(given, per_job * GIB if per_job else None, wanted) == jobs
-
-
-def test_how_many_compilers_a_user_wants() -> None:
-    said = {given: read_max_jobs({"MAX_JOBS": given}) for given in ("3", "", "many", "-2")}
-    assert said == {"3": 3, "": None, "many": None, "-2": None}
-    assert read_max_jobs({}) is None

@@ -19,6 +19,7 @@ import click
 from rocm_wheels.core import (
     RocmWheelsError,
     UsageError,
+    check_numbers,
     configure_log,
     explain_error,
     explain_missing_module,
@@ -57,8 +58,13 @@ _END_SIGNALS = ("SIGTERM", "SIGHUP")
 
 
 def read_environment() -> dict[str, str]:
-    """Return a copy of the process's environment: read here once, handed down from here."""
-    return dict(os.environ)
+    """Return a copy of the process's environment: read here once, handed down from here.
+
+    Raises UsageError for a variable of ours that is to hold a number and holds none.
+    """
+    env = dict(os.environ)
+    check_numbers(env)
+    return env
 
 
 def pop_starting_python(env: MutableMapping[str, str]) -> Path:

@@ -168,12 +168,15 @@ class Option(click.Option):
         return record[0], f"{record[1]}  [{origin}]"
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
-        """Convert the value; an error names the place in the configuration file that the value is from."""
+        """Convert the value; an error names the variable or the place in the file that the value is from."""
         try:
             return super().type_cast_value(ctx, value)
         except click.BadParameter as wrong:
-            origin = get_config_origin(ctx, self)
-            if origin and ctx.get_parameter_source(str(self.name)) is ParameterSource.DEFAULT_MAP:
+            source = ctx.get_parameter_source(str(self.name))
+            origin = get_config_origin(ctx, self) if source is ParameterSource.DEFAULT_MAP else None
+            if source is ParameterSource.ENVIRONMENT:
+                origin = f"variable {self.envvar}"
+            if origin:
                 raise click.BadParameter(f"{wrong.message} ({origin})", ctx, self) from None
             raise
 

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -24,6 +24,7 @@ from rocm_wheels.core import (
     format_finding,
     hide_credentials,
     log_note,
+    read_number,
 )
 
 if TYPE_CHECKING:
@@ -230,14 +231,8 @@ def yank(  # noqa: PLR0917 - click passes them by name
 
 def read_source_date(env: Mapping[str, str]) -> str:
     """Return when a wheel is added (PEP 700): now, or at SOURCE_DATE_EPOCH."""
-    epoch = env.get("SOURCE_DATE_EPOCH")
-    moment: Any = datetime.datetime.now(datetime.timezone.utc)
-    if epoch:
-        try:
-            moment = datetime.datetime.fromtimestamp(int(epoch), datetime.timezone.utc)
-        except (ValueError, OverflowError, OSError):
-            tip = "it is a number of seconds since 1970"
-            raise UsageError(f"SOURCE_DATE_EPOCH={epoch!r} is not a time", tip=tip) from None
+    epoch, utc = read_number(env, "SOURCE_DATE_EPOCH"), datetime.timezone.utc
+    moment = datetime.datetime.now(utc) if epoch is None else datetime.datetime.fromtimestamp(epoch, utc)
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 

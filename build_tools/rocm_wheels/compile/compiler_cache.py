@@ -34,6 +34,7 @@ from rocm_wheels.core import (
     capture_output,
     hash_file,
     log_note,
+    read_number,
     write_atomically,
     write_json_file,
 )
@@ -377,8 +378,8 @@ def is_listening(env: Mapping[str, str]) -> bool:
     if path := env.get("SCCACHE_SERVER_UDS"):
         family, address = getattr(socket, "AF_UNIX", socket.AF_INET), path
     else:
-        port = env.get("SCCACHE_SERVER_PORT", "")
-        family, address = socket.AF_INET, ("127.0.0.1", int(port) if port.isdecimal() else _DEFAULT_PORT)
+        port = read_number(env, "SCCACHE_SERVER_PORT") or _DEFAULT_PORT
+        family, address = socket.AF_INET, ("127.0.0.1", port)
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.settimeout(5)
         with contextlib.suppress(OSError):

@@ -11,6 +11,8 @@ from .download import Validators as Validators
 from .download import fingerprint_of_url as fingerprint_of_url
 from .download import host_of_url as host_of_url
 from .download import make_folder_name as make_folder_name
+from .environment_numbers import check_numbers as check_numbers
+from .environment_numbers import read_number as read_number
 from .errors import AuditError as AuditError
 from .errors import BuildError as BuildError
 from .errors import ChecksError as ChecksError
@@ -80,7 +82,6 @@ from .machine import IMAGE_VARIABLE as IMAGE_VARIABLE
 from .machine import MachineResources as MachineResources
 from .machine import count_compile_jobs as count_compile_jobs
 from .machine import measure_machine as measure_machine
-from .machine import read_max_jobs as read_max_jobs
 from .page_templates import make_page_templates as make_page_templates
 from .page_templates import strip_controls as strip_controls
 from .parallel import ByteBudget as ByteBudget

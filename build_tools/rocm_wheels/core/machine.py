@@ -180,12 +180,6 @@ def measure_machine(
     return MachineResources(max(1, math.ceil(cores)), memory, free, tuple(reasons))
 
 
-def read_max_jobs(env: Mapping[str, str]) -> int | None:
-    """Return how many compilers the user wants at a time (MAX_JOBS), ``None`` where no number is said."""
-    number = env.get("MAX_JOBS", "")
-    return int(number) if number.isdecimal() else None
-
-
 def count_compile_jobs(machine: MachineResources, memory_per_job: int | None, max_jobs: int | None) -> int:
     """Return how many compilers may run at a time: a core and ``memory_per_job`` free bytes each, at least 1.
 

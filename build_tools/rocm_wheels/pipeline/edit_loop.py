@@ -21,7 +21,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from rocm_wheels.compile.variables import is_configuration_variable
-from rocm_wheels.core import UsageError, log_note, run_command, show_live_line, write_json_file
+from rocm_wheels.core import UsageError, log_note, read_number, run_command, show_live_line, write_json_file
 from rocm_wheels.sources.checkout_state import hold_checkout
 from rocm_wheels.sources.git import Git, disable_private_filters
 
@@ -201,8 +201,8 @@ def _compile_edits(
     build_env = {name: value for name, value in env.items() if name not in changes}
     build_env |= {name: value for name, value in changes.items() if value is not None}
     argv = list(note["ninja"])
-    if "-j" in argv and env.get("MAX_JOBS", "").isdecimal():
-        argv[argv.index("-j") + 1] = env["MAX_JOBS"]
+    if "-j" in argv and (jobs := read_number(env, "MAX_JOBS")):
+        argv[argv.index("-j") + 1] = str(jobs)
     log, compiled = path.with_suffix(".log"), False
     log.unlink(missing_ok=True)
 

@@ -24,7 +24,7 @@ from rocm_wheels.core import (
     block_new_work,
     count_compile_jobs,
     end_all_processes,
-    read_max_jobs,
+    read_number,
     run_command,
 )
 from rocm_wheels.pipeline.facts import Facts
@@ -135,7 +135,7 @@ class LocalExecutor:
 
     def _count_slots(self, memory_per_job: int | None) -> int:
         """Return how many compilers may run at a time on this machine, all steps together."""
-        return count_compile_jobs(self.facts.machine, memory_per_job, read_max_jobs(self.env))
+        return count_compile_jobs(self.facts.machine, memory_per_job, read_number(self.env, "MAX_JOBS"))
 
     def _begin_next_step(
         self, pending: list[str], sorter: TopologicalSorter[str], pool: ThreadPoolExecutor

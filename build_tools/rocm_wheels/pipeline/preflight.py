@@ -25,7 +25,7 @@ from rocm_wheels.core import (
     UsageError,
     Workspace,
     capture_output,
-    read_max_jobs,
+    read_number,
     run_in_parallel,
 )
 from rocm_wheels.models import (
@@ -341,7 +341,7 @@ def make_subject(planned: PlannedRun) -> PreflightSubject:
         ),
         offline=request.offline,
         aotriton=tree.aotriton if tree is not None else None,
-        jobs=read_max_jobs(facts.env),
+        jobs=read_number(facts.env, "MAX_JOBS"),
     )
     return complete_subject(
         subject,

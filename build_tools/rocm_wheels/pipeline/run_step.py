@@ -37,7 +37,7 @@ from rocm_wheels.core import (
     lock_folder,
     log_note,
     measure_machine,
-    read_max_jobs,
+    read_number,
 )
 from rocm_wheels.models import load_project
 from rocm_wheels.pipeline.estimates import estimate_step, read_history, remember_run
@@ -374,12 +374,13 @@ def record_step_end(
 def run_step_in_record(record: Path, file: PlanFile, path: Path, name: str, env: Mapping[str, str]) -> bool:
     """Do a step of a run that has a record; the run itself tells of begin and end. See ``perform_step``."""
     clean = clean_environment(file.request, env, quietly=True)
-    return perform_step(file, path, name, record=RunRecord(record), env=clean, jobs=read_max_jobs(env))
+    jobs = read_number(env, "MAX_JOBS")
+    return perform_step(file, path, name, record=RunRecord(record), env=clean, jobs=jobs)
 
 
 def count_step_jobs(file: PlanFile, step: Step, machine: MachineResources, env: Mapping[str, str]) -> int:
     """Return how many compilers a step may run: as many as its user says, else as memory and cores allow."""
-    requested_jobs = read_max_jobs(env)
+    requested_jobs = read_number(env, "MAX_JOBS")
     if requested_jobs is not None or step.kind not in COMPILING_KINDS:
         return count_compile_jobs(machine, None, requested_jobs)
     history = read_history(Workspace(file.request.work).runs, env)

@@ -23,6 +23,7 @@ from rocm_wheels.core import (
     lock_folder,
     log_note,
     log_warning,
+    read_number,
     replace_folder,
 )
 from rocm_wheels.sdk.artifacts import (
@@ -59,7 +60,6 @@ from rocm_wheels.sdk.package_contents import (
 from rocm_wheels.sdk.rocm_prefix import read_installed_rocm, read_rocm_version, refuse_unknown_targets
 from rocm_wheels.wheels import (
     DEFAULT_EPOCH,
-    LATEST_EPOCH,
     PlannedMember,
     WheelPlan,
     publish_wheels,
@@ -112,13 +112,8 @@ class PackageSet:
 
     def read_epoch(self, env: Mapping[str, str]) -> int:
         """Return the date of all files, seconds since 1970; UsageError when the environment's is none."""
-        text = env.get("SOURCE_DATE_EPOCH", "")
-        if text and not (text.isdecimal() and int(text) <= LATEST_EPOCH):
-            raise UsageError(
-                f"SOURCE_DATE_EPOCH={text!r} is not a number of seconds from 1970 to 2107",
-                tip="archives can state no other dates",
-            )
-        return int(text) if text else self.default_epoch
+        epoch = read_number(env, "SOURCE_DATE_EPOCH")
+        return self.default_epoch if epoch is None else epoch
 
     def format_pin(self, distribution: str) -> str:
         """Return the requirement on another package of this distribution."""

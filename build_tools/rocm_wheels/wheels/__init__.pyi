@@ -161,7 +161,6 @@ from .stored_member import StoredMember as StoredMember
 from .stored_member import pack_member as pack_member
 from .stored_member import store_member as store_member
 from .wheel_writer import DEFAULT_EPOCH as DEFAULT_EPOCH
-from .wheel_writer import LATEST_EPOCH as LATEST_EPOCH
 from .wheel_writer import PlannedMember as PlannedMember
 from .wheel_writer import WheelPlan as WheelPlan
 from .wheel_writer import publish_wheels as publish_wheels

@@ -29,10 +29,7 @@ from rocm_wheels.wheels.dist_info import encode_record_digest
 DEFAULT_EPOCH = 1_580_601_600
 """2020-02-02, when ``SOURCE_DATE_EPOCH`` says nothing else."""
 
-LATEST_EPOCH = 4_354_819_199
-"""2107-12-31: a zip archive can hold no later date."""
-
-_EARLIEST_EPOCH = 315_532_800  # 1980-01-01: nor an earlier one
+_EARLIEST_EPOCH = 315_532_800  # 1980-01-01: a zip archive can hold no earlier date
 _LARGE = 1 << 31
 
 

@@ -1,0 +1,42 @@
+"""Variables that hold numbers: what each may be, in one table, and one function that reads them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, MutableMapping
+
+from rocm_wheels.core.errors import UsageError
+
+# what a variable holds, the least and the most
+_NUMBERS = {
+    "MAX_JOBS": ("a number of jobs at a time", 1, 9999),
+    "SCCACHE_SERVER_PORT": ("a port", 1, 65535),
+    "SOURCE_DATE_EPOCH": ("a number of seconds from 1970 to 2107", 0, 4_354_819_199),  # as far as zip goes
+}
+
+
+def read_number(env: Mapping[str, str], name: str) -> int | None:
+    """Return the number that a variable of the table holds; ``None`` for one that is not set, or empty.
+
+    Raises UsageError, with the variable's name, for anything else.
+    """
+    text = env.get(name, "")
+    if not text:
+        return None
+    description, least, most = _NUMBERS[name]
+    if not re.fullmatch("[0-9]{1,15}", text) or not least <= int(text) <= most:
+        raise UsageError(
+            f"{name}={text!r} is not {description}",
+            tip=f"unset it, or set it to a number from {least} to {most}",
+        )
+    return int(text)
+
+
+def check_numbers(env: MutableMapping[str, str]) -> None:
+    """Read all variables of the table, and take empty ones out: programs that we start fail at them.
+
+    Raises UsageError for the first that holds something else than it may.
+    """
+    for name in _NUMBERS:
+        if read_number(env, name) is None:
+            env.pop(name, None)
