@@ -86,8 +86,9 @@ def venv(tmp_path: Path) -> Environment:
 def install(index: str, venv: Environment, *words: str, gfx: str = "gfx942") -> int:
     """Install into ``venv`` and nowhere else: another --python only as a dry run."""
     assert "--python" not in words or "--dry-run" in words
-    given = ["--index", index, "--python", str(venv.prefix), "--gfx", gfx, *words]
-    return run_command(install_command, given)
+    defaults = {"--index": index, "--python": str(venv.prefix), "--gfx": gfx}
+    given = [word for name, value in defaults.items() if name not in words for word in (name, value)]
+    return run_command(install_command, [*given, *words])
 
 
 def test_the_set_is_installed_once_and_nothing_of_it_is_from_elsewhere(

@@ -235,7 +235,7 @@ ORIGINS = [
 FOLDERS = [
     Row("folder empty", checkout(at=""), 2),
     Row("folder of checkouts empty", ["torch", "status", "--source-dir", ""], 2),
-    Row("torch folder empty", pinned("--pytorch-dir", ""), 2),
+    Row("torch folder empty", ["audio", "checkout", "--checkout-dir", "new", "--pytorch-dir", ""], 2),
     Row("patch folder empty", checkout("--patch-dir", ""), 2),
     Row("folder a loop", checkout(at="loop/x"), 10, lambda box: (box / "loop").symlink_to("loop")),
     Row("folder dangling", checkout(at="gone"), 10, lambda box: (box / "gone").symlink_to("no/where")),
@@ -271,7 +271,7 @@ SERVERS = [
 ]  # fmt: skip
 LOCKS = [
     Row("lock missing", locked(), 2),
-    Row("lock nowhere", locked("--lock", ""), 2),
+    Row("lock nowhere", ["torch", "checkout", "--checkout-dir", "new", "--lock", ""], 2),
     Row("lock a folder", locked(), 2, lambda box: (box / "lock.json").mkdir()),
     Row("lock not UTF-8", locked(), 2, lambda box: box.write("lock.json", b"\xff")),
     Row("lock empty", locked(), 2, lambda box: box.write("lock.json", "")),
