@@ -70,13 +70,10 @@ class Bench:
 
     def words(self, script: Path, *more: str, good: int = 0, bad: int = COUNT - 1) -> list[str]:
         """Return the words of the command; the script is what is run."""
-        ends = ["--good", self.ids[good], "--bad", self.ids[bad], "--gfx", "gfx942"]
-        where = [
-            "--extra-index",
-            (self.root / "rocm").as_uri() + "/",
-            "--work-dir",
-            str(script.parent / "work"),
-        ]
+        defaults = {"--good": self.ids[good], "--bad": self.ids[bad], "--gfx": "gfx942"}
+        defaults["--work-dir"] = str(script.parent / "work")
+        ends = [word for name, value in defaults.items() if name not in more for word in (name, value)]
+        where = ["--extra-index", (self.root / "rocm").as_uri() + "/"]
         return ["bisect", str(self.store.folder), *ends, *where, *more, "--", "python", str(script)]
 
 
@@ -389,9 +386,7 @@ def test_wrong_questions(  # noqa: PLR0917 - pytest passes them by name
     words: list[str], code: int, said: str, bench: Bench, script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     filled = [word.format(ids=bench.ids, script=script) for word in words]
-    line = bench.words(script)
-    place = line.index("--")
-    _, err = asked([*line[:place], *filled, *line[place:]], capsys, code)
+    _, err = asked(bench.words(script, *filled), capsys, code)
     assert said.format(ids=bench.ids) in err.replace("\n", " ")
     assert tried(script) == []
 

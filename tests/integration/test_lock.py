@@ -31,7 +31,11 @@ class Servers:
 
     def lock(self, *words: str | Path, code: int = 0, **variables: str) -> str:
         """Lock torch of branch main and what it pins; return what was said."""
-        return "".join(self.run("lock", *self.torch(), *words, code=code, **variables))
+        given = self.torch()
+        if "--pytorch-origin" in words:
+            place = given.index("--pytorch-origin")
+            del given[place : place + 2]
+        return "".join(self.run("lock", *given, *words, code=code, **variables))
 
     def torch(self, ref: str = "main") -> list[str]:
         """The options of a lock of three projects."""
