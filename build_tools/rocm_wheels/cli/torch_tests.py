@@ -43,8 +43,8 @@ gpu_options = combine_options(
         "--family",
         "amdgpu_family",
         metavar="FAMILY,…",
-        help="Test only GPUs of these families or targets (gfx94X-dcgpu, gfx1100), and fail where there is none."
-        "  [default: any]",
+        help="Test only GPUs of these families or targets (gfx94X-dcgpu, gfx1100), and fail where there is "
+        "none.  [default: any]",
     ),
     option(
         "--gpu-policy",
