@@ -202,7 +202,7 @@ def test_a_failure_leaves_the_old_environment(spec: EnvironmentSpec, tmp_path: P
         ({"extras": ("device-gfx942]",)}, "'device-gfx942]' is not the name of an extra"),
         ({"find_links": "/no/such/folder"}, "--find-links /no/such/folder is not a folder"),
         ({"python": Path("/no/python")}, "there is no Python at /no/python"),
-        ({"rocm_spec": "==6.0"}, "resolving rocm[devel,libraries]==6.0 failed"),
+        ({"rocm_spec": "==6.0"}, "resolving rocm[devel,libraries]==6.0 from "),
         (
             {"extras": ("device-gfx90a",)},
             "rocm[devel,device-gfx90a,libraries]==7.1.0 has no extra device-gfx90a",
@@ -286,3 +286,70 @@ def test_wheels_and_requirements_into_an_environment(spec: EnvironmentSpec, tmp_
     with pytest.raises(SdkError, match=r"installing requirements\.txt failed"):
         (tmp_path / "requirements.txt").write_text("surely-missing\n")
         install_requirements(made, [tmp_path / "requirements.txt"], env=ENV)
+
+
+STRANGERS = {"rocm": "99.0", "rocm-sdk-libraries": "7.1.0+small", "rocm-sdk-device-gfx942": "7.1.0+small",
+             "triton": "99.0", "small-tool": "1.0"}  # fmt: skip
+
+
+@pytest.fixture
+def strangers_index(tmp_path: Path) -> str:
+    """An index of the user's on which somebody else has the names of ROCm's packages."""
+    for name, version in STRANGERS.items():
+        folder = tmp_path / "simple" / name
+        folder.mkdir(parents=True)
+        extras = {"devel": (), "libraries": ()} if name == "rocm" else {}
+        files = {f"{name.replace('-', '_')}.py": PlannedMember(b"stranger = True\n")}
+        plan = WheelPlan(name, version, "small", "py3-none-any", files, extras=extras)
+        file = write_wheel(plan, folder)
+        (folder / "index.html").write_text(f'<!DOCTYPE html><a href="{file.name}">{file.name}</a>')
+    return (tmp_path / "simple").as_uri()
+
+
+def test_rocm_comes_from_the_folder_or_index_that_was_named(
+    spec: EnvironmentSpec, tmp_path: Path, strangers_index: str
+) -> None:
+    variables = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_EXTRA_INDEX_URL")
+    env = {
+        **os.environ,
+        **dict.fromkeys(variables, strangers_index),
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+    }
+    dist = Path(str(spec.find_links))
+    (tmp_path / "none" / "rocm").mkdir(parents=True)
+
+    def install(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [
+            sys.executable,
+            "-m",
+            "rocm_wheels",
+            "rocm",
+            "install",
+            *words,
+            "--work-dir",
+            tmp_path / "w",
+        ]
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+
+    folder, index = str(tmp_path / "none"), (tmp_path / "none").as_uri()
+    for places in (
+        ["--find-links", folder],
+        ["--rocm-index", index],
+    ):
+        refused = install(*places)
+        assert refused.returncode == 11 and places[-1] in refused.stderr and "rocm" in refused.stderr
+    assert not list((tmp_path / "w").glob("environments/py*"))
+    done = install("--find-links", str(dist), "--rocm-extras", "device-gfx942")
+    assert done.returncode == 0 and "7.1.0+small" in done.stdout
+    assert not list((tmp_path / "w").rglob("rocm_sdk_libraries.py"))
+    for name in ("rocm_sdk_libraries", "rocm_sdk_device_gfx942"):  # the folder has only some of them
+        next(dist.glob(f"{name}-*")).unlink()
+        refused = install("--find-links", str(dist), "--rocm-extras", "device-gfx942")
+        assert refused.returncode == 11 and str(dist) in refused.stderr
+    # what is installed beside that ROCm may come from the user's index, and is no ROCm or torch
+    made = BuildEnvironment(*(tmp_path / "own" / path for path in ("bin/python", "bin", "")), created=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", made.prefix], check=True)
+    install_requirements(made, ["small-tool"], env=env, source=spec.tools_source)
+    with pytest.raises(SdkError):
+        install_requirements(made, ["triton"], env=env, source=spec.tools_source)
+    install_requirements(made, ["triton"], env=env)  # where no place of ROCm was named

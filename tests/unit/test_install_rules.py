@@ -24,7 +24,6 @@ from rocm_wheels.hosts import (
     find_dependency_index,
     find_intended_project,
     find_torch_requirement,
-    is_closed_project,
     is_pure_wheel,
     list_broken_requirements,
     list_device_extras,
@@ -36,6 +35,7 @@ from rocm_wheels.hosts import (
     requires_pure_wheel,
     select_same_build,
 )
+from rocm_wheels.models import is_closed_project
 
 MARKERS = {"python_version": "3.12", "sys_platform": "linux", "platform_machine": "x86_64", "extra": ""}
 

@@ -63,7 +63,6 @@ from .package_offers import PackageOffers as PackageOffers
 from .package_offers import explain_refusal as explain_refusal
 from .package_offers import find_dependency_index as find_dependency_index
 from .package_offers import find_intended_project as find_intended_project
-from .package_offers import is_closed_project as is_closed_project
 from .package_offers import is_pure_wheel as is_pure_wheel
 from .package_offers import requires_pure_wheel as requires_pure_wheel
 from .package_offers import select_same_build as select_same_build

@@ -49,26 +49,16 @@ from rocm_wheels.index import (
     require_link_digest,
     resolve_index_url,
 )
-from rocm_wheels.models import find_project_of
+from rocm_wheels.models import is_closed_project
 from rocm_wheels.variants import Properties, decide_markers
 from rocm_wheels.wheels import parse_metadata, parse_wheel_name, split_wheel_name
 
 PYPI_URL = "https://pypi.org/simple/"
-_CLOSED_PROJECT = re.compile(
-    r"torch|torchtext|torchcodec|aotriton"
-    r"|triton|triton-.+|pytorch-triton.*|rocm|rocm-(?!bootstrap$).+|rocm\d.*|hip-.+|amd-.+|amdsmi|jax-rocm.*"
-    r"|fbgemm-gpu.*"
-)
 _ROCM_PROJECT = re.compile(r"rocm|rocm-.+")
 _OTHER_PROJECTS = ("torchcodec",)
 _FEWEST_LETTERS = 5  # a shorter name has too many neighbours that are meant
 _TORCH_PROJECT = re.compile(r"torch.+|tensordict")
 _NOT_REQUIRED = re.compile(r"\bextra\b")
-
-
-def is_closed_project(project: str) -> bool:
-    """Tell whether a project (normalized name) may come from the chosen index alone."""
-    return _CLOSED_PROJECT.fullmatch(project) is not None or find_project_of(project) is not None
 
 
 def is_rocm_project(project: str) -> bool:

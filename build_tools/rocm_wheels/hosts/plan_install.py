@@ -70,14 +70,13 @@ from rocm_wheels.hosts.package_offers import (
     PackageOffers,
     find_dependency_index,
     find_intended_project,
-    is_closed_project,
     requires_pure_wheel,
 )
 from rocm_wheels.hosts.resolve import Resolver, make_installer_environment, serve_offers
 from rocm_wheels.hosts.signed_index import SignedIndexes
 from rocm_wheels.hosts.wheel_cache import WheelCache, WholeReach
 from rocm_wheels.index import IndexReader, UnreachableError, path_of_url, resolve_index_url
-from rocm_wheels.models import list_default_packages, list_projects
+from rocm_wheels.models import is_closed_project, list_default_packages, list_projects
 
 if TYPE_CHECKING:
     from rocm_wheels.hosts.host import TargetHost

@@ -32,10 +32,10 @@ from rocm_wheels.hosts.package_offers import (
     PackageOffer,
     PackageOffers,
     explain_refusal,
-    is_closed_project,
     is_rocm_project,
 )
 from rocm_wheels.index import UnreachableError
+from rocm_wheels.models import is_closed_project
 from rocm_wheels.sdk import compose_uv_environment
 
 

@@ -123,6 +123,8 @@ from .project import ProjectSource as ProjectSource
 from .project import VersionRecipe as VersionRecipe
 from .project import find_project_of as find_project_of
 from .project import get_step_costs as get_step_costs
+from .project import is_closed_project as is_closed_project
+from .project import list_closed_projects as list_closed_projects
 from .project import list_default_packages as list_default_packages
 from .project import list_projects as list_projects
 from .project import load_project as load_project

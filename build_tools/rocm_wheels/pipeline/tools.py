@@ -330,7 +330,7 @@ def _resolve_python_tools(
     cwd: Path,
 ) -> LockedTools:
     """Resolve ROCm, the tools of each project, and what their source distributions are built with."""
-    target, source = _make_target(lock, python, sdk.python, env), PackageSource(cache_dir=sdk.cache_dir)
+    target, source = _make_target(lock, python, sdk.python, env), sdk.tools_source
     line_tools = _list_line_tools(lock)
     line_versions = resolve_line_tools(line_tools, target, source, env, cwd=cwd, platform=lock.platform)
     resolutions: dict[str, Resolution] = {}

@@ -25,7 +25,7 @@ from rocm_wheels.pipeline.build_environment import (
 )
 from rocm_wheels.pipeline.step import KnownAfter
 from rocm_wheels.pipeline.step_run import StepRun
-from rocm_wheels.sdk import PackageSource, install_additions
+from rocm_wheels.sdk import install_additions
 
 if TYPE_CHECKING:
     from rocm_wheels.audit import AuditReport, WheelExpectation
@@ -114,7 +114,7 @@ def _provide_requirements(
                     without=sorted(installed | built),
                     env=facts.env,
                     on_line=step_run.echo_line,
-                    source=PackageSource(cache_dir=facts.request.sdk.cache_dir),
+                    source=facts.request.sdk.tools_source,
                 )
             except SdkError as error:
                 log_warning(f"what the wheel requires, to import it, could not be installed: {error.message}")

@@ -140,9 +140,15 @@ class EnvironmentSpec:
         """Where ROCm comes from."""
         return PackageSource(self.index_url, self.find_links, self.cache_dir, self.pre)
 
+    @property
+    def tools_source(self) -> PackageSource:
+        """Where all else comes from: the user's indexes, which do not give out ROCm and torch beside it."""
+        return PackageSource(cache_dir=self.cache_dir, closed=bool(self.index_url or self.find_links))
+
 
 def collect_inputs(spec: EnvironmentSpec, env: Mapping[str, str]) -> dict[str, object]:
     """Return all that the content of an environment depends on; credentials are not among it."""
+    _check_folder(spec)
     locked = {"packages": digest_packages(spec.packages)} if spec.packages else {}
     return {
         "format": _FORMAT,
@@ -172,12 +178,24 @@ def _list_offered(find_links: str | None) -> list[object]:
     folder = _find_local_folder(find_links)
     if folder is None:
         return [hide_credentials(find_links)] if find_links else []
-    if not folder.is_dir():
-        raise SdkError(
-            f"--find-links {find_links} is not a folder", tip="give a folder with rocm*.whl, or a URL"
-        )
     states = [(path.name, path.stat()) for path in sorted(folder.glob("rocm*"))]
     return [str(folder.resolve()), *([name, state.st_size, state.st_mtime_ns] for name, state in states)]
+
+
+def _check_folder(spec: EnvironmentSpec) -> None:
+    """Raise SdkError for a ``find_links`` folder that is none, or without ROCm where nothing else has it."""
+    folder = _find_local_folder(spec.find_links)
+    if folder is None or spec.rocm_path is not None:
+        return
+    if not folder.is_dir():
+        raise SdkError(
+            f"--find-links {spec.find_links} is not a folder", tip="give a folder with rocm*.whl, or a URL"
+        )
+    if not (spec.packages or spec.index_url or any(folder.glob("rocm-[0-9]*"))):
+        raise SdkError(
+            f"--find-links {folder} has no package rocm, to install {spec.requirement} from",
+            tip="give the folder with rocm-*.whl or rocm-*.tar.gz in it, or an index with --rocm-index",
+        )
 
 
 def _find_local_folder(find_links: str | None) -> Path | None:
@@ -540,9 +558,10 @@ def _install_rocm(
     note_installed(note, _query_site_packages(python, env), resolution)
     _check_extras(python, spec, env)
     if spec.extra_requirements:
-        tools = PackageSource(cache_dir=spec.cache_dir)
-        activity = f"installing {', '.join(spec.extra_requirements)}"
-        pip_install(python, spec.extra_requirements, tools, env, activity=activity, cwd=cwd, on_line=on_line)
+        pip_install(
+            python, spec.extra_requirements, spec.tools_source, env,
+            activity=f"installing {', '.join(spec.extra_requirements)}", cwd=cwd, on_line=on_line,
+        )  # fmt: skip
 
 
 def _check_extras(python: Path, spec: EnvironmentSpec, env: Mapping[str, str]) -> None:
@@ -610,6 +629,7 @@ def resolve_rocm(
         if (match := _NO_EXTRA.search(line)) is not None:
             missing.append(match["extra"])
 
+    _check_folder(spec)
     options = [*_refresh_local_packages(spec, env, cwd=cwd), *_select_family_build(env)]
     resolution = resolve_packages(
         [spec.requirement], target, spec.source, env, cwd=cwd, options=options, on_line=listen

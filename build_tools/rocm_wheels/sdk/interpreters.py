@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from rocm_wheels.core import (
     hide_credentials,
     run_command,
 )
+from rocm_wheels.models import list_closed_projects
 
 # They would make uv choose another environment, Python or output than the one asked for.
 _REMOVED_VARIABLES = (
@@ -49,15 +51,18 @@ _NETWORK = ("error sending request", "dns error", "timed out", "connection", "re
 
 @dataclass(frozen=True)
 class PackageSource:
-    """Where packages come from. ``index_url`` alone replaces the user's indexes; ``find_links`` adds to them.
+    """Where packages come from. ``index_url`` replaces the user's default index; ``find_links`` adds to it.
 
-    ``cache_dir`` is the installer's; ``pre`` allows pre-releases.
+    With one of them, or ``closed``, closed projects (``is_closed_project``) come from there alone: on the
+    user's own indexes other people have such names. ``cache_dir`` is the installer's; ``pre`` allows
+    pre-releases.
     """
 
     index_url: str | None = None
     find_links: str | None = None
     cache_dir: Path | None = None
     pre: bool = False
+    closed: bool = False
 
     @property
     def variables(self) -> Mapping[str, str]:
@@ -141,13 +146,21 @@ def _run_pip(
         index_url=None if "UV_DEFAULT_INDEX" in hidden else source.index_url,
         find_links=None if "UV_FIND_LINKS" in hidden else source.find_links,
     )
-    _run_uv(
-        ["pip", *words, *public_source.options, *arguments],
-        {**env, **hidden},
-        cwd=cwd,
-        activity=activity,
-        on_line=on_line,
-    )
+    places = [hide_credentials(place) for place in (source.find_links, source.index_url) if place]
+    if places:
+        activity += f" from {' and '.join(places)}"
+    words = ["pip", *words, *public_source.options]
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-index-") as folder:
+        uv_env = {**env, **hidden}
+        if places or source.closed:
+            # the first index that has a page of a project is the last one that is asked, and these are empty
+            for name in list_closed_projects():
+                Path(folder, name).mkdir()
+                Path(folder, name, "index.html").write_text("<!DOCTYPE html>\n", encoding="utf-8")
+            first = [*([source.index_url] if source.index_url else []), Path(folder).as_uri()]
+            uv_env["UV_INDEX"] = " ".join([*first, env.get("UV_INDEX", "")]).strip()
+            words += ["--index-strategy", "first-index"]
+        _run_uv([*words, *arguments], uv_env, cwd=cwd, activity=activity, on_line=on_line)
 
 
 def format_install_command(arguments: Sequence[str], source: PackageSource | None = None) -> str:

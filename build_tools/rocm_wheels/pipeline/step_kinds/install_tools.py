@@ -7,7 +7,7 @@ is being compiled with it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -140,7 +140,7 @@ class _ToolsInstaller:
         sdk = self._facts.request.sdk
         # the digests say which files are meant, so that they may lie beside ROCm's
         links = sdk.find_links if self.locked is not None else None
-        self._source = PackageSource(find_links=links, cache_dir=sdk.cache_dir)
+        self._source = replace(sdk.tools_source, find_links=links)
 
     def install_project(self, name: str) -> Mapping[str, InstalledPackage]:
         """Bring the layer of a project up to date, and return what it was installed from."""
@@ -230,7 +230,7 @@ class _ToolsInstaller:
 
 def _install_missing(step_run: StepRun, requirements: Sequence[str], *, unfinished: bool) -> None:
     """Install what given wheels require, and again what an installer that was killed left there by half."""
-    ready = step_run.ready
+    ready, sdk = step_run.ready, step_run.facts.request.sdk
     halves = find_half_installed(ready.site_packages) if unfinished else ()
     if halves:
         log_note(f"partly installed, to be installed again: {', '.join(halves)}")
@@ -240,5 +240,5 @@ def _install_missing(step_run: StepRun, requirements: Sequence[str], *, unfinish
         reinstall=halves,
         env=step_run.facts.env,
         on_line=step_run.echo_line,
-        source=PackageSource(cache_dir=step_run.facts.request.sdk.cache_dir),
+        source=PackageSource(find_links=sdk.find_links, cache_dir=sdk.cache_dir),
     )

@@ -26,7 +26,6 @@ from rocm_wheels.pipeline.step import DEVICE_INPUT, NEEDS_GPU, TEST_KINDS, Known
 from rocm_wheels.pipeline.step_run import StepRun
 from rocm_wheels.sdk import (
     BuildEnvironment,
-    PackageSource,
     install_into,
     install_wheel,
     locate_layer,
@@ -151,7 +150,7 @@ def _make_environment(step_run: StepRun, wheels: Sequence[Path]) -> BuildEnviron
     pip_install(
         environment.python,
         [*map(_make_requirement, wheels), *_TEST_TOOLS[step_run.step.kind]],
-        PackageSource(cache_dir=facts.request.sdk.cache_dir),
+        facts.request.sdk.tools_source,
         facts.env,
         activity="installing what the wheels require",
         cwd=prefix,
