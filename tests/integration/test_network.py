@@ -159,6 +159,25 @@ def test_the_history_of_submodules_is_cut_with_depth_and_stays_so(tree: Tree) ->
     assert tree.is_sound()
 
 
+def test_an_origin_that_is_shallow_itself(upstream: Upstream, tmp_path: Path) -> None:
+    """As actions/checkout leaves it: a tree takes what there is, as `git clone` does; a mirror cannot."""
+    own = upstream.copy(tmp_path / "own")
+    own.git("root", "commit", "-q", "--allow-empty", "-m", "two")
+    shallow = tmp_path / "own/repositories/shallow"
+    own.git(tmp_path, "clone", "-q", "--depth=1", "--branch=main", own.url, str(shallow))
+    words = ("--source-dir", "trees", "--origin", shallow.as_uri(), "--ref", "main")
+    mirrored = own.script(tmp_path, "pytorch_torch_repo.py", "checkout", *words, "--mirror-dir", "mirrors")
+    assert mirrored.code == 10 and "shallow" in mirrored.err
+    assert not (tmp_path / "trees/pytorch").exists()
+    for _ in range(2):
+        done = own.script(tmp_path, "pytorch_torch_repo.py", "checkout", *words)
+        assert done.code == 0, done.err
+        tree = tmp_path / "trees/pytorch"
+        head = own.git(shallow, "rev-parse", "HEAD")
+        assert own.git(tree, "rev-parse", "THEROCK_UPSTREAM_DIFFBASE") == head
+        own.git(shallow, "commit", "-q", "--allow-empty", "-m", "three")
+
+
 def test_sha256_is_refused(upstream: Upstream, server: GitServer, tree: Tree, tmp_path: Path) -> None:
     upstream.git(tmp_path, "init", "-q", "--object-format=sha256", "long")
     (tmp_path / "long/a").write_text("a")

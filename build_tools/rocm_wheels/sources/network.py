@@ -351,7 +351,9 @@ def fetch_commit(
     branch or tag gives all of them, below ``space``: both are said. Raises SourceError.
     """
     log_note(f"fetching {request.description}" + (f", {depth} commits deep" if depth is not None else ""))
-    options = [f"--depth={depth}"] if depth is not None else []
+    # of a shallow clone a tree takes what there is, as `git clone` does; a mirror has to be whole
+    whole = ["--update-shallow"] if space == SERVED_REFS else []
+    options = [f"--depth={depth}"] if depth is not None else whole
     try:
         _run_transfer(git, request, [*options, f"+{request.source}:{target}"], transport)
     except SourceError as refused:
@@ -359,12 +361,19 @@ def fetch_commit(
             _fetch_all(git, request, target, space, transport)
         elif depth is not None and _NO_DEPTH.search(str(refused)):
             log_warning(f"{request.description}: the server cuts no history (--depth); fetching all of it")
-            _run_transfer(git, request, [f"+{request.source}:{target}"], transport)
+            _run_transfer(git, request, [*whole, f"+{request.source}:{target}"], transport)
         else:
             raise
     query = f"{target}^{{}}\n{target}^{{tree}}\n".encode("ascii")
     answers = git.text("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=query).split("\n")
     (commit, kind), tree = answers[0].split(" "), answers[1].split(" ")[0]
+    if kind == "missing" or (kind == "commit" and answers[1].endswith(" missing")):
+        raise SourceError(
+            f"git fetched {request.description} without its {'commit' if kind == 'missing' else 'tree'}",
+            tip=f"compare `git clone {hide_credentials(request.origin)}`"
+            if whole
+            else "a shallow clone cannot fill a mirror: leave mirrors out, or name another origin",
+        )
     if kind != "commit":
         git.text("update-ref", "-d", target)
         raise SourceError(

@@ -283,7 +283,13 @@ def read_blobs(git: Git, oids: Iterable[str]) -> dict[str, bytes]:
     for oid in unique_oids:
         facts, _, rest = rest.partition(b"\n")
         if not facts.startswith(f"{oid} blob ".encode("ascii")):
-            raise SourceError(f"{oid} is no file of {git.directory}: {facts.decode('utf-8', 'replace')}")
+            kind = facts.decode("utf-8", "replace").split(" ")[1]
+            raise SourceError(
+                f"{git.directory} lacks the object {oid}"
+                if kind == "missing"
+                else f"{oid} is a {kind} of {git.directory}, not a file",
+                tip="`git fsck` in that repository says what it lacks; a new checkout has all of it",
+            )
         size = int(facts.split(b" ")[2])
         files[oid], rest = rest[:size], rest[size + 1 :]
     return files
