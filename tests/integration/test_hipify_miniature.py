@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from source_trees import isolated_environment, times
+from programs import run_program
+from source_trees import content, isolated_environment, times
+from warm_python import warm_python
 
 from rocm_wheels.core import get_project_home
 from rocm_wheels.demo import fetch_hipify, make_repositories
@@ -69,3 +73,57 @@ def test_from_clone_to_one_edit(tmp_path: Path) -> None:
     pin = choose_pin(audio, torch_dir=tmp_path / "one", require_related_commit=True)
     request = CheckoutRequest(audio, tmp_path / "audio", pin)
     assert checkout_project(request, env=env, python=python).head == made["audio"].commit
+
+
+def test_what_hipify_cannot_translate_is_named_and_the_tree_stays(tmp_path: Path) -> None:
+    real = {k: v for k, v in os.environ.items() if k not in ("PIP_FIND_LINKS", "UV_FIND_LINKS")}
+    env, miniature = isolated_environment(tmp_path / "home"), get_project_home() / "tests/miniature"
+    made, tree = tmp_path / "made", tmp_path / "pytorch"
+    shutil.copytree(miniature / "pytorch", made)
+    shutil.copytree(miniature / "minigemm", made / "third_party/minigemm")
+    shutil.copytree(fetch_hipify(tmp_path / "cache", env=real), made / "torch/utils/hipify")
+    kernels, outside = "aten/src/ATen/native/cuda", tmp_path / "outside.cuh"
+    for odd in (made / "docs/latin.cu", made / kernels / "table.bin"):  # hipify reads neither
+        odd.parent.mkdir(exist_ok=True)
+        odd.write_bytes(b"// \xe9\0\n")
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-c", "init.defaultBranch=main"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "one"], ["clone", "-q", made, tree]):
+        subprocess.run([*git, *words], cwd=made, env=env, check=True)
+
+    def refuse(faults: dict[str, str]) -> None:
+        before = content(tree), times(tree), outside.read_bytes()
+        done = run_program([*warm_python(), *command, "--no-commit-hipify"], cwd=tmp_path, env=env)
+        assert done.code == 10, done.err
+        for name, place in faults.items():
+            assert any(name in line and place in line for line in done.err.splitlines()), done.err
+        assert (content(tree), times(tree), outside.read_bytes()) == before
+
+    command = ["-m", "rocm_wheels", "sources", "hipify", "--pytorch-dir", str(tree)]
+    outside.write_text("int f() { return cudaSuccess; }\n")
+    data = {
+        "Latin.cu": (b"// \xe9t\xe9\n", "byte 3"),
+        "Mark.cuh": (b"\xef\xbb\xbfint f();\n", "byte 0"),
+        "Nul.cu": (b"int f();\n\0", "byte 9"),
+        "Wide.h": ("int f();".encode("utf-16"), "byte 0"),
+    }
+    for name, (bad, _) in data.items():
+        (tree / kernels / name).write_bytes(bad)
+    (tree / kernels / "Link.cu").symlink_to(outside)
+    refuse({name: place for name, (_, place) in data.items()} | {"Link.cu": str(outside)})
+    for name in (*data, "Link.cu"):
+        (tree / kernels / name).unlink()
+    # when others were translated already: in the submodule; through a link
+    wrong = tree / "third_party/minigemm/csrc/wrong.cu"
+    wrong.write_bytes(b"\xe9")
+    refuse({"third_party/minigemm/csrc/wrong.cu": "byte 0"})
+    wrong.unlink()
+    include = f'#include "{os.path.relpath(outside, tree / kernels)}"\n'  # hipify does not follow it
+    (tree / kernels / "Up.cu").write_text(f"{include}int g() {{ return cudaSuccess; }}\n")
+    (tree / kernels.replace("cuda", "hip")).mkdir(exist_ok=True)
+    link = tree / kernels.replace("cuda", "hip") / "Up.hip"
+    link.symlink_to(outside)
+    refuse({"Up.hip": "out of the tree"})
+    link.unlink()
+    done = run_program([*warm_python(), *command, "--no-commit-hipify"], cwd=tmp_path, env=env)
+    assert done.code == 0 and "hipSuccess" in link.read_text(), done.err
+    assert "cudaSuccess" in outside.read_text()

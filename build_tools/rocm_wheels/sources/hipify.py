@@ -325,10 +325,14 @@ def _select_below(path: str, paths: Sequence[str], files: Iterable[str]) -> list
     return sorted(inside)
 
 
+class FailedScriptError(SourceError):
+    """The script of a project failed, and left nothing in the tree."""
+
+
 def run_hipify_script(root: TreePart, script: str, python: Path) -> None:
     """Run the project's script in its tree, with its output in a log inside the repository.
 
-    Raises SourceError when the script is missing or fails.
+    Raises SourceError when the script is missing, FailedScriptError when it fails: the tree is as it was.
     """
     git = root.git
     if not (git.directory / script).is_file():
@@ -338,13 +342,13 @@ def run_hipify_script(root: TreePart, script: str, python: Path) -> None:
         )
     record = root.git_dir / OWN_FOLDER / "hipify.log"
     run_command(
-        [python, script],
+        [python, Path(__file__).with_name("hipify_runner.py"), script],
         # compiled modules of the script would count as new files where they are not ignored
         env={**git.env, **git.variables, "PYTHONDONTWRITEBYTECODE": "1"},
         cwd=git.directory,
         log=record,
         on_line=show_live_line,
-        check=SourceError,
+        check=FailedScriptError,
         description=f"hipify ({script} in {git.directory})",
         tip=f"the whole output is in {record}",
     )
@@ -637,7 +641,7 @@ def hipify_checkout(
                 known_records=read_hipify_records(parts),
                 clean=clean,
             )
-        except EditedOutputError:
+        except (EditedOutputError, FailedScriptError):
             if before is not None:
                 write_state(git_dir, replace(before, operation=None))  # the tree is as it was
             raise
