@@ -124,6 +124,9 @@ def test_what_hipify_cannot_translate_is_named_and_the_tree_stays(tmp_path: Path
     link.symlink_to(outside)
     refuse({"Up.hip": "out of the tree"})
     link.unlink()
+    link.write_text("// mine, and not committed\n")
+    refuse({"Up.hip": "of yours"})
+    link.unlink()
     done = run_program([*warm_python(), *command, "--no-commit-hipify"], cwd=tmp_path, env=env)
     assert done.code == 0 and "hipSuccess" in link.read_text(), done.err
     assert "cudaSuccess" in outside.read_text()
