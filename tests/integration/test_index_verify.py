@@ -262,7 +262,7 @@ def test_a_file_that_breaks_off_is_told(root: Path) -> None:
     """With --full files are read whole; one that can be looked at and not read is no crash."""
     with strange(root, "unreadable") as url:
         found = verify_index(url, full=True, retries=0).findings
-    assert any(one.check == "broken-link" and "cannot be read whole: 500" in one.message for one in found)
+    assert any(one.check == "broken-link" and "cannot be read whole: " in one.message for one in found)
 
 
 def test_a_server_does_not_lead_to_this_disk(root: Path, tmp_path: Path) -> None:

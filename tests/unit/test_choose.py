@@ -683,7 +683,7 @@ def test_a_damaged_document_of_an_older_version_is_not_in_the_way(shelf: Shelf) 
         ("early", machine(), HostError, "has no wheels of early"),
         ("damaged", machine(), DataError, "damaged-1.0-variants.json is not JSON"),
         ("forged", machine(), DataError, "forged-1.0-variants.json is not what its page says (sha256 0000"),
-        ("lost", machine(), HostError, "lost-1.0-variants.json answers 404"),
+        ("lost", machine(), DataError, "lost-1.0-variants.json answers 404"),
     ],
 )
 def test_what_cannot_be_chosen_is_said(

@@ -409,7 +409,7 @@ def test_a_server_that_is_down_is_no_reason_to_take_a_worse_index() -> None:
     reach = Pages({f"{second}torch/": page("torch-2.8.0-py3-none-any.whl")}, down=first)
     with pytest.raises(HostError, match="cannot ask amd-stable, a stable index of ROCm") as failure:
         choose_wheels(["torch"], None, host, reach)
-    assert "torch/ cannot be reached: Name or service not known" in explain_error(failure.value)
+    assert "Name or service not known" in explain_error(failure.value)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import requests
 
 from rocm_wheels.core import SourceError, explain_error
 from rocm_wheels.demo import fetch_hipify, find_index_url, find_local_wheel, list_wheel_urls
+from rocm_wheels.index import parse_page
 
+JSON_TYPE = "application/vnd.pypi.simple.v1+json"
 HTML = """<!DOCTYPE html><html><body>
 <a href="../../packages/torch-2.13.0-cp311-cp311-win_amd64.whl#sha256=00">w</a>
 <a data-requires-python="&gt;=3.10" href='https://files.example/torch-2.13.0-cp310-cp310-macosx_14_0_arm64.whl?a=1&amp;b=2#sha256=00'>m</a>
@@ -22,7 +25,7 @@ BASE = "https://mirror.example/simple/torch/"
 
 
 def test_wheels_are_found_on_a_page_of_html() -> None:
-    assert list_wheel_urls(HTML, BASE) == [
+    assert list_wheel_urls(parse_page(HTML.encode(), "text/html", BASE, project="torch").links) == [
         "https://files.example/torch-2.13.0-cp310-cp310-macosx_14_0_arm64.whl?a=1&b=2",
         "https://files.example/torch-2.13.0-cp312-cp312-manylinux_2_28_x86_64.whl",
         "https://mirror.example/packages/torch-2.13.0-cp311-cp311-win_amd64.whl",
@@ -31,8 +34,11 @@ def test_wheels_are_found_on_a_page_of_html() -> None:
 
 def test_wheels_are_found_on_a_page_of_json() -> None:
     names = ["torch-2.13.0-cp312-cp312-win_amd64.whl", "torch-2.13.0-cp312-cp312-macosx_14_0_arm64.whl"]
-    page = {"files": [{"filename": name, "url": f"files/{name}#sha256=00"} for name in names]}
-    assert list_wheel_urls(page, BASE) == [f"{BASE}files/{name}" for name in reversed(names)]
+    files = [{"filename": name, "url": f"files/{name}#sha256=00", "hashes": {}} for name in names]
+    page = json.dumps({"meta": {"api-version": "1.0"}, "files": files}).encode()
+    assert list_wheel_urls(parse_page(page, JSON_TYPE, BASE).links) == [
+        f"{BASE}files/{name}" for name in reversed(names)
+    ]
 
 
 @pytest.mark.parametrize(

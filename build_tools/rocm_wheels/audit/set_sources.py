@@ -30,7 +30,6 @@ from rocm_wheels.core import (
     run_in_parallel,
 )
 from rocm_wheels.index import (
-    ACCEPT_PAGES,
     HTML_PAGE,
     JSON_PAGE,
     IndexLink,
@@ -39,7 +38,6 @@ from rocm_wheels.index import (
     download_link,
     file_name_of_link,
     parse_file_name,
-    parse_page,
     path_of_url,
     require_link_digest,
     resolve_index_url,
@@ -157,18 +155,13 @@ def _describe_file(name: str) -> tuple[str, Version]:
 
 
 def _read_links(reader: IndexReader, url: str) -> tuple[IndexLink, ...]:
-    try:
-        answer = reader.get(url, accept=ACCEPT_PAGES)
-    except UnreachableError as cause:
+    page = reader.read_page(url, url)
+    if page is None:
         raise UsageError(
-            f"{hide_credentials(url)} cannot be reached: {cause}", tip="check the address and the network"
-        ) from None
-    if answer.status != 200:
-        raise UsageError(
-            f"{hide_credentials(url)} is no page of an index: {answer.status}",
+            f"there is no page of an index at {hide_credentials(url)}",
             tip="`rocm-wheels index verify` tells what else is wrong with the index",
         )
-    return parse_page(answer.content, answer.kind, answer.url).links
+    return page.links
 
 
 def _collect_lock(lock: Path, folder: Path) -> SetFiles:

@@ -20,7 +20,6 @@ folder beside it that holds files as they are installed. Sources and the rules f
 from __future__ import annotations
 
 import hashlib
-import html
 import json
 import os
 import platform
@@ -33,8 +32,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from rocm_wheels.core import (
     DataError,
@@ -45,6 +43,7 @@ from rocm_wheels.core import (
     hide_credentials,
     replace_folder,
 )
+from rocm_wheels.index import ACCEPT_PAGES, IndexLink, file_name_of_link, parse_page
 from rocm_wheels.wheels import ELF_HEADER_SIZE, ELF_MACHINES, EM_AMDGPU, pack_messagepack
 
 _MARK_NAME = ".made-from"
@@ -105,9 +104,7 @@ def make_folder(folder: Path, source: str, fill: Callable[[Path], None]) -> bool
 HIPIFY_VERSION = "2.13.0"
 _DEFAULT_INDEX = "https://pypi.org/simple"
 _TIMEOUT_SECONDS = 30.0
-_ACCEPT_HEADERS = {"Accept": "application/vnd.pypi.simple.v1+json, text/html;q=0.1"}
 _CENTRAL_DIRECTORY = 2 << 20  # bytes; torch's has 13,000 members
-_LINK_PATTERN = re.compile(r"<a\s[^>]*?href\s*=\s*[\"']([^\"']+)[\"']", re.IGNORECASE)
 _HIPIFY_FOLDER = "torch/utils/hipify/"
 
 # sha256 of the members with "\n" at the end of lines. Read on 2026-11-21 from torch 2.13.0 on
@@ -187,17 +184,12 @@ def find_index_url(env: Mapping[str, str]) -> str:
     return next((url for url in candidates if url), _DEFAULT_INDEX).rstrip("/")
 
 
-def list_wheel_urls(page: str | Mapping[str, Any], base: str) -> list[str]:
-    """Return the wheels of our version on an index page (HTML of PEP 503 or JSON of PEP 691), best first.
+def list_wheel_urls(links: Iterable[IndexLink]) -> list[str]:
+    """Return the wheels of our version on an index page, best first.
 
     Any platform will do, for the members are the same; those for macOS are the smallest files.
     """
-    if isinstance(page, str):
-        links = [html.unescape(link) for link in _LINK_PATTERN.findall(page)]
-    else:
-        links = [file["url"] for file in page["files"]]
-    urls = {urljoin(base, link.partition("#")[0]) for link in links}
-    named = {url: unquote(urlsplit(url).path).rpartition("/")[2] for url in urls}
+    named = {link.url: file_name_of_link(link) for link in links}
     ours = [
         url
         for url, name in named.items()
@@ -227,9 +219,8 @@ def _open_published_wheel(
             )
     session = requests.Session()  # proxies, certificates and .netrc as requests finds them
     try:
-        answer = session.get(page_url, headers=_ACCEPT_HEADERS, timeout=_TIMEOUT_SECONDS)
+        answer = session.get(page_url, headers={"Accept": ACCEPT_PAGES}, timeout=_TIMEOUT_SECONDS)
         answer.raise_for_status()
-        page = answer.json() if "json" in answer.headers.get("content-type", "") else answer.text
     except requests.exceptions.SSLError as cause:
         raise SourceError(
             f"the certificate of the package index is not trusted: {hide_credentials(page_url)}",
@@ -241,7 +232,8 @@ def _open_published_wheel(
             f"the package index cannot be asked for torch: {hide_credentials(page_url)}",
             tip=_make_network_tip(env),
         ) from cause
-    urls = list_wheel_urls(page, answer.url)
+    page = parse_page(answer.content, answer.headers.get("Content-Type", ""), answer.url, project="torch")
+    urls = list_wheel_urls(page.links)
     if not urls:
         raise SourceError(
             f"{hide_credentials(page_url)} has no wheel of torch {HIPIFY_VERSION}", tip=_make_network_tip(env)

@@ -31,7 +31,6 @@ from .host import StatedMachine as StatedMachine
 from .host import TargetHost as TargetHost
 from .host import detect_platform as detect_platform
 from .host import make_host as make_host
-from .index_pages import UnreachableIndexError as UnreachableIndexError
 from .index_pages import find_host_indexes as find_host_indexes
 from .index_pages import recommend_torch as recommend_torch
 from .install import carry_out_plan as carry_out_plan

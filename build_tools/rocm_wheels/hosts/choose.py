@@ -37,7 +37,6 @@ from rocm_wheels.hosts.host import PosedTarget, TargetHost, get_main_vendor, lis
 from rocm_wheels.hosts.index_pages import (
     FAMILY_PLACEHOLDER,
     LocatedProject,
-    UnreachableIndexError,
     find_family,
     is_page_url,
     list_family_targets,
@@ -54,7 +53,7 @@ from rocm_wheels.hosts.match import (
     pick_version,
     read_offer_metadata,
 )
-from rocm_wheels.index import IndexReader, file_name_of_link, path_of_url, resolve_index_url
+from rocm_wheels.index import IndexReader, UnreachableError, file_name_of_link, path_of_url, resolve_index_url
 from rocm_wheels.variants import NARROWED_SOURCE, NULL_LABEL
 
 if TYPE_CHECKING:
@@ -382,7 +381,7 @@ def choose_wheels(
     for known_index in indexes:
         try:
             choices = _choose_from_index(known_index.url, parsed, host, reach, pre=pre)
-        except UnreachableIndexError as failure:  # what it has is not known: a worse one is no answer
+        except UnreachableError as failure:  # what it has is not known: a worse one is no answer
             raise _make_unasked_error(known_index, failure) from failure
         except HostError as failure:
             failures.append(failure)
@@ -421,7 +420,7 @@ def _choose_for_unlisted(
     for index in list_open_indexes(host, channel) if gpus else ():
         try:
             choices = _choose_from_index(index.url, requirements, host, reach, pre=pre)
-        except UnreachableIndexError as failure:
+        except UnreachableError as failure:
             raise _make_unasked_error(index, failure) from failure
         except HostError:
             continue
@@ -432,8 +431,8 @@ def _choose_for_unlisted(
     return ()
 
 
-def _make_unasked_error(index: PackageIndex, failure: UnreachableIndexError) -> UnreachableIndexError:
-    return UnreachableIndexError(f"cannot ask {index.name}, a {index.reason}", tip=failure.tip)
+def _make_unasked_error(index: PackageIndex, failure: UnreachableError) -> UnreachableError:
+    return UnreachableError(f"cannot ask {index.name}, a {index.reason}", tip=failure.tip)
 
 
 def _parse_requirement(text: str) -> Requirement:

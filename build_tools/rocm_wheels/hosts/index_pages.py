@@ -28,11 +28,8 @@ from rocm_wheels.index import (
     METADATA_SUFFIX,
     IndexLink,
     IndexReader,
-    UnreachableError,
-    UnusableAnswerError,
     file_name_of_link,
     list_families,
-    parse_page,
     path_of_url,
     resolve_index_url,
 )
@@ -46,26 +43,6 @@ from rocm_wheels.models import (
 
 _GONE_STATUSES = (404, 410)
 _ABSENT_STATUSES = (403, *_GONE_STATUSES)  # S3, and so download.pytorch.org, says 403 of what is not there
-_INNER_CAUSE = re.compile(r"Caused by \w+\(.*?\): (.+?)[\"']?\)+$")  # as urllib3 says it
-
-
-class UnreachableIndexError(HostError):
-    """A server did not answer, or not with what was asked for: no reason to take another index."""
-
-
-def make_unreachable_error(url: str, cause: Exception) -> UnreachableIndexError:
-    """Return the error for a server that does not answer, or not as it must, with the innermost reason."""
-    if isinstance(cause, UnusableAnswerError):
-        return UnreachableIndexError(
-            f"{hide_credentials(url)} cannot be used: {cause}",
-            tip="an index with METADATA beside its wheels (PEP 658), as `rocm-wheels index build` makes one,"
-            " needs no ranges",
-        )
-    inner = _INNER_CAUSE.search(str(cause))
-    return UnreachableIndexError(
-        f"{hide_credentials(url)} cannot be reached: {inner[1] if inner else cause}",
-        tip="is the address right, and the network there? --index takes a folder too",
-    )
 
 
 def is_page_url(index: str) -> bool:
@@ -76,17 +53,17 @@ def is_page_url(index: str) -> bool:
 
 def read_project_links(base: str, project: str, reach: IndexReader) -> tuple[IndexLink, ...] | None:
     """Return the files on a project's page; None when the index has no such page."""
-    return None if is_page_url(base) else _read_links(base, f"{base}{project}/", reach, _ABSENT_STATUSES)
+    return None if is_page_url(base) else _read_links(base, f"{base}{project}/", reach, project=project)
 
 
 def list_links(base: str, reach: IndexReader) -> tuple[IndexLink, ...]:
     """Return what a page or folder itself lists: wheels, or the folders of families; () when it is not there.
 
-    An index that refuses this as well refuses everything: UnreachableIndexError.
+    An index that refuses this as well refuses everything: UnreachableError.
     """
     root = path_of_url(base)
     if root is None or root.is_file() or reach.page_check is not None:  # what just lies there is not signed
-        return _read_links(base, base, reach, _GONE_STATUSES) or ()
+        return _read_links(base, base, reach, absent=_GONE_STATUSES) or ()
     return tuple(
         IndexLink(path.name, path.name, path.as_uri(), size=path.stat().st_size if path.is_file() else None)
         for path in (sorted(root.iterdir()) if root.is_dir() else ())
@@ -113,30 +90,16 @@ def read_wheel_metadata(link: IndexLink, reach: IndexReader) -> bytes:
     return reach.fetch_metadata_and_variant(link.url, file_name_of_link(link), link.size, variant=False)[0]
 
 
-def _tip_for(status: int) -> str:
-    if status in (401, 403, 407):
-        return "does it want a password? in the URL (https://NAME:TOKEN@host/), or in ~/.netrc"
-    return "the server fails: try again later" if status >= 500 else "is it the URL of an index?"
-
-
 def _read_links(
-    base: str, url: str, reach: IndexReader, not_there: tuple[int, ...]
+    base: str, url: str, reach: IndexReader, *, project: str = "", absent: tuple[int, ...] = _ABSENT_STATUSES
 ) -> tuple[IndexLink, ...] | None:
-    try:
-        answer = reach.get_page(base, url)
-    except UnreachableError as cause:
-        raise make_unreachable_error(url, cause) from None
-    if answer.status in not_there:
+    page = reach.read_page(base, url, project=project, absent=absent)
+    if page is None:
         return None
-    if answer.status != 200:
-        raise UnreachableIndexError(
-            f"{hide_credentials(url)} answers {answer.status}", tip=_tip_for(answer.status)
-        )
-    links = parse_page(answer.content, answer.kind, answer.url).links
     if path_of_url(url) is not None:
-        return links
+        return page.links
     # a server has no say about the files of this machine
-    return tuple(link for link in links if urlsplit(link.url).scheme in ("http", "https"))
+    return tuple(link for link in page.links if urlsplit(link.url).scheme in ("http", "https"))
 
 
 FAMILY_PLACEHOLDER = "{family}"
@@ -184,9 +147,7 @@ def locate_project(index: str, project: str, host: TargetHost, reach: IndexReade
 def _list_family_names(above: str, reach: IndexReader) -> set[str]:
     """Return the names in the folder above those of families; not every server lists it."""
     base = resolve_index_url(above)
-    listed = (
-        list_links(base, reach) if path_of_url(base) else _read_links(base, base, reach, _ABSENT_STATUSES)
-    )
+    listed = list_links(base, reach) if path_of_url(base) else _read_links(base, base, reach)
     return _list_folder_names(listed or ())
 
 

@@ -44,14 +44,19 @@ from rocm_wheels.hosts.candidates import (
 from rocm_wheels.hosts.gpu_support import list_amd_gpus
 from rocm_wheels.hosts.host import TargetHost, list_build_kinds
 from rocm_wheels.hosts.index_pages import (
-    UnreachableIndexError,
     is_named_by_family,
-    make_unreachable_error,
     read_project_links,
     read_wheel_metadata,
 )
 from rocm_wheels.hosts.namespaces import list_namespace_features
-from rocm_wheels.index import IndexLink, IndexReader, UnreachableError, file_name_of_link, require_link_digest
+from rocm_wheels.index import (
+    IndexLink,
+    IndexReader,
+    UnreachableError,
+    file_name_of_link,
+    make_status_error,
+    require_link_digest,
+)
 from rocm_wheels.variants import (
     NULL_LABEL,
     VARIANT_FILE_NAME,
@@ -104,9 +109,7 @@ def read_variants(
     missing = {}
     for (label, offer), wheel_document in zip(unlisted_offers.items(), wheel_documents, strict=True):
         if isinstance(wheel_document, UnreachableError) and link is None:
-            raise make_unreachable_error(
-                offer.link.url, wheel_document
-            )  # the wheel for this machine may be the one
+            raise wheel_document  # the wheel for this machine may be the one
         if isinstance(wheel_document, (DataError, UnreachableError)):
             missing[label] = f"its requirements are unknown: {wheel_document}"
         elif isinstance(wheel_document, Exception):
@@ -149,15 +152,14 @@ def list_missing_labels(document: VariantsDocument, files: Sequence[OfferedWheel
 
 def _read_index_document(link: IndexLink, reach: IndexReader) -> tuple[VariantMetadata, tuple[str, ...]]:
     name = file_name_of_link(link)
-    try:
-        answer = reach.get(link.url)
-    except UnreachableError as cause:
-        raise make_unreachable_error(link.url, cause) from None
-    if answer.status != 200:
-        raise UnreachableIndexError(
+    answer = reach.get(link.url)
+    if answer.status in (403, 404, 410):
+        raise DataError(
             f"{hide_credentials(link.url)} answers {answer.status}",
             tip="the page lists it: the index is damaged",
         )
+    if answer.status != 200:
+        raise make_status_error(link.url, answer.status)
     if require_link_digest(link) not in (None, sha256(answer.content).hexdigest()):
         raise DataError(
             f"{name} is not what its page says (sha256 {link.sha256})",
@@ -432,9 +434,9 @@ def _rank_versions(
         link = sifted.documents.get(version)
         try:
             return read_variants(link, offers, reach)
-        except (DataError, UnreachableIndexError) as fault:
+        except DataError as fault:
             plain = any(offer.name.label is None for offer in offers)
-            if link is None or not plain or isinstance(fault.__context__, UnreachableError):
+            if link is None or not plain:
                 raise
             return _describe_unreadable(link, offers, fault)
 
@@ -524,10 +526,7 @@ class DeviceExtras:
 
 def read_offer_metadata(offer: OfferedWheel, reach: IndexReader) -> WheelMetadata:
     """Read METADATA of a wheel. HostError when it cannot be had, DataError when it is not what it must be."""
-    try:
-        content = read_wheel_metadata(offer.link, reach)
-    except UnreachableError as cause:
-        raise make_unreachable_error(offer.link.url, cause) from None
+    content = read_wheel_metadata(offer.link, reach)
     decided = decide_markers(content, offer.file, NULL_LABEL if offer.name.label else "", {})
     return parse_metadata(decided, name=f"METADATA of {offer.file}")
 

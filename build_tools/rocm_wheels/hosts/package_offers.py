@@ -35,7 +35,6 @@ from packaging.version import InvalidVersion, Version
 from rocm_wheels.core import DataError, UsageError, run_in_parallel
 from rocm_wheels.hosts.candidates import ChoiceCandidate, get_build_kind, rank_build_tag
 from rocm_wheels.hosts.index_pages import (
-    UnreachableIndexError,
     list_links,
     read_project_links,
     read_wheel_metadata,
@@ -46,6 +45,7 @@ from rocm_wheels.index import (
     IndexReader,
     UnreachableError,
     file_name_of_link,
+    make_status_error,
     require_link_digest,
     resolve_index_url,
 )
@@ -199,8 +199,8 @@ class PackageOffers:
         ] = {}  # by project, or the URL of a wheel: each is asked for once
         self._ranks = {tag: number for number, tag in reversed(list(enumerate(sources.tags)))}
         self._flat: dict[str, tuple[IndexLink, ...]] = {}
-        self._failed: dict[str, UnreachableIndexError] = {}
-        self.faults: list[tuple[str, str]] = []
+        self._failed: dict[str, UnreachableError] = {}
+        self.faults: list[tuple[str, Exception]] = []
         self.left_out: list[str] = []
 
     def list_offers(self, project: str) -> tuple[PackageOffer, ...]:
@@ -211,8 +211,8 @@ class PackageOffers:
             if project not in self._offers:
                 try:
                     self._offers[project] = self._collect_offers(project)
-                except UnreachableIndexError as cause:
-                    self.faults.append((project, str(cause)))
+                except UnreachableError as cause:
+                    self.faults.append((project, cause))
                     self._failed[project] = cause
                     raise
             return self._offers[project]
@@ -273,7 +273,7 @@ class PackageOffers:
         """Return a whole (small) file."""
         answer = self.reach.get(offer.url)
         if answer.status != 200:
-            raise UnreachableError(f"{offer.url} answers {answer.status}")
+            raise make_status_error(offer.url, answer.status)
         return answer.content
 
     def _load_metadata(self, offer: PackageOffer) -> bytes:

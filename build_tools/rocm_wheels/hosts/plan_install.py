@@ -37,7 +37,6 @@ from rocm_wheels.core import (
 )
 from rocm_wheels.hosts.candidates import TARGETS_TIP, ChoiceCandidate, WheelChoice
 from rocm_wheels.hosts.compare_installed import list_broken_requirements, list_differences, read_wheel_record
-from rocm_wheels.hosts.index_pages import UnreachableIndexError
 from rocm_wheels.hosts.installation import (
     LOCK_NAME,
     InstallItem,
@@ -512,7 +511,7 @@ def _list_companions(packages: Sequence[RequestedPackage]) -> list[str]:
 def _choose_version(chooser: Chooser, index: str, project: str, version: Version) -> ChoiceCandidate | None:
     try:
         return chooser([f"{project}=={version}"], index).picked
-    except UnreachableIndexError:
+    except UnreachableError:
         raise
     except HostError:
         return None  # a version that this machine can use no variant of is not offered

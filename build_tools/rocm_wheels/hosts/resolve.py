@@ -34,7 +34,7 @@ from rocm_wheels.hosts.package_offers import (
     explain_refusal,
     is_rocm_project,
 )
-from rocm_wheels.index import UnreachableError
+from rocm_wheels.index import UnreadablePageError, UnreachableError
 from rocm_wheels.models import is_closed_project
 from rocm_wheels.sdk import compose_uv_environment
 
@@ -73,8 +73,8 @@ class _OfferHandler(BaseHTTPRequestHandler):
         words = [unquote(word) for word in self.path.partition("?")[0].split("/") if word]
         try:
             status, kind, content = self._find_response(words)
-        except (UnreachableError, RocmWheelsError, OSError, ValueError) as cause:
-            self.package_offers.faults.append((words[1] if len(words) > 1 else "", str(cause)))
+        except (RocmWheelsError, OSError, ValueError) as cause:
+            self.package_offers.faults.append((words[1] if len(words) > 1 else "", cause))
             status, kind, content = 400, "text/plain", str(cause).encode()
         self.send_response(status)
         self.send_header("Content-Type", kind)
@@ -212,13 +212,15 @@ def make_installer_environment(env: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def explain_failure(cause: RocmWheelsError, offers: PackageOffers) -> HostError:
+def explain_failure(cause: RocmWheelsError, offers: PackageOffers) -> HostError | UnreadablePageError:
     """Say what lies behind a resolver's failure."""
     message = _SERVED_URL.sub("the index", str(cause))
     if offers.faults:
-        project, why = offers.faults[0]
+        project, fault = offers.faults[0]
+        if isinstance(fault, UnreadablePageError):
+            return fault  # another try would not change it
         return HostError(
-            f"{project} could not be looked up: {why}",
+            f"{project} could not be looked up: {fault}",
             tip="without it nothing is resolved, and nothing was installed; run the same command again later",
         )
     missing = [name for name in offers.list_missing_projects() if _is_missing(name, message)]

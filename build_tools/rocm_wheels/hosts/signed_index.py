@@ -16,7 +16,6 @@ from datetime import datetime
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from rocm_wheels.core import DataError, HostError, hide_credentials
-from rocm_wheels.hosts.index_pages import make_unreachable_error
 from rocm_wheels.index import (
     ACCEPT_PAGES,
     HTML_PAGE,
@@ -26,7 +25,6 @@ from rocm_wheels.index import (
     IndexReader,
     Snapshot,
     SnapshotMemory,
-    UnreachableError,
     verify_snapshot,
 )
 
@@ -77,10 +75,7 @@ class SignedIndexes:
         with self._lock:
             self._found.pop(base, None)
         located = self._find(reader, base)
-        try:
-            answer = reader.get(url, accept=ACCEPT_PAGES)
-        except UnreachableError as cause:
-            raise make_unreachable_error(url, cause) from None
+        answer = reader.get(url, accept=ACCEPT_PAGES)
         if located is None or not _states_answer(located, base, url, answer):
             what = "is not the page that was signed" if answer.status == 200 else "is gone, and was signed"
             raise HostError(f"{hide_credentials(url)} {what}", tip=_CHANGED_TIP)
@@ -100,10 +95,7 @@ class SignedIndexes:
             folder = "/" + "/".join(words[:-depth])
             path = f"{folder.rstrip('/')}/{words[-1]}{SNAPSHOT_SUFFIX}"
             url = urlunsplit(parts._replace(path=path, query="", fragment=""))
-            try:
-                answer = reader.get(url)
-            except UnreachableError as cause:
-                raise make_unreachable_error(url, cause) from None
+            answer = reader.get(url)
             if answer.status == 200:
                 names = [unquote(word) for word in words]
                 snapshot = self._verify(url, answer.content, names[-depth - 1], names[-1])

@@ -43,7 +43,13 @@ from rocm_wheels.core import (
     show_downloads,
     write_json_file,
 )
-from rocm_wheels.index import IndexAnswer, IndexReader, UnreachableError, bypass_proxies_locally, path_of_url
+from rocm_wheels.index import (
+    IndexAnswer,
+    IndexReader,
+    UnusableAnswerError,
+    bypass_proxies_locally,
+    path_of_url,
+)
 
 if TYPE_CHECKING:
     import requests
@@ -284,10 +290,8 @@ class WholeReach(IndexReader):
         """Return METADATA and ``variant.json``, as ``IndexReader`` does."""
         try:
             return super().fetch_metadata_and_variant(url, name, size, variant=variant)
-        except UnreachableError:
-            if path_of_url(url) is not None:
-                raise
-        log_note(f"the server sends no parts of files: {name} is fetched to see what it requires")
+        except UnusableAnswerError:
+            log_note(f"the server sends no parts of files: {name} is fetched to see what it requires")
         download = DownloadTarget(name, url, None, size)
         path = download_wheels([download], self._cache)[download].path
         return super().fetch_metadata_and_variant(path.as_uri(), name, None, variant=variant)

@@ -32,10 +32,12 @@ from .reader import IndexAnswer as IndexAnswer
 from .reader import IndexLink as IndexLink
 from .reader import IndexReader as IndexReader
 from .reader import UnreachableError as UnreachableError
+from .reader import UnreadablePageError as UnreadablePageError
 from .reader import UnusableAnswerError as UnusableAnswerError
 from .reader import bypass_proxies_locally as bypass_proxies_locally
 from .reader import download_link as download_link
 from .reader import file_name_of_link as file_name_of_link
+from .reader import make_status_error as make_status_error
 from .reader import parse_page as parse_page
 from .reader import path_of_url as path_of_url
 from .reader import require_link_digest as require_link_digest

@@ -12,7 +12,7 @@ import re
 import threading
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html.parser import HTMLParser
@@ -20,20 +20,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit, urlunsplit
 
+from packaging.utils import canonicalize_name
+
 from rocm_wheels.core import (
     DataError,
     DownloadPolicy,
     DownloadTarget,
     FileDownload,
+    HostError,
     RetryPolicy,
     RocmWheelsError,
     UsageError,
     hash_file,
     hash_pieces,
+    hide_credentials,
     host_of_url,
     log_note,
 )
-from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE, parse_file_name
+from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE, METADATA_SUFFIX, parse_file_name
 from rocm_wheels.index.pages import HTML_TYPE, JSON_TYPE
 
 if TYPE_CHECKING:
@@ -74,7 +78,7 @@ class IndexLink:
 
 @dataclass(frozen=True)
 class IndexPage:
-    """The links of a page, and what is wrong with it as a whole."""
+    """The links of a page, and what else is wrong with it as a whole."""
 
     links: tuple[IndexLink, ...]
     faults: tuple[str, ...] = ()
@@ -91,10 +95,14 @@ class _AnchorParser(HTMLParser):
         super().__init__()
         self.anchors: list[_Anchor] = []
         self.metas: dict[str, str] = {}
+        self.tags: set[str] = set()
+        self.wants_password = False
         self._open = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = {name: value or "" for name, value in attrs}
+        self.tags.add(tag)
+        self.wants_password |= tag == "input" and values.get("type", "").lower() == "password"
         if tag == "a":
             self.anchors.append(_Anchor(values))
             self._open = True
@@ -112,25 +120,62 @@ class _AnchorParser(HTMLParser):
             self.anchors[-1].text += data
 
 
-def parse_page(content: bytes, kind: str, url: str) -> IndexPage:
-    """Read a page of projects or of files, given its content type and URL; DataError when it is none."""
-    return _parse_json(content, url) if kind.startswith(JSON_TYPE) else _parse_html(content, url)
+def parse_page(content: bytes, kind: str, url: str, *, project: str = "") -> IndexPage:
+    """Read a page of an index, given its content type and the URL that answered.
 
-
-def _parse_html(content: bytes, url: str) -> IndexPage:
+    ``project``: whose page it has to be, "" for one that lists projects or anything else. A page without
+    links is right. UnreadablePageError when it is none, as pip and uv judge by the type, and PEP 629 by the
+    version; and when it is HTML for people, such as a page to log in, in which installers find no files.
+    """
+    parse = _PARSERS.get(kind.partition(";")[0].strip().lower())
     try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as cause:
-        raise DataError(f"{url} is not UTF-8") from cause
+        if parse is None:
+            raise ValueError(f"it comes as {kind or 'no type'}, and not as {' or '.join(_PARSERS)}")
+        return parse(content, url, project)
+    except (ValueError, KeyError, TypeError, AttributeError, AssertionError, RecursionError) as cause:
+        reason = str(cause) if type(cause) is ValueError else "it is damaged, or of another form"
+        raise UnreadablePageError(
+            f"{hide_credentials(url)} is not an index page that can be read: {reason}", tip=_UNREADABLE_TIP
+        ) from None
+
+
+def _parse_html(content: bytes, url: str, project: str) -> IndexPage:
+    if b"\0" in content:  # UTF-16 without its mark passes for UTF-8
+        raise ValueError("it is not UTF-8")
     parser = _AnchorParser()
-    parser.feed(text)
-    faults = _find_version_faults(parser.metas.get("pypi:repository-version", "1.0"))
-    try:
-        base = urljoin(url, parser.metas.get("base", ""))
-        links = [_parse_anchor(anchor, base) for anchor in parser.anchors if anchor.attributes.get("href")]
-    except ValueError as cause:
-        raise DataError(f"{url} has a link that is no URL") from cause
-    return IndexPage(tuple(links), tuple(faults))
+    parser.feed(content.decode("utf-8"))
+    _require_version(parser.metas.get("pypi:repository-version", "1.0"))
+    base = urljoin(url, parser.metas.get("base", ""))
+    links = tuple(_parse_anchor(anchor, base) for anchor in parser.anchors if anchor.attributes.get("href"))
+    if fault := _find_foreign_html(parser, links, url, project):
+        raise ValueError(fault)
+    return IndexPage(links)
+
+
+def _find_foreign_html(parser: _AnchorParser, links: tuple[IndexLink, ...], url: str, project: str) -> str:
+    """Say why HTML is for people and no page of an index; "" where a link leads to a file.
+
+    Folders that a server lists have links to what is above and below them.
+    """
+    if not parser.tags:
+        return "it is empty" if not links else ""
+    if any(file_name_of_link(link).endswith(_FILE_SUFFIXES) for link in links):
+        return ""
+    if parser.wants_password or (not links and parser.tags & {"form", "input", "script"}):
+        return "it is for people, such as one to log in"
+    if not project:
+        return ""
+    page = urlsplit(url)
+    folder = page.path.removesuffix(HTML_PAGE).rstrip("/")
+    if canonicalize_name(unquote(folder).rpartition("/")[2]) != project:
+        return f"the request for {project} was led there"
+    for link in links:
+        parts = urlsplit(link.url)
+        if parts.netloc != page.netloc or not (
+            parts.path.startswith(f"{folder}/") or f"{folder}/".startswith(parts.path)
+        ):
+            return f"no link leads to a file, as {link.href!r}"
+    return ""
 
 
 def _parse_anchor(anchor: _Anchor, base: str) -> IndexLink:
@@ -162,23 +207,18 @@ def _strip_sha256_prefix(text: str) -> str:
     return text[7:] if text.startswith("sha256=") else ""
 
 
-def _parse_json(content: bytes, url: str) -> IndexPage:
-    try:
-        top = json.loads(content)
-        faults = _find_version_faults(str(top["meta"]["api-version"]))
-        if "projects" in top:
-            return IndexPage(
-                tuple(_make_project_link(project["name"], url) for project in top["projects"]), tuple(faults)
-            )
-        links = tuple(_parse_json_file(file, url) for file in top["files"])
-        if not all(map(_is_plain, links)):
-            raise TypeError("values of other kinds")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:
-        raise DataError(f"{url} is not a page of an index") from cause
-    stated = top.get("versions")
-    if not isinstance(stated, list):
-        faults.append("has no versions (PEP 700)")
-    return IndexPage(links, tuple(faults))
+def _parse_json(content: bytes, url: str, project: str) -> IndexPage:
+    top = json.loads(content)
+    _require_version(str(top["meta"]["api-version"]))
+    if "projects" in top and not project:
+        return IndexPage(tuple(_make_project_link(entry["name"], url) for entry in top["projects"]))
+    if not isinstance(top["files"], list):
+        raise TypeError("files are a list")
+    links = tuple(_parse_json_file(file, url) for file in top["files"])
+    if not all(map(_is_plain, links)):
+        raise TypeError("values of other kinds")
+    is_stated = isinstance(top.get("versions"), list)
+    return IndexPage(links, () if is_stated else ("has no versions (PEP 700)",))
 
 
 def _is_plain(link: IndexLink) -> bool:
@@ -212,10 +252,16 @@ def _parse_json_file(file: Mapping[str, Any], base: str) -> IndexLink:
     )
 
 
-def _find_version_faults(version: str) -> list[str]:
+def _require_version(version: str) -> None:
     if version.partition(".")[0] != "1":
-        return [f"is of version {version} of the API; installers of today read 1.x"]
-    return []
+        raise ValueError(f"it is of version {version} of the API; installers of today read 1.x")
+
+
+_PARSERS: Mapping[str, Callable[[bytes, str, str], IndexPage]] = {
+    JSON_TYPE: _parse_json,
+    HTML_TYPE: _parse_html,
+    "text/html": _parse_html,
+}
 
 
 def require_link_digest(link: IndexLink) -> str | None:
@@ -254,7 +300,19 @@ ACCEPT_PAGES = f"{JSON_TYPE}, {HTML_TYPE};q=0.2, text/html;q=0.01"  # as pip and
 _LARGEST_READ_WHOLE = 64 << 10  # cheaper than asking for ranges
 _LARGEST_TEXT = 64 << 20
 _INDEX_URL_TIP = "name a folder that is there, or a URL that begins with https://, http:// or file://"
-_TYPES_BY_SUFFIX = {".html": "text/html", ".json": JSON_TYPE}
+_TYPES_BY_SUFFIX = {".html": "text/html", ".htm": "text/html", ".json": JSON_TYPE}
+_UNREADABLE_TIP = "is it the address of an index, and does it want a password? in the URL, or in ~/.netrc"
+_RANGES_TIP = (
+    "an index with METADATA beside its wheels (PEP 658), as `rocm-wheels index build` makes one,"
+    " needs no ranges"
+)
+_INNER_CAUSE = re.compile(r"Caused by \w+\(.*?\): (.+?)[\"']?\)+$")  # as urllib3 says it
+_GONE_STATUSES = (404, 410)
+_NO_RANGES_STATUSES = (416, 501)
+_FILE_SUFFIXES = (
+    *(".whl", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip", ".egg", ".exe"),
+    *(METADATA_SUFFIX, "-variants.json"),
+)
 
 
 @dataclass(frozen=True)
@@ -267,12 +325,32 @@ class IndexAnswer:
     url: str
 
 
-class UnreachableError(Exception):
-    """A server did not answer, also not when asked again."""
+class UnreachableError(HostError):
+    """A server does not answer, also not when asked again, or refuses: no reason to take another index."""
 
 
 class UnusableAnswerError(UnreachableError):
     """A server answers, and not as it must: without ranges, or with what has no end."""
+
+
+class UnreadablePageError(DataError):
+    """What a server or a folder gives out for a page of an index is none."""
+
+
+def make_status_error(url: str, status: int) -> UnreachableError:
+    """Return the error for an answer that is neither what was asked for nor that it is not there."""
+    tip = "the server fails: try again later" if status >= 500 else "is it the URL of an index?"
+    if status in (401, 403, 407):
+        tip = "does it want a password? in the URL (https://NAME:TOKEN@host/), or in ~/.netrc"
+    return UnreachableError(f"{hide_credentials(url)} answers {status}", tip=tip)
+
+
+def _make_unreachable_error(url: str, cause: Exception) -> UnreachableError:
+    inner = _INNER_CAUSE.search(str(cause))
+    return UnreachableError(
+        f"{hide_credentials(url)} cannot be reached: {inner[1] if inner else cause}",
+        tip="is the address right, and the network there?",
+    )
 
 
 # takes a reader, the URL of an index, that of a page, and what came; returns what is to be read
@@ -299,24 +377,37 @@ class IndexReader:
                 return IndexAnswer(404, "", b"", url)
             return IndexAnswer(200, _TYPES_BY_SUFFIX.get(page.suffix, ""), page.read_bytes(), url)
         response = self._send_request(
-            lambda session: session.get(url, headers={"Accept": accept}, timeout=self._timeout)
+            url, lambda session: session.get(url, headers={"Accept": accept}, timeout=self._timeout)
         )
         kind = response.headers.get("Content-Type", "")
         return IndexAnswer(response.status_code, kind, response.content, keep_credentials(response.url, url))
 
-    def get_page(self, base: str, url: str) -> IndexAnswer:
-        """Return a page of the index at ``base``, in either form, as far as the check lets it pass."""
+    def read_page(
+        self, base: str, url: str, *, project: str = "", absent: Collection[int] = _GONE_STATUSES
+    ) -> IndexPage | None:
+        """Return a page of the index at ``base``, in either form; None when it is not there (``absent``).
+
+        ``project``: see ``parse_page``. These answers are told apart here for all who read indexes: a page,
+        which may be empty; none; UnreachableError; UnreadablePageError. Also raises what the check does.
+        """
         answer = self.get(url, accept=ACCEPT_PAGES)
-        return answer if self.page_check is None else self.page_check(self, base, url, answer)
+        if self.page_check is not None:
+            answer = self.page_check(self, base, url, answer)
+        if answer.status in absent:
+            return None
+        if answer.status != 200:
+            raise make_status_error(url, answer.status)
+        return parse_page(answer.content, answer.kind, answer.url, project=project)
 
     def fetch_size(self, url: str) -> tuple[int, int | None]:
         """Return the status and size of a file without reading it; of an error's page no size."""
         if (path := path_of_url(url)) is not None:
             return (200, path.stat().st_size) if path.is_file() else (404, None)
         response = self._send_request(
+            url,
             lambda session: session.head(
                 url, allow_redirects=True, timeout=self._timeout, headers={"Accept-Encoding": "identity"}
-            )
+            ),
         )
         size = response.headers.get("Content-Length", "") if response.ok else ""
         return response.status_code, int(size) if size.isdigit() else None
@@ -332,9 +423,9 @@ class IndexReader:
                     return answer.status_code, ""
                 return 200, hash_pieces(answer.iter_content(1 << 20))
 
-        status, digest = self._send_request(read)
+        status, digest = self._send_request(url, read)
         if status != 200:
-            raise UnreachableError(f"{status}")
+            raise make_status_error(url, status)
         return digest
 
     def fetch_metadata_and_variant(
@@ -379,12 +470,16 @@ class IndexReader:
                 opened = RemoteZip(url, session=self._get_session(), timeout=self._timeout)
             with opened as archive:
                 yield archive
-        except RangeNotSupported as cause:
-            raise UnusableAnswerError(
-                f"the server gives out no parts of files, so that {name} cannot be looked into"
-            ) from cause
         except (RemoteZipError, RequestException, HTTPError, OSError) as cause:
-            raise UnreachableError(str(cause)) from cause
+            response = getattr(cause.__context__, "response", None)  # remotezip leaves the text of it alone
+            refused = response is not None and response.status_code in _NO_RANGES_STATUSES
+            if isinstance(cause, RangeNotSupported) or refused:
+                raise UnusableAnswerError(
+                    f"{hide_credentials(url)} cannot be used: the server gives out no parts of files, so that"
+                    f" {name} cannot be looked into",
+                    tip=_RANGES_TIP,
+                ) from None
+            raise _make_unreachable_error(url, cause) from None
         except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as cause:  # RuntimeError: encrypted
             raise DataError(f"{url} is not a readable wheel") from cause
 
@@ -396,17 +491,20 @@ class IndexReader:
         thread_session: requests.Session = self._threads.session
         return thread_session
 
-    def _send_request(self, send: Callable[[requests.Session], _AnswerT]) -> _AnswerT:
+    def _send_request(self, url: str, send: Callable[[requests.Session], _AnswerT]) -> _AnswerT:
         from requests import RequestException
+        from requests.exceptions import ContentDecodingError
 
         from rocm_wheels.core import EndlessAnswerError
 
         try:
             return send(self._get_session())
+        except ContentDecodingError as cause:
+            raise UnreadablePageError(f"{hide_credentials(url)} cannot be read: {cause}") from None
         except EndlessAnswerError as cause:
-            raise UnusableAnswerError(str(cause)) from cause
+            raise UnusableAnswerError(f"{hide_credentials(url)} cannot be used: {cause}") from None
         except RequestException as cause:
-            raise UnreachableError(str(cause)) from cause
+            raise _make_unreachable_error(url, cause) from None
 
 
 def bypass_proxies_locally(session: requests.Session) -> requests.Session:

@@ -36,9 +36,7 @@ from rocm_wheels.core import (
 from rocm_wheels.index.folder import parse_file_name
 from rocm_wheels.index.platform_tags import PLATFORM_TAGS
 from rocm_wheels.index.reader import (
-    ACCEPT_PAGES,
     IndexReader,
-    UnreachableError,
     file_name_of_link,
     parse_page,
     path_of_url,
@@ -475,18 +473,8 @@ def _leave_out_variants(new: Sequence[Path]) -> list[Path]:
 def find_candidates(base: str, project: str, new: Sequence[Path], reach: IndexReader) -> list[WheelCandidate]:
     """Return the wheels of a project in an index (none that is yanked) and among new files."""
     wheels = [wheel for path in new if (wheel := _parse_candidate(path.name, new=True, project=project))]
-    url = f"{base}{project}/"
-    try:
-        answer = reach.get(url, accept=ACCEPT_PAGES)
-    except UnreachableError as cause:
-        raise UsageError(
-            f"{url} cannot be reached: {cause}", tip="check the address and the network"
-        ) from None
-    if answer.status == 404:
-        return wheels
-    if answer.status != 200:
-        raise UsageError(f"{url} answers {answer.status}", tip=f"`rocm-wheels index verify {base}` says more")
-    for link in parse_page(answer.content, answer.kind, url).links:
+    page = reach.read_page(base, f"{base}{project}/", project=project)
+    for link in page.links if page else ():
         name = file_name_of_link(link)
         if link.yanked is None and name.endswith(".whl"):
             wheel = _parse_candidate(name, new=False, project=project)

@@ -63,6 +63,7 @@ from rocm_wheels.index.reader import (
     UnreachableError,
     UnusableAnswerError,
     file_name_of_link,
+    make_status_error,
     parse_page,
     path_of_url,
     resolve_index_url,
@@ -190,8 +191,10 @@ def _check_content(
         metadata, report.variant = reach.fetch_metadata_and_variant(link.url, name, size)
     except DataError as wrong:
         report.add_finding(link, "bad-wheel", explain_error(wrong))
-    except UnreachableError as cause:
+    except UnusableAnswerError as cause:
         report.add_finding(link, "no-ranges", str(cause))
+    except UnreachableError as cause:
+        report.add_finding(link, "broken-link", str(cause))
     if link.metadata is None:
         report.add_finding(link, "no-metadata", "no data-core-metadata")
     else:
@@ -356,13 +359,9 @@ class IndexCrawl:
 
     def read_root(self) -> dict[str, str]:
         """Read the root page; return the pages of projects by name."""
-        try:
-            answer = self._reach.get(self.base, accept=ACCEPT_PAGES)
-        except UnreachableError as cause:
-            state = "used" if isinstance(cause, UnusableAnswerError) else "reached"
-            raise UsageError(
-                f"{self.base} cannot be {state}: {cause}", tip="check the address and the network"
-            ) from None
+        answer = self._reach.get(self.base, accept=ACCEPT_PAGES)
+        if answer.status >= 500:
+            raise make_status_error(self.base, answer.status)
         if answer.status != 200:
             raise UsageError(
                 f"{self.base} is not an index: {answer.status}", tip="name the folder of its root page"
@@ -409,9 +408,11 @@ class IndexCrawl:
                 answer = self._reach.get(url, accept=ACCEPT_PAGES)
             except UnreachableError as cause:
                 return ([_make_finding(url, "broken-link", str(cause))], 0), []
+            except DataError as wrong:
+                return ([_make_finding(url, "bad-page", wrong.message)], 0), []
             if answer.status != 200:
                 return ([_make_finding(url, "broken-link", f"{answer.status} for the page of {name}")], 0), []
-            page, page_findings = _parse_answer(answer)
+            page, page_findings = _parse_answer(answer, name)
             findings += page_findings
             if page is None:
                 return (findings, 0), []
@@ -498,15 +499,14 @@ class IndexCrawl:
         ]
 
 
-def _parse_answer(answer: IndexAnswer) -> tuple[IndexPage | None, list[Finding]]:
-    findings = []
+def _parse_answer(answer: IndexAnswer, project: str = "") -> tuple[IndexPage | None, list[Finding]]:
     if not answer.kind.lower().startswith(_READABLE_TYPES):
-        findings.append(_make_finding(answer.url, "wrong-type", f"comes as {answer.kind or 'nothing'}"))
+        return None, [_make_finding(answer.url, "wrong-type", f"comes as {answer.kind or 'nothing'}")]
     try:
-        page = parse_page(answer.content, answer.kind, answer.url)
+        page = parse_page(answer.content, answer.kind, answer.url, project=project)
     except DataError as wrong:
-        return None, [*findings, _make_finding(answer.url, "bad-page", explain_error(wrong))]
-    return page, [*findings, *(_make_finding(answer.url, "bad-page", fault) for fault in page.faults)]
+        return None, [_make_finding(answer.url, "bad-page", wrong.message)]
+    return page, [_make_finding(answer.url, "bad-page", fault) for fault in page.faults]
 
 
 def _find_differences(first_page: IndexPage, second_page: IndexPage) -> Iterator[str]:

@@ -41,11 +41,9 @@ from rocm_wheels.core import (
     require_extras,
 )
 from rocm_wheels.index import (
-    ACCEPT_PAGES,
     IndexReader,
     download_link,
     file_name_of_link,
-    parse_page,
     resolve_index_url,
 )
 from rocm_wheels.models import get_data_folder, get_gfx_targets, is_rocm_library, strip_features
@@ -196,13 +194,14 @@ def fetch_rocm_wheels(index_url: str, request: FatRequest, folder: Path) -> tupl
     reader, url = IndexReader(), resolve_index_url(index_url)
     paths = []
     for project in list_part_names(request.targets):
-        answer = reader.get(f"{url}{project}/", accept=ACCEPT_PAGES)
-        if answer.status == 404 and project.startswith(_DEVICE_PREFIX):
+        page = reader.read_page(url, f"{url}{project}/", project=project)
+        if page is None and project.startswith(_DEVICE_PREFIX):
             continue  # ROCm that is not split has all kernels in its libraries
-        if answer.status != 200:
-            raise PackageError(f"{hide_credentials(url)}{project}/: {answer.status}")
-        page = parse_page(answer.content, answer.kind, answer.url)
-        links = [link for link in page.links if _fits(file_name_of_link(link), version, is_windows)]
+        links = [
+            link
+            for link in (page.links if page else ())
+            if _fits(file_name_of_link(link), version, is_windows)
+        ]
         if not links:
             raise PackageError(
                 f"{hide_credentials(url)} has no wheel of {project} {version} for this platform"

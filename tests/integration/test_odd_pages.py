@@ -1,0 +1,283 @@
+"""What servers and folders give out in place of a page of an index, and what commands say of it.
+
+Four answers are told apart: a page, which may be empty; nothing there; a server that cannot be reached or
+used; and what is no page, which never passes for an index without wheels.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+from flaky_server import Answer, FlakyServer, serving
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from audit_wheels import Draft
+
+from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli.main import cli
+from rocm_wheels.index import (
+    IndexReader,
+    UnreachableError,
+    UnreadablePageError,
+    UnusableAnswerError,
+)
+
+HTML, JSON = "text/html", "application/vnd.pypi.simple.v1+json"
+WHEEL = "torch-2.9.0-py3-none-any.whl"
+EMPTY = "<!DOCTYPE html><html><head><title>Links for torch</title></head><body></body></html>"
+LINKS = f'<!DOCTYPE html><html><body><a href="{WHEEL}">{WHEEL}</a></body></html>'
+FORM = '<form action="/login" method="post"><input name="user">{}<button>Sign in</button></form>'
+PASSWORD = FORM.format('<input type="password" name="secret">')
+
+
+def json_page(**changes: object) -> str:
+    file = {"filename": WHEEL, "url": WHEEL, "hashes": {}, "core-metadata": False}
+    page = {"meta": {"api-version": "1.1"}, "name": "torch", "versions": ["2.9.0"], "files": [file]}
+    return json.dumps({**page, **changes})
+
+
+# what a server gives out for a project's page: content type, content
+UNREADABLE: dict[str, tuple[str, str | bytes]] = {
+    "api-2.0": (JSON, json_page(meta={"api-version": "2.0"}, files=[])),
+    "api-2.0-html": (HTML, f'<meta name="pypi:repository-version" content="2.0">{LINKS}'),
+    "plain-json": ("application/json", json_page()),
+    "json-error": (JSON, '{"errors": [{"status": 401, "message": "Unauthorized"}]}'),
+    "plain-json-error": ("application/json; charset=utf-8", '{"message": "Unauthorized"}'),
+    "json-files-object": (JSON, json_page(files={})),
+    "json-list": (JSON, "[]"),
+    "json-deep": (JSON, "[" * 100_000),
+    "json-cut": (JSON, json_page()[:-20]),
+    "json-projects": (JSON, '{"meta": {"api-version": "1.0"}, "projects": [{"name": "torch"}]}'),
+    "json-as-html": (HTML, json_page()),
+    "html-as-json": (JSON, LINKS),
+    "login": (HTML, f"<html><title>Sign in</title>{PASSWORD}</html>"),
+    "login-with-links": (HTML, f'<html>{PASSWORD}<a href="/">Home</a><a href="reset">Forgot it?</a></html>'),
+    "login-by-name": (HTML, f"<html>{FORM.format('')}</html>"),
+    "login-elsewhere": (HTML, '<html><a href="https://sso.example.org/start">Sign in</a></html>'),
+    "login-by-script": (HTML, '<html><div id="root"></div><script src="/app.js"></script></html>'),
+    "other-projects": (
+        HTML,
+        '<html><a href="/simple/torch/">torch</a><a href="/simple/vision/">v</a></html>',
+    ),
+    "octets": ("application/octet-stream", LINKS),
+    "plain-text": ("text/plain", LINKS),
+    "no-type": ("", LINKS),
+    "text-as-html": (HTML, "Service is being maintained"),
+    "nothing": (HTML, ""),
+    "nothing-as-json": (JSON, ""),
+    "gzip": (HTML, gzip.compress(LINKS.encode())),
+    "binary": (HTML, bytes(range(256))),
+    "utf-16": (HTML, LINKS.encode("utf-16")),
+    "utf-16-unmarked": (f"{HTML}; charset=utf-16", LINKS.encode("utf-16-le")),
+    "latin-1": (HTML, f"<p>caf\xe9{LINKS}".encode("latin-1")),
+    "odd-section": (HTML, "<html><![SECRET[x]]></html>"),
+    "not-a-url": (HTML, '<html><a href="http://[half/">x</a></html>'),
+}
+# the same, of what every reader has to read
+READABLE: dict[str, tuple[str, str]] = {
+    "html": (HTML, LINKS),
+    "type-with-charset": ("Text/HTML; charset=UTF-8", LINKS),
+    "html-type": ("application/vnd.pypi.simple.v1+html", LINKS),
+    "json": (JSON, json_page()),
+    "json-1.4": (JSON, json_page(meta={"api-version": "1.4"}, **{"alternate-locations": []})),
+    "bare-links": (HTML, f"<a href={WHEEL}>{WHEEL}</a>"),
+    "form-and-links": (HTML, f'<form action="refresh" method="post"><input type="submit"></form>{LINKS}'),
+    "listing": (HTML, f'<a href="../">up</a><a href="?C=N">by name</a><a href="cpu/">cpu</a>{LINKS}'),
+}
+EMPTY_PAGES: dict[str, tuple[str, str]] = {
+    "html": (HTML, EMPTY),
+    "json": (JSON, json_page(files=[], versions=[])),
+    "listing": (HTML, '<h1>Index of /torch</h1><a href="../">up</a><a href="?C=N">by name</a>'),
+}
+
+
+class Pages(FlakyServer):
+    """Gives out answers by path; a root page that links torch, a wheel, and 404 of all else."""
+
+    def __init__(self, answers: dict[str, Answer], wheel: bytes = b"") -> None:
+        super().__init__()
+        root = '<!DOCTYPE html><html><body><a href="torch/">torch</a></body></html>'
+        self.answers = {
+            "/": Answer(200, {"Content-Type": HTML}, root.encode()),
+            f"/torch/{WHEEL}": Answer(200, {"Content-Type": "application/octet-stream"}, wheel),
+            **answers,
+        }
+
+    def answer(self, handler: BaseHTTPRequestHandler, sent: bytes, fault: str) -> Answer:
+        return self.answers.get(handler.path, Answer(404, {}, b"no"))
+
+
+def make_answer(kind: str, content: str | bytes, status: int = 200) -> Answer:
+    content = content.encode() if isinstance(content, str) else content
+    return Answer(status, {"Content-Type": kind} if kind else {}, content)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return (
+        Draft("torch", "2.9.0", "py3-none-any", requires=["numpy"])
+        .write(tmp_path_factory.mktemp("wheel"))
+        .read_bytes()
+    )
+
+
+@pytest.fixture
+def server(wheel: bytes) -> Iterator[Pages]:
+    with serving(Pages({}, wheel)) as running:
+        yield running
+
+
+def choose(index: str, *words: str) -> int:
+    machine = ("--gfx", "none", "--rocm", "none", "--python", "3.12", "--platform", "linux-x86_64")
+    return run_command(cli, ["choose", "torch", "--index", index, "--retries", "0", *machine, *words])
+
+
+def read(index: str, **options: object) -> type[BaseException] | int | None:
+    """Return what comes of reading torch's page: the number of links, None, or the class of the error."""
+    base = index if index.endswith("/") else f"{index}/"
+    try:
+        page = IndexReader(retries=0).read_page(base, f"{base}torch/", project="torch", **options)  # type: ignore[arg-type]
+    except (UnreachableError, UnreadablePageError) as error:
+        return type(error)
+    return None if page is None else len(page.links)
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_what_is_no_page_is_never_an_index_without_wheels(name: str, server: Pages) -> None:
+    server.answers["/torch/"] = make_answer(*UNREADABLE[name])
+    assert read(server.url) is UnreadablePageError
+    assert choose(server.url) == 2
+    assert run_command(cli, ["index", "verify", server.url]) == 14
+
+
+@pytest.mark.parametrize("name", READABLE)
+def test_what_is_a_page_is_read(name: str, server: Pages) -> None:
+    server.answers["/torch/"] = make_answer(*READABLE[name])
+    assert read(server.url)
+    assert choose(server.url) == 0
+
+
+@pytest.mark.parametrize("name", EMPTY_PAGES)
+def test_a_page_may_be_empty(name: str, server: Pages) -> None:
+    server.answers["/torch/"] = make_answer(*EMPTY_PAGES[name])
+    assert isinstance(read(server.url), int)
+    assert choose(server.url) == 17
+
+
+@pytest.mark.parametrize("content", [PASSWORD, "<html><p>Who are you?</html>", LINKS.replace(WHEEL, "help")])
+def test_a_request_that_is_led_to_a_login_is_not_answered(content: str, server: Pages) -> None:
+    server.answers |= {
+        "/torch/": Answer(302, {"Location": "/login?next=/torch/"}, b""),
+        "/login?next=/torch/": make_answer(HTML, content),
+    }
+    assert read(server.url) is UnreadablePageError
+    assert choose(server.url) == 2
+
+
+def test_a_page_may_be_elsewhere(server: Pages) -> None:
+    server.answers |= {
+        "/torch/": Answer(301, {"Location": "/cdn/Torch/index.html"}, b""),
+        "/cdn/Torch/index.html": make_answer(HTML, LINKS.replace(f'"{WHEEL}', f'"/torch/{WHEEL}')),
+    }
+    assert choose(server.url) == 0
+    server.answers["/cdn/Torch/index.html"] = make_answer(HTML, EMPTY)
+    assert read(server.url) == 0
+
+
+def test_a_damaged_encoding_is_no_page(server: Pages) -> None:
+    server.answers["/torch/"] = Answer(200, {"Content-Type": HTML, "Content-Encoding": "gzip"}, b"no gzip")
+    assert read(server.url) is UnreadablePageError
+    assert choose(server.url) == 2
+    assert run_command(cli, ["index", "verify", server.url]) == 14
+
+
+@pytest.mark.parametrize("status", [401, 407, 429, 500, 502, 503])
+def test_a_server_that_fails_or_refuses_is_out_of_reach(status: int, server: Pages) -> None:
+    server.answers["/torch/"] = make_answer(HTML, LINKS, status)
+    assert read(server.url) is UnreachableError
+    assert choose(server.url) == 17
+
+
+@pytest.mark.parametrize("status", [404, 410])
+def test_what_is_not_there_is_absent(status: int, server: Pages) -> None:
+    server.answers["/torch/"] = make_answer(HTML, PASSWORD, status)  # whatever is shown to people with it
+    assert read(server.url) is None
+    assert choose(server.url) == 17
+
+
+def test_a_server_that_is_not_there_is_out_of_reach() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/"  # nobody listens
+        assert read(url) is UnreachableError
+        assert choose(url) == run_command(cli, ["index", "verify", url, "--retries", "0"]) == 17
+    assert read("http://no-such-server.invalid/") is UnreachableError
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (200, UnusableAnswerError),
+        (416, UnusableAnswerError),
+        (501, UnusableAnswerError),
+        (500, UnreachableError),
+    ],
+)
+def test_a_server_without_ranges_is_not_one_out_of_reach(
+    status: int, kind: type[Exception], server: Pages, wheel: bytes
+) -> None:
+    server.answers[f"/torch/{WHEEL}"] = make_answer("application/octet-stream", wheel, status)
+    with pytest.raises(UnreachableError) as failure:
+        IndexReader(retries=0).fetch_metadata_and_variant(f"{server.url}/torch/{WHEEL}", WHEEL, None)
+    assert type(failure.value) is kind
+
+
+@pytest.mark.parametrize("name", ["api-2.0", "login", "octets"])
+def test_other_commands_say_so_too(
+    name: str, server: Pages, wheel: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = tmp_path / "torch-2.9.1-py3-none-any.whl"
+    new.write_bytes(wheel)
+    index = ("--index", server.url, "--dependency-index", f"{server.url}/dependencies/")
+    machine = ("--gfx", "none", "--dry-run", "--python", sys.executable)
+    commands = {
+        "/torch/": [
+            ["install", "torch", *index, *machine],
+            ["audit", "--set", server.url],
+            ["index", "resolve-check", server.url, str(new)],
+        ],
+        "/dependencies/numpy/": [["install", "torch", *index, *machine]],
+    }
+    for path, lines in commands.items():
+        server.answers["/torch/"] = make_answer(*READABLE["html"])
+        server.answers[path] = make_answer(*UNREADABLE[name])
+        for line in lines:
+            assert run_command(cli, line) == 2, line
+            told = capsys.readouterr()
+            assert "Usage:" not in told.err
+            assert path in told.err  # the page, not the command line
+
+
+@pytest.mark.parametrize("name", ["api-2.0-html", "login", "gzip", "nothing", "other-projects"])
+def test_pages_of_folders_are_judged_as_those_of_servers(name: str, tmp_path: Path) -> None:
+    content = UNREADABLE[name][1]
+    (tmp_path / "torch").mkdir()
+    page = tmp_path / "torch" / "index.html"
+    page.write_bytes(content.encode() if isinstance(content, str) else content)
+    (tmp_path / "index.html").write_text('<!DOCTYPE html><a href="torch/">torch</a>')
+    for place in (str(tmp_path), tmp_path.as_uri()):
+        assert choose(place) == 2
+        assert run_command(cli, ["index", "verify", place]) == 14
+
+
+def test_a_root_page_that_is_none_is_no_index_without_projects(server: Pages) -> None:
+    for name in ("login", "login-by-script", "octets", "api-2.0", "nothing"):
+        server.answers["/"] = make_answer(*UNREADABLE[name])
+        assert run_command(cli, ["index", "verify", server.url]) == 14
