@@ -1,21 +1,27 @@
 """Checkout and build of five miniature projects: ROCm/TheRock's scripts beside ours, in one run.
 
-Run by hand: ``python tests/bench/bench_against_peer.py PEER``, where PEER is ``external-builds/pytorch`` of
-a ROCm/TheRock checkout. Both get the same repositories, the same ROCm packages and a warm package
-cache. The peer's virtual environment with its build tools is made before the clock starts; ours is
-made by the commands themselves, whose lock counts as checkout. The second run changes nothing; the
-third edits one kernel.
+Run by hand: ``python tests/bench/bench_against_peer.py --peer PEER [--rounds N]``, where PEER is
+``external-builds/pytorch`` of a ROCm/TheRock checkout. Both get the same repositories, the same ROCm packages
+and a warm package cache. The peer's virtual environment with its build tools is made before the clock starts;
+ours is made by the commands themselves, whose lock counts as checkout. The second run changes nothing; the
+third edits one kernel. Each round begins with empty folders, the sides by turns; figures are medians of the
+rounds. ``--check`` only checks the command lines.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
+import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import venv
 from pathlib import Path
+
+from command_lines import check_lines
 
 from rocm_wheels.cli.demo import prepare_inputs
 from rocm_wheels.demo import ROCM_VERSION, ROCM_WHEELS, TARGETS, list_build_commands
@@ -43,11 +49,8 @@ def ours(folder: Path, urls: dict[str, str]) -> list[list[str]]:
 
 def of_edited_sources(build: list[str]) -> list[str]:
     """A build that a lock would refuse; ROCm and targets are said as the peer's are."""
-    if "--lock" not in build:
-        return build
     at = build.index("--lock")
-    wanted = ["--rocm", f"=={ROCM_VERSION}", "--gfx", ",".join(TARGETS)]
-    return [*build[:at], *wanted, *build[at + 2 :]]
+    return [*build[:at], "--rocm", f"=={ROCM_VERSION}", "--gfx", ",".join(TARGETS), *build[at + 2 :]]
 
 
 def peers(peer: Path, python: Path, folder: Path, urls: dict[str, str]) -> list[list[str]]:
@@ -55,20 +58,49 @@ def peers(peer: Path, python: Path, folder: Path, urls: dict[str, str]) -> list[
     names = {"triton": "triton", "audio": "pytorch_audio", "vision": "pytorch_vision", "apex": "apex"}
     return [
         [str(python), str(peer / "pytorch_torch_repo.py"), *checkout, "--checkout-dir", str(torch),
-         "--origin", urls["pytorch"]],
-        *([str(python), str(peer / f"pytorch_{name}_repo.py"), *checkout, "--pytorch-dir", str(torch),
+         "--gitrepo-origin", urls["pytorch"]],
+        *([str(python), str(peer / f"pytorch_{name}_repo.py"), *checkout, "--torch-dir", str(torch),
            "--checkout-dir", str(folder / "peer" / place),
-           *(["--origin", urls["triton"]] if name == "triton" else [])]
+           *(["--gitrepo-origin", urls["triton"]] if name == "triton" else [])]
           for name, place in names.items()),
         [str(python), str(peer / "build_prod_wheels.py"), "build", "--install-rocm",
-         "--find-links", str(folder / "rocm-packages" / "dist"), "--rocm", f"=={ROCM_VERSION}",
-         "--rocm-extras", ",".join(f"device-{t}" for t in TARGETS), "--gfx", ",".join(TARGETS),
-         "--source-dir", str(folder / "peer"), "--output-dir", str(folder / "peer-wheels")],
+         "--find-links", str(folder / "rocm-packages" / "dist"), "--rocm-sdk-version", f"=={ROCM_VERSION}",
+         "--rocm-extras", ",".join(f"device-{target}" for target in TARGETS),
+         "--pytorch-rocm-arch", ",".join(TARGETS), "--root-checkout-dir", str(folder / "peer"),
+         "--output-dir", str(folder / "peer-wheels")],
     ]  # fmt: skip
 
 
+def list_sides(
+    peer: Path, python: Path, folder: Path, urls: dict[str, str]
+) -> dict[str, tuple[list[list[str]], list[list[str]]]]:
+    """Return by side the commands of a whole run, and those that follow an edited kernel."""
+    theirs, mine = peers(peer, python, folder, urls), ours(folder, urls)
+    torch = {"peer": folder / "peer" / "pytorch", "ours": folder / "sources" / "pytorch"}
+    their_hipify = [*theirs[0][:2], "hipify", "--checkout-dir", str(torch["peer"])]
+    my_hipify = [sys.executable, str(CLONE / TORCH), "hipify", "--checkout-dir", str(torch["ours"])]
+    return {
+        "peer": (theirs, [their_hipify, theirs[-1]]),
+        "ours": (mine, [[*my_hipify, "--no-commit-hipify"], of_edited_sources(mine[-1])]),
+    }
+
+
 def main() -> None:
-    peer = Path(sys.argv[1]).resolve()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--peer", type=Path, required=True, help="external-builds/pytorch of a ROCm/TheRock checkout"
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="whole runs of each side [default: 3]")
+    parser.add_argument("--check", action="store_true", help="only check the command lines")
+    given = parser.parse_args()
+    peer = given.peer.resolve()
+    if given.check:
+        folder, urls = Path("/folder"), {"pytorch": "file:///pytorch", "triton": "file:///triton"}
+        sides = list_sides(peer, Path(sys.executable), folder, urls)
+        check_lines(line for pair in sides.values() for lines in pair for line in lines)
+        return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
@@ -76,36 +108,34 @@ def main() -> None:
         packages = list_build_commands(folder, urls)[0]
         run([sys.executable, str(CLONE / packages.program), *packages.arguments], env)
         python = folder / "venv" / "bin" / "python"
-        venv.create(folder / "venv", with_pip=True)
-        tools = ["build", "wheel", "setuptools<82", "packaging", "cmake", "ninja", "ziglang==0.17.0"]
-        run([str(python), "-m", "pip", "install", "-q", *tools], env)
         allow = {
             "GIT_CONFIG_COUNT": "1",
             "GIT_CONFIG_KEY_0": "protocol.file.allow",
             "GIT_CONFIG_VALUE_0": "always",
         }
         path = f"{folder / 'venv' / 'bin'}{os.pathsep}{env['PATH']}"
-        sides = {
-            "peer": (peers(peer, python, folder, urls), {**env, **allow, "PATH": path}),
-            "ours": (ours(folder, urls), env),
-        }
-        times: dict[str, list[float]] = {}
-        for side, (commands, its_env) in sides.items():
-            source = folder / ("peer" if side == "peer" else "sources") / "pytorch"
-            first = [run(argv, its_env) for argv in commands]
-            again = run(commands[-1], its_env)
-            kernel = source / KERNEL
-            kernel.write_text(kernel.read_text() + "\n// edited\n")
-            door = commands[0][:2] if side == "peer" else [sys.executable, str(CLONE / TORCH)]
-            words = ["--no-commit-hipify"] if side == "ours" else []
-            where = ["--checkout-dir", str(source)]
-            edited = run([*door, "hipify", *where, *words], its_env)
-            edited += run(of_edited_sources(commands[-1]), its_env)
-            times[side] = [sum(first[:-1]), first[-1], again, edited]
-        for row, what in enumerate(
-            ("checkout and hipify", "install ROCm and build", "build again", "one kernel edited")
-        ):
-            theirs, mine = times["peer"][row], times["ours"][row]
+        environments = {"peer": {**env, **allow, "PATH": path}, "ours": env}
+        times: dict[str, list[list[float]]] = {"peer": [], "ours": []}
+        inputs = set(folder.iterdir())
+        for _ in range(given.rounds):
+            for made in set(folder.iterdir()) - inputs:
+                shutil.rmtree(made) if made.is_dir() else made.unlink()
+            venv.create(folder / "venv", with_pip=True)
+            tools = ["build", "wheel", "setuptools<82", "packaging", "cmake", "ninja", "ziglang==0.17.0"]
+            run([str(python), "-m", "pip", "install", "-q", *tools], env)
+            for side, (commands, after_edit) in list_sides(peer, python, folder, urls).items():
+                side_env = environments[side]
+                first = [run(argv, side_env) for argv in commands]
+                again = run(commands[-1], side_env)
+                kernel = folder / ("peer" if side == "peer" else "sources") / "pytorch" / KERNEL
+                kernel.write_text(kernel.read_text() + "\n// edited\n")
+                edited = sum(run(argv, side_env) for argv in after_edit)
+                times[side].append([sum(first[:-1]), first[-1], again, edited])
+                print(f"{side}: {', '.join(f'{seconds:.2f} s' for seconds in times[side][-1])}", flush=True)
+        print(f"load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} processors, {given.rounds} rounds")
+        rows = ("checkout and hipify", "install ROCm and build", "build again", "one kernel edited")
+        for row, what in enumerate(rows):
+            theirs, mine = (statistics.median(figures[row] for figures in times[side]) for side in times)
             print(f"{what:24} peer {theirs:6.2f} s  ours {mine:6.2f} s  ratio {theirs / mine:5.1f}")
 
 

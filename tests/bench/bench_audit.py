@@ -7,6 +7,7 @@ several wheels, the last row is one command for all.
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -34,8 +35,13 @@ def run(argv: list[str]) -> Cost:
 
 
 def main() -> None:
-    with_auditwheel = "--without-auditwheel" not in sys.argv
-    wheels = [Path(word) for word in sys.argv[1:] if not word.startswith("--")]
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("wheels", type=Path, nargs="+", metavar="WHEEL")
+    parser.add_argument("--without-auditwheel", action="store_true")
+    options = parser.parse_args()
+    wheels, with_auditwheel = options.wheels, not options.without_auditwheel
     print(f"{'':44} {'MB':>6} {'processor':>10} {'wall':>8} {'memory':>9}")
     for wheel in wheels:
         size = wheel.stat().st_size / 1e6

@@ -20,6 +20,7 @@ import venv
 from pathlib import Path
 from typing import Any
 
+from command_lines import check_lines
 from stub_projects import ROCM, TARGET, Stubs, calibrate, make_stubs, seconds
 
 PARTS = ("overhead", "side-by-side", "again", "plan", "peer")
@@ -140,6 +141,18 @@ def plan(folder: Path) -> None:
             say(title, f"{planned:.2f} s", f"{count} steps, goal < 0.5 s; as JSON {written:.2f} s more")
 
 
+def list_peer_words(stubs: Stubs, peer: Path) -> list[str]:
+    """Return the peer's build of all five."""
+    folder = stubs.folder
+    return [
+        *(str(folder / "venv" / "bin" / "python"), str(peer / "build_prod_wheels.py")),
+        *("build", "--install-rocm", "--find-links", str(stubs.packages)),
+        *("--rocm-sdk-version", f"=={ROCM}", "--rocm-extras", f"device-{TARGET}"),
+        *("--pytorch-rocm-arch", TARGET, "--root-checkout-dir", str(folder / "peer-sources")),
+        *("--output-dir", str(folder / "peer-wheels")),
+    ]
+
+
 def beside_peer(stubs: Stubs, peer: Path) -> None:
     """Build where one project fails, then again with that one right: the peer's script, then ours.
 
@@ -151,14 +164,8 @@ def beside_peer(stubs: Stubs, peer: Path) -> None:
     tools = ["build", "wheel", "setuptools<82", "packaging", "cmake", "ninja"]
     env = {name: value for name, value in stubs.working(0.5).items() if name != "PYTHONPATH"}
     seconds([str(bin / "python"), "-m", "pip", "install", "-q", *tools], env)
-    theirs = [
-        *(str(bin / "python"), str(peer / "build_prod_wheels.py"), "build", "--install-rocm"),
-        *("--find-links", str(stubs.packages), "--rocm", f"=={ROCM}"),
-        *("--rocm-extras", f"device-{TARGET}", "--gfx", TARGET),
-        *("--source-dir", str(folder / "peer-sources"), "--output-dir", str(folder / "peer-wheels")),
-    ]
     sides = {
-        "peer": (theirs, {**env, "PATH": f"{bin}:{env['PATH']}"}),
+        "peer": (list_peer_words(stubs, peer), {**env, "PATH": f"{bin}:{env['PATH']}"}),
         "ours": (stubs.words("beside", "--keep-going"), stubs.working(0.5)),
     }
     times: dict[str, tuple[float, float]] = {}
@@ -188,7 +195,13 @@ def main() -> None:
     parser.add_argument(
         "--part", action="append", choices=PARTS, help="only this; may be repeated [default: all]"
     )
+    parser.add_argument("--check", action="store_true", help="only check the command lines")
     given = parser.parse_args()
+    if given.check:
+        stubs = Stubs(Path("/folder"), {}, 1)
+        check_lines([stubs.words("work", "--keep-going", "--jobs", "1", *pythons("3.12"))])
+        check_lines([list_peer_words(stubs, given.peer)] if given.peer else [])
+        return
     if "peer" in (given.part or ()) and not given.peer:
         parser.error("--part peer needs --peer")
     wanted = given.part or [part for part in PARTS if part != "peer" or given.peer]

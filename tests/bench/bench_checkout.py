@@ -1,7 +1,7 @@
 """Checkouts of a tree shaped like PyTorch's: plain git beside ours, in one run, all over ``file://``.
 
 Run by hand: ``python tests/bench/bench_checkout.py [--files N] [--submodules N] [--nested N] [--each N]
-[--rounds N] [--pytorch FOLDER] [PEER]``; PEER is ``external-builds/pytorch`` of a ROCm/TheRock checkout.
+[--rounds N] [--pytorch FOLDER] [--peer PEER]``; PEER is ``external-builds/pytorch`` of ROCm/TheRock.
 The tree has as many files, folders, .cu files and submodules as PyTorch 2.6 (its submodules are smaller).
 Rows run in the order shown, each new tree goes into a folder of its own; a ratio compares a row with the row
 of git that stands last above it, of the same run. Nothing is hipified where a row does not say so.
@@ -29,8 +29,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from command_lines import check_lines
+
 CLONE = Path(__file__).resolve().parents[2]
 DOOR = CLONE / "repos" / "pytorch_torch_repo.py"
+MAKE_HIPIFIED = [sys.executable, str(DOOR), "hipify", "--checkout-dir", "."]
 LINES = 60  # of a file
 ROUNDS = 5  # of what is repeated
 HIPIFY = """\
@@ -190,10 +193,10 @@ def rows(url: str, peer: Path | None) -> list[tuple[str, int, list[list[str]]]]:
     theirs = []
     if peer is not None:
         script = [sys.executable, str(peer / "pytorch_torch_repo.py"), "checkout", "--no-commit-hipify"]
-        script += ["--checkout-dir", "peer", "--origin", url]
+        script += ["--checkout-dir", "peer", "--gitrepo-origin", url]
         theirs = [
-            ("TheRock's script, hipified", 1, [[*script, "--ref", "main"]]),
-            ("TheRock's script, again", 1, [[*script, "--ref", "main"]]),
+            ("TheRock's script, hipified", 1, [[*script, "--repo-hashtag", "main"]]),
+            ("TheRock's script, again", 1, [[*script, "--repo-hashtag", "main"]]),
         ]
     return [
         ("git clone --recurse-submodules", 1, [[*clone, url, "clone"]]),
@@ -244,7 +247,7 @@ def measure_hipify(sources: Path, env: dict[str, str], folder: Path, rounds: int
     for words in (("init", "-q"), ("add", "-A", "-f"), (*person, "commit", "-q", "-m", "PyTorch")):
         git(env, folder / "pytorch", *words)
     script = [[sys.executable, "tools/amd_build/build_amd.py"]]
-    ours = [[sys.executable, str(DOOR), "hipify", "--checkout-dir", "."]]
+    ours = [MAKE_HIPIFIED]
     measured: dict[str, list[tuple[float, float]]] = {}
     for _ in range(rounds):
         for what, commands in (("git clone, build_amd.py alone", script), ("hipify", ours)):
@@ -268,13 +271,22 @@ def print_turns(measured: dict[str, list[tuple[float, float]]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("peer", type=Path, nargs="?")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--peer", type=Path)
+    parser.add_argument("--check", action="store_true", help="only check the command lines")
     parser.add_argument("--pytorch", type=Path)
     numbers = (("files", 15_000), ("submodules", 58), ("nested", 20), ("each", 200), ("rounds", ROUNDS))
     for name, default in numbers:
         parser.add_argument(f"--{name}", type=int, default=default)
     given = parser.parse_args()
+    if given.check:
+        url = "file:///upstream/pytorch.git"
+        check_lines(line for *_, lines in rows(url, given.peer) for line in lines)
+        check_lines(line for lines in list_moves(url, "next").values() for line in lines)
+        check_lines([MAKE_HIPIFIED])
+        return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "home").mkdir()

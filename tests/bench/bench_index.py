@@ -8,6 +8,7 @@ and a yank.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import subprocess
 import sys
@@ -57,7 +58,7 @@ def measure(what: str, *words: str | Path) -> None:
     print(f"{what:24} {wall:6.2f} s {done.stdout.splitlines()[-1]}")
 
 
-def main(wheels: int = 100_000, projects: int = 200) -> None:
+def main(wheels: int, projects: int) -> None:
     """Measure everything once."""
     with tempfile.TemporaryDirectory() as name:
         folder, fresh = Path(name) / "index", Path(name) / "fresh"
@@ -76,4 +77,9 @@ def main(wheels: int = 100_000, projects: int = 200) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("wheels", type=int, nargs="?", default=100_000)
+    parser.add_argument("projects", type=int, nargs="?", default=200)
+    main(**vars(parser.parse_args()))

@@ -6,6 +6,7 @@ set) makes documents in a folder and prints seconds, reads, and writes.
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 import time
@@ -97,7 +98,15 @@ def run(place: Path, what: str) -> None:
 
 def main() -> None:
     """Make a store, and refresh it."""
-    sets, wheels = (int(one) for one in (sys.argv[1:] or ["100", "200"]))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("sets", type=int, nargs="?", default=100)
+    parser.add_argument("wheels", type=int, nargs="?", default=200)
+    options = parser.parse_args()
+    sets, wheels = options.sets, options.wheels
+    if wheels < len(PROJECTS):
+        parser.error(f"a set has at least {len(PROJECTS)} wheels")
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         made = fill(FolderStore(place), sets, wheels)

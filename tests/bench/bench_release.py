@@ -6,6 +6,7 @@ a folder, promotes all but the last, and prints what the last costs: seconds, re
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import sys
 import tempfile
@@ -152,4 +153,9 @@ def main(sets: int, wheels: int) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, [*sys.argv[1:], *("100", "200")[len(sys.argv) - 1 :]]))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("sets", type=int, nargs="?", default=100)
+    parser.add_argument("wheels", type=int, nargs="?", default=200)
+    main(**vars(parser.parse_args()))

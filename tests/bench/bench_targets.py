@@ -6,6 +6,7 @@ to a plain inflation of every member (what ``unzip -t`` does), and the peak memo
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import subprocess
 import sys
@@ -45,5 +46,9 @@ def measure(wheel: Path) -> None:
 
 
 if __name__ == "__main__":
-    for argument in sys.argv[1:]:
-        measure(Path(argument))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("wheels", type=Path, nargs="+", metavar="WHEEL")
+    for wheel in parser.parse_args().wheels:
+        measure(wheel)
