@@ -215,6 +215,8 @@ class FileServer(FlakyServer):
         content = self.files[name]
         etag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
         headers = {"ETag": etag} if self.validators else {}
+        if name.endswith((".html", "/")) or not name:  # as servers of files say it of what they list
+            headers["Content-Type"] = "text/html"
         if fault == "other":
             content = content[::-1]
         span = re.fullmatch(r"bytes=(\d+)-", handler.headers.get("Range", ""))
