@@ -34,7 +34,7 @@ from rocm_wheels.hosts.package_offers import (
     explain_refusal,
     is_rocm_project,
 )
-from rocm_wheels.index import UnreadablePageError, UnreachableError
+from rocm_wheels.index import UnreadablePageError
 from rocm_wheels.models import is_closed_project
 from rocm_wheels.sdk import compose_uv_environment
 
