@@ -186,6 +186,9 @@ OPTIONS: list[tuple[str, Platform, dict[str, Any], dict[str, str], dict[str, str
         {"SOURCE_DATE_EPOCH": "5", "PYTHONHASHSEED": "9", "MAX_JOBS": "3", "USE_KINETO": "OFF"},
         {"SOURCE_DATE_EPOCH": "5", "PYTHONHASHSEED": "9", "MAX_JOBS": "3", "USE_KINETO": "OFF"},
     ),
+    ("pytorch", "linux", {}, {"USE_GLOO": "OFF"}, {"USE_GLOO": "OFF"}),
+    ("pytorch", "linux", {}, {"BLAS": "MKL"}, {"BLAS": "MKL", "OpenBLAS_HOME": None}),
+    ("pytorch", "linux", {}, {"OpenBLAS_HOME": "/mine"}, {"BLAS": None, "OpenBLAS_HOME": "/mine"}),
     ("pytorch_audio", "linux", {"sdk": BARE}, {}, {"BLAS": None, "HIP_DEVICE_LIB_PATH": None}),
     (
         "pytorch_audio",

@@ -1,7 +1,8 @@
 """The environment of a build: a pure function from a request and a base environment.
 
 What a user has set for compilers and search paths stays and comes first where the program takes the
-first, or last where it takes the last; only what a build cannot do without is replaced. Nothing set for
+first, or last where it takes the last; only what a build cannot do without is replaced: what names ROCm and
+its compilers, the targets, versions, and what the recipe sets (``set_env`` goes before that). Nothing set for
 one project is seen by another. Rules and figures: ROCm/TheRock
 external-builds/pytorch/build_prod_wheels.py.
 """
@@ -31,7 +32,7 @@ def compose_environment(request: BuildRequest, base: Mapping[str, str]) -> dict[
     env.update(_list_rocm_variables(request))
     prepend_path(env, "CMAKE_PREFIX_PATH", request.sdk.cmake, request.platform)
     prepend_path(env, "PATH", request.sdk.bin, request.platform)
-    env.update(_list_optional_parts(request))
+    env.update(_list_optional_parts(request, base))
     if request.platform == "linux":
         add_flags(env, "CXXFLAGS", _GCC_FLAGS)
         add_flags(env, "CPPFLAGS", _GCC_FLAGS)
@@ -51,8 +52,8 @@ def compose_environment(request: BuildRequest, base: Mapping[str, str]) -> dict[
 def list_exact_pins(request: BuildRequest, env: Mapping[str, str]) -> tuple[str, ...]:
     """Return what the finished wheel requires at one version (``torch==2.9.0+rocm7.1.0``), by its recipe.
 
-    ``env`` is the environment of the build: the user's own version goes before the one that it is built
-    against, and an empty one is no pin. Raises UsageError for what is no version.
+    ``env`` is the environment of the build: a version that ``set_env`` names goes before the one that it is
+    built against, and an empty one is no pin. Raises UsageError for what is no version.
     """
     pins = []
     for pin in request.project.build.pins:
@@ -63,17 +64,19 @@ def list_exact_pins(request: BuildRequest, env: Mapping[str, str]) -> tuple[str,
 
 
 def _list_general_variables(request: BuildRequest, base: Mapping[str, str]) -> dict[str, str]:
-    """Return variables about the build itself; those a user has set already are left to him."""
-    variables = {
-        "PYTHONUTF8": "1",  # build files hold UTF-8, whatever the locale
-        "PYTHONHASHSEED": base.get("PYTHONHASHSEED", "0"),  # the order of sets reaches generated code
-        "USE_KINETO": base.get("USE_KINETO", "ON" if request.platform == "linux" else "OFF"),
+    """Return variables about the build itself; what a user has set of the first ones is left as it is."""
+    defaults = {
+        "PYTHONHASHSEED": "0",  # the order of sets reaches generated code
+        "USE_KINETO": "ON" if request.platform == "linux" else "OFF",
         "USE_GLOO": "ON",
-        "PYTORCH_ROCM_ARCH": ";".join(request.targets),  # CMake reads it as a list
     }
     if request.commit_epoch is not None:
-        variables["SOURCE_DATE_EPOCH"] = base.get("SOURCE_DATE_EPOCH", str(request.commit_epoch))
-    return variables
+        defaults["SOURCE_DATE_EPOCH"] = str(request.commit_epoch)
+    return {
+        **{name: base.get(name, value) for name, value in defaults.items()},
+        "PYTHONUTF8": "1",  # build files hold UTF-8, whatever the locale
+        "PYTORCH_ROCM_ARCH": ";".join(request.targets),  # CMake reads it as a list
+    }
 
 
 def _list_launcher_variables(request: BuildRequest, base: Mapping[str, str]) -> dict[str, str]:
@@ -101,19 +104,20 @@ def _list_rocm_variables(request: BuildRequest) -> dict[str, str]:
     return {"ROCM_HOME": root, "ROCM_PATH": root}
 
 
-def _list_optional_parts(request: BuildRequest) -> dict[str, str]:
+def _list_optional_parts(request: BuildRequest, base: Mapping[str, str]) -> dict[str, str]:
     """Return what points at optional parts of the SDK; ``list_sdk_warnings`` tells about missing ones.
 
     With ROCM_PATH set, clang looks for its device libraries in the wrong place of this layout:
     HIP_DEVICE_LIB_PATH says where they are. hipcc and the FindHIP.cmake beside it look for clang in two
-    places (lib/llvm-21/bin and llvm/bin in Debian's ROCm 6.4): HIP_CLANG_PATH says it to both.
+    places (lib/llvm-21/bin and llvm/bin in Debian's ROCm 6.4): HIP_CLANG_PATH says it to both. A user's own
+    BLAS is left as it is.
     """
     variables: dict[str, str] = {}
     if request.sdk.clang is not None:
         variables["HIP_CLANG_PATH"] = request.sdk.clang.as_posix()
     if request.sdk.bitcode is not None:
         variables["HIP_DEVICE_LIB_PATH"] = os.fspath(request.sdk.bitcode)
-    if request.sdk.host_math is not None:
+    if request.sdk.host_math is not None and base.keys().isdisjoint(("BLAS", "OpenBLAS_HOME")):
         variables["BLAS"] = "OpenBLAS"
         variables["OpenBLAS_HOME"] = os.fspath(request.sdk.host_math)
         variables["OpenBLAS_LIB_NAME"] = "rocm-openblas"
