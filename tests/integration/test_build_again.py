@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -150,3 +151,43 @@ def test_what_lies_around_a_run_does_not_reach_it(demo: Demo, tmp_path: Path) ->
     assert "PYTHONPATH: not for the build environment" in ended.err
     assert notes.read_text() == ""
     assert [piece for piece in pieces if piece.exists()] == []
+
+
+def test_a_kernel_that_comes_goes_or_is_renamed_counts(demo: Demo) -> None:
+    """As upstream, its CMakeLists.txt globs without CONFIGURE_DEPENDS and its setup.py configures once."""
+    setup = (demo.torch / "setup.py").read_text() + (demo.torch / "CMakeLists.txt").read_text()
+    assert "CONFIGURE_DEPENDS" not in setup and '"build.ninja").is_file()' in setup
+    folder = demo.torch / "aten/src/ATen/native/cuda"
+    module = demo.torch / "third_party/minigemm/csrc/cuda"
+    text = (folder / "Activation.cu").read_text().replace("Silu", "Mine").replace("silu", "first_mine")
+    (gemm,) = module.glob("*.cu")
+
+    def build(*kernels: str) -> dict[str, int]:
+        """Build; return when each object was written. In the library are these kernels of ours alone."""
+        ended = demo.build(*ONLY_TORCH)
+        assert ended.code == 0, ended.err
+        with zipfile.ZipFile(demo.wheels()["torch"]) as archive:
+            library = archive.read("torch/lib/libtorch_hip.so")
+        assert sorted(set(re.findall(rb"(?:first|second|third)_mine", library))) == sorted(
+            kernel.encode() for kernel in kernels
+        )
+        return {path.name: path.stat().st_mtime_ns for path in (demo.torch / "build").rglob("*.o")}
+
+    before = build()
+    new = [folder / "First.cu", module / "Second.cu"]
+    try:
+        new[0].write_text(text)
+        new[1].write_text(gemm.read_text().replace("sgemm", "second_mine"))
+        objects = build("first_mine", "second_mine")
+        assert objects.keys() - before.keys() == {"First.hip.o", "Second.hip.o"}
+        assert before.items() <= objects.items()  # what was compiled stays
+        new[1].unlink()
+        new.append(new[0].rename(folder / "Third.cu"))
+        new[2].write_text(text.replace("first_mine", "third_mine"))
+        objects = build("third_mine")
+        assert before.items() <= objects.items()
+    finally:
+        for path in new:
+            path.unlink(missing_ok=True)
+    assert before.items() <= build().items()
+    assert "nothing to do" in demo.build(*ONLY_TORCH).err

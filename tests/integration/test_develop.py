@@ -113,6 +113,27 @@ def test_an_edit_costs_hipify_and_ninja_alone_and_all_else_is_noticed(branch: Br
     assert branch.ask(first["python"], "torch.version.debug") == "False"
 
 
+def test_a_kernel_that_comes_goes_or_is_renamed_counts(branch: Branch) -> None:
+    branch.develop()
+    before = branch.objects()
+    folder = branch.torch / Path(KERNEL).parent
+    text = (folder / "Activation.cu").read_text().replace("Silu", "Mine").replace("silu", "first_mine")
+    (folder / "First.cu").write_text(text)
+    for names in (["first_mine"], ["second_mine"], []):
+        assert branch.develop()["action"] == "configured"
+        library = (branch.torch / "torch/lib/libtorch_hip.so").read_bytes()
+        assert [name for name in ("first_mine", "second_mine") if name.encode() in library] == names
+        assert before.items() <= branch.objects().items()
+        runs = branch.runs()
+        assert branch.develop()["action"] == "up to date"
+        assert branch.runs() == runs  # the short way again
+        if names == ["first_mine"]:
+            (folder / "First.cu").rename(folder / "Second.cu")
+            (folder / "Second.cu").write_text(text.replace("first_mine", "second_mine"))
+        else:
+            (folder / "Second.cu").unlink(missing_ok=True)
+
+
 @pytest.mark.exhaustive
 def test_another_commit_needs_no_front_end_and_another_setup_does(branch: Branch) -> None:
     branch.develop()

@@ -25,7 +25,8 @@ class BuildRequest:
     ``commit_epoch`` is the date of the source commit in seconds; ``commit`` is the one that the wheel shall
     name, where HEAD is another one. ``torch_line`` (``2.10``) is the series of the torch that is built, or
     built against. ``offline``: nothing may be downloaded. ``set_env`` goes over everything else.
-    ``editable``: the wheel holds no code, it leads to the source tree.
+    ``editable``: the wheel holds no code, it leads to the source tree. ``source_names``: a digest of which
+    files are in the source; CMake looks for them again where it is another one.
     """
 
     project: Project
@@ -47,6 +48,7 @@ class BuildRequest:
     cache: CompilerCache | None = None
     set_env: Mapping[str, str] = field(default_factory=dict)
     editable: bool = False
+    source_names: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "source", self.source.absolute())

@@ -162,12 +162,14 @@ class TreeState:
     """The content of a key file.
 
     ``parts`` of the tree's key, the ignored files that were there ``before`` the tree, and whose it is
-    when Pythons share it: ``None`` while it passes from one to another.
+    when Pythons share it: ``None`` while it passes from one to another. ``source_names``: a digest of the
+    files in the source that CMake has looked through, or will before anything is compiled.
     """
 
     parts: Mapping[str, str]
     before: frozenset[str]
     python: Mapping[str, str] | None = field(default_factory=dict)
+    source_names: str = ""
 
     @property
     def key(self) -> TreeKey:
@@ -181,6 +183,7 @@ class TreeState:
             "parts": dict(self.parts),
             "python": None if self.python is None else dict(self.python),
             "before": sorted(self.before),
+            "source names": self.source_names,
         }
         write_json_file(tree / TREE_KEY_FILE, value)
 
@@ -194,7 +197,10 @@ class TreeState:
             value = json.loads(path.read_text(encoding="utf-8"))
             python = value.get("python", {})
             return cls(
-                dict(value["parts"]), frozenset(value["before"]), None if python is None else dict(python)
+                dict(value["parts"]),
+                frozenset(value["before"]),
+                None if python is None else dict(python),
+                str(value.get("source names", "")),
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as cause:
             raise BuildError(
@@ -437,10 +443,15 @@ def enter_tree(
         trees.discard_tree(state)
         state, outcome = None, "new; the old one is deleted"
     if state is None:
-        TreeState(key.tree, trees.list_ignored() if before is None else before, key.python).write(trees.main)
+        before = trees.list_ignored() if before is None else before
+        TreeState(key.tree, before, key.python, request.source_names).write(trees.main)
         return outcome or "new"
     os.utime(trees.main / TREE_KEY_FILE)  # used now
     trees.prune_staging()
+    if state.source_names != request.source_names:
+        trees.outdate_configuration()
+        state = replace(state, source_names=request.source_names)
+        state.write(trees.main)
     passed = pass_tree_on(request, state, key, trees.list_ignored() - state.before)
     return "; ".join(text for text in (outcome or CONTINUED, passed) if text)
 
@@ -535,6 +546,18 @@ class _BuildTrees:
             for path in (file for staged_folder in staged for file in staged_folder.rglob("*")):
                 if path.is_file() and path.suffix not in _BINARY_SUFFIXES:
                     path.unlink()
+
+    def outdate_configuration(self) -> None:
+        """Have ninja, or make, run CMake before it compiles: patterns of files are looked through again.
+
+        What they compare CMake's own files with gets a time before all others. Whatever runs them later, they
+        configure first, until that has ended well; objects stay. torch's setup.py itself runs CMake only in a
+        tree that has no build.ninja (its tools/setup_helpers/cmake.py).
+        """
+        for cache in (path for folder in self._folders for path in folder.rglob("CMakeCache.txt")):
+            for name in ("build.ninja", "CMakeFiles/cmake.check_cache"):
+                if (cache.parent / name).is_file():
+                    os.utime(cache.parent / name, (1, 1))
 
     def _is_damaged(self) -> bool:
         try:

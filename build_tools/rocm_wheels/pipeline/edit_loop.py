@@ -157,7 +157,8 @@ def repeat_loop(
 def _hipify_edits(path: Path, note: dict[str, Any], source: Path, env: Mapping[str, str]) -> int | None:
     """Hipify where files changed that hipify reads; return how many are other ones now.
 
-    Returns ``None`` for what a full run has to look at, or to refuse: another commit that is not hipified.
+    Returns ``None`` for what a full run has to look at, or to refuse: another commit that is not hipified, a
+    file that came or went, for which CMake has to run.
     """
     sources = SourceChanges.read(source, env)
     if sources is None:
@@ -183,6 +184,10 @@ def _hipify_edits(path: Path, note: dict[str, Any], source: Path, env: Mapping[s
             return None
         changed = hipify_changes(project, source, env=env, python=Path(sys.executable))
         sources = SourceChanges.read(source, env) or sources
+    from rocm_wheels.sources.source_names import digest_source_names
+
+    if digest_source_names(source, env=env) != _read_tree_state(note).get("source names"):
+        return None
     note["stamps"], note["commit"] = sources.stamps, sources.commit
     write_json_file(path, note)
     return len(changed)
@@ -251,12 +256,16 @@ def _make_failure(
 
 def _is_in_place(note: Mapping[str, Any]) -> bool:
     """Tell whether the note's tree is the one in its source, and the files that it goes by are unchanged."""
-    try:
-        key = json.loads(Path(note["tree"], _TREE_KEY_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
+    key = _read_tree_state(note)
     marks = {name: _stamp_file(name) for name in note["files"]}
     return bool([key.get("key"), key.get("python")] == note["tree_key"] and marks == note["files"])
+
+
+def _read_tree_state(note: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return dict(json.loads(Path(note["tree"], _TREE_KEY_FILE).read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}
 
 
 def _stamp_file(path: str) -> list[int]:

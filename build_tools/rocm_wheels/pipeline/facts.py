@@ -59,7 +59,7 @@ from rocm_wheels.sdk import (
     query_python_version,
     read_installed_sdk,
 )
-from rocm_wheels.sources import TreeIdentity, identify_tree
+from rocm_wheels.sources import TreeIdentity, digest_source_names, identify_tree
 
 _FRONT_END_FILES = ("pyproject.toml", "setup.py", "setup.cfg", "MANIFEST.in")
 _UNKNOWN_IDENTITY = TreeIdentity("", None, "", False, 0)
@@ -71,6 +71,7 @@ class TreeFacts:
 
     ``version``: the base version, where the recipe says which file has it. ``aotriton``: of torch.
     ``front_end``: digests of the files that a front end goes by, where it is to run for them alone.
+    ``names``: a digest of which files there are (``digest_source_names``), empty where nobody asked.
     """
 
     source: Path
@@ -80,6 +81,7 @@ class TreeFacts:
     requires: tuple[str, ...]
     files: Mapping[str, str]
     front_end: Mapping[str, str] = field(default_factory=dict)
+    names: str = ""
 
 
 @dataclass(frozen=True)
@@ -355,6 +357,7 @@ def _inspect_tree(
         requires=read_required_names((), files),
         files={str(file.relative_to(source)): digest_requirements_file(file) for file in files},
         front_end=_hash_front_end_files(project, source) if request.develop else {},
+        names=digest_source_names(source, env=env) if identified else "",
     )
 
 

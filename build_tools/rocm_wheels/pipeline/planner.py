@@ -78,8 +78,8 @@ class PlannedBuild:
 def select_configure_inputs(inputs: Mapping[str, str]) -> dict[str, str]:
     """Return those inputs of a build that decide whether CMake finds what is asked for.
 
-    Sources are none but for their version, without what an edit changes in it: the build itself compares the
-    cache again.
+    Of sources these are their names, and their version without what an edit changes in it: the build itself
+    compares the cache again.
     """
     others = ("commit", "sources", "pins", "PYTORCH_EXTRA_INSTALL_REQUIREMENTS")
     return {
@@ -132,6 +132,7 @@ def plan_build(
         **({"pins": ", ".join(pins)} if project.build.pins else {}),
         "commit": identity.commit,
         "sources": identity.tree,
+        "source names": facts.trees[project.name].names,
     }
     attention_text = f"{'on' if attention.on else 'off'}, {attention.reason}" if attention else None
     return PlannedBuild(
@@ -189,6 +190,7 @@ def _make_build_request(
         torch_line=_find_torch_line(facts, dependencies),
         offline=run_request.offline,
         set_env=run_request.set_env.get(project.name, {}),
+        source_names=tree.names,
     )
 
 

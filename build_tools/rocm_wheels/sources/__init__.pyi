@@ -91,6 +91,7 @@ from .resolve_lock import UpdatedLock as UpdatedLock
 from .resolve_lock import make_lock as make_lock
 from .resolve_lock import update_lock as update_lock
 from .resolve_lock import write_locked_files as write_locked_files
+from .source_names import digest_source_names as digest_source_names
 from .submodules import Submodule as Submodule
 from .submodules import find_case_clash as find_case_clash
 from .submodules import parse_gitmodules as parse_gitmodules

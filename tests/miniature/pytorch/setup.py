@@ -89,7 +89,9 @@ class CMakeBuild(build_ext):
             "Python_EXECUTABLE": sys.executable,
         }
         options = [f"-D{name}={value}" for name, value in definitions.items()]
-        subprocess.run(["cmake", "-GNinja", "-S", ROOT, "-B", BUILD, *options], check=True)
+        # as the large one (tools/setup_helpers/cmake.py): what is configured is not configured again
+        if not ((BUILD / "CMakeCache.txt").is_file() and (BUILD / "build.ninja").is_file()):
+            subprocess.run(["cmake", "-GNinja", "-S", ROOT, "-B", BUILD, *options], check=True)
         jobs = ["-j", os.environ["MAX_JOBS"]] if os.environ.get("MAX_JOBS") else []
         target = ["--target", "install"] if self.inplace else []
         subprocess.run(["cmake", "--build", BUILD, *target, *jobs], check=True)
