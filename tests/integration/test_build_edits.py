@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -50,3 +51,20 @@ def test_edits_have_names_and_are_reinstalled(world: World, tmp_path: Path) -> N
             assert installed.read_text() == text
     finally:
         source.write_text("one")
+
+
+def test_a_wheel_whose_times_alone_changed_is_hashed_once(world: World) -> None:
+    assert world.build(*ONLY_TORCH).code == 0
+    step = next(path.stem for path in (world.work / "steps").glob("build-pytorch-*.json"))
+    wheel = Path(world.stamp(step)["outputs"][0]["path"])
+    os.utime(wheel, ns=(1, 1))
+    world.calls()
+    assert "nothing to do" in world.build(*ONLY_TORCH).err
+    assert world.calls() == []
+    (output,) = world.stamp(step)["outputs"]
+    state = wheel.stat()
+    assert [output["mtime_ns"], output["ctime_ns"]] == [state.st_mtime_ns, state.st_ctime_ns]  # as it is now
+    with wheel.open("ab") as file:
+        file.write(b"other bytes")
+    assert world.build(*ONLY_TORCH).code == 0
+    assert world.calls() == ["pytorch begun", "pytorch done"]

@@ -43,7 +43,7 @@ from rocm_wheels.pipeline.build_environment import (
     read_required_names,
 )
 from rocm_wheels.pipeline.estimates import History, read_history
-from rocm_wheels.pipeline.outputs import StepStamp, read_stamp
+from rocm_wheels.pipeline.outputs import StepStamp, read_stamp, write_stamp
 from rocm_wheels.pipeline.provided_wheels import (
     ProvidedWheel,
     ask_compiler_abis,
@@ -375,8 +375,17 @@ def _hash_front_end_files(project: Project, source: Path) -> dict[str, str]:
 
 
 def _read_done_steps(workspace: Workspace, steps: Sequence[str]) -> dict[str, DoneStep]:
-    stamps = {step: read_stamp(workspace.steps, step) for step in steps}
-    return {step: DoneStep(stamp, stamp.find_fault()) for step, stamp in stamps.items() if stamp is not None}
+    done: dict[str, DoneStep] = {}
+    for step in steps:
+        stamp = read_stamp(workspace.steps, step)
+        if stamp is None:
+            continue
+        checked, fault = stamp.check_outputs()
+        # an output whose times alone changed is hashed once; who did the step meanwhile knows better
+        if checked != stamp and read_stamp(workspace.steps, step) == stamp:
+            write_stamp(workspace.steps, checked)
+        done[step] = DoneStep(checked, fault)
+    return done
 
 
 def _list_required_tools(request: WheelsRequest) -> tuple[str, ...]:

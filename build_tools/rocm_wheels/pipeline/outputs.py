@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,18 +53,17 @@ class OutputFile:
         stat = path.stat()
         return cls(str(path), stat.st_size, stat.st_mtime_ns, sha256 or hash_file(path), stat.st_ctime_ns)
 
-    def find_fault(self) -> str | None:
-        """Say what is wrong with the file now, or ``None``. Hashed again only when its stat changed."""
+    def renew_times(self) -> OutputFile | None:
+        """Return it with the times that its file has now; ``None`` when that is gone, or has other bytes.
+
+        The file is hashed again only when its stat changed.
+        """
         path = Path(self.path)
         if not path.is_file():
-            return f"{path} is missing"
-        stat = path.stat()
-        recorded = (self.size, self.mtime_ns, self.ctime_ns)
-        if (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) == recorded:
             return None
-        if stat.st_size != self.size or hash_file(path) != self.sha256:
-            return f"{path} was changed after it was built"
-        return None
+        now = OutputFile.from_path(path, self.sha256)
+        is_same = now == self or (now.size == self.size and hash_file(path) == self.sha256)
+        return now if is_same else None
 
 
 @dataclass(frozen=True)
@@ -76,9 +75,15 @@ class StepStamp:
     outputs: tuple[OutputFile, ...]
     facts: Mapping[str, Any]
 
-    def find_fault(self) -> str | None:
-        """Say what is wrong with the outputs now, or ``None``."""
-        return next((fault for output in self.outputs if (fault := output.find_fault())), None)
+    def check_outputs(self) -> tuple[StepStamp, str | None]:
+        """Return the stamp with the times that its outputs have now, and what is wrong with them."""
+        renewed: list[OutputFile] = []
+        for output in self.outputs:
+            if (now := output.renew_times()) is None:
+                exists = Path(output.path).is_file()
+                return self, f"{output.path} {'was changed after it was built' if exists else 'is missing'}"
+            renewed.append(now)
+        return replace(self, outputs=tuple(renewed)), None
 
 
 def read_stamp(folder: Path, step: str) -> StepStamp | None:
@@ -120,7 +125,7 @@ def explain_run(stamp: StepStamp | None, inputs: Mapping[str, str]) -> str | Non
         return NO_EARLIER_RESULT
     first, *more = describe_changes(stamp, inputs) or (None,)
     if first is None:
-        return stamp.find_fault()
+        return stamp.check_outputs()[1]
     return f"{INPUTS_CHANGED} {', '.join([first, *(line.split(' (', 1)[0] for line in more)])}"
 
 

@@ -50,7 +50,7 @@ def run_stamp_variant(step_run: StepRun) -> None:
     wheels = [output for output in source.outputs if output.path.endswith(".whl")]
     done = step_run.facts.done.get(step_run.step.id)
     before = () if done is None else done.stamp.outputs
-    ours = {Path(output.path) for output in before if output.find_fault() is None}
+    ours = {Path(output.path) for output in before if output.renew_times() is not None}
     rocm = step_run.known_inputs["ROCm"]
     written = [
         stamp_wheel(Path(wheel.path), rocm, _list_served_targets(step_run, wheel), ours) for wheel in wheels
