@@ -359,7 +359,7 @@ def _prepare_front_end(
     parking = prepare_parking_folder(request.source, base)
     marker = parking / request.project.name / "running.json"
     with (
-        exclude_generated_files(request.source, marker, log, base),
+        exclude_generated_files(request.source, request.project.build.list_generated(), marker, log, base),
         contextlib.ExitStack() as ending,
         tempfile.TemporaryDirectory(prefix=".fresh-", dir=out_dir) as name,
     ):

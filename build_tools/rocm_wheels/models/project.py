@@ -223,6 +223,9 @@ class BuildRecipe(Record):
     ``trees`` are the folders (relative to the tree) that hold objects and survive between builds of the
     same configuration. Each Python has its own, unless ``across_pythons`` says what one tree for all of
     them needs. ``configure_first``: CMake says in seconds whether hours of compiling will be in vain.
+    ``generated``: what its own build leaves beside its sources and its .gitignore does not name, besides what
+    hipify makes, which says so itself. Patterns as there: a name at any depth, with ``/`` in front a path
+    from the tree's top, with ``/`` at the end a folder.
     """
 
     front_end: Literal["pep517", "setup.py"]
@@ -239,6 +242,12 @@ class BuildRecipe(Record):
     across_pythons: AcrossPythons | None = None
     across_families: AcrossFamilies | None = None
     downloads: tuple[BuildDownload, ...] = ()
+    generated: tuple[str, ...] = ("*.egg-info/", "__pycache__/", "*.so", "*.pyd", "*.dll", "*.dylib", "*.o")
+
+    def list_generated(self) -> tuple[str, ...]:
+        """Return the patterns of all that builds make in the tree: ``generated``, and the build folders."""
+        folders = [f"/{PurePosixPath(folder, tree)}/" for folder in self.folders for tree in self.trees]
+        return (*folders, *self.generated)
 
     @model_validator(mode="after")
     def _needs_come_before(self) -> BuildRecipe:
