@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_project import Make, base, make, recipe, source
+from small_project import Make, base, compiled, make, recipe, source
 from source_trees import GIT
 from uv import find_uv_bin
 
@@ -166,3 +166,40 @@ def test_an_option_whose_condition_is_not_met_costs_a_warning(
     (source / "stop").unlink()
     make(project=project, set_env={"USE_GLOO": "ON", "USE_DISTRIBUTED": "0", "BUILD_TEST": "0"})
     assert "USE_GLOO=ON has no effect" in capsys.readouterr().err
+
+
+GLOB = """
+if(EXISTS "${CMAKE_SOURCE_DIR}/cut")
+  execute_process(COMMAND sh -c "kill -9 $PPID")
+endif()
+file(GLOB sources src/*.c)
+foreach(source IN LISTS sources)
+  cmake_path(GET source STEM name)
+  add_custom_command(OUTPUT ${name}.o COMMAND sh "${CMAKE_SOURCE_DIR}/compile.sh" "${source}" ${name}.o
+    DEPENDS "${source}" VERBATIM)
+  list(APPEND objects ${name}.o)
+endforeach()
+add_custom_target(objects ALL DEPENDS ${objects})
+"""
+
+
+def test_patterns_are_looked_through_again_until_that_has_ended_well(
+    make: Make, project: Project, source: Path
+) -> None:
+    find_hip(source, "7.2.0")
+    (source / "stop").unlink()
+    (source / "CMakeLists.txt").write_text(CMAKE + GLOB)
+    make(project=project, source_names="three")
+    assert sorted(compiled(source)) == ["a", "b", "c"]
+    (source / "src/d.c").write_text("d\n")
+    (source / "src/c.c").rename(source / "src/e.c")
+    (source / "cut").touch()
+    for _ in range(2):  # CMake is killed
+        with pytest.raises(BuildFailed):
+            make(project=project, source_names="four")
+        assert compiled(source) == []
+    (source / "cut").unlink()
+    make(project=project, source_names="four")
+    assert sorted(compiled(source)) == ["d", "e"]
+    make(project=project, source_names="four")
+    assert compiled(source) == []
