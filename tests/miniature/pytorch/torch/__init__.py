@@ -8,9 +8,9 @@ else:
     _rocm_init.initialize()
     del _rocm_init
 
-from torch._C import saxpy_hip, silu_cpu
+from torch._C import saxpy_hip, relu_cpu
 from torch.version import __version__
 
 from torch import cuda, version
 
-__all__ = ["__version__", "cuda", "saxpy_hip", "silu_cpu", "version"]
+__all__ = ["__version__", "cuda", "saxpy_hip", "relu_cpu", "version"]

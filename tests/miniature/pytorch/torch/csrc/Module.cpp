@@ -28,11 +28,11 @@ PyObject* write_numbers(const std::vector<float>& numbers) {
     return list;
 }
 
-PyObject* silu_cpu(PyObject*, PyObject* argument) {
+PyObject* relu_cpu(PyObject*, PyObject* argument) {
     std::vector<float> x;
     if (!read_numbers(argument, x)) return nullptr;
     try {
-        return write_numbers(at::silu_cpu(x));
+        return write_numbers(at::relu_cpu(x));
     } catch (const std::exception& error) {
         PyErr_SetString(PyExc_RuntimeError, error.what());
         return nullptr;
@@ -67,7 +67,7 @@ PyObject* operators(PyObject*, PyObject*) {
 
 PyMethodDef methods[] = {
     {"_operators", operators, METH_NOARGS, "the names of all operators"},
-    {"silu_cpu", silu_cpu, METH_O, "x / (1 + exp(-x)), on the host"},
+    {"relu_cpu", relu_cpu, METH_O, "max(x, 0), on the host"},
     {"saxpy_hip", saxpy_hip, METH_VARARGS, "(HIP's error number, a * x + y), on the GPU"},
     {"_cuda_getDeviceCount", device_count, METH_NOARGS, "the number of GPUs"},
     {"_cuda_getArchFlags", arch_flags, METH_NOARGS, "the GPU targets of this build, joined by spaces"},

@@ -8,11 +8,11 @@ namespace at {
 
 extern const char* const operators[];  // the names of all of them, then a null
 
-std::vector<float> silu_cpu(const std::vector<float>& x);
+std::vector<float> relu_cpu(const std::vector<float>& x);
 
 // y = a * x + y
 int saxpy_cuda(float a, const std::vector<float>& x, std::vector<float>& y);
-int silu_cuda(std::vector<float>& x);
+int relu_cuda(std::vector<float>& x);
 int sum_cuda(const std::vector<float>& x, float& sum);
 // y (columns × rows) = x (rows × columns), transposed
 int transpose_cuda(int rows, int columns, const std::vector<float>& x, std::vector<float>& y);

@@ -1,0 +1,182 @@
+"""The tree of commands as click has it: one spelling a concept, help, examples, results as JSON."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from command_lines import find_faults, parse_words
+
+import rocm_wheels
+from rocm_wheels.cli.build import production
+from rocm_wheels.cli.checkout import make_recipe_group
+from rocm_wheels.cli.command import CONCEPTS, Command, Group, Option
+from rocm_wheels.cli.main import ALIASES, SECTIONS, cli
+
+# commands without a result that a program would read: what they print is a program's own output, or a script
+WITHOUT_JSON = {
+    "completion",
+    "container run",
+    "demo",
+    "index serve",
+    "lock manifest",
+    "recipe new",
+    "run-step",
+}
+
+
+def walk_commands(group: Group, words: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group, info_name=" ".join(("rocm-wheels", *words)))
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None, name
+        if isinstance(command, Group):
+            yield from walk_commands(command, (*words, name))
+        elif not command.hidden:
+            yield " ".join((*words, name)), command
+
+
+TREE = dict(walk_commands(cli))
+every_command = pytest.mark.parametrize("words", TREE)
+
+
+def list_shown_options(command: click.Command) -> list[Option]:
+    return [param for param in command.params if isinstance(param, Option) and not param.hidden]
+
+
+def test_top_level_is_one_screen_in_headings() -> None:
+    names = [name for rows in SECTIONS.values() for name in rows]
+    assert len(names) == len(set(names)) <= 35
+    assert not set(names) & set(ALIASES)
+
+
+@every_command
+def test_command_knows_its_words(words: str) -> None:
+    command = TREE[words]
+    assert isinstance(command, Command)
+    assert " ".join(command.words) == words
+
+
+@every_command
+def test_no_option_has_the_older_spelling_of_a_concept(words: str) -> None:
+    """A concept has one spelling; another one may be read, and is not shown."""
+    older = {alias: name for name, concept in CONCEPTS.items() for alias in concept.aliases}
+    shown = {
+        name for option in list_shown_options(TREE[words]) for name in (*option.opts, *option.secondary_opts)
+    }
+    assert {name: older[name] for name in sorted(shown & older.keys())} == {}
+
+
+def test_one_spelling_of_a_concept_holds_in_all_commands() -> None:
+    """The same parameter is not two options: each of the long names of an option is of that option alone."""
+    parameters: dict[str, set[str]] = {}
+    for command in TREE.values():
+        for option in list_shown_options(command):
+            for name in option.opts:
+                if name.startswith("--"):
+                    parameters.setdefault(name, set()).add(option.spelling)
+    assert {name: spellings for name, spellings in parameters.items() if len(spellings) > 1} == {}
+
+
+def test_concepts_are_used_and_have_no_spelling_twice() -> None:
+    used = {
+        name
+        for command in TREE.values()
+        for option in [*list_shown_options(command), *command.global_options]
+        for name in option.opts
+    }
+    assert sorted(CONCEPTS.keys() - used) == []
+    assert not CONCEPTS.keys() & {alias for concept in CONCEPTS.values() for alias in concept.aliases}
+
+
+@every_command
+def test_option_has_help(words: str) -> None:
+    options = [param for param in TREE[words].params if isinstance(param, click.Option)]
+    assert [option.opts for option in options if not isinstance(option, Option)] == []
+    assert [option.opts for option in options if not option.hidden and not option.help] == []
+
+
+@every_command
+def test_result_can_be_had_as_json(words: str) -> None:
+    assert any("--json" in option.opts for option in list_shown_options(TREE[words])) or words in WITHOUT_JSON
+
+
+@every_command
+def test_examples_of_the_help_can_be_parsed(words: str) -> None:
+    """The last part of a help is lines as people type them; each is read by the command that it names."""
+    text = inspect.cleandoc(TREE[words].help or "")
+    assert re.search(r"^Examples?:$", text, re.M), "no example"
+    block = re.split(r"^Examples?:$", text, flags=re.M)[1].split("\n\n")[0]
+    lines = [line.strip() for line in block.replace("\\\n", " ").splitlines() if line.strip()]
+    assert any(line.startswith(f"rocm-wheels {words}") for line in lines), lines
+    assert [fault for line in lines for fault in find_faults(line)] == []
+
+
+OLDER = {alias.partition("/")[0] for concept in CONCEPTS.values() for alias in concept.aliases} - {
+    name for command in TREE.values() for option in list_shown_options(command) for name in option.opts
+}
+
+
+def list_message_texts(module: Path) -> Iterator[str]:
+    """Yield the literals of what a module prints or raises, and of the tips of it."""
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+            if name.endswith("Error") or name in ("log_note", "log_warning"):
+                for part in ast.walk(node):
+                    if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                        yield part.value
+
+
+def test_messages_and_help_name_options_as_they_are_shown() -> None:
+    package = Path(rocm_wheels.__file__).parent
+    texts = {words: command.help or "" for words, command in TREE.items()}
+    for module in sorted(package.rglob("*.py")):
+        texts[str(module.relative_to(package))] = "\n".join(list_message_texts(module))
+    older = {
+        place: set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) & OLDER for place, text in texts.items()
+    }
+    assert {place: options for place, options in older.items() if options} == {}
+
+
+@pytest.mark.parametrize(("old", "new"), ALIASES.items())
+def test_older_name_is_the_same_command_and_not_shown(old: str, new: str) -> None:
+    context = click.Context(cli, info_name="rocm-wheels")
+    command = cli.get_command(context, old)
+    assert isinstance(command, Command)
+    assert " ".join(command.words) == new
+    assert old not in cli.list_commands(context)
+
+
+OLDER_WORDS = {
+    "build_prod_wheels.py": [
+        [
+            "build",
+            "--pytorch-rocm-arch",
+            "gfx942",
+            "--rocm-sdk-version",
+            "==7.1",
+            "--index-url",
+            "https://x/",
+            "--output-dir",
+            "d",
+        ],
+        ["install-rocm", "--index-url", "https://x/", "--pip-cache-dir", "pip"],
+    ],
+    "pytorch_audio_repo.py": [
+        ["checkout", "--repo", "src", "--repo-hashtag", "v2.9.0", "--gitrepo-origin", "https://x/y.git"],
+        ["checkout", "--torch-dir", "pytorch"],
+    ],
+}
+
+
+@pytest.mark.parametrize("script", OLDER_WORDS)
+def test_script_reads_the_spellings_of_the_peer(script: str) -> None:
+    group = production if script == "build_prod_wheels.py" else make_recipe_group("pytorch_audio")
+    for words in OLDER_WORDS[script]:
+        assert parse_words(group, words, older_names=True) == []

@@ -1,0 +1,174 @@
+"""The rules of the house, held by a machine: what reviewers should not have to look for."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+CLONE = Path(__file__).resolve().parents[2]
+PACKAGE = CLONE / "build_tools" / "rocm_wheels"
+TOP_LEVEL = {
+    "pyproject.toml",
+    "build_tools",
+    "repos",
+    "patches",
+    "dockerfiles",
+    "docs",
+    "action.yml",  # of GitHub: `uses: OWNER/rocm-wheels@COMMIT`
+    "tests",
+    "smoke-tests",
+}
+PAGES = {"README.md", "LICENSE"}
+KNOWS_THE_DEMO = {  # its command, their list, the locator
+    *("cli/demo.py", "cli/main.py", "core/workspace.py"),
+}
+AVOIDED = re.compile(r"(?i)(utils?|helpers?|manager|context|common)(_|$)|^do_")
+
+
+Module = tuple[str, str, ast.Module]
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Iterator[list[Module]]:
+    """Every module as (name, text, tree): read once for all rules, and forgotten after the last one."""
+    found = [(path, path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))]
+    held = [(path.relative_to(PACKAGE).as_posix(), text, ast.parse(text)) for path, text in found]
+    yield held
+    held.clear()
+
+
+@pytest.fixture
+def modules(shipped: list[Module]) -> list[Module]:
+    """The same, but for what runs inside the ROCm packages."""
+    return [module for module in shipped if "templates" not in module[0].split("/")]
+
+
+def test_top_level_is_what_a_newcomer_was_told() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=CLONE, capture_output=True, text=True, check=True)
+    tops = {line.split("/")[0] for line in listed.stdout.splitlines()}
+    assert {top for top in tops if not top.startswith(".")} <= TOP_LEVEL | PAGES
+
+
+def test_public_things_have_docstrings(modules: list[Module]) -> None:
+    bare = [name for name, _, tree in modules if not ast.get_docstring(tree)]
+    for name, _, tree in modules:
+        for node in tree.body:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
+                bare += [] if ast.get_docstring(node) else [f"{name}:{node.lineno} {node.name}"]
+    assert bare == []
+
+
+def test_no_module_hides_a_failure(modules: list[Module]) -> None:
+    hidden = [
+        f"{name}:{node.lineno}"
+        for name, _, tree in modules
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ExceptHandler)
+        and (node.type is None or all(isinstance(inner, ast.Pass) for inner in node.body))
+    ]
+    assert hidden == []
+
+
+def test_only_the_command_line_reads_the_environment(modules: list[Module]) -> None:
+    read = [
+        f"{name}:{node.lineno}"
+        for name, _, tree in modules
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr in {"environ", "getenv", "putenv"}
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "os"  # psutil's are of other processes
+    ]
+    # an API that other programs import sets up *their* environment, and has nobody to hand it one; the
+    # recorder is a plugin of pytests that torch's run_test.py starts, and tells by a variable for what
+    assert [place for place in read if not place.startswith(("cli/", "api.py", "testing/recording/"))] == []
+
+
+def test_only_one_door_starts_programs(modules: list[Module]) -> None:
+    starts = [
+        f"{name}:{node.lineno}"
+        for name, _, tree in modules
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        and "subprocess" in {getattr(node, "module", ""), *(alias.name for alias in node.names)}
+    ]
+    # the provider plugin of variants is made of gpus/: it stands without everything else, as what runs
+    # a project's hipify script does, in the Python of that
+    doors = ("core/process.py", "gpus/programs.py", "sources/hipify_runner.py")
+    assert [place for place in starts if not place.startswith(doors)] == []
+
+
+def test_gpus_stand_on_the_standard_library_alone(modules: list[Module]) -> None:
+    """The room is shipped inside the provider plugin, under another name."""
+    outside = [
+        f"{name}:{node.lineno}"
+        for name, _, tree in modules
+        if name.startswith("gpus/")
+        for node in ast.walk(tree)
+        if not (isinstance(node, ast.ImportFrom) and node.level)
+        for module in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+        if module.split(".")[0] not in sys.stdlib_module_names
+    ]
+    assert outside == []
+
+
+def test_product_code_cannot_know_that_it_runs_on_the_miniature(shipped: list[Module]) -> None:
+    product = [m for m in shipped if m[0] not in KNOWS_THE_DEMO and not m[0].startswith("demo/")]
+    knows = [
+        f"{name}: {found.group()}"
+        for name, text, _ in product
+        if (found := re.search(r"(?i)miniature|\bdemo\b|\bzig", text))
+    ]
+    assert knows == []
+
+
+def test_names_say_what_they_are(modules: list[Module]) -> None:
+    vague = [name for name, _, _ in modules if any(AVOIDED.search(part) for part in Path(name[:-3]).parts)]
+    for name, _, tree in modules:
+        vague += [
+            f"{name}:{node.lineno} {node.name}"
+            for node in ast.walk(tree)
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef))
+            and AVOIDED.search(node.name)
+            and node.name != "make_context"  # click calls it so
+        ]
+    assert vague == []
+
+
+def test_tables_say_where_their_facts_come_from() -> None:
+    tables = sorted((PACKAGE / "data").glob("*.yaml"))
+    assert [t.name for t in tables if not re.search(r"(?i)source|https://", t.read_text())] == []
+
+
+def test_no_two_test_modules_have_one_name() -> None:
+    """pytest imports them by their name alone: where both are collected, the second one is an error."""
+    names = [path.name for path in (CLONE / "tests").rglob("test_*.py")]
+    assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+def test_tests_import_faces_and_no_other_test() -> None:
+    """What tests share is in support modules, so that each module can be moved, split and run alone."""
+    faults = []
+    for path in sorted((CLONE / "tests").glob("*/*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                modules = [node.module or ""]
+                room = re.match(r"rocm_wheels\.(?!cli\.)\w+\.", f"{node.module}")
+                public = [alias.name for alias in node.names if not alias.name.startswith("_")]
+                if room and public not in ([], ["take_steps"]):  # the engine below the publishing functions
+                    faults.append(f"{path.name}:{node.lineno} {node.module}")
+            faults += [f"{path.name}:{node.lineno} {name}" for name in modules if name.startswith("test_")]
+    assert faults == []
