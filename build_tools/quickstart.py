@@ -28,6 +28,7 @@ from _arguments import OnceParser
 BUILD_TOOLS = Path(__file__).resolve().parent
 CLONE = BUILD_TOOLS.parent
 LOCK = BUILD_TOOLS / "requirements.lock"
+CHECKS = CLONE / ".ci" / "check"
 # what can be added, by option; each of the first has all of the next, and of requirements.lock
 ADDITIONS = {
     "tests": BUILD_TOOLS / "requirements-test.lock",
@@ -96,7 +97,10 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     demo = commands.add_parser("demo", help="build real wheels from a miniature of everything")
     demo.add_argument("--output-dir", help="where the wheels go (default: demo-output in the clone)")
-    commands.add_parser("test", help="run the whole test-suite; what follows goes to pytest")
+    commands.add_parser(
+        "test",
+        help="run the static checks and all tests; or pytest alone, with what follows",
+    )
     setup = commands.add_parser("setup", help="only make .venv")
     setup.add_argument(
         "--store", action="store_true", help="with what stores in S3 need, and attestations of workflows"
@@ -152,6 +156,10 @@ def hand_over(command: str, output_dir: "str | None", rest: "list[str]") -> int:
         argv += ["--output-dir", str(Path(output_dir).absolute())] if output_dir else []
     else:
         os.chdir(CLONE)
+        if not rest:  # the whole: what needs no test to run comes first
+            checked = subprocess.run([str(venv_python()), str(CHECKS)], env=clean_environment(), check=False)
+            if checked.returncode:
+                return checked.returncode
         argv = [str(venv_python()), "-m", "pytest", *(rest or _PARALLEL)]
     if not WINDOWS:
         sys.stdout.flush()

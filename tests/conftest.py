@@ -54,7 +54,7 @@ LONG = (
     "test_workflows_run",
     *SHARED[1],
     *("test_slurm_real", "test_quickstart", "test_torch_across_pythons", "test_patches"),
-    *("test_checkout_killed", "test_checkout", "test_lock", "test_static_checks", "test_submodules"),
+    *("test_checkout_killed", "test_checkout", "test_lock", "test_submodules"),
     *(
         "test_build_trees",
         "test_status",
