@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from finished_demo import Demo, finish_demo
+from our_pip import OLD_PIPS, UV, get_pip
 from source_trees import Upstream, make_upstream
 
 
@@ -29,3 +32,14 @@ def github(sources: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Upstr
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     """A finished demo. It is as new for test_demo only, which begins before the others."""
     return finish_demo(tmp_path_factory)
+
+
+@pytest.fixture(scope="session", params=[*OLD_PIPS, "newest", "uv"])
+def installer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """How each installer that we promise is called, before its options: the oldest pips, the newest, uv."""
+    pip = [sys.executable, "-m", "pip"]
+    if request.param in OLD_PIPS:
+        pip = get_pip(request.param, tmp_path_factory.mktemp("pip"))
+    if request.param == "uv":
+        return [UV[0], "pip", "install", "--no-config", "--python", sys.executable]
+    return [*pip, "install", "--disable-pip-version-check", "--no-compile", "--no-warn-conflicts"]

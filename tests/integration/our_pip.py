@@ -1,12 +1,14 @@
-"""pip and uv of the environment that tests run in: no Python is sure to bring one."""
+"""pip and uv of the environment that tests run in: no Python is sure to bring one. And older pips."""
 
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 from importlib.metadata import distribution
 from pathlib import Path
 
+import pytest
 from uv import find_uv_bin
 
 QUICK = ["--disable-pip-version-check", "--no-cache-dir", "--no-compile", "--ignore-installed"]
@@ -20,3 +22,16 @@ def copy_pip(site: Path) -> None:
         if ".." not in file.parts and file.suffix != ".pyc":
             (site / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(file.locate(), site / file)
+
+
+# the first that we promise; that of Debian 12 and of Python 3.10; that of Python 3.11.5 to 3.11.7
+OLD_PIPS = ("22.3.1", "23.0.1", "23.2.1")
+
+
+def get_pip(version: str, folder: Path) -> list[str]:
+    """Get a pip of another version from the package index; return the words that start it."""
+    if sys.version_info >= (3, 12) and version < "23.1":
+        pytest.skip(f"pip {version} runs on no Python from 3.12 on")
+    quiet = ["--quiet", "--no-config", "--python", sys.executable]
+    subprocess.run([UV[0], "pip", "install", *quiet, "--target", str(folder), f"pip=={version}"], check=True)
+    return [sys.executable, str(folder / "pip")]

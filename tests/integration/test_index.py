@@ -13,13 +13,17 @@ import sys
 import tarfile
 import textwrap
 from collections.abc import Mapping
+from functools import partial
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 
 import pytest
+from flaky_server import serve_requests
 from uv import find_uv_bin
 from warm_python import warm_python
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from audit_wheels import Draft
 from index_wheels import NOW, Properties, files, make_object, variant, wheel
 
 from rocm_wheels.cli.boundary import run_command
@@ -105,6 +109,27 @@ def test_installers_take_what_they_should(tool: list[str], server: IndexServer, 
         f"{server.folder}/triton",
     ]
     assert install(tool, folder, tmp_path, "torch==2.9.0")[0] == expected
+
+
+@pytest.mark.network
+def test_every_installer_takes_a_name_that_is_not_normalized(installer: list[str], tmp_path: Path) -> None:
+    """From JSON pages, which it asks our server for, and from HTML pages, which are all that others have."""
+    for folder in ("fresh", "home"):
+        (tmp_path / folder).mkdir()
+    draft = Draft("Backports.Zstd_x", "1.0", "py3-none-any")
+    draft.file_name = "backports_zstd_x-1.0-py3-none-any.whl"
+    torch = wheel(tmp_path / "fresh", version="2.9.0", requires=("backports-zstd.x>=1",))
+    root = tmp_path / "index"
+    add_wheels(root, [draft.write(tmp_path / "fresh"), torch], now=NOW)
+    plain = partial(SimpleHTTPRequestHandler, directory=str(root))
+    with serve_folder(root) as running, serve_requests(plain) as html_alone:
+        for url, target in ((running.url, tmp_path / "of JSON"), (html_alone, tmp_path / "of HTML")):
+            words = [*installer, "--index-url", url, "--target", str(target), "torch"]
+            ended = subprocess.run(
+                words, env=environment(tmp_path / "home"), capture_output=True, text=True, check=False
+            )
+            assert ended.returncode == 0, ended.stdout + ended.stderr
+            assert len(list(target.glob("*.dist-info/METADATA"))) == 2
 
 
 BACKEND = """

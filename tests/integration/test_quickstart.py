@@ -12,13 +12,16 @@ import subprocess
 import sys
 import sysconfig
 import time
+import zipfile
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
 from our_pip import copy_pip
+from packaging.utils import canonicalize_name, parse_wheel_filename
 from uv import find_uv_bin
 
-from rocm_wheels.core import UsageError
+from rocm_wheels.core import UsageError, hash_file
 from rocm_wheels.sdk import find_interpreters
 
 CLONE = Path(__file__).resolve().parents[2]
@@ -137,11 +140,108 @@ def test_the_locks_agree() -> None:
     assert {"botocore", "sigstore"} < added and len(added) * 4 < len(tests - product), added
 
 
+QUICKSTART = runpy.run_path(str(CLONE / "build_tools" / "quickstart.py"))
+ADDITIONS = QUICKSTART["ADDITIONS"]
+LOCKS = [
+    # the lock of the tests has every pin of these, so what is wrong with one is wrong with it
+    *(pytest.param(path, marks=pytest.mark.exhaustive) for path in (QUICKSTART["LOCK"], ADDITIONS["store"])),
+    *(ADDITIONS["tests"], ADDITIONS["cache"]),
+]
+
+
+@pytest.fixture(scope="module")
+def hollow_wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel of each package that is installed here, as of all locks: its METADATA and nothing else."""
+    folder = tmp_path_factory.mktemp("hollow")
+    for one in distributions():
+        stem = f"{canonicalize_name(one.name).replace('-', '_')}-{one.version}"
+        members = {
+            "METADATA": one.read_text("METADATA") or "",
+            "WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+            "RECORD": "",
+        }
+        with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as wheel:
+            for name, text in members.items():
+                wheel.writestr(f"{stem}.dist-info/{name}", text)
+    return folder
+
+
+def use_hollow_wheels(lock: Path, folder: Path) -> str:
+    """Return a lock with the digests of hollow wheels, where there are some, and all else as it is."""
+    digests = {
+        (name, str(version)): hash_file(path)
+        for path in folder.iterdir()
+        for name, version, *_ in [parse_wheel_filename(path.name)]
+    }
+    lines: list[str] = []
+    digest = None
+    for line in lock.read_text().splitlines():
+        if pin := re.match(r"([\w.-]+)(?:\[.*])?==([^ ;]+)", line):
+            digest = digests.get((canonicalize_name(pin[1]), pin[2]))
+        new = re.sub(r"sha256:\w+", f"sha256:{digest}", line) if digest else line
+        lines.append(new)
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.stem)
+def test_every_installer_resolves_the_locks(
+    lock: Path, installer: list[str], hollow_wheels: Path, tmp_path: Path, exhaustive: bool
+) -> None:
+    """Of the files of the index in the exhaustive test, else of hollow wheels with the same requirements."""
+    words = ["--dry-run", "--target", str(tmp_path / "site"), "--require-hashes"]
+    env = {key: value for key, value in os.environ.items() if not key.startswith("PIP_")}
+    if not exhaustive:
+        (tmp_path / lock.name).write_text(use_hollow_wheels(lock, hollow_wheels))
+        lock = tmp_path / lock.name
+        words += ["--no-index", "--find-links", str(hollow_wheels)]
+        env["PIP_CONFIG_FILE"] = os.devnull
+    argv = [*installer, *words, "-r", str(lock)]
+    ended = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr
+
+
+def test_what_ci_runs_has_neither_uv_nor_a_newer_pip(tmp_path: Path) -> None:
+    """What else is in the folder of uv stays."""
+    for name, text in {
+        ".ci/run": (CLONE / ".ci" / "run").read_text(),
+        "build_tools/quickstart.py": (
+            "import json, pip, shutil, sys\n"
+            "found = [shutil.which(name) for name in ('uv', 'uvx', 'git', 'c++')]\n"
+            "print(json.dumps([sys.argv[1:], pip.__version__, list(map(bool, found))]))\n"
+            "sys.exit(7)\n"
+        ),
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    bundled = subprocess.run(
+        [str(BASE_PYTHON), "-c", "import ensurepip; print(ensurepip.version())"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if bundled.returncode:
+        pytest.skip("this Python has no ensurepip")
+    tools = ("bash", "ln", "rm", "mktemp", "dirname", "git", "c++")
+    place = folder_with(tmp_path, *tools)
+    for name in ("uv", "uvx"):
+        (place / name).symlink_to(find_uv_bin())
+    (place / "python3").symlink_to(BASE_PYTHON)
+    ended = subprocess.run(
+        [str(place / "bash"), ".ci/run"],
+        env={"PATH": str(place), "HOME": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 7, ended.stderr
+    assert json.loads(ended.stdout) == [["test"], bundled.stdout.strip(), [False, False, True, True]]
+
+
 def test_what_is_there_already_is_not_installed_again() -> None:
     """Of the locks that hold each other one is enough, and one that has changed counts for nothing."""
-    script = runpy.run_path(str(CLONE / "build_tools" / "quickstart.py"))
-    list_missing = script["list_missing"]
-    digests = {name: script["digest"](path) for name, path in script["ADDITIONS"].items()}
+    list_missing = QUICKSTART["list_missing"]
+    digests = {name: QUICKSTART["digest"](path) for name, path in ADDITIONS.items()}
     assert list_missing({}, ["tests", "store", "cache"]) == ["tests", "cache"]
     assert list_missing({"tests": digests["tests"]}, ["store"]) == []
     assert list_missing({"tests": "of another lock"}, ["store"]) == ["store"]
@@ -296,16 +396,31 @@ def test_a_venv_in_place_of_ours_is_not_taken_for_it(tmp_path: Path, env: dict[s
     assert ".venv.rocm-wheels/bin/rocm-wheels" in ended.stdout
 
 
-def test_a_package_with_another_hash_is_refused(tmp_path: Path, env: dict[str, str]) -> None:
+@pytest.mark.parametrize("with_uv", [True, False], ids=["uv", "pip"])
+@pytest.mark.parametrize("fault", ["hash", "no pin", "no version", "no server"])
+def test_the_tip_is_for_what_the_installer_failed_of(
+    tmp_path: Path, env: dict[str, str], fault: str, with_uv: bool
+) -> None:
     project = copy_project(tmp_path / "clone")
+    shorten_lock(project, {"gitpython"} if fault == "no pin" else {"click"})  # gitpython requires gitdb
     lock = project / "build_tools" / "requirements.lock"
-    text = lock.read_text()
-    at = text.index("--hash=sha256:", text.index("\nclick==")) + len("--hash=sha256:")
-    end = text.index("\npycparser==") if "\npycparser==" in text else text.index("\ncmake==")
-    lock.write_text(text[:at] + "0" * 64 + "\n" + text[end:])
+    if fault == "hash":
+        lock.write_text(re.sub(r"sha256:\w+", "sha256:" + "0" * 64, lock.read_text()))
+    if fault == "no version":
+        lock.write_text(re.sub(r"==[\d.]+", "==99.0", lock.read_text()))
+    if fault == "no server":
+        env = {**env, "PIP_INDEX_URL": "http://127.0.0.1:9/", "UV_DEFAULT_INDEX": "http://127.0.0.1:9/"}
+        env = {**env, "PIP_CONFIG_FILE": os.devnull, "PIP_RETRIES": "1", "UV_HTTP_RETRIES": "0"}
+        env = {key: value for key, value in env.items() if key != "PIP_FIND_LINKS"}
+    if not with_uv:
+        env = {**env, "PATH": str(folder_with(tmp_path, "git"))}
     ended = quickstart(project, env, "setup")
     assert ended.returncode == 2
-    assert "hash" in ended.stderr.lower()
+    assert len(ended.stderr.splitlines()) > 2, "the installer's own words"
+    tip = ended.stderr.splitlines()[-1].rpartition("; ")[2]
+    assert ("network" in tip, "lock" in tip) == ((True, False) if fault == "no server" else (False, True)), (
+        tip
+    )
     assert json.loads((project / ".venv.state").read_text()) == {"state": "unfinished"}
 
 

@@ -105,7 +105,7 @@ class _OfferHandler(BaseHTTPRequestHandler):
 def _render_page(offers: tuple[PackageOffer, ...]) -> bytes:
     lines = ["<!DOCTYPE html><html><body>"]
     for offer in offers:
-        attributes = "" if offer.is_sdist else ' data-core-metadata="true" data-dist-info-metadata="true"'
+        attributes = "" if offer.is_sdist else ' data-core-metadata="true"'
         if offer.requires_python:
             attributes += f' data-requires-python="{escape(offer.requires_python)}"'
         if offer.yanked is not None:

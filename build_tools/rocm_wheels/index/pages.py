@@ -87,8 +87,9 @@ def _make_anchor(entry: IndexEntry) -> str:
     if entry.requires_python:
         anchor += f' data-requires-python="{_escape_cached(entry.requires_python)}"'
     if entry.metadata:
-        digest = f"sha256={entry.metadata}"
-        anchor += f' data-core-metadata="{digest}" data-dist-info-metadata="{digest}"'
+        # never by its first name, data-dist-info-metadata: pip 22.3 to 23.0 then compare the name in METADATA
+        # as it is written with the one that they ask for
+        anchor += f' data-core-metadata="sha256={entry.metadata}"'
     if entry.yanked is not None:
         anchor += f' data-yanked="{escape(entry.yanked)}"'
     if entry.provenance:
