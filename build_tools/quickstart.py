@@ -17,9 +17,12 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 from typing import Any, Iterator  # noqa: UP035 - as below
 
@@ -59,6 +62,16 @@ _PARALLEL = ["-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder", "--du
 
 # Annotations are quoted where a Python 3.6 could not evaluate them: it must come as far as to be told
 # that it is too old (RHEL 8 and its like; of the image that wheels are built in, python3 is 3.12).
+
+LAST_WORDS = 20  # lines of an installer that failed
+SPACE = 5 * 10**8  # bytes that an installer may need at once
+LOCK_FAULT = (
+    "match the hashes|hash mismatch|hash-checking|require-hashes mode|no solution found|from versions: [^n]"
+)
+NETWORK_FAULT = (
+    "retrying|timed out|connection|connect error|dns error|certificate|proxy|http error|status code"
+    "|status client|from versions: none"
+)
 
 # package manager: (venv, git, C++ compiler)
 PACKAGES = {
@@ -204,17 +217,51 @@ def make_environment(additions: "list[str]") -> int:
     for number, lock in enumerate(locks):
         argvs += installation(uv, lock, anew=not made and number == 0)
     for argv in argvs:
-        ended = subprocess.run(argv, cwd=str(CLONE), env=clean_environment(), check=False)
-        if ended.returncode and uv is None and argv[1:3] == ["-m", "venv"]:
+        code, words = run_installer(argv)
+        if code and uv is None and argv[1:3] == ["-m", "venv"]:
             return fail("this Python cannot make an environment with pip (its words are above)", 0)
-        if ended.returncode:
-            return fail(
-                f"`{' '.join(argv[:4])} …` failed with exit code {ended.returncode} (its words are above)",
-                None,
-                "check the network and the package index, then run this again",
-            )
+        if code:
+            return fail(f"{how} failed with exit code {code} (its words are above)", None, find_tip(words))
     write_state({**base, **installed, **{name: digest(ADDITIONS[name]) for name in missing}})
     return 0
+
+
+def run_installer(argv: "list[str]") -> "tuple[int, str]":
+    """Run a command; show on a terminal what it does now, and where it fails its last words. Return these."""
+    begin, lines, terminal = time.monotonic(), [], sys.stderr.isatty()
+    width = shutil.get_terminal_size().columns - 1
+    with subprocess.Popen(
+        argv,
+        cwd=str(CLONE),
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        universal_newlines=True,
+        errors="replace",
+    ) as process:
+        for line in process.stdout or ():
+            lines.append(line)
+            if terminal:
+                shown = f"{time.monotonic() - begin:4.0f} s  {line.strip()}"[:width]
+                print(f"\r\x1b[K{shown}", end="", file=sys.stderr, flush=True)
+    words = "".join(lines[-LAST_WORDS:])
+    print(
+        "\r\x1b[K" if terminal else "", words if process.returncode else "", end="", sep="", file=sys.stderr
+    )
+    return process.returncode, words
+
+
+def find_tip(words: str) -> str:
+    """Return what helps, by the last words of pip or uv; new pips call a full disk a fault of the network."""
+    if re.search(LOCK_FAULT, words, re.IGNORECASE):
+        return "the lock, this installer and its package index do not fit together: take another of the two"
+    places = (tempfile.gettempdir(), str(CLONE))
+    full = [place for place in places if shutil.disk_usage(place).free < SPACE]
+    if full or re.search("no space left|disk quota", words, re.IGNORECASE):
+        return f"free some space (in {' and '.join(full or places)}), then run this again"
+    if re.search(NETWORK_FAULT, words, re.IGNORECASE):
+        return "check the network and the package index, then run this again"
+    return "mend what they say, then run this again"
 
 
 def list_missing(installed: "dict[str, str]", additions: "list[str]") -> "list[str]":
@@ -235,16 +282,18 @@ def digest(path: Path) -> str:
 def installation(uv: "str | None", lock: Path, *, anew: bool) -> "list[list[str]]":
     """Return the commands that fill ``.venv``: environment, locked packages, the project itself."""
     python = str(venv_python())
-    hashed = ["--require-hashes", "-r", str(lock)]
+    # A lock has all that is needed. Who looks for requirements in what it installs, as pip up to 23.2 does,
+    # takes for one with an extra, or the same without it, the newest version that there is: without digest.
+    hashed = ["--no-deps", "--require-hashes", "-r", str(lock)]
     project = ["--no-deps", "--no-build-isolation", "-e", str(CLONE)]
     if uv:
         venv = [uv, "venv", "--quiet", "--no-project", "--clear", "--python", sys.executable, str(VENV)]
-        install = [uv, "pip", "install", "--quiet", "--python", python]
+        install = [uv, "pip", "install", "--python", python]
     else:
         pip = [sys.executable, "-m", "pip", "--python", python] if has_pip() else [python, "-m", "pip"]
         bare = ["--without-pip"] if has_pip() else []
         venv = [sys.executable, "-m", "venv", "--clear", *bare, str(VENV)]
-        install = [*pip, "--disable-pip-version-check", "-qq", "install", "--no-compile"]
+        install = [*pip, "--disable-pip-version-check", "install", "--no-compile"]
     return [venv, [*install, *hashed], [*install, *project]] if anew else [[*install, *hashed]]
 
 
