@@ -6,6 +6,7 @@ import json
 import os
 import re
 import runpy
+import shlex
 import shutil
 import signal
 import subprocess
@@ -103,8 +104,15 @@ def test_setup_killed_set_up_again_then_nothing_to_do(project: Path, env: dict[s
     assert third.stderr == ""
     assert (Path(told.read_text().rstrip("\n")) / "rocm-wheels").exists()
     assert (project / ".venv.state").stat().st_mtime_ns == state
+    # what a script of the clone lacks is brought by the command that it names
+    script = project / "build_tools" / "fetch_artifacts.py"
+    words = [str(BASE_PYTHON), str(script), "--run-id", "1", "--output-dir", str(project.parent / "fetched")]
+    ended = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2, ended.stderr
+    tip = shlex.split(ended.stderr.splitlines()[-1].partition(": ")[2].partition(",")[0])
+    subprocess.run([str(BASE_PYTHON), *tip[1:]], env=env, capture_output=True, check=True)
     added = [quickstart(project, env, "setup", "--store", "--compiler-cache") for _ in range(2)]
-    assert [one.returncode for one in added] == [0, 0] and "from requirements-store.lock" in added[0].stderr
+    assert [one.returncode for one in added] == [0, 0] and "from tools.lock" in added[0].stderr
     assert list((project / ".venv").glob("*/ccache*")) and added[1].stderr == ""
     packages = {
         path.name.partition("-")[0] for path in (project / ".venv").glob("lib/*/site-packages/*.dist-info")

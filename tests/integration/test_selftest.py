@@ -237,6 +237,22 @@ def test_a_python_without_pytest_is_lent_one_and_nothing_else(torch: Path, tmp_p
     assert json.loads(ended.stdout) == seen
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="signals")
+def test_without_a_pytest_to_lend_nothing_begins(torch: Path, tmp_path: Path) -> None:
+    venv.create(tmp_path / "env", with_pip=False, symlinks=True)
+    start = "import sys; sys.modules['pytest'] = None; from rocm_wheels.__main__ import main; main()"
+    words = ["test", "math", "--device", "cpu", "--python", str(tmp_path / "env" / "bin" / "python")]
+    ended = subprocess.run(
+        [sys.executable, "-c", start, *words],
+        env=environment(torch, ""),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (2, ""), ended.stderr
+    assert "[release]'" in ended.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="this Python has no torch")
 def test_a_real_torch_passes() -> None:

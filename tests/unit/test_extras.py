@@ -146,6 +146,7 @@ def test_a_command_without_its_extra_is_one_error(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
     hide(monkeypatch, *{module for modules in EXTRAS.values() for module in modules})
     for words, extras in [
         (["build", "--output-dir", "dist"], "[build]'"),
@@ -167,24 +168,28 @@ def test_a_module_of_no_extra_is_a_bug() -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "line"),
+    ("place", "file", "line"),
     [
-        ("pipx_metadata.json", "pipx install --force "),
-        ("uv-receipt.toml", "uv tool install "),
+        ("venvs/rocm-wheels", "pipx_metadata.json", "pipx install --force '{}'"),
+        ("cache/3f1", "pipx_metadata.json", "pipx run --spec '{}' rocm-wheels …"),
+        ("tools/rocm-wheels", "uv-receipt.toml", "uv tool install '{}'"),
+        ("archive-v0/X1", "pyvenv.cfg", "uvx --from '{}' rocm-wheels …"),
+        (".venv", "pyvenv.cfg", "pip install '{}'"),
     ],
 )
-def test_the_line_is_for_who_installed_us(
-    file: str, line: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_the_line_is_for_how_we_were_started(
+    place: str, file: str, line: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / file).touch()
-    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    (tmp_path / place).mkdir(parents=True)
+    (tmp_path / place / file).touch()
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / place))
     hide(monkeypatch, "botocore")
     with pytest.raises(MissingExtraError, match=re.escape("a store needs the extra s3")) as failure:
         require_extras("a store", "s3")
+    before, after = line.split("{}")
     tip = failure.value.tip or ""
-    assert tip.startswith(line)
-    assert tip.endswith("[s3]'")
-    origin = Path(tip.removeprefix(line).strip("'").removesuffix("[s3]"))
+    assert tip.startswith(before) and tip.endswith(f"[s3]{after}")
+    origin = Path(tip.removeprefix(before).removesuffix(f"[s3]{after}"))
     assert origin.exists()  # the clone: no index has us
 
 

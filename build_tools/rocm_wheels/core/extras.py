@@ -9,9 +9,10 @@ late, or starts programs of an extra, calls ``require_extras`` before it begins.
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,11 +27,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "s3": ("botocore",),
     "sigstore": ("sigstore",),
 }
-# who installed us, by the file that is left in the environment, and how that installs an extra
-_INSTALLERS = {
-    "pipx_metadata.json": "pipx install --force",
-    "uv-receipt.toml": "uv tool install",
-}
+_STORE_EXTRAS = {"s3", "sigstore"}  # what the environment of a clone has with `setup --store` alone
 
 
 def require_extras(purpose: str, *extras: str) -> None:
@@ -78,10 +75,29 @@ def _find_origin() -> str:
 
 
 def _make_error(purpose: str, missing: Mapping[str, list[str]]) -> MissingExtraError:
-    installer = next((line for name, line in _INSTALLERS.items() if Path(sys.prefix, name).is_file()), None)
     modules = ", ".join(dict.fromkeys(name for names in missing.values() for name in names))
     noun = "the extra" if len(missing) == 1 else "the extras"
     return MissingExtraError(
         f"{purpose} needs {noun} {' and '.join(missing)} of rocm-wheels: {modules} not installed",
-        tip=f"{installer or 'pip install'} '{_find_origin()}[{','.join(missing)}]'",
+        tip=_make_tip(missing.keys()),
     )
+
+
+def _make_tip(extras: Collection[str]) -> str:
+    """Return the command that brings extras, in the form in which this process was started."""
+    prefix = Path(sys.prefix)
+    with_extras = f"'{_find_origin()}[{','.join(extras)}]'"
+    quickstart = prefix.parent / "build_tools" / "quickstart.py"
+    if prefix.with_name(f"{prefix.name}.state").is_file() and set(extras) <= _STORE_EXTRAS:
+        return f"python3 {shlex.quote(str(quickstart))} setup --store, then the same again"
+    if prefix.parent.name.startswith("archive-v"):  # of uv's cache
+        return f"uvx --from {with_extras} rocm-wheels …"
+    if Path(prefix, "pipx_metadata.json").is_file():
+        is_kept = prefix.parent.name == "venvs"
+        return (
+            f"pipx install --force {with_extras}"
+            if is_kept
+            else f"pipx run --spec {with_extras} rocm-wheels …"
+        )
+    installer = "uv tool install" if Path(prefix, "uv-receipt.toml").is_file() else "pip install"
+    return f"{installer} {with_extras}"

@@ -30,6 +30,7 @@ from rocm_wheels.testing import (
     TargetPython,
     TestResult,
     account_for_tests,
+    find_lent_folders,
     inspect_target_python,
     run_session,
 )
@@ -199,6 +200,8 @@ def run_self_test(
         done(outcome)
 
     starts = _judge_start(target, request)
+    if "pytest" in target.missing and all(outcome.state == "pass" for outcome in starts):
+        find_lent_folders(target)  # says what is missing before anything is reported
     for outcome in starts:
         if outcome.case.group in request.groups or outcome.state != "pass":
             report(outcome)

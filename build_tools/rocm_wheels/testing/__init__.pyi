@@ -40,6 +40,7 @@ from .smoke import SmokeRun as SmokeRun
 from .smoke import account_for_tests as account_for_tests
 from .smoke import choose_gpus as choose_gpus
 from .smoke import combine_sessions as combine_sessions
+from .smoke import find_lent_folders as find_lent_folders
 from .smoke import make_smoke_data as make_smoke_data
 from .smoke import plan_sessions as plan_sessions
 from .smoke import resolve_device_query as resolve_device_query

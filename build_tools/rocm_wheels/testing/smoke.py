@@ -453,7 +453,7 @@ def run_session(
     argv += [f"--smoke-scale={request.scale:g}"]
     session_env = session.make_environment(env)
     if "pytest" in target.missing:
-        session_env[_LENT_VARIABLE] = os.pathsep.join(_find_lent_folders(target))
+        session_env[_LENT_VARIABLE] = os.pathsep.join(find_lent_folders(target))
     try:
         return run_command(
             [*argv, *request.words],
@@ -474,8 +474,11 @@ def _make_cpu_facts(target: TargetPython, rows: Mapping[str, Any]) -> dict[str, 
     return {"torch": torch, "fault": "", **no_gpu, "data": rows, "no_data": ""}
 
 
-def _find_lent_folders(target: TargetPython) -> list[str]:
-    """Return the folders of our own pytest and of what it needs."""
+def find_lent_folders(target: TargetPython) -> list[str]:
+    """Return the folders of our own pytest and of what it needs, for a Python without it.
+
+    Raises ChecksError for a Python that is too old for it, MissingExtraError where we have none.
+    """
     if tuple(map(int, target.python_version.split("."))) < _LENT_PYTHON:
         require_pytest(target)
     require_extras(f"{target.python}, which has no pytest,", "release")
