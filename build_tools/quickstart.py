@@ -63,6 +63,7 @@ _PARALLEL = ["-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder", "--du
 # Annotations are quoted where a Python 3.6 could not evaluate them: it must come as far as to be told
 # that it is too old (RHEL 8 and its like; of the image that wheels are built in, python3 is 3.12).
 
+DEMO_COSTS = "this takes 3 to 4 minutes on two cores, 1.3 GB of disk and 370 MB of downloads, .venv included"
 LAST_WORDS = 20  # lines of an installer that failed
 SPACE = 5 * 10**8  # bytes that an installer may need at once
 LOCK_FAULT = (
@@ -139,6 +140,8 @@ def main() -> int:
     missing = missing_tool(compiler=options.command != "setup")
     if missing:
         return missing
+    if options.command == "demo" and not STATE.is_file():
+        print(DEMO_COSTS, file=sys.stderr)
     with one_at_a_time():
         wanted_additions = [name for name in ADDITIONS if getattr(options, name, False)]
         code = make_environment(["tests"] if options.command == "test" else wanted_additions)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import re
 import runpy
 import shlex
@@ -418,6 +420,31 @@ def test_a_venv_in_place_of_ours_is_not_taken_for_it(tmp_path: Path, env: dict[s
     ended = quickstart(project, env, "setup")
     assert ended.returncode == 0, ended.stderr
     assert ".venv.rocm-wheels/bin/rocm-wheels" in ended.stdout
+
+
+@pytest.mark.parametrize("with_uv", [True, False], ids=["uv", "pip"])
+def test_a_terminal_shows_the_costs_first_and_then_what_is_done(
+    tmp_path: Path, env: dict[str, str], with_uv: bool
+) -> None:
+    """Of a demo that ends early: what installs the project is not in the lock."""
+    project = copy_project(tmp_path / "clone")
+    shorten_lock(project, {"click", "pyyaml"})
+    if not with_uv:
+        env = {**env, "PATH": str(folder_with(tmp_path, "git", "c++"))}
+    argv = [str(BASE_PYTHON), str(project / "build_tools" / "quickstart.py"), "demo"]
+    ours, terminal = pty.openpty()
+    with subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL, stderr=terminal) as started:
+        os.close(terminal)
+        shown = b""
+        with contextlib.suppress(OSError):  # at its end
+            while piece := os.read(ours, 1 << 16):
+                shown += piece
+        os.close(ours)
+    assert started.returncode == 2, shown
+    before, _, after = shown.partition(b"making ")
+    assert all(unit in before for unit in (b"minutes", b"GB of disk", b"MB of downloads"))
+    while_made = after.rpartition(b"hatchling")[0].split(b"\r\x1b[K")
+    assert len({line for line in while_made if re.match(rb" *\d+ s  \S", line)}) >= 3, shown
 
 
 @pytest.mark.parametrize("with_uv", [True, False], ids=["uv", "pip"])

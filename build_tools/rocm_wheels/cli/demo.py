@@ -114,6 +114,7 @@ _BUILD_TITLES = (
     f"build and check five wheels for {' and '.join(TARGETS)}",
 )
 _STEP_COUNT = 15
+_COSTS = "2 to 3 minutes on two cores, 1.1 GB of disk and 300 MB of downloads"  # measured with empty caches
 _COUNTS_SECONDS = 7 * 24 * 3600  # the gate of the channel wants results that are not much older
 
 
@@ -226,6 +227,8 @@ def demo_command(output_dir: Path | None) -> None:
     require_extras("the demo", "build", "release")
     env = read_environment()
     folder = (output_dir or (get_project_home() if is_clone() else Path.cwd()) / "demo-output").absolute()
+    if not folder.exists():
+        log_note(f"the demo takes {_COSTS}, {folder} included")
     with lock_folder(folder, purpose="demo"):
         run_steps(folder, env, DemoProgress(folder / LOG_NAME, _STEP_COUNT))
     click.echo(format_summary(folder, format_duration(time.monotonic() - begin)))
