@@ -69,7 +69,9 @@ def state(line: bytes) -> Change:
     return change
 
 
-def rewrite(change: Callable[[list[tuple[zipfile.ZipInfo, bytes]]], object]) -> Damage:
+def rewrite(
+    change: Callable[[list[tuple[zipfile.ZipInfo, bytes]]], object], method: int = zipfile.ZIP_STORED
+) -> Damage:
     """Write the archive again with other members or modes."""
 
     def damage(path: Path) -> None:
@@ -78,7 +80,7 @@ def rewrite(change: Callable[[list[tuple[zipfile.ZipInfo, bytes]]], object]) -> 
         change(members)
         with zipfile.ZipFile(path, "w") as archive:
             for info, content in members:
-                archive.writestr(info, content)
+                archive.writestr(info, content, method)
 
     return damage
 

@@ -421,7 +421,7 @@ def _wheel_as_json(wheel: Path) -> dict[str, Any]:
     help="List the faults that archives are refused for, and leave.",
 )
 def verify(wheels: tuple[Path, ...], as_json: bool, list_faults: bool) -> None:
-    """Check WHEELs as files: archive, CRCs, RECORD, names, variant.json. Exit code 14 with any fault.
+    """Check WHEELs as files: archive, CRCs, RECORD, names, libraries, variant.json. Any fault: exit code 14.
 
     Every fault is named; each member is inflated and hashed once. This is what PyPI and uv refuse, and
     more. `rocm-wheels verify` checks that (but variants), and whether the wheel is the build that was asked
@@ -458,10 +458,10 @@ def _check_wheel(wheel: Path) -> dict[str, Any]:
     from rocm_wheels.wheels import scan_wheel
 
     try:
-        scan = scan_wheel(wheel, keep=(f"*.dist-info/{VARIANT_FILE_NAME}",), device_code=False)
+        scan = scan_wheel(wheel, keep=(f"*.dist-info/{VARIANT_FILE_NAME}",))
     except DataError as unreadable:  # the other wheels are still worth a look
         return {"file": str(wheel), "members": 0, "sha256": None, "faults": [explain_error(unreadable)]}
-    faults = [*scan.faults, *scan.repairable]
+    faults = [*scan.faults, *scan.repairable, *scan.archive_hazards]
     if scan.name and scan.name.label is not None:
         document = next(
             (text for name, text in scan.texts.items() if name.endswith(f"/{VARIANT_FILE_NAME}")), None

@@ -444,7 +444,6 @@ class IndexReader:
             from rocm_wheels.wheels import WheelArchive
 
             with WheelArchive.open(path) as archive:
-                archive.require_sound()
                 return read_metadata_and_variant(archive, path, label)
         with self.open_archive(url, name, size) as archive:
             return _read_remote_texts(archive, label)

@@ -17,9 +17,7 @@ from __future__ import annotations
 import ast
 import fnmatch
 import hashlib
-import posixpath
 import re
-import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -264,7 +262,6 @@ class _FatMaker:
         self._system: set[str] = set()
         self._version = read_rocm_version(request.wheel)
         self._torch = stack.enter_context(WheelArchive.open(request.wheel))
-        self._torch.require_sound()
         self._is_windows = split_wheel_name(request.wheel.name).platform.startswith("win")
         self._parts = self._open_parts()
         self._places = self._locate_files()
@@ -619,7 +616,7 @@ def _read_part(archive: WheelArchive, project: str) -> _Part:
     for entry in archive.members:
         match = _ROCM_TREE.fullmatch(entry.name)
         if match and match["path"] != "__init__.py" and not match["path"].startswith(".devel_links/"):
-            names[match["path"]] = _follow_link(archive, entry)
+            names[match["path"]] = entry.name
     content = _read_dist_info(archive, "RECORD")
     record = parse_wheel_record(content, name=f"{archive.path}: RECORD", files=len(archive.members))
     digests = {entry.path: correct_record_digest(entry.digest) for entry in record}
@@ -628,17 +625,6 @@ def _read_part(archive: WheelArchive, project: str) -> _Part:
     spelled = {name: digest or "" for name, digest in digests.items()}
     entries = {entry.name: entry for entry in archive.members}
     return _Part(archive, project, names, spelled, entries, hashlib.sha256(content).hexdigest())
-
-
-def _follow_link(archive: WheelArchive, entry: ZipEntry) -> str:
-    """Return the name of a file, or of that which a symbolic link leads to."""
-    if not stat.S_ISLNK(entry.mode):
-        return entry.name
-    target = archive.read(entry).decode("utf-8", "surrogateescape")
-    name = posixpath.normpath(posixpath.join(posixpath.dirname(entry.name), target))
-    if not any(other.name == name and not stat.S_ISLNK(other.mode) for other in archive.members):
-        raise DataError(f"{archive.path}: {entry.name} is a link to {target}, which is no file of the wheel")
-    return name
 
 
 def _read_dist_info(archive: WheelArchive, name: str) -> bytes:

@@ -252,7 +252,6 @@ def _plan_wheel(wheel: Path, *, targets: Sequence[str], stack: ExitStack, give_b
     target_filter = TargetFilter(targets)
     log_note(f"pruning {wheel.name} ({format_size(wheel.stat().st_size)})")
     with WheelArchive.open(wheel) as archive:
-        archive.require_sound()
         folders = tuple(
             f"{name}/" for name in list_dist_info_folders(entry.name for entry in archive.members)
         )

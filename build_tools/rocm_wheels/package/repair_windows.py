@@ -68,7 +68,6 @@ def read_imports(wheel: Path) -> dict[str, tuple[str, ...]]:
         return (lambda data: read_pe_imports(data, f"{wheel}: {name}")) if is_library else None
 
     with WheelArchive.open(wheel) as archive:
-        archive.require_sound()
         contents = archive.read_all(choose, digest=False)
     if faults := [content.fault for content in contents if content.fault]:
         raise DataError(faults[0])

@@ -189,7 +189,6 @@ def plan_split(request: SplitRequest, stack: ExitStack) -> SplitPlan:
     require_plain_wheel(request.wheel)
     log_note(f"splitting {request.wheel.name} ({format_size(request.wheel.stat().st_size)})")
     archive = stack.enter_context(WheelArchive.open(request.wheel))
-    archive.require_sound()
     return _WheelSplitter(request, archive, stack).make_plan()
 
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
-import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import BinaryIO, Generic, TypeVar
 
 from rocm_wheels.core import (
@@ -33,6 +32,7 @@ from rocm_wheels.wheels.dist_info import (
     parse_wheel_record,
     split_wheel_name,
 )
+from rocm_wheels.wheels.hazards import find_archive_hazards
 from rocm_wheels.wheels.zip_format import METHOD_DEFLATED, ArchiveFault, ZipEntry
 from rocm_wheels.wheels.zip_layout import (
     ArchiveLayout,
@@ -46,12 +46,15 @@ MEMBER_HEAD_SIZE = 4096
 _INFLATED_PIECE = 1 << 18
 _INPUT_PIECE = 1 << 16
 _LARGEST_TEXT = 64 << 20  # RECORD of a million files, a list of licences
-_PARSED_WHOLE = {
-    "METADATA": 4 << 20,
-    "WHEEL": 1 << 20,
-    "variant.json": 4 << 20,
-    "entry_points.txt": 1 << 20,
-}  # usual: below 100 KB
+# of what is parsed, which takes up to a hundred times as much memory; usual: below 100 KB
+_PARSED_TEXTS = {
+    ".dist-info/METADATA": 4 << 20,
+    ".dist-info/WHEEL": 1 << 20,
+    ".dist-info/entry_points.txt": 1 << 20,
+    ".json": 8 << 20,
+    ".pth": 1 << 20,
+    ".py": 1 << 20,
+}
 
 
 class ContentError(Exception):
@@ -109,8 +112,7 @@ def _read_inflated(data: Iterator[bytes], entry: ZipEntry) -> Iterator[bytes]:
 
 def get_text_limit(name: str) -> int:
     """Return how many bytes a text file of a wheel may have: reading some costs far more than these."""
-    folder, _, file = name.partition("/")
-    return _PARSED_WHOLE.get(file, _LARGEST_TEXT) if folder.endswith(".dist-info") else _LARGEST_TEXT
+    return next((limit for end, limit in _PARSED_TEXTS.items() if name.endswith(end)), _LARGEST_TEXT)
 
 
 def read_small_member(read: ReadAt, entry: ZipEntry, path: Path) -> bytes:
@@ -121,21 +123,6 @@ def read_small_member(read: ReadAt, entry: ZipEntry, path: Path) -> bytes:
         return b"".join(read_pieces(read, entry))
     except ContentError as fault:
         raise DataError(f"{path}: {entry.name}: {fault}") from fault.__cause__
-
-
-def find_link_fault(entry: ZipEntry, target: bytes) -> ArchiveFault | None:
-    """Return what is wrong with the target of a symbolic link; None when it stays inside.
-
-    ``..`` may only begin it: behind a name that is a link itself, it does not lead back.
-    """
-    text = target.decode("utf-8", "surrogateescape")
-    parts = [part for part in text.split("/") if part not in ("", ".")]
-    up = next((number for number, part in enumerate(parts) if part != ".."), len(parts))
-    out = up > len(PurePosixPath(entry.name).parent.parts) or ".." in parts[up:]
-    if text.startswith("/") or "\\" in text or "\0" in text or not text or out:
-        message = f"a symbolic link to {text!r}, which leads or can lead out of the folder it is unpacked to"
-        return ArchiveFault("link-out", entry.name, message)
-    return None
 
 
 _DIGEST_PIECE = 1 << 20
@@ -188,8 +175,12 @@ class WheelArchive:
 
     @classmethod
     @contextmanager
-    def open(cls, path: Path) -> Iterator[WheelArchive]:
-        """Open a wheel; DataError when it is not there or its directory cannot be read."""
+    def open(cls, path: Path, *, as_it_is: bool = False) -> Iterator[WheelArchive]:
+        """Open a wheel; DataError when it is not there, its directory cannot be read, or it is not sound.
+
+        Not sound is what could be read in two ways, leads out, is damaged, or holds a link or two names that
+        are one: no command takes it. ``as_it_is`` is for who reports that. No content is read.
+        """
         try:
             opened = open_regular_file(path)
         except OSError as cause:
@@ -203,7 +194,10 @@ class WheelArchive:
                     f"{path} is not a readable wheel: cut short or damaged",
                     tip="build it, or fetch it, again",
                 ) from cause
-            yield cls(path, file, layout, size)
+            archive = cls(path, file, layout, size)
+            if not as_it_is:
+                archive._require_sound()
+            yield archive
 
     def list_unsound_members(self) -> dict[str, str]:
         """Return the members whose name is wrong, with what is wrong; under "" faults of the whole archive.
@@ -216,28 +210,22 @@ class WheelArchive:
                 unsound.setdefault(fault.member, fault.text)
         return unsound
 
-    def require_sound(self) -> None:
-        """Raise DataError for an archive that could be read in two ways, leads out or is damaged."""
+    def _require_sound(self) -> None:
         faults = list(
             dict.fromkeys(f"{self.path}: {fault}" for fault in self.faults if not fault.is_repairable)
         )
+        hazards = find_archive_hazards(self.entries, folding=self.folding)
+        faults += [f"{self.path}: {hazard.member}: {hazard.text}" for hazard in hazards]
         if len(faults) > _MOST_SHOWN:
             faults[_MOST_SHOWN:] = [f"{self.path}: {format_count(len(faults) - _MOST_SHOWN, 'more fault')}"]
         if faults:
             raise DataError("\n".join(faults))
 
-    def require_links_inside(self) -> None:
-        """Raise DataError for a symbolic link that leads out of the folder it is unpacked to."""
-        for entry in self.members:
-            if stat.S_ISLNK(entry.mode) and (fault := find_link_fault(entry, self.read(entry))):
-                raise DataError(f"{self.path}: {fault}")
-
     def require_whole(self) -> None:
-        """Raise DataError unless every member is what RECORD says, and no link leads out of the folder.
+        """Raise DataError unless every member is what RECORD says.
 
         All is inflated for that. What rewriting puts right in RECORD is let pass.
         """
-        self.require_sound()
         contents: list[MemberContent[None]] = self.read_all(_choose_nothing, digest=True)
         if faults := [content.fault for content in contents if content.fault]:
             raise DataError("\n".join(faults[:_MOST_SHOWN]), tip="build it, or fetch it, again")
@@ -313,8 +301,6 @@ class WheelArchive:
             head = b""
             while len(head) < MEMBER_HEAD_SIZE and (piece := next(remaining, None)) is not None:
                 head += piece
-            if stat.S_ISLNK(entry.mode) and (leads := find_link_fault(entry, head)):
-                return self._make_faulty(entry, leads.text)
             reader = choose(entry.name, head[:MEMBER_HEAD_SIZE])
             if reader:
                 store = _MemberStore(entry.size)

@@ -85,10 +85,15 @@ def find_hazards(
     return [
         *_find_startup_files(files, texts),
         *_find_environment_files(files, texts, project),
-        *_find_file_types(entries),
-        *_find_colliding_names([entry.name for entry in entries], folding=folding),
+        *find_archive_hazards(entries, folding=folding),
         *_find_bad_texts(texts),
     ]
+
+
+def find_archive_hazards(entries: Sequence[ZipEntry], *, folding: bool) -> list[Hazard]:
+    """Return what is dangerous in an archive whatever its members hold: their types and names."""
+    names = [entry.name for entry in entries]
+    return [*_find_file_types(entries), *_find_colliding_names(names, folding=folding)]
 
 
 def _find_startup_files(files: Iterable[InstalledFile], texts: Mapping[str, bytes]) -> Iterator[Hazard]:
@@ -237,12 +242,14 @@ def parse_entry_points(content: bytes, *, name: str) -> dict[str, dict[str, str]
 
 
 _UNUSUAL_BITS = {0o4000: "setuid", 0o2000: "setgid", 0o1000: "sticky"}
-_SYMBOLIC_LINK = 0o120000
+_REGULAR_FILE, _SYMBOLIC_LINK = 0o100000, 0o120000
 
 
 def _find_file_types(entries: Iterable[ZipEntry]) -> Iterator[Hazard]:
     """Devices and pipes are faults of the archive: nobody can read what they hold."""
     for entry in entries:
+        if entry.mode & 0o177000 == _REGULAR_FILE:
+            continue
         if bits := [word for bit, word in _UNUSUAL_BITS.items() if entry.mode & bit]:
             text = f"has the bits {', '.join(bits)} (mode {entry.mode:o})"
             yield Hazard("file-types", "error", entry.name, text)
@@ -251,29 +258,41 @@ def _find_file_types(entries: Iterable[ZipEntry]) -> Iterator[Hazard]:
             yield Hazard("file-types", "error", entry.name, text)
 
 
-def _find_colliding_names(names: Iterable[str], *, folding: bool) -> Iterator[Hazard]:
-    """Compare all folders, and the files, by what they are where case and Unicode forms do not count."""
-    spellings: dict[str, str] = {}
-    is_twin: dict[str, bool] = {}  # of all that was looked at; what lies in a twin is told with it
-    for name in names:
-        path = name.rstrip("/")
-        for inner in _list_paths(path, is_twin):
-            if inner == path and folding and not name.endswith("/"):
-                continue
-            first = spellings.setdefault(fold_name(inner), inner)
-            is_twin[inner] = first != inner
-            if first != inner and not is_twin.get(inner.rpartition("/")[0]):
-                text = f"is the same as {first} where case and Unicode forms do not count"
-                yield Hazard("colliding-names", "error", inner, text)
+_MOST_FOLDER_TEXT = 16 << 20
 
 
-def _list_paths(path: str, known: Mapping[str, bool]) -> list[str]:
-    """Return a path and the folders that it lies in, the outermost first, up to where they are known."""
-    paths = []
-    while path and path not in known:
-        paths.append(path)
-        path = path.rpartition("/")[0]
-    return paths[::-1]
+def _may_collide(names: Sequence[str]) -> bool:
+    """Tell quickly whether two paths, folders included, may be one; nearly always they cannot."""
+    folders = {name.rstrip("/").rpartition("/")[0] for name in names}
+    if sum(len(folder) * folder.count("/") for folder in folders) > _MOST_FOLDER_TEXT:
+        return True
+    paths = {name.rstrip("/") for name in names} | folders
+    for folder in folders:
+        while (folder := folder.rpartition("/")[0]) not in paths:
+            paths.add(folder)
+    return not all(map(str.isascii, paths)) or len({path.lower() for path in paths}) < len(paths)
+
+
+def _find_colliding_names(names: Sequence[str], *, folding: bool) -> Iterator[Hazard]:
+    """Compare all folders, and the files, by what they are where case and Unicode forms do not count.
+
+    Folders form a tree of the parts of names: whole names of thousands of parts would be gigabytes.
+    """
+    tree: dict[tuple[int, str], tuple[int, str]] = {}  # folder and folded part → its number and spelling
+    twins = set[tuple[int, str]]()
+    for name in names if _may_collide(names) else ():
+        folder, parts = 0, name.rstrip("/").split("/")
+        last = len(parts) - (folding and not name.endswith("/"))  # ``find_collisions`` tells of files then
+        for depth, part in enumerate(parts[:last]):
+            number, spelling = tree.setdefault((folder, fold_name(part)), (len(tree) + 1, part))
+            if spelling != part:  # what lies in a twin is told with it
+                if (folder, part) not in twins:
+                    twins.add((folder, part))
+                    first = "/".join([*parts[:depth], spelling])
+                    text = f"is the same as {first} where case and Unicode forms do not count"
+                    yield Hazard("colliding-names", "error", "/".join(parts[: depth + 1]), text)
+                break
+            folder = number
 
 
 _TEXT_FILES = ("METADATA", "WHEEL", "RECORD", "entry_points.txt")

@@ -336,8 +336,6 @@ def begin_rewrite(source: Path, folder: Path, edit: WheelEdit | None = None) -> 
     wheel that is damaged or hostile.
     """
     with WheelArchive.open(source) as archive:
-        archive.require_sound()
-        archive.require_links_inside()
         edit = edit or WheelEdit()
         target = folder / get_edited_name(source.name, edit)
         with (
@@ -399,7 +397,6 @@ def require_distinct_targets(wheels: Iterable[tuple[Path, Path]]) -> None:
 def read_dist_info_files(source: Path) -> Mapping[str, bytes]:
     """Return all files of ``*.dist-info`` by their names without that folder; nothing else is inflated."""
     with WheelArchive.open(source) as archive:
-        archive.require_sound()
         folders = list_dist_info_folders(entry.name for entry in archive.members)
         if len(folders) != 1:
             raise DataError(f"{source}: {len(folders)} .dist-info folders: a wheel has exactly one")
@@ -473,7 +470,7 @@ def _write_archive(
 
     def put_member(name: str, content: bytes, old: ZipEntry | None) -> None:
         entry, data = make_zip_entry(name, content, date=date.date, time=date.time)
-        if old is not None and not stat.S_ISLNK(old.mode):
+        if old is not None:
             entry = entry._replace(external=old.external, made_by=old.made_by, system=old.system)
         list_member(entry)
         sink.write(pack_local_header(entry))

@@ -110,6 +110,12 @@ class WheelScan:
         return [*(fault for fault in self.faults if get_fault_kind(fault) == "archive"), *hazards]
 
     @property
+    def archive_hazards(self) -> tuple[str, ...]:
+        """Those for which no command opens it, however it is unpacked."""
+        kinds = ("file-types", "colliding-names")
+        return tuple(f"{self.path}: {h.member}: {h.text}" for h in self.hazards if h.kind in kinds)
+
+    @property
     def contents(self) -> InstalledContents:
         """What installers make of it."""
         return list_contents((member.name for member in self.members), self.texts)
@@ -170,7 +176,7 @@ def scan_wheel(
             return lambda data: _MemberReading(leaks=find_text_leaks(data))
         return None
 
-    with WheelArchive.open(path) as archive:
+    with WheelArchive.open(path, as_it_is=True) as archive:
         unsound = archive.list_unsound_members()
         repairable = tuple(f"{path}: {fault}" for fault in archive.faults if fault.is_repairable)
         contents = archive.read_all(choose_reader, digest=True)
@@ -265,6 +271,7 @@ def _read_library(data: memoryview, name: str, *, leaks: bool, symbols: bool) ->
 
 
 _STATING_LIBRARY = re.compile(r"(?:^|/)libtorch_python\.so$")
+_LONGEST_LIST = 1 << 12  # of the targets that torch was configured for
 _TARGET_ID = rb"gfx[0-9a-f]+(?::[a-z]+[+-])*"
 _TARGET_LIST = re.compile(rb"(?<![^\0])%s(?:[ ;,]+%s)*(?=\0)" % (_TARGET_ID, _TARGET_ID))
 
@@ -276,11 +283,14 @@ def _read_target_list(data: memoryview, name: str, binary: HostBinary) -> tuple[
     """
     if not _STATING_LIBRARY.search(name):
         return ()
-    span = BinarySpan(data, name)
+    span, searched = BinarySpan(data, name), 0
     for section in binary.sections:
         if section.name.startswith(".rodata"):
             part = span.get_part(section.offset, section.size, f"section {section.name}")
-            texts = [match[0].decode("ascii") for match in _TARGET_LIST.finditer(part)]
-            if texts:
-                return tuple(re.split("[ ;,]+", max(texts, key=len)))
+            searched += section.size
+            span.require_limit(searched, len(span), "bytes in its sections .rodata")
+            text = max((match[0] for match in _TARGET_LIST.finditer(part)), key=len, default=b"")
+            span.require_limit(len(text), _LONGEST_LIST, "characters in a list of targets")
+            if text:
+                return tuple(re.split("[ ;,]+", text.decode("ascii")))
     return ()

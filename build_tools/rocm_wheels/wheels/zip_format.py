@@ -264,6 +264,7 @@ ARCHIVE_FAULTS = {
     "ratio": "over 64 MB of content that is more than 50 times the archive (the limits of PyPI)",
     # names
     "name-empty": "an empty name",
+    "name-long": "a name longer than every system has names of files",
     "name-control": "NUL or another control character in a name: readers cut it there or skip it",
     "name-encoding": "a name that is neither ASCII nor marked, valid UTF-8: readers decode it in two ways",
     "name-unicode-extra": "an extra field gives the member another name",
@@ -300,7 +301,6 @@ ARCHIVE_FAULTS = {
     "size": "content of another size than the directory says",
     "deflate": "a deflate stream that is damaged or cut short",
     "deflate-rest": "bytes behind the end of the deflate stream",
-    "link-out": "a symbolic link out of the folder it is unpacked to",
     # harmless to us, refused by PyPI: rewriting leaves them out
     "data-descriptor": "sizes behind the content instead of before it (PyPI refuses this)",
     "comment": "a comment of the archive or a member (PyPI refuses those of members)",
@@ -311,7 +311,7 @@ REPAIRED_FAULTS = frozenset({"data-descriptor", "comment"})
 
 _NAME_FAULTS = frozenset(
     {"name-upward", "name-absolute", "name-backslash", "name-drive", "name-twice", "name-dots", "name-empty"}
-    | {"name-control", "name-encoding", "name-unicode-extra", "name-collides", "file-and-folder"}
+    | {"name-long", "name-control", "name-encoding", "name-unicode-extra", "name-collides", "file-and-folder"}
 )
 
 
@@ -339,12 +339,15 @@ class ArchiveFault:
 
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
 _PLAIN_NAME = re.compile(r"[\w+@~-][\w.+@~, -]*(?:/[\w+@~-][\w.+@~, -]*)*/?", re.ASCII)  # nearly all names
+_LONGEST_NAME = 1024  # PATH_MAX of macOS
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 
 def find_name_fault(entry: ZipEntry) -> ArchiveFault | None:
     """Return what is wrong with one name; None when nothing."""
     name = entry.name
+    if len(entry.raw) > _LONGEST_NAME:
+        return ArchiveFault("name-long", name, f"a name of {len(entry.raw)} bytes")
     if _PLAIN_NAME.fullmatch(name):
         return None
     parts = name.split("/")

@@ -52,6 +52,7 @@ ReadAt = Callable[[int, int], bytes]
 _LONGEST_COMMENT = 0xFFFF
 # what claims more is no wheel: the largest have some 40,000 members, and each takes 1 KB of memory here
 _LARGEST_DIRECTORY, _MOST_MEMBERS = 64 << 20, 250_000
+_MOST_PARTS = 1 << 20  # folders in all names; the largest wheels have 300,000
 
 
 @dataclass(frozen=True)
@@ -353,6 +354,10 @@ def read_archive_layout(read: ReadAt, length: int, *, folding: bool = True) -> A
     directory = read(ending.directory, ending.size)
     if len(directory) != ending.size:
         raise UnreadableError("directory-damaged", "its directory cannot be read whole")
+    if directory.count(b"/") > _MOST_PARTS:
+        raise UnreadableError(
+            "directory-size", f"more than {_MOST_PARTS} folders in the names of its members"
+        )
     faults = list(ending.faults)
     entries = []
     for number, listed in enumerate(read_zip_directory(directory)):
