@@ -9,8 +9,10 @@ import io
 import os
 import shutil
 import sys
+import time
+import zipfile
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
@@ -19,12 +21,13 @@ from release_world import FAMILY, World, drafts
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, library, torch_draft
-from hostile_wheels import Attack, list_attacks
+from greedy_files import list_greedy_files
+from hostile_wheels import Attack, list_attacks, rewrite
 
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.main import cli
 
-ATTACKS = list_attacks()
+ATTACKS, GREEDY_FILES = list_attacks(), list_greedy_files()
 EXIT_CODES = {0, 2, 13, 14, 15, 17}
 Words = Callable[[str, str], list[str]]
 # what is asked of a wheel (its path, and a folder for what is written)
@@ -133,6 +136,57 @@ def test_no_command_ends_as_a_bug_or_commands_the_terminal(step: int, tmp_path: 
             shutil.rmtree(folder)
         assert hostile.read_bytes() == before
         hostile.unlink()
+
+
+REFUSED = [a for a in ATTACKS if a.kind in ("file-types", "colliding-names")][::2]
+
+
+@pytest.mark.parametrize("attack", REFUSED, ids=lambda attack: f"{attack.kind}, {attack.name}")
+def test_what_the_index_refuses_as_an_archive_no_command_opens(attack: Attack, tmp_path: Path) -> None:
+    hostile, folder = attack.write(make_good_draft(), tmp_path), tmp_path / "out"
+    for command, words in COMMANDS.items():
+        if not command.startswith(
+            ("provenance", "wheel unstamp", "wheel restamp", "wheel diff", "wheel join")
+        ):
+            code = run(*words(str(hostile), str(folder)))[0]
+            assert code in (
+                (14,) if command.split()[-1] in ("check", "--recipe", "audit", "verify") else (2, 13)
+            ), command
+    assert not folder.exists()
+
+
+@pytest.fixture
+def one_gigabyte() -> Iterator[None]:
+    """Give the tests no more memory than 1 GB beside what they have."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (1 << 30), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as Linux does it")
+@pytest.mark.parametrize("name", GREEDY_FILES)
+def test_what_a_file_states_fills_no_memory(
+    name: str, world: World, tmp_path: Path, one_gigabyte: None
+) -> None:
+    """Each is a finding, and a fault to all commands that read such files; none takes long, or is a bug."""
+    draft, (member, content) = make_good_draft(), GREEDY_FILES[name]
+    draft.members[member] = content
+    hostile, begin = draft.write(tmp_path), time.monotonic()
+    rewrite(lambda _members: None, method=zipfile.ZIP_DEFLATED)(hostile)
+    assert hostile.stat().st_size < 400_000
+    assert run("audit", hostile, "--recipe", "pytorch")[0] == 14
+    if not member.endswith(".py"):  # which only a recipe has read
+        assert run("wheel", "check", hostile)[0] == 14
+        assert run("audit", hostile)[0] == 14
+        assert run("index", "add", tmp_path / "index", hostile)[0] == 2
+        assert stage(world, hostile, tmp_path / "store") in (2, 15)
+    for command in ("targets", "wheel repair", "wheel prune", "wheel split", "wheel stamp", "wheel show"):
+        code, text = run(*COMMANDS[command](str(hostile), str(tmp_path / "out")))
+        assert code in EXIT_CODES, (command, text)
+    assert time.monotonic() - begin < 60
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_messagepack_is_read_as_specified(packed: bytes, value: object) -> None:
 
 @pytest.mark.parametrize("hostile", [b"\x91" * 5000, b"\xdd\xff\xff\xff\xff", b"\xdf\x00\x00\x00\x05\xa1a"])
 def test_hostile_messagepack_is_refused_before_it_costs_anything(hostile: bytes) -> None:
-    with pytest.raises(DataError, match=r"nested deeper than 32|reaches past the end"):
+    with pytest.raises(DataError, match=r"nested deeper than 32|reaches past the end|values in a table"):
         unpack_messagepack(BinarySpan(memoryview(hostile), "x"))
 
 

@@ -39,6 +39,7 @@ from rocm_wheels.sdk import find_patchelf
 from rocm_wheels.wheels import (
     DEFAULT_EPOCH,
     HostBinary,
+    LimitError,
     PackagePool,
     StoredMember,
     WheelArchive,
@@ -140,10 +141,9 @@ def read_libraries(wheel: Path) -> tuple[dict[str, ReadLibrary], bool]:
     def choose(name: str, head: bytes) -> Callable[[memoryview], ReadLibrary | None] | None:
         nonlocal holds_code
         holds_code = holds_code or may_hold_code(name, head)
-        return (lambda data: _read_library(data, name)) if head.startswith(b"\x7fELF") else None
+        return (lambda data: _read_library(data, f"{wheel}: {name}")) if head.startswith(b"\x7fELF") else None
 
     with WheelArchive.open(wheel) as archive:
-        archive.require_sound()
         contents = archive.read_all(choose, digest=False)
     if faults := [content.fault for content in contents if content.fault]:
         raise DataError(faults[0])
@@ -153,6 +153,8 @@ def read_libraries(wheel: Path) -> tuple[dict[str, ReadLibrary], bool]:
 def _read_library(data: memoryview, name: str) -> ReadLibrary | None:
     try:
         binary = read_host_binary(data, name)
+    except LimitError:  # auditwheel would read it
+        raise
     except DataError:  # says that it is ELF and breaks off: data, the loader will not take it
         return None
     if binary is None:

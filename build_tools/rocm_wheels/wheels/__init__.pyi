@@ -89,6 +89,7 @@ from .leaks import MOST_SEARCHED as MOST_SEARCHED
 from .leaks import Leak as Leak
 from .leaks import find_library_leaks as find_library_leaks
 from .leaks import find_text_leaks as find_text_leaks
+from .limits import LimitError as LimitError
 from .loader import ELF_ARCHITECTURES as ELF_ARCHITECTURES
 from .loader import DynamicSymbols as DynamicSymbols
 from .loader import HostBinary as HostBinary

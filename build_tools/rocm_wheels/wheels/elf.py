@@ -19,12 +19,24 @@ from __future__ import annotations
 import mmap
 import re
 import struct
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from rocm_wheels.core import DataError
+from rocm_wheels.wheels.limits import (
+    MOST_DYNAMIC_ENTRIES,
+    MOST_IMAGE_SECTIONS,
+    MOST_LIBRARY_NAME_BYTES,
+    MOST_RELOCATIONS,
+    MOST_RUN_PATHS,
+    MOST_SECTION_NAME_BYTES,
+    MOST_SECTIONS,
+    LimitError,
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +53,14 @@ class BinarySpan:
         """Return the error that says ``text`` about this place."""
         return DataError(f"{self.place}: {text}", tip=tip)
 
+    def require_limit(self, number: int, most: int, label: str) -> None:
+        """Raise LimitError when ``number`` of what ``label`` names is more than any real file has."""
+        if number > most:
+            raise LimitError(
+                f"{self.place}: {number} {label}, and no real file has more than {most}",
+                tip="build the file, or fetch it, again",
+            )
+
     def get_part(self, offset: int, size: int, label: str) -> memoryview:
         """Return ``size`` bytes from ``offset``; DataError when ``label`` reaches past the end."""
         if offset < 0 or size < 0 or offset + size > len(self.data):
@@ -48,6 +68,20 @@ class BinarySpan:
                 f"{label} at {offset} with {size} bytes reaches past the end ({len(self.data)} bytes)"
             )
         return self.data[offset : offset + size]
+
+    def unpack_table(self, form: struct.Struct, offset: int, count: int, most: int, label: str) -> list[Any]:
+        """Unpack ``count`` rows at ``offset``; LimitError for more than ``most``, DataError past the end."""
+        self.require_limit(count, most, f"rows in {label}")
+        return list(form.iter_unpack(self.get_part(offset, count * form.size, label)))
+
+    def read_names(self, data: memoryview, offsets: Iterable[int], most: int, label: str) -> list[str]:
+        """Return the texts at offsets of ``data``; LimitError for more than ``most`` characters in all."""
+        names, size = [], 0
+        for offset in offsets:
+            names.append(read_text_at(data, offset))
+            size += len(names[-1])
+            self.require_limit(size, most, f"characters in {label}")
+        return names
 
     def unpack_numbers(self, form: struct.Struct, offset: int, label: str) -> tuple[Any, ...]:
         """Unpack ``form`` at ``offset``; DataError when ``label`` reaches past the end."""
@@ -72,9 +106,12 @@ class BinarySection:
     address: int = 0
 
 
+_LONGEST_TEXT = 4096
+
+
 def read_text_at(data: memoryview, offset: int) -> str:
     """Return the NUL-terminated text at ``offset`` (up to 4096 bytes of it)."""
-    raw = bytes(data[offset : offset + 4096])
+    raw = bytes(data[offset : offset + _LONGEST_TEXT])
     return raw.split(b"\0", 1)[0].decode("utf-8", "replace")
 
 
@@ -96,29 +133,31 @@ def find_pe_signature(span: BinarySpan) -> int | None:
 
 def read_pe_sections(span: BinarySpan, signature: int) -> list[BinarySection]:
     """Return the sections of a DLL or EXE."""
-    return _read_section_table(span, signature + len(_PE_SIGNATURE))
+    return _read_section_table(span, signature + len(_PE_SIGNATURE), MOST_IMAGE_SECTIONS)
 
 
 def read_coff_sections(span: BinarySpan) -> list[BinarySection]:
     """Return the sections of a COFF object (``.obj``, or a member of a ``.lib``)."""
-    return _read_section_table(span, 0)
+    return _read_section_table(span, 0, _MOST_COFF_SECTIONS)
 
 
-def _read_section_table(span: BinarySpan, at: int) -> list[BinarySection]:
+def _read_section_table(span: BinarySpan, at: int, most: int) -> list[BinarySection]:
     _, count, _, symbols_at, symbol_count, optional_size, _ = span.unpack_numbers(
         _COFF_HEADER, at, "the COFF header"
     )
-    if count > _MOST_COFF_SECTIONS:
-        raise span.make_fault(f"{count} sections are more than COFF allows")
-    at += _COFF_HEADER.size + optional_size
-    table = span.get_part(at, count * _COFF_SECTION.size, "the section table")
+    table = span.unpack_table(
+        _COFF_SECTION, at + _COFF_HEADER.size + optional_size, count, most, "the section table"
+    )
     strings = span.data[symbols_at + 18 * symbol_count :] if symbols_at else span.data[:0]
     sections = []
-    for row in _COFF_SECTION.iter_unpack(table):
+    name_bytes = 0
+    for row in table:
         raw, virtual_size, address, size, offset = row[:5]
         name = raw.rstrip(b"\0").decode("latin-1")
         if name.startswith("/") and name[1:].isascii() and name[1:].isdigit():
             name = read_text_at(strings, int(name[1:]))
+        name_bytes += len(name)
+        span.require_limit(name_bytes, MOST_SECTION_NAME_BYTES, "characters in names of sections")
         # an image pads the bytes of a section to the file alignment; an object has no virtual size
         length = min(size, virtual_size) if virtual_size else size
         sections.append(BinarySection(name, offset, length, address))
@@ -155,10 +194,12 @@ def read_ar_members(span: BinarySpan) -> Iterator[BinarySpan]:
             cut = int(name[3:])
             if cut > length:
                 raise span.make_fault(f"the member header at {start} has a name longer than the member")
-            name = bytes(content[:cut]).rstrip(b"\0").decode("utf-8", "replace")
+            name = bytes(content[: min(cut, _LONGEST_TEXT)]).rstrip(b"\0").decode("utf-8", "replace")
             content = content[cut:]
         elif re.fullmatch(r"/[0-9]+", name):  # GNU: an offset into the table of long names
-            name = re.split(rb"[\n\0]", long_names[int(name[1:]) :], maxsplit=1)[0].decode("utf-8", "replace")
+            begin = int(name[1:])
+            text = long_names[begin : begin + _LONGEST_TEXT]
+            name = re.split(rb"[\n\0]", text, maxsplit=1)[0].decode("utf-8", "replace")
         if name in _AR_INDEXES:
             continue
         yield BinarySpan(content, f"{span.place}({name.removesuffix('/')})")
@@ -233,16 +274,20 @@ def read_elf_sections(span: BinarySpan, header: ElfHeader) -> list[BinarySection
     first = span.unpack_numbers(_SECTION_HEADER, header.sections_at, "section header 0")
     count = header.section_count or first[5]  # too many for 16 bits: the number is in section 0
     names_index = first[6] if header.names_index == _SHN_XINDEX else header.names_index
-    table = span.get_part(header.sections_at, count * _SECTION_HEADER.size, "the section table")
-    headers = list(_SECTION_HEADER.iter_unpack(table))
+    headers = span.unpack_table(
+        _SECTION_HEADER, header.sections_at, count, MOST_SECTIONS, "the section table"
+    )
     if not 0 < names_index < len(headers):
         raise span.make_fault("the section table has no names, so its device code cannot be found")
+    return make_elf_sections(span, headers, names_index)
+
+
+def make_elf_sections(span: BinarySpan, headers: list[Any], names_index: int) -> list[BinarySection]:
+    """Return what has bytes in the file of a section table, whose names are in section ``names_index``."""
     names = span.get_part(headers[names_index][4], headers[names_index][5], "the section names")
-    return [
-        BinarySection(read_text_at(names, row[0]), row[4], row[5], row[3])
-        for row in headers[1:]
-        if row[1] != _SHT_NOBITS
-    ]
+    rows = [row for row in headers[1:] if row[1] != _SHT_NOBITS]
+    texts = span.read_names(names, (row[0] for row in rows), MOST_SECTION_NAME_BYTES, "names of sections")
+    return [BinarySection(text, row[4], row[5], row[3]) for text, row in zip(texts, rows, strict=True)]
 
 
 _LOADER_HEADER = struct.Struct("<16sHHIQQQIHHH")
@@ -270,7 +315,8 @@ class LoaderInfo:
 def read_loader_info(data: memoryview, name: str) -> LoaderInfo | None:
     """Read what the loader would; ``None`` when ``data`` is no 64-bit little-endian host ELF.
 
-    ``name`` stands for the file in messages. DataError when its tables reach past its end.
+    ``name`` stands for the file in messages. DataError when its tables reach past its end, LimitError when
+    they are larger than those of any library.
     """
     if not is_elf(data):
         return None
@@ -280,36 +326,46 @@ def read_loader_info(data: memoryview, name: str) -> LoaderInfo | None:
     )
     if kind not in (_ET_EXEC, _ET_DYN) or machine == EM_AMDGPU or size != _PROGRAM_HEADER.size:
         return None
-    segments = list(_PROGRAM_HEADER.iter_unpack(span.get_part(offset, size * count, "the program headers")))
+    segments = span.unpack_table(_PROGRAM_HEADER, offset, count, count, "the program headers")
     dynamic = next((s for s in segments if s[0] == _PT_DYNAMIC), None)
-    entries = _read_dynamic_entries(span, dynamic[2], dynamic[5]) if dynamic else []
+    entries = read_dynamic_entries(span, dynamic[2], dynamic[5]) if dynamic else []
     names = _find_dynamic_strings(span, segments, entries)
     soname = next((read_text_at(names, value) for tag, value in entries if tag == _DT_SONAME), None)
+    needed = [value for tag, value in entries if tag == _DT_NEEDED]
     interpreted = any(s[0] == _PT_INTERP for s in segments)
-    paths = [read_text_at(names, value) for tag, value in entries if tag in (_DT_RPATH, _DT_RUNPATH)]
+    places = [value for tag, value in entries if tag in (_DT_RPATH, _DT_RUNPATH)]
+    span.require_limit(len(places), MOST_RUN_PATHS, "run paths")
+    paths = [read_text_at(names, place) for place in places]
     return LoaderInfo(
         program=kind == _ET_EXEC or (interpreted and soname is None),
         soname=soname,
-        needed=tuple(read_text_at(names, value) for tag, value in entries if tag == _DT_NEEDED),
+        needed=tuple(span.read_names(names, needed, MOST_LIBRARY_NAME_BYTES, "names of needed libraries")),
         search_paths=tuple(part for path in paths for part in path.split(":") if part),
     )
 
 
 def read_loader_info_of_file(path: Path) -> LoaderInfo | None:
-    """Read a file; one that says it is ELF and then breaks off is data: the loader will not take it."""
+    """Read a file; one that says it is ELF and then breaks off is data: the loader will not take it.
+
+    LimitError as ``read_loader_info``.
+    """
     with path.open("rb") as file:
         if not is_elf(file.read(8)):
             return None
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as data:
             try:
                 return read_loader_info(data, str(path))
+            except LimitError:
+                raise
             except DataError:
                 return None
 
 
 @dataclass(frozen=True)
 class ElfImage:
-    """A host file as the loader maps it: ``loads`` are offset, address and size in the file of its segments.
+    """A host file as the loader maps it.
+
+    ``loads`` are address, offset and size in the file of its segments, sorted.
 
     ``is_fixed``: it is not moved, so that addresses in it need no relocation.
     """
@@ -322,8 +378,10 @@ class ElfImage:
 
     def find_offset(self, address: int) -> int:
         """Return where in the file an address is; DataError when it is nowhere."""
-        for offset, virtual, size in self.loads:
-            if virtual <= address < virtual + size:
+        number = bisect_right(self.loads, address, key=lambda load: load[0]) - 1
+        if number >= 0:
+            virtual, offset, size = self.loads[number]
+            if address < virtual + size:
                 return address - virtual + offset
         raise self.span.make_fault(f"the address {address:#x} is in no segment")
 
@@ -334,6 +392,7 @@ class ElfImage:
         if not size:
             return
         offset = self.find_offset(at)
+        self.span.require_limit(size // form.size, MOST_RELOCATIONS, "relocations")
         table = self.span.get_part(offset, size - size % form.size, "the relocations")
         for number, row in enumerate(form.iter_unpack(table)):
             yield offset + number * form.size, row
@@ -346,25 +405,23 @@ def read_elf_image(span: BinarySpan) -> ElfImage:
     )
     if size != _PROGRAM_HEADER.size:
         raise span.make_fault("no program headers: not a linked library")
-    segments = list(_PROGRAM_HEADER.iter_unpack(span.get_part(offset, size * count, "the program headers")))
+    segments = span.unpack_table(_PROGRAM_HEADER, offset, count, count, "the program headers")
     dynamic = next((s for s in segments if s[0] == _PT_DYNAMIC), None)
-    entries = _read_dynamic_entries(span, dynamic[2], dynamic[5]) if dynamic else []
-    loads = tuple((s[2], s[3], s[5]) for s in segments if s[0] == _PT_LOAD)
-    return ElfImage(span, machine, kind == _ET_EXEC, loads, tuple(entries))
+    entries = read_dynamic_entries(span, dynamic[2], dynamic[5]) if dynamic else []
+    # in the order of their addresses, as the ABI wants them
+    loads = sorted((s[3], s[2], s[5]) for s in segments if s[0] == _PT_LOAD)
+    return ElfImage(span, machine, kind == _ET_EXEC, tuple(loads), tuple(entries))
 
 
-def _read_dynamic_entries(span: BinarySpan, offset: int, size: int) -> list[tuple[int, int]]:
-    entries: list[tuple[int, int]] = []
-    part = span.get_part(offset, size - size % _DYNAMIC_ENTRY.size, "the dynamic section")
-    for tag, value in _DYNAMIC_ENTRY.iter_unpack(part):
-        if tag == _DT_NULL:
-            break
-        entries.append((tag, value))
-    return entries
+def read_dynamic_entries(span: BinarySpan, offset: int, size: int) -> list[tuple[int, int]]:
+    """Return tag and value of each dynamic entry before the first that is null."""
+    count, label = size // _DYNAMIC_ENTRY.size, "the dynamic section"
+    rows = span.unpack_table(_DYNAMIC_ENTRY, offset, count, MOST_DYNAMIC_ENTRIES, label)
+    return list(takewhile(lambda row: row[0] != _DT_NULL, rows))
 
 
 def _find_dynamic_strings(
-    span: BinarySpan, segments: list[tuple[int, ...]], entries: list[tuple[int, int]]
+    span: BinarySpan, segments: list[tuple[Any, ...]], entries: list[tuple[int, int]]
 ) -> memoryview:
     """Return the file from the dynamic string table on, which is found through the loaded segments."""
     address = next((value for tag, value in entries if tag == _DT_STRTAB), None)

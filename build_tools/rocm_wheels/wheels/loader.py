@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from rocm_wheels.core import DataError, deflate_block, inflate_block, release_mapped_pages
 from rocm_wheels.wheels.elf import (
@@ -27,8 +27,21 @@ from rocm_wheels.wheels.elf import (
     LoaderInfo,
     find_pe_signature,
     is_elf,
+    make_elf_sections,
+    read_dynamic_entries,
     read_loader_info,
     read_text_at,
+)
+from rocm_wheels.wheels.limits import (
+    LONGEST_RUN_PATH,
+    MOST_IMAGE_SECTIONS,
+    MOST_IMPORTS,
+    MOST_LIBRARY_NAME_BYTES,
+    MOST_SECTIONS,
+    MOST_SYMBOL_NAME_BYTES,
+    MOST_SYMBOLS,
+    MOST_VERSIONS,
+    LimitError,
 )
 
 _HEADER = struct.Struct("<16xHHIQQQIHHHHHH")
@@ -45,7 +58,7 @@ _GNU_HASH = struct.Struct("<IIII")
 _WORD = struct.Struct("<I")
 _PT_LOAD, _PT_DYNAMIC, _PT_GNU_STACK = 1, 2, 0x6474E551
 _PF_X = 1
-_SHT_NOBITS, _SHT_DYNSYM = 8, 11
+_SHT_DYNSYM = 11
 _DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ, _DT_RPATH = 4, 5, 6, 10, 15
 _DT_TEXTREL, _DT_RUNPATH, _DT_FLAGS, _DT_GNU_HASH, _DT_VERSYM = 22, 29, 30, 0x6FFFFEF5, 0x6FFFFFF0
 _DF_TEXTREL = 4
@@ -54,9 +67,6 @@ _DT_VERDEF, _DT_VERDEFNUM, _DT_VERNEED, _DT_VERNEEDNUM = 0x6FFFFFFC, 0x6FFFFFFD,
 _DT_NAMES = {1, 14, _DT_RPATH, _DT_RUNPATH, 0x6FFFFEFC, 0x6FFFFEFB, 0x6FFFFEFA, 0x7FFFFFFD, 0x7FFFFFFF}
 _DEBUG_SECTIONS = (".debug_", ".zdebug_")
 _READ_PIECE = 1 << 20
-_MOST_LINKS = 1 << 12  # of a list in a file, so that one that leads back to itself ends
-_MOST_SYMBOLS = 1 << 21  # libtorch_cpu has 75,000
-_MOST_NAME_BYTES = 64 << 20  # of all symbols together, which can share their texts; libtorch_cpu has 5 MB
 _NAMES_A_BLOCK = 1 << 12
 _RELEASE_AFTER = 1 << 16  # symbols, whose names have some megabytes
 _READ_NAME = 256
@@ -183,8 +193,8 @@ def read_host_binary(
     """Read what the loader would; None for what it would not take: objects, device code, other files.
 
     Without ``for_changes``, symbols are not looked at for names that share the text of a run path: all are
-    taken to. With ``symbols``, dynamic symbols are read. DataError when a table reaches past the end;
-    ``name`` stands for the file.
+    taken to. With ``symbols``, dynamic symbols are read. DataError when a table reaches past the end,
+    LimitError when it is larger than any real one; ``name`` stands for the file.
     """
     loader = read_loader_info(data, name)
     if loader is None:
@@ -194,15 +204,14 @@ def read_host_binary(
     machine, programs_at, count = header[1], header[4], header[9]
     if machine == EM_AMDGPU:
         return None
-    table = span.get_part(programs_at, _PROGRAM_HEADER.size * count, "the program headers")
-    segments = list(_PROGRAM_HEADER.iter_unpack(table))
+    segments = span.unpack_table(_PROGRAM_HEADER, programs_at, count, count, "the program headers")
     dynamic_segment = next((segment for segment in segments if segment[0] == _PT_DYNAMIC), None)
     entries: list[tuple[int, int]] = []
     dynamic_at, dynamic = 0, b""
     if dynamic_segment is not None:
         dynamic_at, size = dynamic_segment[2], dynamic_segment[5]
+        entries = read_dynamic_entries(span, dynamic_at, size)
         dynamic = bytes(span.get_part(dynamic_at, size - size % _DYNAMIC_ENTRY.size, "the dynamic section"))
-        entries = _read_until_null(dynamic)
     reader = _DynamicReader(span, segments, entries)
     stack = next((number for number, row in enumerate(segments) if row[0] == _PT_GNU_STACK), None)
     flags = _PF_X if stack is None else segments[stack][1]
@@ -225,13 +234,18 @@ def read_host_binary(
 
 
 def read_host_binary_file(path: Path, *, symbols: bool = False) -> HostBinary | None:
-    """Read a file as ``read_host_binary`` does; None for one that breaks off: the loader will not take it."""
+    """Read a file as ``read_host_binary`` does; None for one that breaks off: the loader will not take it.
+
+    LimitError as there: the loader may well take such a file.
+    """
     with path.open("rb") as file:
         if not is_elf(file.read(8)):
             return None
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as data:
             try:
                 return read_host_binary(data, str(path), symbols=symbols)
+            except LimitError:
+                raise
             except DataError:
                 return None
 
@@ -316,7 +330,8 @@ _DELAY_IMPORT = struct.Struct("<IIIIIIII")
 def read_pe_imports(data: memoryview, name: str) -> tuple[str, ...] | None:
     """Return the DLLs that a PE file imports, at once or delayed, as spelled; None for another file.
 
-    DataError when a table reaches past the end; ``name`` stands for the file.
+    DataError when a table reaches past the end, LimitError when it is larger than any real one; ``name``
+    stands for the file.
     """
     span = BinarySpan(data, name)
     signature = find_pe_signature(span) if span.starts_with(PE_MAGIC) else None
@@ -330,10 +345,9 @@ def read_pe_imports(data: memoryview, name: str) -> tuple[str, ...] | None:
     if magic not in _PE_DIRECTORIES:
         raise span.make_fault(f"an optional header of the unknown kind {magic:#x}")
     (count,) = span.unpack_numbers(struct.Struct("<I"), optional + _PE_DIRECTORIES[magic] - 4, "a count")
-    table = span.get_part(optional + header[6], header[2] * _PE_SECTION.size, "the section table")
-    sections: list[tuple[int, int, int]] = [
-        (row[2], max(row[1], row[3]), row[4]) for row in _PE_SECTION.iter_unpack(table)
-    ]
+    rows_at, label = optional + header[6], "the section table"
+    table = span.unpack_table(_PE_SECTION, rows_at, header[2], MOST_IMAGE_SECTIONS, label)
+    sections: list[tuple[int, int, int]] = [(row[2], max(row[1], row[3]), row[4]) for row in table]
 
     def find_offset(address: int) -> int:
         for virtual, size, offset in sections:
@@ -341,7 +355,7 @@ def read_pe_imports(data: memoryview, name: str) -> tuple[str, ...] | None:
                 return address - virtual + offset
         raise span.make_fault(f"the address {address:#x} is in no section")
 
-    names: list[str] = []
+    places: list[int] = []
     for directory, form, column in ((_PE_IMPORTS, _IMPORT, 3), (_PE_DELAY_IMPORTS, _DELAY_IMPORT, 1)):
         if directory >= count:
             continue
@@ -351,8 +365,10 @@ def read_pe_imports(data: memoryview, name: str) -> tuple[str, ...] | None:
             continue
         at = find_offset(address)
         while (row := span.unpack_numbers(form, at, "the import table"))[column]:
-            names.append(read_text_at(data, find_offset(row[column])))
+            places.append(find_offset(row[column]))
+            span.require_limit(len(places), MOST_IMPORTS, "imported libraries")
             at += form.size
+    names = span.read_names(data, places, MOST_LIBRARY_NAME_BYTES, "names of imported libraries")
     return tuple(dict.fromkeys(names))
 
 
@@ -375,34 +391,20 @@ def _read_bytes_at(data: memoryview, offset: int) -> bytes:
         size *= 4
 
 
-def _read_until_null(dynamic: bytes) -> list[tuple[int, int]]:
-    entries: list[tuple[int, int]] = []
-    for tag, value in _DYNAMIC_ENTRY.iter_unpack(dynamic):
-        if tag == 0:
-            break
-        entries.append((tag, value))
-    return entries
-
-
 def _read_named_sections(span: BinarySpan, header: tuple[int, ...]) -> tuple[BinarySection, ...]:
     """Return the sections that have bytes in the file; () without a section table, which no loader needs."""
     rows, names_index = _read_section_rows(span, header), header[12]
     if names_index >= len(rows):
         return ()
-    names = span.get_part(rows[names_index][4], rows[names_index][5], "the section names")
-    return tuple(
-        BinarySection(read_text_at(names, row[0]), row[4], row[5])
-        for row in rows[1:]
-        if row[1] != _SHT_NOBITS
-    )
+    return tuple(make_elf_sections(span, rows, names_index))
 
 
-def _read_section_rows(span: BinarySpan, header: tuple[int, ...]) -> list[tuple[int, ...]]:
+def _read_section_rows(span: BinarySpan, header: tuple[int, ...]) -> list[Any]:
     """Return the rows of the section table; [] without one."""
     sections_at, size, count = header[5], header[10], header[11]
     if not sections_at or size != _SECTION_HEADER.size:
         return []
-    return list(_SECTION_HEADER.iter_unpack(span.get_part(sections_at, size * count, "the section table")))
+    return span.unpack_table(_SECTION_HEADER, sections_at, count, MOST_SECTIONS, "the section table")
 
 
 _NO_VERSION = SymbolVersion("", "")
@@ -468,6 +470,8 @@ class _DynamicReader:
         self._entries = entries
         self._values = dict(reversed(entries))  # the first of each
         self._names_at = self._find_offset(self._values.get(_DT_STRTAB))
+        self._links = 0  # of lists in the file, so that those that lead back to themselves end
+        self._name_bytes = 0  # of versions, and of libraries that have them
 
     def read_versions(self) -> dict[str, frozenset[str]]:
         """Return .gnu.version_r: by library, the versions."""
@@ -497,8 +501,7 @@ class _DynamicReader:
             size += len(name)
             if number % _RELEASE_AFTER == 0:
                 release_mapped_pages(self._span.data)
-            if size > _MOST_NAME_BYTES:
-                raise self._span.make_fault(f"names of dynamic symbols of more than {_MOST_NAME_BYTES} bytes")
+            self._span.require_limit(size, MOST_SYMBOL_NAME_BYTES, "bytes in names of dynamic symbols")
             if not section:
                 (weak if info >> 4 == _STB_WEAK else undefined).add_name(index, name)
             elif value or section == _SHN_ABS or info & 0xF == _STT_TLS:
@@ -517,10 +520,10 @@ class _DynamicReader:
         if symbols_at is None or self._names_at is None:
             return
         count = self._count_symbols(symbols_at, header)
-        table = self._span.get_part(symbols_at, count * _SYMBOL.size, "the dynamic symbol table")
         size = self._values.get(_DT_STRSZ, 0)
-        if count > _MOST_SYMBOLS or size > _MOST_NAME_BYTES:
-            raise self._span.make_fault(f"{count} dynamic symbols, with {size} bytes of names, are too many")
+        self._span.require_limit(count, MOST_SYMBOLS, "dynamic symbols")
+        self._span.require_limit(size, MOST_SYMBOL_NAME_BYTES, "bytes in names of dynamic symbols")
+        table = self._span.get_part(symbols_at, count * _SYMBOL.size, "the dynamic symbol table")
         names = self._span.get_part(self._names_at, size, "the dynamic string table")
         versions_at = self._find_offset(self._values.get(_DT_VERSYM))
         versions = (0,) * count
@@ -543,7 +546,7 @@ class _DynamicReader:
         if hash_at is not None:
             return int(self._span.unpack_numbers(_HASH, hash_at, "the hash table")[1])
         rows = _read_section_rows(self._span, header)
-        sizes = [row[5] for row in rows if row[1] == _SHT_DYNSYM and row[4] == symbols_at]
+        sizes: list[int] = [row[5] for row in rows if row[1] == _SHT_DYNSYM and row[4] == symbols_at]
         hash_at = self._find_offset(self._values.get(_DT_GNU_HASH))
         counted = self._count_hashed_symbols(hash_at) if hash_at is not None else 0
         return max([counted, *(size // _SYMBOL.size for size in sizes)])
@@ -558,7 +561,7 @@ class _DynamicReader:
         if last < first:
             return int(first)
         chain_at = buckets_at + 4 * bucket_count + 4 * (last - first)
-        rest = self._span.data[chain_at : chain_at + 4 * (_MOST_SYMBOLS + 1)]
+        rest = self._span.data[chain_at : chain_at + 4 * (MOST_SYMBOLS + 1)]
         for number, (word,) in enumerate(_WORD.iter_unpack(rest[: len(rest) - len(rest) % 4]), last + 1):
             if word & 1:
                 return number
@@ -576,7 +579,8 @@ class _DynamicReader:
         run_paths = []
         for number, tag, value in paths:
             offset = self._names_at + value
-            text = _decode(_read_bytes_at(self._span.data, offset))
+            text = _decode(_read_bytes_at(self._span.data[: offset + LONGEST_RUN_PATH + 1], offset))
+            self._span.require_limit(len(text), LONGEST_RUN_PATH, "characters of a run path")
             shared = places is None or self._is_shared(number, value, len(_encode(text)), places)
             run_paths.append(RunPath(text, tag == _DT_RPATH, offset, number, shared))
         return tuple(run_paths)
@@ -588,6 +592,7 @@ class _DynamicReader:
         start = value
         while start and data[self._names_at + start - 1]:
             start -= 1
+            self._span.require_limit(value - start, LONGEST_RUN_PATH, "characters before a run path")
         others = {v for n, (tag, v) in enumerate(self._entries) if tag in _DT_NAMES and n != number}
         return any(place in places or place in others for place in range(start, value + size))
 
@@ -596,7 +601,9 @@ class _DynamicReader:
         symbols = [row for row in _read_section_rows(self._span, header) if row[1] == _SHT_DYNSYM]
         if len(symbols) != 1:
             return None
-        table = self._span.get_part(symbols[0][4], symbols[0][5] - symbols[0][5] % _SYMBOL.size, ".dynsym")
+        at, count = symbols[0][4], symbols[0][5] // _SYMBOL.size
+        self._span.require_limit(count, MOST_SYMBOLS, "dynamic symbols")
+        table = self._span.get_part(at, count * _SYMBOL.size, ".dynsym")
         places = {row[0] for row in _SYMBOL.iter_unpack(table)}
         for need in self._read_needs():
             places |= {need.library, need.name}
@@ -629,9 +636,8 @@ class _DynamicReader:
     def _walk(self, table: int, number: int, form: struct.Struct) -> Iterator[tuple[int, tuple[int, ...]]]:
         """Yield the entries of a list that each say how far off the next is, with where they are."""
         at, count = self._find_offset(self._values.get(table)), self._values.get(number, 0)
-        for done in range(count if at is not None else 0):
-            if done == _MOST_LINKS:
-                raise self._span.make_fault(f"{count} tables of symbol versions are too many")
+        self._links = self._name_bytes = 0
+        for _ in range(count if at is not None else 0):
             assert at is not None
             entry = self._unpack(form, at)
             yield at, entry
@@ -640,10 +646,20 @@ class _DynamicReader:
             at += entry[-1]
 
     def _unpack(self, form: struct.Struct, offset: int) -> tuple[int, ...]:
-        return self._span.unpack_numbers(form, offset, "the table of symbol versions")
+        self._links += 1
+        self._span.require_limit(self._links, MOST_VERSIONS, "symbol versions")
+        row: tuple[int, ...] = self._span.unpack_numbers(form, offset, "the table of symbol versions")
+        return row
 
     def _read_name(self, value: int) -> str:
-        return "" if self._names_at is None else read_text_at(self._span.data, self._names_at + value)
+        if self._names_at is None:
+            return ""
+        name = read_text_at(self._span.data, self._names_at + value)
+        self._name_bytes += len(name)
+        self._span.require_limit(
+            self._name_bytes, MOST_LIBRARY_NAME_BYTES, "characters in names of symbol versions"
+        )
+        return name
 
     def _find_offset(self, address: int | None) -> int | None:
         """Return where in the file an address is loaded from."""

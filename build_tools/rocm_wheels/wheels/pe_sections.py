@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from rocm_wheels.wheels.elf import BinarySpan, find_pe_signature
 from rocm_wheels.wheels.elf_pages import AddedSection, FilePiece, overwrite
+from rocm_wheels.wheels.limits import MOST_IMAGE_SECTIONS, MOST_RELOCATIONS
 
 _FILE_HEADER = struct.Struct("<HHIIIHH")
 _SECTION = struct.Struct("<8sIIIIIIHHI")
@@ -80,6 +81,7 @@ class DllLayout:
         place, size = self.get_directory(_BASE_RELOCATIONS)
         at = self.find_offset(place) if size else 0
         end = at + size
+        self.span.require_limit(size // _WORD.size, MOST_RELOCATIONS, "base relocations")
         while at + _RELOCATION_BLOCK.size <= end:
             page, length = self.span.unpack_numbers(_RELOCATION_BLOCK, at, "the base relocations")
             if length < _RELOCATION_BLOCK.size:
@@ -105,9 +107,9 @@ def read_dll_layout(span: BinarySpan) -> DllLayout:
         or span.unpack_numbers(_WORD, optional, "the optional header")[0] != _PE32_PLUS
     ):
         raise span.make_fault("a Windows library, but not one for 64 bits")
-    table = span.get_part(optional + header[5], header[1] * _SECTION.size, "the section table")
-    rows = list(_SECTION.iter_unpack(table))
-    return DllLayout(span, signature + 4, optional, optional + header[5], rows)
+    table, label = optional + header[5], "the section table"
+    rows = span.unpack_table(_SECTION, table, header[1], MOST_IMAGE_SECTIONS, label)
+    return DllLayout(span, signature + 4, optional, table, rows)
 
 
 def exchange_dll_section(

@@ -24,6 +24,7 @@ from rocm_wheels.core import DataError, UsageError, capture_output
 from rocm_wheels.wheels.archive import WheelArchive
 from rocm_wheels.wheels.dist_info import parse_metadata, parse_wheel_name, split_wheel_name
 from rocm_wheels.wheels.elf import ELF_MAGIC
+from rocm_wheels.wheels.limits import LimitError
 from rocm_wheels.wheels.loader import HostBinary, read_host_binary, read_host_binary_file
 from rocm_wheels.wheels.rewrite import read_dist_info_files
 
@@ -282,7 +283,9 @@ def _read_metadata_requirements(wheel: Path) -> tuple[str, ...]:
 def _read_wheel_libraries(wheel: Path, *, symbols: bool) -> dict[str, OfferedLibrary]:
     def read(data: memoryview, name: str) -> tuple[str, OfferedLibrary] | None:
         try:
-            binary = read_host_binary(data, name, for_changes=False, symbols=symbols)
+            binary = read_host_binary(data, f"{wheel}: {name}", for_changes=False, symbols=symbols)
+        except LimitError:
+            raise
         except DataError:  # says that it is ELF and breaks off: the loader will not take it
             return None
         if binary is None or binary.loader.program:

@@ -26,6 +26,7 @@ from typing import Protocol
 
 from rocm_wheels.core import DataError, release_mapped_pages
 from rocm_wheels.wheels.elf import BinarySpan
+from rocm_wheels.wheels.limits import get_plain_limit
 
 _INFLATED_PIECE = 1 << 18
 _INPUT_PIECE = 1 << 16
@@ -209,7 +210,7 @@ _BUNDLE_STARTS = (
 )
 
 _MOST_ENTRIES = 4096
-_LONGEST_ID = 1024
+_LONGEST_ID = 256
 _LARGEST_BUNDLE = 16 << 30  # no host library can place more: its references are 32 bits, signed
 _TABLE_WINDOW = 256 << 10  # bytes of a bundle that its table is in, compressed too (zstd: a block is 128 KiB)
 
@@ -248,7 +249,7 @@ def read_bundles(span: BinarySpan, *, whole: bool = True) -> Iterator[BundleEntr
     their tables: what lies behind is not looked at, and no hash is checked. DataError names the bundle and
     its fault.
     """
-    number, at = 0, skip_zeros(span, 0)
+    number, at, inflated = 0, skip_zeros(span, 0), 0
     while at < len(span):
         bundle = BinarySpan(span.data[at:], f"{span.place}: bundle {number} at {at}")
         if bundle.starts_with(PLAIN_BUNDLE_MAGIC):
@@ -257,6 +258,8 @@ def read_bundles(span: BinarySpan, *, whole: bool = True) -> Iterator[BundleEntr
         elif bundle.starts_with(COMPRESSED_BUNDLE_MAGIC):
             packed = read_lead(bundle)
             packing, end = f"{packed.method} v{packed.version}", packed.end
+            inflated += packed.size
+            span.require_limit(inflated, get_plain_limit(len(span)), "bytes in its compressed bundles")
             reader = make_zlib_reader if packed.method == "zlib" else make_zstd_reader
             plain = InflatedBundle(
                 reader(packed.data, bundle), size=packed.size, hash8=packed.hash8, place=bundle
@@ -346,8 +349,9 @@ def read_lead(bundle: BinarySpan, *, is_cut: bool = False) -> CompressedBundle:
             f"declares {plain_size} bytes of plain content, more than any library can hold"
         )
     if is_cut:
-        end = len(bundle)
-    elif version == 1:  # its end is where its stream ends
+        return CompressedBundle(method, version, bundle.data[start:], len(bundle), plain_size, hash8)
+    bundle.require_limit(plain_size, get_plain_limit(len(bundle)), "bytes of plain content")
+    if version == 1:  # its end is where its stream ends
         rest = bundle.data[start:]
         used = (
             measure_zlib_stream(rest, bundle, plain_size)

@@ -61,6 +61,7 @@ from rocm_wheels.wheels.elf import (
     read_loader_info,
     read_pe_sections,
 )
+from rocm_wheels.wheels.limits import get_object_limit
 
 _MACHINE_MASK = 0xFF
 ELF_MACHINES = {
@@ -282,10 +283,12 @@ def read_code_objects(data: bytes | memoryview, name: str, *, whole: bool = True
     """
     span = BinarySpan(memoryview(data), name)
     is_archive = span.starts_with(AR_MAGIC) or span.starts_with(THIN_AR_MAGIC)
+    most = get_object_limit(len(span))
     objects: list[CodeObject] = []
     for file in read_ar_members(span) if is_archive else [span]:
         for code_object in _read_object(file, whole=whole):
             objects.append(code_object)
+            span.require_limit(len(objects), most, "code objects")
             if len(objects) % _RELEASE_AFTER == 0:
                 release_mapped_pages(span.data)
     return objects
@@ -322,7 +325,6 @@ def _read_members(path: Path, *, whole: bool) -> FoundDeviceCode:
         return (lambda data: read_member(data, f"{path}: {name}")) if may_hold_code(name, head) else None
 
     with WheelArchive.open(path) as wheel:
-        wheel.require_sound()
         contents = wheel.read_all(choose_reader, digest=False)
     for content in contents:
         if content.fault:

@@ -31,6 +31,7 @@ from rocm_wheels.wheels.elf import (
     read_pe_sections,
 )
 from rocm_wheels.wheels.elf_pages import AddedSection, FilePiece, exchange_section
+from rocm_wheels.wheels.limits import MOST_RECORDS, MOST_RELOCATIONS, LimitError
 from rocm_wheels.wheels.loader import ELF_ARCHITECTURES
 from rocm_wheels.wheels.pe_sections import exchange_dll_section, read_dll_layout
 
@@ -157,9 +158,10 @@ def _read_records(
         raise span.make_fault(f"no section {names.records}: nothing tells the HIP runtime of its device code")
     if section.size % _RECORD.size:
         raise span.make_fault(f"section {names.records} of {section.size} bytes is no list of records")
-    content = span.get_part(section.offset, section.size, f"section {names.records}")
+    count, label = section.size // _RECORD.size, f"section {names.records}"
+    rows = span.unpack_table(_RECORD, section.offset, count, MOST_RECORDS, label)
     records = []
-    for i, (magic, _, value, number) in enumerate(_RECORD.iter_unpack(content)):
+    for i, (magic, _, value, number) in enumerate(rows):
         if magic not in (_FAT_MAGIC, _MOVED_MAGIC):
             raise span.make_fault(f"record {i} of {names.records} has an unknown magic: {magic:#x}")
         place = section.offset + i * _RECORD.size
@@ -187,7 +189,11 @@ def _read_elf_library(span: BinarySpan) -> FatLibrary:
     begin = segment.address if segment else 0
     pointers = range(begin + 8, begin + (segment.size if segment else 0), _RECORD.size)
     area = range(code.address, code.address + code.size) if code else range(0)
-    written = {address: (value, place) for address, value, place in _find_pointers(image, pointers, area)}
+    written: dict[int, tuple[int, int]] = {}
+    for address, value, place in _find_pointers(image, pointers, area):
+        if address not in pointers:
+            raise span.make_fault(f"the address at {address:#x} refers to its device code, and is no record")
+        written[address] = value, place
 
     def locate(address: int, place: int, value: int) -> tuple[int, tuple[int, ...]]:
         if address in written:
@@ -198,8 +204,6 @@ def _read_elf_library(span: BinarySpan) -> FatLibrary:
         return value, (place,)
 
     records = _read_records(span, segment, _ELF_NAMES, locate)
-    if strangers := sorted(written.keys() - set(pointers)):
-        raise span.make_fault(f"the address at {strangers[0]:#x} refers to its device code, and is no record")
     marker = _find_section(span, sections, _ELF_NAMES.marker)
     host_id = f"host-{ELF_ARCHITECTURES.get(image.machine, 'unknown')}-unknown-linux-gnu-"
     return FatLibrary(span, _ELF_NAMES, host_id, code, marker, records, exchange_section)
@@ -215,7 +219,15 @@ def _read_dll(span: BinarySpan) -> FatLibrary:
     code = _find_section(span, sections, _DLL_NAMES.code)
     segment = _find_section(span, sections, _DLL_NAMES.records)
     area = range(code.address, code.address + code.size) if code else range(0)
-    written = {address + base: value for address, value, _ in layout.list_pointers()}
+    begin = segment.address if segment else 0
+    pointers = range(begin + 8, begin + (segment.size if segment else 0), _RECORD.size)
+    written: set[int] = set()
+    for offset, value, _ in layout.list_pointers():
+        address = offset + base
+        if address in pointers:
+            written.add(address)
+        elif value in area:
+            raise span.make_fault(f"the address at {address:#x} refers to its device code, and is no record")
 
     def locate(address: int, place: int, value: int) -> tuple[int, tuple[int, ...]]:
         if address not in written:
@@ -223,10 +235,6 @@ def _read_dll(span: BinarySpan) -> FatLibrary:
         return value, (place,)
 
     records = _read_records(span, segment, _DLL_NAMES, locate)
-    begin = segment.address if segment else 0
-    pointers = range(begin + 8, begin + (segment.size if segment else 0), _RECORD.size)
-    if strangers := sorted(at for at, value in written.items() if value in area and at not in pointers):
-        raise span.make_fault(f"the address at {strangers[0]:#x} refers to its device code, and is no record")
     marker = _find_section(span, sections, _DLL_NAMES.marker)
     return FatLibrary(span, _DLL_NAMES, _WINDOWS_ID, code, marker, records, exchange_dll_section)
 
@@ -249,7 +257,9 @@ def _find_pointers(image: ElfImage, pointers: Collection[int], area: range) -> I
             raise image.span.make_fault(f"the address at {address:#x} is set by a relocation of another kind")
         if address in pointers or (is_relative and value in area):
             yield address, value, place + 16
-    for address in _unfold_addresses(row[0] for _, row in image.iterate_table("relr", _ADDRESS)):
+    addresses = _unfold_addresses(row[0] for _, row in image.iterate_table("relr", _ADDRESS))
+    for number, address in enumerate(addresses):
+        image.span.require_limit(number, MOST_RELOCATIONS, "relocations")
         place = image.find_offset(address)
         (value,) = image.span.unpack_numbers(_ADDRESS, place, "a pointer")
         if address in pointers or value in area:
@@ -295,6 +305,8 @@ def read_split_library(data: memoryview, name: str) -> SplitLibrary:
     try:
         library = read_fat_library(data, name)
         kernel_name = library.read_kernel_name()
+    except LimitError:
+        raise
     except DataError as fault:
         return SplitLibrary(fault=str(fault).removeprefix(f"{name}: "))
     numbers = tuple(record.number for record in library.records)
@@ -304,7 +316,7 @@ def read_split_library(data: memoryview, name: str) -> SplitLibrary:
 
 def _find_bundle_magic(data: memoryview, code: BinarySection) -> bool:
     """Tell whether a bundle begins in a section, at any page of it."""
-    for at in range(code.offset, code.offset + code.size, _BUNDLE_ALIGNMENT):
+    for at in range(code.offset, min(code.offset + code.size, len(data)), _BUNDLE_ALIGNMENT):
         if bytes(data[at : at + len(PLAIN_BUNDLE_MAGIC)]).startswith(_BUNDLE_MAGICS):
             return True
     return False

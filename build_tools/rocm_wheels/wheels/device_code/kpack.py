@@ -23,6 +23,7 @@ from typing import Any
 from rocm_wheels.wheels.device_code.bundles import make_zstd_reader
 from rocm_wheels.wheels.elf import BinarySpan
 from rocm_wheels.wheels.elf_pages import FilePiece
+from rocm_wheels.wheels.limits import MOST_VALUES, get_object_limit, get_plain_limit
 
 _MOST_LEVELS = 32
 _CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
@@ -41,7 +42,8 @@ _SIZED = {
 def unpack_messagepack(span: BinarySpan) -> object:
     """Return the value that a span begins with; what stands behind it is not looked at.
 
-    DataError when it is cut short, nested deeper than 32 levels, or has a key that is no text.
+    DataError when it is cut short, nested deeper than 32 levels, or has a key that is no text; LimitError for
+    more values than any table has.
     """
     return _MessagePackReader(span).read_value(0)
 
@@ -50,6 +52,7 @@ class _MessagePackReader:
     def __init__(self, span: BinarySpan) -> None:
         self._span = span
         self._at = 0
+        self._values = 0
 
     def read_value(self, depth: int) -> Any:
         if depth > _MOST_LEVELS:
@@ -79,6 +82,8 @@ class _MessagePackReader:
         if kind == "text":
             return bytes(self._take_bytes(length)).decode("utf-8", "backslashreplace")
         least = 2 * length if kind == "map" else length
+        self._values += least
+        self._span.require_limit(self._values, MOST_VALUES, "values in a table")
         self._span.get_part(self._at, least, f"{kind} of {length}")
         if kind == "array":
             return [self.read_value(depth) for _ in range(length)]
@@ -284,6 +289,7 @@ def read_kpack_kernels(span: BinarySpan) -> Iterator[KpackKernel]:
             if ordinal >= len(kernels):
                 raise table_span.make_fault(f"{label}: kernel {ordinal} of {len(kernels)}")
             packing, packed = kernels[ordinal]
+            packed.require_limit(size, get_plain_limit(len(packed)), f"bytes of {label}")
             head = _read_head(packed, packing, min(size, _KERNEL_HEAD_SIZE), label)
             yield KpackKernel(library, target, ordinal, packing, size, head, packed)
 
@@ -295,6 +301,7 @@ def _locate_kernels(table: Mapping[str, Any], span: BinarySpan) -> list[tuple[st
         blobs = table.get("blobs")
         if not isinstance(blobs, list):
             raise span.make_fault("its table lists no blobs")
+        span.require_limit(len(blobs), get_object_limit(len(span)), "kernels")
         extents = [
             (_require_number(blob, "offset", span, "blob"), _require_number(blob, "size", span, "blob"))
             for blob in blobs
@@ -305,6 +312,7 @@ def _locate_kernels(table: Mapping[str, Any], span: BinarySpan) -> list[tuple[st
     start, size = (_require_number(table, key, span, "table") for key in ("zstd_offset", "zstd_size"))
     frames = span.get_span(start, size, "kernels")
     (count,) = frames.unpack_numbers(_LENGTH, 0, "the number of kernels")
+    frames.require_limit(count, get_object_limit(len(span)), "kernels")
     at, kernels = _LENGTH.size, []
     for ordinal in range(count):
         (length,) = frames.unpack_numbers(_LENGTH, at, f"the length of kernel {ordinal}")

@@ -42,6 +42,7 @@ from rocm_wheels.wheels.device_code.bundles import (
 )
 from rocm_wheels.wheels.elf import BinarySpan
 from rocm_wheels.wheels.elf_pages import FilePiece, fill_gaps
+from rocm_wheels.wheels.limits import get_plain_limit
 
 # (level, long matches). clang: level 3 with long matches (clang/lib/Driver/OffloadBundler.cpp), which take
 # half as long again for less than 1 % of a real library; ours must not be longer than its own
@@ -124,7 +125,7 @@ class BundlePlace:
 
 def locate_bundles(span: BinarySpan) -> Iterator[BundlePlace]:
     """Yield the bundles of a section or file one after another; DataError names a bundle and its fault."""
-    number, at = 0, skip_zeros(span, 0)
+    number, at, inflated = 0, skip_zeros(span, 0), 0
     while at < len(span):
         bundle = BinarySpan(span.data[at:], f"{span.place}: bundle {number} at {at}")
         if bundle.starts_with(PLAIN_BUNDLE_MAGIC):
@@ -133,6 +134,8 @@ def locate_bundles(span: BinarySpan) -> Iterator[BundlePlace]:
         elif bundle.starts_with(COMPRESSED_BUNDLE_MAGIC):
             packed = read_lead(bundle)
             end = packed.end
+            inflated += packed.size
+            span.require_limit(inflated, get_plain_limit(len(span)), "bytes in its compressed bundles")
         else:
             raise make_no_bundle_error(span, number, at)
         yield BundlePlace(at, BinarySpan(bundle.data[:end], bundle.place), packed)
