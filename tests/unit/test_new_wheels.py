@@ -145,6 +145,66 @@ def test_beside_the_wheel_unless_said_otherwise(report: tuple[Path, Report], tmp
     assert (wheel.parent / name).read_bytes() == expected
 
 
+@pytest.fixture
+def pair(report: tuple[Path, Report], tmp_path: Path) -> tuple[Path, list[str], Path]:
+    """Another wheel beside the one of `report`, and what both become in a folder."""
+    wheel, run = report
+    second = wheel.with_name(wheel.name.replace("cp311-cp311", "cp312-cp312"))
+    shutil.copy(wheel, second)
+    assert run(second, "-o", tmp_path / "done")[0] == 0
+    names = sorted(read_wheels(tmp_path / "done"))
+    assert len(names) == 2
+    return second, names, tmp_path / "done"
+
+
+def test_several_wheels_are_there_all_or_none(
+    report: tuple[Path, Report], pair: tuple[Path, list[str], Path], tmp_path: Path
+) -> None:
+    """The second cannot be: another file, or a folder, has its name."""
+    (_, run), (second, (_, name), done) = report, pair
+    new = tmp_path / "new"
+    new.mkdir()
+    (new / name).write_bytes(b"somebody else's")
+    assert run(second, "-o", new)[0] == 2
+    assert read_wheels(new) == {name: b"somebody else's"}
+    (new / name).unlink()
+    (new / name).mkdir()
+    assert run(second, "-o", new, "--replace")[0] == 2
+    assert [path.name for path in new.iterdir()] == [name]
+    (new / name).rmdir()
+    assert run(second, "-o", new)[0] == 0
+    assert read_wheels(new) == read_wheels(done)
+
+
+def test_a_name_that_cannot_be_given_takes_the_others_back(
+    report: tuple[Path, Report],
+    pair: tuple[Path, list[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (_, run), (second, names, done) = report, pair
+    new = tmp_path / "new"
+    new.mkdir()
+    (new / names[0]).write_bytes(b"somebody else's")
+    replace = Path.replace
+
+    def fail(path: Path, target: str | os.PathLike[str]) -> Path:
+        if Path(target) == new / names[1]:
+            raise OSError(28, "No space left on device", str(target))
+        return replace(path, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", fail)
+        assert run(second, "-o", new, "--replace")[0] != 0
+    assert read_wheels(new) == {names[0]: b"somebody else's"}
+    # killed on the way: one has its name, and a hidden folder is left
+    shutil.copy(done / names[0], new)
+    (new / ".rocm-wheels-killed.part").mkdir()
+    (new / ".rocm-wheels-killed.part" / names[1]).write_bytes(b"half")
+    assert run(second, "-o", new)[0] == 0
+    assert read_wheels(new) == read_wheels(done)
+
+
 def test_the_light_install_stamps_alike(tmp_path: Path) -> None:
     """Without isal, which comes with the extra `build`, members are inflated by zlib."""
     source = write_wheel(tmp_path, {"demo/a.so": CODE, "demo/b.bin": bytes(3 << 20)})

@@ -36,6 +36,7 @@ from rocm_wheels.wheels import (
     rewrite_wheel,
     walk_statements,
     write_statement,
+    write_together,
 )
 
 ENV = dict(os.environ)
@@ -85,7 +86,8 @@ def stamp(wheel: Path, folder: Path) -> Path:
 
 
 def unstamp(wheel: Path, folder: Path) -> Path:
-    (written,) = write_stamps(plan_unstamps([wheel]), folder)
+    with write_together() as batch:
+        (written,) = write_stamps(plan_unstamps([wheel]), folder, batch=batch)
     return written.path
 
 

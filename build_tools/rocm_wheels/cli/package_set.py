@@ -11,7 +11,7 @@ import click
 
 from rocm_wheels.cli.command import command, option
 from rocm_wheels.cli.options import json_option, print_result
-from rocm_wheels.core import UsageError, format_count, move_file
+from rocm_wheels.core import UsageError, format_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,6 +55,8 @@ def package_command(  # noqa: PLR0917 - click passes them by name
       rocm-wheels set package wheels --packaging split
       rocm-wheels set package wheels --packaging fat --rocm-index URL --gfx gfx942
     """
+    from rocm_wheels.wheels import write_together
+
     if packaging == "fat" and (not targets or (find_links is None) == (index_url is None)):
         raise UsageError(
             "a fat torch needs --gfx, and ROCm's wheels from one of --find-links and --rocm-index"
@@ -64,15 +66,15 @@ def package_command(  # noqa: PLR0917 - click passes them by name
     wheels = sorted(folder.glob("*.whl"))
     if not wheels:
         raise UsageError(f"there is no wheel in {folder}")
-    with TemporaryDirectory(prefix=".packaged-", dir=folder) as name:
-        scratch = Path(name)
+    with write_together(replace=True) as batch:
+        scratch = batch.find_stage(folder)
         if packaging == "split":
             replaced = _split_wheels(wheels, scratch)
         else:
             replaced = _make_fat_wheels(wheels, scratch, find_links, index_url, str(targets))
-        new = [move_file(file, folder / file.name) for file in sorted(scratch.iterdir()) if file.is_file()]
-        _remove_replaced([wheel for wheel in replaced if wheel not in new])
-    names = [path.name for path in new if path.suffix == ".whl"]
+        for wheel in replaced:
+            batch.remove(wheel)
+        names = sorted(file.name for file in scratch.glob("*.whl"))
     document = {"packaging": packaging, "replaced": [wheel.name for wheel in replaced], "written": names}
     lines = [*names, f"{format_count(len(replaced), 'wheel')} of {len(wheels)} packaged: {packaging}"]
     print_result(document, lines, as_json=as_json)
@@ -115,11 +117,3 @@ def _make_fat_wheels(
             filled = FatRequest(wheel, rocm_wheels, request.targets, _BUILD_TAG)
             write_fat_wheel(plan_fat(filled, stack), scratch)
     return chosen
-
-
-def _remove_replaced(wheels: Sequence[Path]) -> None:
-    from rocm_wheels.wheels import remove_statement
-
-    for wheel in wheels:
-        remove_statement(wheel)
-        wheel.unlink()

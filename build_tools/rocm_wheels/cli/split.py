@@ -71,14 +71,14 @@ def split_command(  # noqa: PLR0917 - click passes them by name
       rocm-wheels wheel split bitsandbytes-*.whl -o split --group family --dry-run
     """
     from rocm_wheels.package import SplitRequest, plan_split, write_split
-    from rocm_wheels.wheels import require_distinct_targets
+    from rocm_wheels.wheels import require_distinct_targets, write_together
 
     require_distinct_targets((wheel, output_dir / wheel.name) for wheel in wheels)
-    with ExitStack() as stack:
+    with write_together() as batch, ExitStack() as stack:
         requests = [SplitRequest(wheel, rocm_version, group) for wheel in wheels]
         plans = run_in_parallel(partial(plan_split, stack=stack), requests, jobs=_JOBS_OF_WHEELS)
-        written = [None if dry_run else write_split(plan, output_dir) for plan in plans]
-    pairs = list(zip(plans, written, strict=True))
+        written = [None if dry_run else write_split(plan, batch.find_stage(output_dir)) for plan in plans]
+    pairs = [(plan, paths and paths.move_to(output_dir)) for plan, paths in zip(plans, written, strict=True)]
     documents = [{**plan.to_json(), "written": _list_paths(paths)} for plan, paths in pairs]
     lines = [line for plan, paths in pairs for line in _describe_split(plan, paths)]
     print_result({"wheels": documents}, lines, as_json=as_json)
@@ -131,7 +131,7 @@ def join_command(wheels: tuple[Path, ...], output_dir: Path, dry_run: bool, as_j
     """
     from rocm_wheels.audit import group_device_wheels
     from rocm_wheels.package import JoinRequest, plan_join, write_join
-    from rocm_wheels.wheels import require_distinct_targets
+    from rocm_wheels.wheels import require_distinct_targets, write_together
 
     groups = group_device_wheels(wheels)
     if lonely := [host for host, devices in groups.items() if not devices]:
@@ -140,11 +140,12 @@ def join_command(wheels: tuple[Path, ...], output_dir: Path, dry_run: bool, as_j
             tip=f"name them beside it: {lonely[0].parent / 'amd_*_device_*.whl'}",
         )
     require_distinct_targets((host, output_dir / host.name) for host in groups)
-    with ExitStack() as stack:
+    with write_together() as batch, ExitStack() as stack:
         requests = [JoinRequest(host, devices) for host, devices in groups.items()]
         plans = run_in_parallel(partial(plan_join, stack=stack), requests, jobs=_JOBS_OF_WHEELS)
-        paths = [None if dry_run else write_join(plan, output_dir) for plan in plans]
-    pairs = list(zip(plans, paths, strict=True))
+        for plan in () if dry_run else plans:
+            write_join(plan, batch.find_stage(output_dir))
+    pairs = [(plan, None if dry_run else output_dir / plan.host.name) for plan in plans]
     documents = [{**plan.to_json(), "written": path and str(path)} for plan, path in pairs]
     lines = [_describe_join(plan, path) for plan, path in pairs]
     print_result({"wheels": documents}, lines, as_json=as_json)

@@ -22,6 +22,7 @@ from rocm_wheels.core import UsageError, log_note
 if TYPE_CHECKING:
     from rocm_wheels.package import JoinedDocuments, StampedWheel, VariantStamp
     from rocm_wheels.variants import ProviderChoice
+    from rocm_wheels.wheels import WheelBatch
 
 _PROVIDERS = click.Choice(["rocm-bootstrap", "own", "static"])
 _PROPERTIES = click.Choice(["bundled", "host"])
@@ -154,9 +155,12 @@ def unstamp(  # noqa: PLR0917 - click passes them by name
       rocm-wheels wheel unstamp variants/*.whl --output-dir plain
     """
     from rocm_wheels.package import plan_unstamps
+    from rocm_wheels.wheels import write_together
 
     planned = plan_unstamps(wheels, local=local_version)
-    _print_stamped(_write_planned(planned, output_dir, replace=replace, dry_run=dry_run), as_json=as_json)
+    with write_together(replace=replace) as batch:
+        done = _write_planned(planned, output_dir, batch, dry_run=dry_run)
+    _print_stamped(done, as_json=as_json)
 
 
 @command("wheel restamp")
@@ -195,7 +199,6 @@ def restamp(  # noqa: PLR0917 - click passes them by name
     Examples:
       rocm-wheels wheel restamp old/*.whl --output-dir variants
     """
-    from rocm_wheels.core import write_atomically
     from rocm_wheels.package import (
         VARIANT_INDEX_SUFFIX,
         RestampRequest,
@@ -203,7 +206,7 @@ def restamp(  # noqa: PLR0917 - click passes them by name
         plan_restamps,
         restamp_index,
     )
-    from rocm_wheels.wheels import require_distinct_targets
+    from rocm_wheels.wheels import require_distinct_targets, write_together
 
     if wrong := [
         file for file in files if file.suffix != ".whl" and not file.name.endswith(VARIANT_INDEX_SUFFIX)
@@ -229,23 +232,24 @@ def restamp(  # noqa: PLR0917 - click passes them by name
         _require_free(place, content, replace=replace)
         indexes.append((StampedWheel(file, place, "", {}, len(content), notes), content))
     require_distinct_targets((stamped.source, stamped.path) for stamped, _ in indexes)
-    done = _write_planned(planned, output_dir, replace=replace, dry_run=dry_run)
-    for stamped, content in indexes:
-        if not dry_run:
-            write_atomically(stamped.path, content)
-        done.append(stamped)
+    with write_together(replace=replace) as batch:
+        done = _write_planned(planned, output_dir, batch, dry_run=dry_run)
+        for stamped, content in indexes:
+            if not dry_run:
+                (batch.find_stage(stamped.path.parent) / stamped.path.name).write_bytes(content)
+            done.append(stamped)
     _print_stamped(done, as_json=as_json)
 
 
 def _write_planned(
-    planned: Sequence[VariantStamp], output_dir: Path | None, *, replace: bool, dry_run: bool
+    planned: Sequence[VariantStamp], output_dir: Path | None, batch: WheelBatch, *, dry_run: bool
 ) -> list[StampedWheel]:
     from rocm_wheels.package import write_stamps
 
     if dry_run:
         return [stamp.describe(stamp.find_target(output_dir)) for stamp in planned]
     with show_activity("writing", len(planned)):
-        return write_stamps(planned, output_dir, replace=replace)
+        return write_stamps(planned, output_dir, batch=batch)
 
 
 def _make_choice(provider: str, rocm_property: str, release: dict[str, Any]) -> ProviderChoice:

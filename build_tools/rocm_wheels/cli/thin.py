@@ -69,7 +69,7 @@ def prune_command(  # noqa: PLR0917 - click passes them by name
 
     from rocm_wheels.models import parse_targets
     from rocm_wheels.package import plan_prune, write_pruned_wheel
-    from rocm_wheels.wheels import require_distinct_targets
+    from rocm_wheels.wheels import require_distinct_targets, write_together
 
     parsed = parse_targets(targets)
     if output_dir is None and not replace:
@@ -82,9 +82,13 @@ def prune_command(  # noqa: PLR0917 - click passes them by name
 
     def write(plan: PrunePlan) -> Path:
         folder = output_dir or plan.wheel.parent
-        return write_pruned_wheel(plan, folder, replace=replace).path
+        return folder / write_pruned_wheel(plan, batch.find_stage(folder)).path.name
 
-    with ExitStack() as stack, show_activity("pruning", len(wheels)):
+    with (
+        write_together(replace=replace) as batch,
+        ExitStack() as stack,
+        show_activity("pruning", len(wheels)),
+    ):
         plans = plan_prune(wheels, parsed, stack, give_back=not keep_pages, jobs=jobs)
         paths = [None] * len(plans) if dry_run else run_in_parallel(write, plans, jobs=jobs)
     documents = [
@@ -150,7 +154,7 @@ def fat_command(  # noqa: PLR0917 - click passes them by name
 
     from rocm_wheels.models import parse_targets
     from rocm_wheels.package import FatRequest, fetch_rocm_wheels, plan_fat, write_fat_wheel
-    from rocm_wheels.wheels import require_distinct_targets
+    from rocm_wheels.wheels import require_distinct_targets, write_together
 
     if (find_links is None) == (index_url is None):
         raise UsageError("name ROCm's wheels with one of --find-links and --rocm-index")
@@ -160,7 +164,11 @@ def fat_command(  # noqa: PLR0917 - click passes them by name
             tip="say --output-dir DIR, --build-tag 1fat or --replace",
         )
     parsed = parse_targets(targets)
-    with ExitStack() as stack, show_activity("making fat", len(wheels)):
+    with (
+        write_together(replace=replace) as batch,
+        ExitStack() as stack,
+        show_activity("making fat", len(wheels)),
+    ):
         plans = []
         for wheel in wheels:  # one by one: each is on all cores
             request = FatRequest(wheel, (), parsed, build_tag)
@@ -174,7 +182,7 @@ def fat_command(  # noqa: PLR0917 - click passes them by name
         require_distinct_targets(zip(wheels, paths, strict=True))
         for plan, path in zip(plans, paths, strict=True):
             if not dry_run:
-                write_fat_wheel(plan, path.parent, replace=replace)
+                write_fat_wheel(plan, batch.find_stage(path.parent))
     _print_fat_plans(
         [(plan, None if dry_run else path) for plan, path in zip(plans, paths, strict=True)], as_json=as_json
     )

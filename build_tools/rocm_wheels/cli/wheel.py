@@ -510,9 +510,9 @@ def retag(  # noqa: PLR0917 - click passes them by name
     """
     from rocm_wheels.wheels import (
         get_edited_name,
-        remove_statement,
         require_distinct_targets,
         rewrite_wheel,
+        write_together,
     )
 
     if in_place and output_dir:
@@ -528,16 +528,14 @@ def retag(  # noqa: PLR0917 - click passes them by name
             tip = "ask for --in-place or --replace, or name an --output-dir"
             raise UsageError(f"{wheel} would be replaced", tip=tip)
 
-    def write(wheel: Path) -> None:
-        path = paths[wheel]
-        is_same = path.resolve() == wheel.resolve()
-        rewrite_wheel(wheel, path.parent, edit, replace=replace or (in_place and is_same))
-        if in_place and not is_same:
-            wheel.unlink()
-            remove_statement(wheel)
-
     if not dry_run:
-        with show_activity("writing", len(wheels)):
+        with write_together(replace=replace) as batch, show_activity("writing", len(wheels)):
+
+            def write(wheel: Path) -> None:
+                rewrite_wheel(wheel, batch.find_stage(paths[wheel].parent), edit)
+                if in_place:
+                    batch.remove(wheel)
+
             run_in_parallel(write, wheels, jobs=os.cpu_count() or 1)
     print_result({"wheels": list(paths.values())}, paths.values(), as_json=as_json)
 

@@ -42,6 +42,7 @@ from .files import WAIT_TIP as WAIT_TIP
 from .files import HiddenFile as HiddenFile
 from .files import copy_atomically as copy_atomically
 from .files import copy_content as copy_content
+from .files import exchange_files as exchange_files
 from .files import hash_file as hash_file
 from .files import hash_pieces as hash_pieces
 from .files import link_or_copy as link_or_copy
@@ -51,6 +52,7 @@ from .files import move_file as move_file
 from .files import open_atomically as open_atomically
 from .files import open_hidden_file as open_hidden_file
 from .files import open_regular_file as open_regular_file
+from .files import open_stage as open_stage
 from .files import read_pieces as read_pieces
 from .files import release_mapped_pages as release_mapped_pages
 from .files import replace_folder as replace_folder

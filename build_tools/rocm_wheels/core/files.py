@@ -20,7 +20,7 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -220,6 +220,79 @@ def replace_folder(fresh: Path, target: Path, aside: Path | None = None) -> None
             old.rename(target)
         raise
     shutil.rmtree(old, ignore_errors=True)
+
+
+_STAGE_PREFIX = ".rocm-wheels-"
+
+
+@contextlib.contextmanager
+def open_stage(folder: Path) -> Iterator[Path]:
+    """Give a hidden folder inside ``folder`` to write to; it is gone at the end, with all that is left in it.
+
+    What killed runs left is removed first (not on Windows, where nobody can tell). Folders that were made are
+    taken away when nothing came.
+    """
+    new_folders = [new_folder for new_folder in (folder, *folder.parents) if not new_folder.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        if sys.platform != "win32":
+            for left in folder.glob(f"{_STAGE_PREFIX}*.part"):
+                _remove_stale_stage(left)
+        stage = Path(tempfile.mkdtemp(prefix=_STAGE_PREFIX, suffix=".part", dir=folder))
+        while sys.platform != "win32":
+            descriptor = os.open(stage, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            _claim_part(descriptor)
+            if stage.exists():
+                break  # else it was taken for a leftover before it was ours
+            stage.mkdir(mode=0o700)
+        try:
+            yield stage
+        finally:
+            shutil.rmtree(stage, ignore_errors=True)
+            with contextlib.suppress(OSError):  # something came, or others have put something there
+                for new_folder in new_folders:
+                    new_folder.rmdir()
+
+
+def _remove_stale_stage(stage: Path) -> None:
+    """Remove a hidden folder that nobody has."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(stage, os.O_RDONLY)
+        try:
+            if _claim_part(descriptor):
+                shutil.rmtree(stage, ignore_errors=True)
+        finally:
+            os.close(descriptor)
+
+
+def exchange_files(moves: Sequence[tuple[Path | None, Path, Path]]) -> None:
+    """Give finished files their names, all or none: each is a file, its name, and where what has it now goes.
+
+    None in place of a file takes what has the name away. All that one changes is in one file system. When
+    one cannot be renamed, or we are interrupted, those before it get back what they had.
+    """
+    done: list[tuple[Path, Path | None]] = []
+    try:
+        for file, target, old in moves:
+            had = os.path.lexists(target)
+            if had:
+                try:  # so that the name is never without a file
+                    os.link(target, old, follow_symlinks=False)
+                except OSError:
+                    target.rename(old)
+            done.append((target, old if had else None))
+            if file is not None:
+                file.replace(target)
+            else:
+                target.unlink(missing_ok=True)
+    except BaseException:
+        for target, before in reversed(done):
+            if before is not None:
+                before.replace(target)
+            else:
+                target.unlink(missing_ok=True)
+        raise
 
 
 class HiddenFile:

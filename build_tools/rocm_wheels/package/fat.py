@@ -232,9 +232,9 @@ def plan_fat(request: FatRequest, stack: ExitStack) -> FatPlan:
     return _FatMaker(request, stack).make_plan()
 
 
-def write_fat_wheel(plan: FatPlan, folder: Path, *, replace: bool = False) -> RewrittenWheel:
+def write_fat_wheel(plan: FatPlan, folder: Path) -> RewrittenWheel:
     """Write a fat wheel into ``folder``; it is there whole or not at all. Raises as ``rewrite_wheel``."""
-    return rewrite_wheel(plan.wheel, folder, plan.edit, replace=replace)
+    return rewrite_wheel(plan.wheel, folder, plan.edit)
 
 
 @dataclass(frozen=True)

@@ -234,9 +234,9 @@ def plan_prune(
     return plans
 
 
-def write_pruned_wheel(plan: PrunePlan, folder: Path, *, replace: bool = False) -> RewrittenWheel:
+def write_pruned_wheel(plan: PrunePlan, folder: Path) -> RewrittenWheel:
     """Write a thin wheel into ``folder``; it is there whole or not at all. Raises as ``rewrite_wheel``."""
-    return rewrite_wheel(plan.wheel, folder, plan.edit, replace=replace)
+    return rewrite_wheel(plan.wheel, folder, plan.edit)
 
 
 def require_plain_wheel(wheel: Path) -> None:

@@ -10,12 +10,9 @@ What Linux asks for is in ``repair_linux``, what Windows does in ``repair_window
 
 from __future__ import annotations
 
-import contextlib
-import filecmp
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,6 +26,7 @@ from rocm_wheels.wheels import (
     read_origin,
     require_distinct_targets,
     write_step_statement,
+    write_together,
 )
 
 if TYPE_CHECKING:
@@ -188,13 +186,6 @@ class RepairedWheel:
         archive = None if self.debug_archive is None else str(self.debug_archive)
         return {**self.plan.to_json(), "path": str(self.path), "debug_archive": archive}
 
-    def move_to(self, moves: Mapping[Path, Path]) -> RepairedWheel:
-        """Return the wheel as it lies after its files were moved."""
-        archive = self.debug_archive
-        return RepairedWheel(
-            self.plan, moves.get(self.path, self.path), None if archive is None else moves.get(archive)
-        )
-
 
 @dataclass(frozen=True)
 class Surroundings:
@@ -291,57 +282,35 @@ def write_repairs(
 ) -> list[RepairedWheel]:
     """Write the repaired wheels into ``folder`` (None: beside each wheel): all of them, or none.
 
-    They are made complete in hidden folders first. PackageError for a plan with faults and when a tool
-    fails; UsageError when a file of that name has another content and ``replace_files`` is not set.
+    PackageError for a plan with faults and when a tool fails; DataError when a file of that name has another
+    content and ``replace_files`` is not set.
     """
     require_repairable(plans)
     targets = [(folder or plan.source.parent) / plan.file_name for plan in plans]
     require_distinct_targets((plan.source, target) for plan, target in zip(plans, targets, strict=True))
-    with contextlib.ExitStack() as stack:
-        stages = []
-        for target in targets:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            stage = tempfile.TemporaryDirectory(prefix=".repair-", dir=target.parent)
-            stages.append(Path(stack.enter_context(stage)))
+    with write_together(replace=replace_files) as batch:
 
-        def make_wheel(number: int) -> RepairedWheel:
-            return _make_repaired(plans[number], stages[number], env)
+        def make_wheel(number: int) -> None:
+            _make_repaired(plans[number], batch.find_stage(targets[number].parent), env)
 
-        made = run_in_parallel(make_wheel, range(len(plans)), jobs=os.cpu_count() or 1)
-        moves: dict[Path, Path] = {}
-        for wheel, target in zip(made, targets, strict=True):
-            moves |= {path: target.parent / path.name for path in wheel.list_files() if path != target}
-        new = {path: target for path, target in moves.items() if not _is_same_file(path, target)}
-        if existing := [target for target in new.values() if target.exists() and not replace_files]:
-            raise UsageError(
-                f"{existing[0]} exists with another content", tip="name another folder, or say --replace"
-            )
-        for path, target in new.items():
-            os.replace(path, target)
-        for wheel, target in zip(made, targets, strict=True):
-            if wheel.path != target:
-                copy_statement(wheel.path, target)
-    return [wheel.move_to(moves) for wheel in made]
+        run_in_parallel(make_wheel, range(len(plans)), jobs=os.cpu_count() or 1)
+    return [
+        RepairedWheel(plan, target, target.with_name(plan.debug_archive) if plan.debug_archive else None)
+        for plan, target in zip(plans, targets, strict=True)
+    ]
 
 
-def _make_repaired(plan: RepairPlan, stage: Path, env: Mapping[str, str]) -> RepairedWheel:
-    """Write one wheel and what goes with it into a folder."""
+def _make_repaired(plan: RepairPlan, stage: Path, env: Mapping[str, str]) -> None:
+    """Write one wheel and what goes with it into a folder; nothing of one that stays where it is."""
     from rocm_wheels.package.repair_linux import write_linux_repair
     from rocm_wheels.package.repair_windows import write_windows_repair
 
     if plan.is_empty:
-        if stage.parent.resolve() == plan.source.parent.resolve():
-            return RepairedWheel(plan, plan.source)
-        shutil.copyfile(plan.source, stage / plan.file_name)
-        copy_statement(plan.source, stage / plan.file_name)
-        return RepairedWheel(plan, stage / plan.file_name)
+        if stage.parent.resolve() != plan.source.parent.resolve():
+            shutil.copyfile(plan.source, stage / plan.file_name)
+            copy_statement(plan.source, stage / plan.file_name)
+        return
     write = write_windows_repair if plan.system == "windows" else write_linux_repair
     path = write(plan, stage, env)
     if plan.grafts and (origin := read_origin(plan.source)) is not None:  # another tool wrote it
         write_step_statement([origin], path, hash_file(path), "repair")
-    archive = None if plan.debug_archive is None else stage / plan.debug_archive
-    return RepairedWheel(plan, path, archive)
-
-
-def _is_same_file(path: Path, target: Path) -> bool:
-    return target.exists() and filecmp.cmp(path, target, shallow=False)

@@ -11,6 +11,7 @@ import os
 import posixpath
 import shutil
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -129,8 +130,7 @@ def _read_file_imports(path: Path) -> list[str]:
 
 def write_windows_repair(plan: RepairPlan, stage: Path, env: Mapping[str, str]) -> Path:
     """Have delvewheel graft what was planned, and nothing else; PackageError when it took anything else."""
-    libraries = stage.absolute() / "libraries"
-    libraries.mkdir()
+    libraries = Path(tempfile.mkdtemp(dir=stage.absolute()))
     for graft in plan.grafts:  # these very files, whatever else lies beside them
         shutil.copy(graft.source, libraries)
     words = [sys.executable, "-m", "delvewheel", "repair", "--analyze-existing", "--ignore-existing"]

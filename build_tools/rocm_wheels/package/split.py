@@ -82,12 +82,12 @@ from rocm_wheels.wheels import (
     parse_label,
     parse_metadata,
     read_fat_library,
-    remove_statement,
     revise_sbom,
     split_wheel_name,
     stage_new_wheel,
     stage_rewrite,
     store_member,
+    write_together,
 )
 
 SplitGroup: TypeAlias = Literal["target", "family"]
@@ -178,6 +178,12 @@ class SplitWheels:
     host: Path
     devices: dict[str, Path]
 
+    def move_to(self, folder: Path) -> SplitWheels:
+        """Return the wheels as they lie in another folder."""
+        return SplitWheels(
+            folder / self.host.name, {key: folder / path.name for key, path in self.devices.items()}
+        )
+
 
 def plan_split(request: SplitRequest, stack: ExitStack) -> SplitPlan:
     """Plan host and device wheels; new contents go into files without a name, which ``stack`` closes.
@@ -193,33 +199,20 @@ def plan_split(request: SplitRequest, stack: ExitStack) -> SplitPlan:
 
 
 def write_split(plan: SplitPlan, folder: Path) -> SplitWheels:
-    """Write all wheels of a plan into ``folder``: all of them, or none; the host wheel last.
+    """Write all wheels of a plan into ``folder``: all of them, or none.
 
     One that exists with the same bytes is left; DataError when one exists with other bytes.
     """
-    written: list[Path] = []
+    with write_together() as batch, ExitStack() as stack:
+        stage = batch.find_stage(folder)
+        host = stack.enter_context(stage_rewrite(plan.wheel, stage, plan.edit))
+        for device in plan.devices.values():
+            target, step = stage / device.file_name, plan.edit.step
+            new = stage_new_wheel(target, device.stored, device.texts, origin=host.origin, step=step)
+            stack.enter_context(new).commit()
+        host.commit()
     devices = {key: folder / device.file_name for key, device in plan.devices.items()}
-    with ExitStack() as stack:
-        host = stack.enter_context(stage_rewrite(plan.wheel, folder, plan.edit))
-        staged = [
-            stack.enter_context(
-                stage_new_wheel(
-                    devices[key], device.stored, device.texts, origin=host.origin, step=plan.edit.step
-                )
-            )
-            for key, device in plan.devices.items()
-        ]
-        try:
-            for wheel in [*staged, host]:
-                is_new = not wheel.wheel.path.exists()
-                wheel.commit()
-                written += [wheel.wheel.path] if is_new else []
-        except BaseException:
-            for path in written:
-                remove_statement(path)
-                path.unlink(missing_ok=True)
-            raise
-    return SplitWheels(host.wheel.path, devices)
+    return SplitWheels(folder / host.wheel.path.name, devices)
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,7 @@ from rocm_wheels.variants import (
 from rocm_wheels.wheels import (
     SBOM_MEMBER,
     BegunRewrite,
+    WheelBatch,
     WheelEdit,
     WheelName,
     begin_rewrite,
@@ -73,6 +74,7 @@ from rocm_wheels.wheels import (
     read_metadata_fields,
     require_distinct_targets,
     rewrite_wheel,
+    write_together,
 )
 
 _ROCM_LOCAL = re.compile(r"(?:^|\.)(?:(?:dev)?rocm(?P<version>[0-9][0-9a-z.]*)|cpu)$")
@@ -424,27 +426,27 @@ def _plan_release(
 
 
 def write_stamps(
-    stamps: Iterable[VariantStamp],
+    stamps: Sequence[VariantStamp],
     folder: Path | None,
     *,
-    replace: bool = False,
+    batch: WheelBatch,
     begun: Mapping[Path, BegunRewrite] | None = None,
 ) -> list[StampedWheel]:
     """Write what was planned into ``folder`` (None: beside each wheel); the wheels themselves stay.
 
-    ``begun`` are wheels whose copying into that folder has begun. UsageError, and nothing is written, when
-    two would become one file.
+    They are there when ``batch`` is at its end. ``begun`` are wheels whose copying into it has begun.
+    UsageError, and nothing is written, when two would become one file.
     """
-    stamps, ahead = list(stamps), begun or {}
+    ahead = begun or {}
     require_distinct_targets((stamp.source, stamp.find_target(folder)) for stamp in stamps)
 
     def write_stamp(stamp: VariantStamp) -> StampedWheel:
+        target = stamp.find_target(folder)
         if (rewrite := ahead.get(stamp.source)) is not None:
-            rewritten = rewrite.stage(stamp.edit).commit(replace=replace)
+            rewritten = rewrite.stage(stamp.edit).commit()
         else:
-            target = stamp.find_target(folder)
-            rewritten = rewrite_wheel(stamp.source, target.parent, stamp.edit, replace=replace)
-        return stamp.describe(rewritten.path, rewritten.size)
+            rewritten = rewrite_wheel(stamp.source, batch.find_stage(target.parent), stamp.edit)
+        return stamp.describe(target, rewritten.size)
 
     return run_in_parallel(write_stamp, stamps, jobs=os.cpu_count() or 1)
 
@@ -456,16 +458,17 @@ def stamp_wheels(
 
     No file is there before all stamps are decided.
     """
-    with ExitStack() as stack:
+    with write_together(replace=replace) as batch, ExitStack() as stack:
         begun: dict[Path, BegunRewrite] = {}
 
         def read_targets(wheel: Path) -> WheelTargets:
             if len(begun) < _MOST_BEGUN:
-                begun[wheel] = stack.enter_context(begin_rewrite(wheel, folder or wheel.parent))
+                stage = batch.find_stage(folder or wheel.parent)
+                begun[wheel] = stack.enter_context(begin_rewrite(wheel, stage))
             return read_wheel_targets(wheel)
 
         stamps = plan_stamps(wheels, request, read_targets=read_targets)
-        return write_stamps(stamps, folder, replace=replace, begun=begun)
+        return write_stamps(stamps, folder, batch=batch, begun=begun)
 
 
 def plan_unstamps(wheels: Sequence[Path], *, local: str | None = None) -> list[VariantStamp]:

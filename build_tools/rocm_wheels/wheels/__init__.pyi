@@ -168,6 +168,8 @@ from .wheel_writer import publish_wheels as publish_wheels
 from .wheel_writer import refuse_foreign_files as refuse_foreign_files
 from .wheel_writer import write_wheel as write_wheel
 from .wheel_writer import write_wheel_folder as write_wheel_folder
+from .write_together import WheelBatch as WheelBatch
+from .write_together import write_together as write_together
 from .zip_format import ARCHIVE_FAULTS as ARCHIVE_FAULTS
 from .zip_format import METHOD_STORED as METHOD_STORED
 from .zip_format import REPAIRED_FAULTS as REPAIRED_FAULTS

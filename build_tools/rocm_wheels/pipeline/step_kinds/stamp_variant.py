@@ -95,7 +95,7 @@ def stamp_wheel(wheel: Path, rocm: str, targets: Sequence[str], ours: set[Path])
     # planning does not load what stamps
     from rocm_wheels.package import StampRequest, plan_stamps, write_stamps
     from rocm_wheels.variants import read_wheel_targets
-    from rocm_wheels.wheels import get_edited_name, remove_statement
+    from rocm_wheels.wheels import get_edited_name, remove_statement, write_together
 
     held_targets = read_wheel_targets(wheel)
     request = StampRequest(rocm_version=rocm)
@@ -103,7 +103,8 @@ def stamp_wheel(wheel: Path, rocm: str, targets: Sequence[str], ours: set[Path])
         request = replace(request, targets=",".join(targets), allow_claim=True)
     planned = plan_stamps([wheel], request, read_targets=lambda _: held_targets)
     target = folder / get_edited_name(planned[0].source.name, planned[0].edit)
-    (done,) = write_stamps(planned, folder, replace=target in ours)
+    with write_together(replace=target in ours) as batch:
+        (done,) = write_stamps(planned, folder, batch=batch)
     for old in ours - {target}:
         if old.parent != folder:
             continue  # in another folder it stays with its wheel
