@@ -20,7 +20,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
-from our_pip import OLD_PIPS, copy_pip
+from our_pip import copy_pip
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 from uv import find_uv_bin
@@ -208,13 +208,12 @@ def use_hollow_wheels(lock: Path, folder: Path) -> str:
 def test_every_installer_takes_the_locks(
     request: pytest.FixtureRequest, lock: Path, hollow_index: Path, tmp_path: Path, exhaustive: bool
 ) -> None:
-    """As quickstart has it, which looks for no requirements; the newest do and miss none: a lock has all.
+    """Each looks for what is required and misses none: a lock has all, however much newer the index is.
 
     The exhaustive test does it with the files of the package index, else there are hollow ones.
     """
     installer = request.getfixturevalue("installer")
     words = ["--dry-run", "--target", str(tmp_path / "site"), "--require-hashes"]
-    words += ["--no-deps"] if request.node.callspec.params["installer"] in OLD_PIPS else []
     env = {key: value for key, value in os.environ.items() if not key.startswith("PIP_")}
     if not exhaustive:
         (tmp_path / lock.name).write_text(use_hollow_wheels(lock, hollow_index))
