@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """Install what a store has published on a bare system, import it, and look at it: as its users do.
 
-``validate_published.py SUPPORT --image NAME --output-dir DIR``: SUPPORT is the address or the path of the
+``validate_published.py SUPPORT --image NAME``: SUPPORT is the address or the path of the
 ``support.json`` of a store, NAME an image of ``data/containers.yaml``. Of each family the newest set of the
 channel for Linux is installed in a container of that image, by the command that SUPPORT has for it, without a
 GPU, for one of its targets. Then torch is imported, and ``rocm-wheels doctor`` looks at the installation. The
-Python is one that uv manages: that of a system would say which versions can be tested. DIR gets
-``NAME.json``, which ``rocm-wheels set dashboard --validated DIR`` shows.
+Python is one that uv manages: that of a system would say which versions can be tested.
 
 With --share 1/4 every fourth family is installed, other ones each day: four jobs do all of them between them,
 and each of them all within four days.
@@ -24,7 +23,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, timezone
 from pathlib import Path
@@ -50,7 +48,6 @@ def main(words: Sequence[str], env: Mapping[str, str]) -> int:
     parser.add_argument("--channel", default="nightly", help="channel to install from (default: nightly)")
     parser.add_argument("--share", default="1/1", metavar="N/M", help="part of the families (default: all)")
     parser.add_argument("--date", type=date.fromisoformat, default=datetime.now(timezone.utc).date())
-    parser.add_argument("--output-dir", required=True, type=Path, metavar="DIR")
     options = parser.parse_args(words)
     try:
         number, parts = (int(word) for word in options.share.split("/"))
@@ -63,22 +60,16 @@ def main(words: Sequence[str], env: Mapping[str, str]) -> int:
         return 2
     installs = list(list_installs(support, options.support, options.channel))
     day = options.date.toordinal()
-    results = []
+    failed = False
     for install in installs[(number - 1 - day) % parts :: parts]:
-        result = validate(install, options.support, options.image, env)
-        results.append(result)
-        state = "installed" if result["passed"] else f"failed: {result['steps'][-1]['detail']}"
+        reason = validate(install, options.support, options.image, env)
+        failed = failed or bool(reason)
+        state = f"failed: {reason}" if reason else "installed"
         sys.stdout.write(f"{install['family']}, {install['version']}: {state}\n")
         sys.stdout.flush()
-    options.output_dir.mkdir(parents=True, exist_ok=True)
-    when = f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
-    document = {"schema": 1, "image": options.image, "when": when, "results": results}
-    partial = options.output_dir / f".{options.image}.json"
-    partial.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    partial.replace(options.output_dir / f"{options.image}.json")
     if not installs:
         sys.stdout.write(f"{options.channel} shows no set for Linux\n")
-    return 0 if all(result["passed"] for result in results) else 16
+    return 16 if failed else 0
 
 
 def read_support(address: str) -> Any:
@@ -105,7 +96,6 @@ def list_installs(support: Mapping[str, Any], address: str, channel: str) -> Ite
         targets = sorted(target["gfx"] for target in release["targets"])
         yield {
             "family": item["family"],
-            "set": newest["set"],
             "version": newest["version"],
             "python": ".".join(map(str, python)),
             "gfx": targets[0] if targets else "none",
@@ -126,8 +116,8 @@ def locate_index(address: str, index: str) -> str | Path:
     return urljoin(address, index) if "://" in address else (Path(address).resolve().parent / index).resolve()
 
 
-def validate(install: Mapping[str, str], support: str, image: str, env: Mapping[str, str]) -> dict[str, Any]:
-    """Install, import and look; return what came of each step, up to the first that failed."""
+def validate(install: Mapping[str, str], support: str, image: str, env: Mapping[str, str]) -> str:
+    """Install, import and look; return which step failed and why, or ""."""
     environment = WORK / "environment"
     shutil.rmtree(environment, ignore_errors=True)
     tool = str(WORK / f"tool-{install['python']}" / "bin" / "rocm-wheels")
@@ -141,18 +131,15 @@ def validate(install: Mapping[str, str], support: str, image: str, env: Mapping[
         "doctor": [tool, "doctor", "--python", str(environment), "--gfx", install["gfx"]],
     }
     inside = ["rocm-wheels", "container", "run", "--image", image, *list_mounts(support, install), "--"]
-    done: list[dict[str, Any]] = []
+    fault = ""
     for name in ("prepare", *steps):
-        begin = time.monotonic()
         code, text = run([*inside, *steps[name]], env) if name in steps else make_tool(install["python"], env)
-        detail = "" if code == 0 else find_detail(text, code)
-        seconds = round(time.monotonic() - begin)
-        done.append({"step": name, "passed": code == 0, "seconds": seconds, "detail": detail})
         if code:
             sys.stderr.write(text)
+            fault = f"{name}: {find_detail(text, code)}"
             break
     shutil.rmtree(environment, ignore_errors=True)
-    return {**install, "passed": done[-1]["passed"], "steps": done}
+    return fault
 
 
 def find_detail(text: str, code: int) -> str:

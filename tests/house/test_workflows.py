@@ -128,7 +128,6 @@ ROLES = {
     "store prune": ("PRUNE", "prune"),
     "set promote": ("RELEASE", "${{ inputs.channel }}"),
     "set refresh": ("RELEASE", "nightly"),
-    "set dashboard": ("RELEASE", "nightly"),
 }
 
 
@@ -381,9 +380,6 @@ def test_no_source_is_of_a_branch_and_artifacts_have_a_name_a_cell() -> None:
             job = WORKFLOWS[where.split()[0]]["jobs"][where.split()[1]]
             name = step["with"]["name"]
             rows = job.get("strategy", {}).get("matrix", "")
-            if name == "pages":  # of a whole night, once
-                assert where == "morning.yml page" and not rows
-                continue
             one_row = str(rows) in {"", "${{ fromJSON(needs.lock.outputs.line) }}"}
             wanted = ("inputs.line", "inputs.platform") if one_row else ("matrix.",)
             if where == "test-suite.yml earlier":  # of all shards of a suite of a row

@@ -345,8 +345,9 @@ def test_refresh_in_s3_over_a_bad_line_and_killed(sets: Sets) -> None:
 
 
 def test_the_command_tells_what_failed_and_how_to_take_it_away(
-    sets: Sets, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    sets: Sets, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """As long as a channel shows what failed, refreshing does all there is to do, and ends with 15."""
     place, rules = sets.copy("rename", tmp_path / "store"), tmp_path / "policy.yaml"
     rules.write_text(POLICY)
 
@@ -354,13 +355,16 @@ def test_the_command_tells_what_failed_and_how_to_take_it_away(
         capsys.readouterr()
         assert run_command(cli, [words[0], str(place), *words[1:]]) == code
         found = capsys.readouterr()
-        return found.out if code == 0 else found.err
+        assert (f"error: shown, and something failed since: {sets.new.id} (nightly of " in found.err) == (
+            code == 15
+        )
+        return found.out
 
     chosen = ["--policy", str(rules)]
     before = everything(place)
-    would = json.loads(call("refresh", *chosen, "--dry-run", "--json"))
+    would = json.loads(call("refresh", *chosen, "--dry-run", "--json", code=15))
     assert everything(place) == before
-    done = json.loads(call("refresh", *chosen, "--json"))
+    done = json.loads(call("refresh", *chosen, "--json", code=15))
     (one,) = done["channels"]
     assert one == would["channels"][0]
     paths = {line.split()[1] for line in would["writes"] if line.startswith(("create", "replace", "copy"))}
@@ -370,8 +374,12 @@ def test_the_command_tells_what_failed_and_how_to_take_it_away(
     assert (one["told"], one["evidence"], one["left"]) == ([sets.new.id], 1, None)
     assert one["views"] == [{"gfx": TARGET, "before": sets.new.id, "now": sets.old.id, "os": "linux"}]
     assert done["documents"] == [RELEASE.support_document, "v2/support.json"]
-    assert "nothing to do" in call("refresh", *chosen)
-    assert sets.new.id in call("refresh", *chosen)  # what failed is named every time
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary"))
+    assert "nothing to do" in call("refresh", *chosen, code=15)
+    assert sets.new.id in call("refresh", *chosen, code=15)  # what failed is named every time
+    summary = (tmp_path / "summary").read_text()
+    assert summary.count(f"{sets.new.id}: tests failed; {TARGET}: tests failed\n  take it away: ") == 2
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY")
     seen = json.loads((place / RELEASE.support_document).read_text())
     assert [(r["set"], r["state"]) for r in seen["releases"]] == [
         (sets.new.id, "tests failed"),

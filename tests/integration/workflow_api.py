@@ -13,9 +13,7 @@ from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
-from github_server import TOKEN
-
-RUN = "4711"
+RUN, TOKEN = "4711", "ghs_0123456789abcdef"
 
 
 class ActionsServer:

@@ -3,7 +3,7 @@
 It knows what our workflows use and nothing else: a key, an expression, an action, an input or a container
 that it does not know raises ``Unknown``, so that nothing is skipped silently. A job whose label no machine
 has is queued, as on GitHub for a day, and what needs it waits. What GitHub tells of the jobs of a run, a
-server tells (``workflow_api``), or the one at ``api_url``. Each Python has machines of its own: what one job
+server tells (``workflow_api``). Each Python has machines of its own: what one job
 left in the environment of the tool is found by the next.
 """
 
@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from github_server import TOKEN
 from warm_python import warm_script
 from workflow_actions import ACTIONS, At, Failed, Services, workspace_of
-from workflow_api import ActionsServer
+from workflow_api import TOKEN, ActionsServer
 from workflow_expressions import PURE, Optional, Unknown, as_text, condition, fill
 
 _OF_WORKFLOW = {"name", "run-name", "on", "permissions", "concurrency", "defaults", "jobs"}
@@ -86,7 +85,6 @@ class Runner:
     _at: tuple[str, str] = ("", "")
     _names: tuple[str, ...] = ()
     api: ActionsServer = field(default_factory=ActionsServer)
-    api_url: str = ""
 
     def start(self, name: str, inputs: Mapping[str, Any]) -> str:
         """Run a workflow as an event does; return its result."""
@@ -97,7 +95,7 @@ class Runner:
         with self.api.serve() as address:
             self.env = {
                 **self.env,
-                "GITHUB_API_URL": self.api_url or address,
+                "GITHUB_API_URL": address,
                 "GITHUB_REPOSITORY": "somebody/rocm-wheels",
             }
             self.result = self._workflow(name, given, name).result

@@ -189,7 +189,6 @@ set_group = Group(
         "refresh": ("promote:refresh_command", "Bring a store's pages, views and support.json up to date."),
         "finalize": ("stage:finalize_command", "Make a set with final versions out of a pre-release."),
         "bisect": ("bisect:bisect_command", "Find the first set that a command fails with."),
-        "dashboard": ("dashboard:dashboard_command", "Make pages of what came of a day, and of a store."),
     },
     help="Stage sets of wheels in a store, judge them by evidence, and promote them to channels.",
 )

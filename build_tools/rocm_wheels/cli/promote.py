@@ -277,8 +277,9 @@ def refresh_command(  # noqa: PLR0917 - click passes them by name
     channel that was signed once is changed with the key alone; --sign-anew signs what nobody has signed, or
     what was signed by a lost key, or has expired.
 
-    In the end all that is released is looked at as `store fsck` does, without reading a wheel; damage is exit
-    code 15.
+    In the end all that is released is looked at as `store fsck` does, without reading a wheel. Damage is exit
+    code 15, and so is a set that a channel shows although something of it failed since: all is written then,
+    and the set stays until `set demote` takes it away. The summary of a job on GitHub says both.
 
     \b
     Examples:
@@ -322,9 +323,37 @@ def refresh_command(  # noqa: PLR0917 - click passes them by name
         report=report,
         as_json=as_json,
     )
+    _append_job_summary(store, done, store_layout, report)
     _raise_first_failure(done, failures)
     if report is not None:
         raise_damage(report, store)
+    _refuse_failing(store, done, store_layout)
+
+
+def _append_job_summary(
+    store: str, done: list[RefreshResult], layout: Path | None, report: StoreReport | None
+) -> None:
+    """Say in the summary of a job on GitHub what became of channels, what fails, and what is damaged."""
+    if page := read_environment().get("GITHUB_STEP_SUMMARY"):
+        lines = [
+            line for item in done for line in (describe_refreshed(item), *failing_lines(store, item, layout))
+        ]
+        lines += list_damage_lines(report) if report is not None else ()
+        try:
+            with open(page, "a", encoding="utf-8") as file:
+                file.write("```\n" + "\n".join(lines) + "\n```\n")
+        except OSError as failure:  # the store is refreshed all the same
+            log_warning(f"the step summary cannot be written: {failure.strerror} ({page})")
+
+
+def _refuse_failing(store: str, done: list[RefreshResult], layout: Path | None) -> None:
+    """Raise ReleaseError where a channel shows a set of which something failed since."""
+    failing = [(item, bad) for item in done for bad in item.failing]
+    if failing:
+        item, bad = failing[0]
+        shown = ", ".join(f"{other.set} ({kept.channel} of {kept.family})" for kept, other in failing)
+        tip = f"take it away: {format_demote_command(store, item, bad.set, layout)}"
+        raise ReleaseError(f"shown, and something failed since: {shown}", tip=tip)
 
 
 def _refresh_channels(

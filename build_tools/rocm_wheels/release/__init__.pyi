@@ -27,11 +27,6 @@ from .channel import drop_age_limits as drop_age_limits
 from .channel import make_set_status as make_set_status
 from .channel import read_channel as read_channel
 from .channel import read_channel_status as read_channel_status
-from .dashboard import Dashboard as Dashboard
-from .dashboard import DashboardReader as DashboardReader
-from .dashboard import read_install_checks as read_install_checks
-from .dashboard_pages import format_summary as format_summary
-from .dashboard_pages import make_dashboard_files as make_dashboard_files
 from .evidence.evidence import NO_GPU_WORD as NO_GPU_WORD
 from .evidence.evidence import Evidence as Evidence
 from .evidence.evidence import EvidenceHost as EvidenceHost
@@ -75,11 +70,6 @@ from .kept_policy import find_kept_policy as find_kept_policy
 from .layout import FamilyPaths as FamilyPaths
 from .layout import StoreLayout as StoreLayout
 from .layout import load_layout as load_layout
-from .notify import Notice as Notice
-from .notify import Notifier as Notifier
-from .notify import limit_notices as limit_notices
-from .notify import open_notifier as open_notifier
-from .notify import plan_notices as plan_notices
 from .pages import make_set_pages as make_set_pages
 from .policy import CHANNEL_NAMES as CHANNEL_NAMES
 from .policy import Policy as Policy
