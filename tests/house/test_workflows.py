@@ -239,17 +239,16 @@ def test_nobody_waits_in_vain_and_no_push_is_dropped() -> None:
     ]
 
 
-def test_no_job_of_a_set_waits_for_another_row() -> None:
-    """Results of a row, or of a suite, are added and judged when they are there, whatever machine is gone."""
+def test_no_job_of_a_set_but_its_gate_waits_for_another_row() -> None:
+    """Results of a row, or of a suite, are added when they are there, whatever machine is gone.
+
+    A gate that waits for such a machine is asked in the morning by gates.yml, which waits for none.
+    """
     release = WORKFLOWS["release-set.yml"]["jobs"]
-    assert [key for key, job in release.items() if "rows" in job.get("needs", ())] == []
+    assert [key for key, job in release.items() if "rows" in job.get("needs", ())] == ["gate"]
     row = WORKFLOWS["test-row.yml"]["jobs"]
-    assert row["gate"]["needs"] == ["plan", "results"] and row["results"]["needs"] == ["plan", "smoke"]
+    assert row["results"]["needs"] == ["plan", "smoke"]
     assert [key for key, job in row.items() if "suites" in job.get("needs", ())] == []
-    for name in ("release-set.yml", "test-row.yml", "test-suite.yml"):
-        assert WORKFLOWS[name]["jobs"]["gate"]["with"]["set_job"] == "${{ inputs.set_job }}", name
-    line = WORKFLOWS["release-line.yml"]["jobs"]["set"]
-    assert line["with"]["set_job"] == line["name"] == "${{ matrix.name }}"
 
 
 def test_a_night_that_somebody_begins_promotes_when_asked_to() -> None:

@@ -21,7 +21,7 @@ _OUR_COMMAND = re.compile(
 _PINNED_ACTION = re.compile(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}")
 _INPUT = re.compile(r"\binputs\.(\w+)")
 _LOCAL = "./.github/workflows/"
-_OF_PROGRAMS = ("ROCM_WHEELS_", "CCACHE_", "SCCACHE_", "GITHUB_TOKEN")  # variables that no command line names
+_OF_PROGRAMS = ("ROCM_WHEELS_", "CCACHE_", "SCCACHE_")  # variables that no command line names
 _LEVELS = {"none": 0, "read": 1, "write": 2}
 
 Workflow = Mapping[str, Any]

@@ -2,9 +2,8 @@
 
 It knows what our workflows use and nothing else: a key, an expression, an action, an input or a container
 that it does not know raises ``Unknown``, so that nothing is skipped silently. A job whose label no machine
-has is queued, as on GitHub for a day, and what needs it waits. What GitHub tells of the jobs of a run, a
-server tells (``workflow_api``). Each Python has machines of its own: what one job
-left in the environment of the tool is found by the next.
+has is queued, as on GitHub for a day, and what needs it waits. Each Python has machines of its own: what one
+job left in the environment of the tool is found by the next.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from typing import Any
 import yaml
 from warm_python import warm_script
 from workflow_actions import ACTIONS, At, Failed, Services, workspace_of
-from workflow_api import TOKEN, ActionsServer
 from workflow_expressions import PURE, Optional, Unknown, as_text, condition, fill
 
 _OF_WORKFLOW = {"name", "run-name", "on", "permissions", "concurrency", "defaults", "jobs"}
@@ -83,8 +81,6 @@ class Runner:
     lines: set[tuple[str, str, str]] = field(default_factory=set)
     result: str = ""
     _at: tuple[str, str] = ("", "")
-    _names: tuple[str, ...] = ()
-    api: ActionsServer = field(default_factory=ActionsServer)
 
     def start(self, name: str, inputs: Mapping[str, Any]) -> str:
         """Run a workflow as an event does; return its result."""
@@ -92,13 +88,8 @@ class Runner:
         # a workflow that has inputs, and is begun without, has empty ones
         by_hand = self.event == "workflow_dispatch"
         given = self._given(said.get("inputs", {}), inputs, name) if by_hand else Optional()
-        with self.api.serve() as address:
-            self.env = {
-                **self.env,
-                "GITHUB_API_URL": address,
-                "GITHUB_REPOSITORY": "somebody/rocm-wheels",
-            }
-            self.result = self._workflow(name, given, name).result
+        self.env = {**self.env, "GITHUB_REPOSITORY": "somebody/rocm-wheels"}
+        self.result = self._workflow(name, given, name).result
         return self.result
 
     def _read(self, name: str) -> dict[str, Any]:
@@ -150,20 +141,13 @@ class Runner:
             self.jobs[place] = Ran("skipped")
             return self.jobs[place]
         rows = [None, *()] if "strategy" not in job else list(self._rows(job["strategy"], contexts))
-        of_rows = [contexts if row is None else {**contexts, "matrix": row} for row in rows]
-        names = [(*self._names, self._name_of(job, each)) for each in of_rows]
-        for name in names:
-            self.api.begin(name, "ubuntu-24.04" if "uses" in job else as_text(job["runs-on"]), "queued")
         ran = []
-        for number, (each, name) in enumerate(zip(of_rows, names, strict=True)):
-            before, self._names = self._names, name
-            ran.append(self._one(job, each, place if rows[number] is None else f"{place}[{number}]"))
-            self._names = before
+        for number, row in enumerate(rows):
+            each = contexts if row is None else {**contexts, "matrix": row}
+            fill(job.get("name", ""), each, PURE)
+            ran.append(self._one(job, each, place if row is None else f"{place}[{number}]"))
         outputs = {key: value for one in ran for key, value in one.outputs.items()}
         return Ran(_join([one.result for one in ran]), outputs)
-
-    def _name_of(self, job: dict[str, Any], contexts: dict[str, Any]) -> str:
-        return as_text(fill(job.get("name", self._at[1]), contexts, PURE))
 
     def _rows(self, strategy: dict[str, Any], contexts: dict[str, Any]) -> Iterator[dict[str, Any]]:
         _refuse(strategy, {"fail-fast", "matrix"}, "strategy")
@@ -185,13 +169,9 @@ class Runner:
             given = fill(job["with"], contexts, PURE)
             wanted = self._read(name)["on"]["workflow_call"]["inputs"]
             self.called[place] = self._given(wanted, given, name)
-            self.api.forget(self._names)  # those that it calls stand for it
             ran = self.served.get(place) or self._workflow(name, self.called[place], place)
         else:
-            label = fill(job["runs-on"], contexts, PURE)
-            self.api.begin(self._names, label, "in_progress")
             ran = self.served.get(place) or self._machine(job, contexts, place)
-            self.api.begin(self._names, label, "queued" if ran.result == "queued" else "completed")
         self.jobs[place] = ran
         return ran
 
@@ -298,7 +278,6 @@ class Runner:
             "run_id": "4711",
             "run_number": "17",
             "run_attempt": "1",
-            "token": TOKEN,
         }
         said["event"] = {**said["event"], **self.about.get("event", {})}
         said |= {key: value for key, value in self.about.items() if key != "event"}

@@ -127,14 +127,12 @@ class Night:
         attests: bool = False,
         store: str | None = None,
         imitated: Collection[str] = (),
-        seen: Runner | None = None,
     ) -> Runner:
         """Run another workflow on the hosted machines of the night, ``only`` with the Python that it names.
 
         Other ``machines`` build, or take jobs that want a GPU and have none. Jobs that are ``served`` did
         what they did before, and this one goes on with the artifacts of the run that it comes ``after``.
-        The repository ``attests`` its results. Machines with GPUs are ``imitated``, by label; what GitHub
-        tells of jobs is of the run that is ``seen``, else of this one.
+        The repository ``attests`` its results. Machines with GPUs are ``imitated``, by label.
         """
         mine = self.runner.services
         here = {python: path for python, path in mine.pythons.items() if only in {"", python}}
@@ -156,8 +154,6 @@ class Night:
             served=served or {},
             imitated=dict.fromkeys(imitated, imitate_gpu),
         )
-        if seen is not None:
-            runner.api = seen.api
         self.others.append(runner)
         runner.start(name, given or {})
         return runner
