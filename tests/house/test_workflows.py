@@ -17,9 +17,8 @@ import yaml
 from command_lines import find_faults as find_line_faults
 from workflow_rules import FOLDER, find_faults, load_workflows
 
-from rocm_wheels.ci import MatrixSelection, Prices, make_rows, plan_matrix
+from rocm_wheels.ci import MatrixSelection, make_rows, plan_matrix
 from rocm_wheels.models import get_index, load_ci_table
-from rocm_wheels.pipeline import History
 
 CLONE = Path(__file__).resolve().parents[2]
 TABLE = load_ci_table()
@@ -292,8 +291,7 @@ def test_a_family_is_staged_though_a_cell_of_another_was_not_built() -> None:
 def test_containers_are_root_and_their_python_is_that_of_the_row() -> None:
     """https://github.com/actions/checkout/issues/956: the workspace is the runner's, whatever the image says."""
     matrix = plan_matrix(TABLE, MatrixSelection("release", platforms=("linux",)))
-    prices = Prices(TABLE, History())
-    rows = [row for kind in ("tested", "torch_tested") for row in make_rows(matrix.built, prices, kind)]
+    rows = [row for kind in ("tested", "torch_tested") for row in make_rows(matrix.built, TABLE, kind)]
     assert rows and all("--user=0:0" in row["container_options"].split() for row in rows)
     for name, made in WORKFLOWS.items():
         for key, job in made["jobs"].items():
@@ -397,18 +395,14 @@ def test_sets_are_pruned_only_by_hand() -> None:
     assert WORKFLOWS["prune.yml"]["on"]["workflow_dispatch"]["inputs"]["prune"]["default"] is False
 
 
-def test_artifacts_are_kept_as_long_as_the_table_says() -> None:
-    """By what their names begin with; the table keeps none for more than three days."""
-    kinds = TABLE.artifacts.kinds
-    uploads = [(where, step) for where, step in steps() if "/upload-artifact@" in step.get("uses", "")]
-    used = set()
-    for where, step in uploads:
-        kind = step["with"]["name"].partition("-")[0]
-        assert kind in kinds, f"{where}: `artifacts` of data/ci.yaml does not know {kind}"
-        days = kinds[kind].retention_days
-        assert step["with"].get("retention-days") == days, f"{where}: retention-days of {kind} is {days}"
-        used.add(kind)
-    assert used == set(kinds)
+def test_artifacts_are_kept_no_longer_than_a_failed_job_may_be_run_again() -> None:
+    """For as many days whatever job makes them, by what their names begin with."""
+    days: dict[str, set[int]] = {}
+    for _, step in steps():
+        if "/upload-artifact@" in step.get("uses", ""):
+            kind = step["with"]["name"].partition("-")[0]
+            days.setdefault(kind, set()).add(step["with"]["retention-days"])
+    assert len(days) > 5 and all(len(found) == 1 and found <= {2, 3} for found in days.values()), days
 
 
 Change = Callable[[dict[str, Any]], object]

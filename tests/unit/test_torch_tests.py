@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from judged_sets import NOW, SET, judged, said
 
 from rocm_wheels.ci import MatrixSelection as CiSelection
-from rocm_wheels.ci import Prices, make_rows, plan_matrix
+from rocm_wheels.ci import make_rows, plan_matrix
 from rocm_wheels.cli.torch_tests import _choose_places, torch_tests_command
 from rocm_wheels.core import ChecksError, DataError, UsageError, hash_file, parse_record
 from rocm_wheels.gpus import Gpu, Hardware
@@ -27,7 +27,6 @@ from rocm_wheels.models import (
     load_torch_tests,
     select_known_tests,
 )
-from rocm_wheels.pipeline import History
 from rocm_wheels.release import (
     Evidence,
     EvidenceSubmission,
@@ -555,12 +554,12 @@ def test_rows_say_where_torchs_own_tests_run_and_how_long() -> None:
     )
     chosen = CiSelection("nightly", ("gfx94X-dcgpu", nowhere), lines=("2.13",), platforms=("linux",))
     cells = plan_matrix(load_ci_table(), chosen).built
-    prices = Prices(load_ci_table(), History())
-    (row, *_), tested = make_rows(cells, prices, "torch_tested"), make_rows(cells, prices, "tested")
+    table = load_ci_table()
+    (row, *_), tested = make_rows(cells, table, "torch_tested"), make_rows(cells, table, "tested")
     assert {one["family"] for one in tested} == {"gfx94X-dcgpu"}, "and none without a machine"
     assert (row["test_minutes"], row["torch_test_minutes"], row["torch_step_minutes"]) == (60, 270, 245)
     push = plan_matrix(load_ci_table(), CiSelection("presubmit", ("gfx94X-dcgpu",))).built
-    assert make_rows(push, prices, "torch_tested") == []
+    assert make_rows(push, table, "torch_tested") == []
 
 
 def test_gpus_are_tested_one_by_one_or_all_of_a_target_at_once() -> None:

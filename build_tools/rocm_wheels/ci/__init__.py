@@ -1,8 +1,8 @@
-"""CI: which wheels a run builds and tests, what that costs, and containers.
+"""CI: which wheels a run builds and tests, and containers.
 
 A ``MatrixSelection`` and the table ``data/ci.yaml`` give a ``Matrix`` of cells (family, Python, torch line,
-platform), built or left out with a reason; ``Prices`` say what each costs, and rows hand them to the
-workflows of ``.github/workflows`` (``matrix --format github``).
+platform), built or left out with a reason; rows hand them to the workflows of ``.github/workflows``, each
+with a limit of time (``matrix --format github``).
 ``ContainerOptions`` become a ``ContainerRequest``, then the command line of docker or podman.
 """
 

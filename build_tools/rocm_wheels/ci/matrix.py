@@ -453,7 +453,7 @@ def _find_suite_obstacle(table: CiTable, name: str, built_cell: BuiltCell) -> st
     runners = list_suite_runners(name, on)
     if not runners:
         return "none of its machines has several GPUs"
-    machines = sum(table.count_machines(runner, builds=False) for runner in runners)
+    machines = sum(table.count_machines(runner) for runner in runners)
     if machines < (needed := table.suites[name].machines):
         assumed = " (assumed)" if any(runner.machines is None for runner in runners) else ""
         return (
@@ -509,7 +509,7 @@ def list_suite_families(table: CiTable, trigger: str, name: str, platform: Platf
         if on is None or on.only_sanity or not table.has_begun(family.since, trigger):
             continue
         runners = list_suite_runners(name, on)
-        machines = sum(table.count_machines(runner, builds=False) for runner in runners)
+        machines = sum(table.count_machines(runner) for runner in runners)
         if runners and machines >= table.suites[name].machines:
             families.append(family_name)
     return families

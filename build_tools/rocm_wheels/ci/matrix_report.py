@@ -30,14 +30,15 @@ from rocm_wheels.ci.matrix import (
     python_key,
     set_key,
 )
-from rocm_wheels.ci.matrix_costs import (
+from rocm_wheels.ci.matrix_work import (
     CHECKOUT_STEP,
     INSTALL_ROCM_STEP,
     INSTALL_TOOLS_STEP,
-    Prices,
-    Saving,
     choose_first_builds,
     choose_stager,
+    estimate_build_hours,
+    estimate_hours,
+    get_stated_size,
     is_shared_wheel,
     limit_minutes,
     list_companions,
@@ -59,59 +60,42 @@ from rocm_wheels.models import (
     share_jobs,
 )
 
-_SET_HEADER = ("platform", "torch", "family", "Pythons", "ROCm", "tests", "builder h", "GPU h", "disk GiB")
+_SET_HEADER = ("platform", "torch", "family", "Pythons", "ROCm", "tests")
 _MOST_CELLS = 2
 _TEST_NAMES = {"tests": "torch's own"}
 
 
-def format_cells(cells: Sequence[BuiltCell], prices: Prices, *, width: int | None = None) -> str:
+def format_cells(cells: Sequence[BuiltCell], *, width: int | None = None) -> str:
     """Return a line for each set of wheels, with its Pythons, and the sum; ``width`` is a terminal's.
 
-    Below a set for all families is a line for each of them: what is tested of it, and what that takes.
+    Below a set for all families is a line for each of them: what is tested of it.
     """
     if not cells:
         return "no cell is built"
     rows: list[list[str]] = []
     for group in group_cells(cells, set_key).values():
-        rows.append(_format_set(group, prices))
+        rows.append(_format_set(group))
         if group[0].layout == MULTI_ARCH:
             families = group_cells(group, lambda entry: entry.cell.family)
-            rows.extend(_format_family(name, mine, prices) for name, mine in families.items())
+            rows.extend(_format_family(name, mine) for name, mine in families.items())
     combined = combine_builds(cells)
-    hours = sum(prices.price_cell(entry).hours for entry in combined)
-    spent = f"{hours:.1f} builder hours, {_sum_gpu_hours(cells, prices)} GPU hours"
     alone = f"{format_count(len(cells), 'cell')}, each built alone"
-    together = (
-        f"{format_count(len(cells), 'cell')} in {format_count(len(combined), 'build')}, each from nothing"
-    )
-    summary = (
-        f"{alone if len(combined) == len(cells) else together} (--savings: shared): {spent};"
-        " hours are of all Pythons of a row, disk is that of one"
-    )
+    together = f"{format_count(len(cells), 'cell')} in {format_count(len(combined), 'build')}"
+    summary = alone if len(combined) == len(cells) else together
     return f"{format_table(_SET_HEADER, rows, width=width)}\n{summary}"
 
 
-def _format_set(group: Sequence[BuiltCell], prices: Prices) -> list[str]:
-    cell, combined = group[0].cell, combine_builds(group)
-    costs = [prices.price_cell(entry) for entry in combined]
-    spent = [
-        f"{sum(entry.hours for entry in costs):.1f}",
-        _sum_gpu_hours(group, prices),
-        f"{max(entry.disk for entry in costs):.0f}",
-    ]
-    pythons = " ".join(entry.cell.python for entry in combined)
+def _format_set(group: Sequence[BuiltCell]) -> list[str]:
+    cell = group[0].cell
+    pythons = " ".join(entry.cell.python for entry in combine_builds(group))
     families = format_count(len({entry.cell.family for entry in group}), "family", "families")
     tests = f"of {families}:" if group[0].layout == MULTI_ARCH else _describe_tests(group)
-    return [cell.platform, cell.line, group[0].staged_as, pythons, group[0].rocm, tests, *spent]
+    return [cell.platform, cell.line, group[0].staged_as, pythons, group[0].rocm, tests]
 
 
-def _format_family(name: str, group: Sequence[BuiltCell], prices: Prices) -> list[str]:
+def _format_family(name: str, group: Sequence[BuiltCell]) -> list[str]:
     pythons = " ".join(built_cell.cell.python for built_cell in group)
-    return ["", "", f"  {name}", pythons, "", _describe_tests(group), "", _sum_gpu_hours(group, prices), ""]
-
-
-def _sum_gpu_hours(cells: Sequence[BuiltCell], prices: Prices) -> str:
-    return f"{sum(prices.price_tests(built_cell).gpu_hours for built_cell in cells):.1f}"
+    return ["", "", f"  {name}", pythons, "", _describe_tests(group)]
 
 
 def _describe_tests(group: Sequence[BuiltCell]) -> str:
@@ -176,37 +160,19 @@ def explain_cell(
     return "\n  ".join([f"{cell} is not built in {trigger}:", *lines])
 
 
-def format_savings(savings: Sequence[Saving], cells: int, *, width: int | None = None) -> str:
-    """Return what each kind of work takes, alone and shared, and the sum; ``width`` is a terminal's."""
-    rows = []
-    for saving in savings:
-        alone, shared = f"{saving.hours_alone:.1f}", f"{saving.hours:.1f}"
-        saved = _format_percent(saving.hours_alone, saving.hours)
-        rows.append([saving.what, f"{saving.times_alone}x", alone, f"{saving.times}x", shared, saved])
-    total_alone, total = (
-        sum(saving.hours_alone for saving in savings),
-        sum(saving.hours for saving in savings),
-    )
-    rows.append(
-        ["together", "", f"{total_alone:.1f}", "", f"{total:.1f}", _format_percent(total_alone, total)]
-    )
-    summary = (
-        f"{cells} cells; hours of builders. One build of each line and platform is first, and warms the cache"
-    )
-    table = format_table(("work", "alone", "h", "shared", "h", "saved"), rows, width=width)
-    return f"{table}\n{summary}"
-
-
-def matrix_as_json(matrix: Matrix, cells: Sequence[BuiltCell], prices: Prices) -> dict[str, Any]:
-    """Return everything: keys are added later, never renamed. Costs of a cell are those of it alone."""
+def matrix_as_json(matrix: Matrix, cells: Sequence[BuiltCell]) -> dict[str, Any]:
+    """Return everything: keys are added later, never renamed."""
     return {
         "schema": 1,
         "trigger": matrix.trigger,
         "date": str(matrix.day),
         "layout": matrix.layout,
         "packaging": matrix.packaging,
-        "cells": [_cell_as_json(entry, prices) for entry in cells],
-        "builds": [_build_as_json(entry, prices) for entry in combine_builds(cells)],
+        "cells": [_cell_as_json(entry) for entry in cells],
+        "builds": [
+            {"build": str(entry.cell), "targets": list(entry.targets), "builder": entry.builder}
+            for entry in combine_builds(cells)
+        ],
         "left_out": [
             {"cell": str(entry.cell), "reason": entry.reason, "source": entry.source}
             for entry in matrix.excluded
@@ -214,7 +180,7 @@ def matrix_as_json(matrix: Matrix, cells: Sequence[BuiltCell], prices: Prices) -
     }
 
 
-def _cell_as_json(built_cell: BuiltCell, prices: Prices) -> dict[str, Any]:
+def _cell_as_json(built_cell: BuiltCell) -> dict[str, Any]:
     return {
         "cell": str(built_cell.cell),
         "build": str(built_cell.build),
@@ -229,27 +195,8 @@ def _cell_as_json(built_cell: BuiltCell, prices: Prices) -> dict[str, Any]:
         "untested": built_cell.untested,
         "suites": [asdict(suite) for suite in built_cell.suites],
         "absent_suites": dict(built_cell.absent_suites),
-        **_cost_as_json(built_cell, prices),
-        "gpu_hours": round(prices.price_tests(built_cell).gpu_hours, 3),
+        "builder": built_cell.builder,
     }
-
-
-def _build_as_json(build: BuiltCell, prices: Prices) -> dict[str, Any]:
-    return {"build": str(build.cell), "targets": list(build.targets), **_cost_as_json(build, prices)}
-
-
-def _cost_as_json(build: BuiltCell, prices: Prices) -> dict[str, Any]:
-    cost = prices.price_cell(build)
-    return {
-        "builder": build.builder,
-        "hours": round(cost.hours, 3),
-        "disk_gib": round(cost.disk, 1),
-        "sources": list(cost.sources),
-    }
-
-
-def _format_percent(alone: float, shared: float) -> str:
-    return f"{(alone - shared) / alone:.0%}" if alone else "-"
 
 
 OUTPUT_VARIABLE = "GITHUB_OUTPUT"
@@ -292,7 +239,7 @@ _SETUP_MINUTES = (
 )
 
 
-def make_rows(cells: Sequence[BuiltCell], prices: Prices, kind: RowKind) -> list[MatrixRow]:
+def make_rows(cells: Sequence[BuiltCell], table: CiTable, kind: RowKind) -> list[MatrixRow]:
     """Return what a matrix of GitHub includes: texts, numbers and booleans; keys are never renamed.
 
     ``cells``: a row a build, which is a cell, or all families of a Python together; of them ``first`` are
@@ -307,21 +254,21 @@ def make_rows(cells: Sequence[BuiltCell], prices: Prices, kind: RowKind) -> list
     lock, a checkout.
     """
     if kind == "suites":
-        return _group_by_suite(make_rows(cells, prices, "torch_tested"))
+        return _group_by_suite(make_rows(cells, table, "torch_tested"))
     if kind == "lines":
-        return [_make_line_row(group, prices) for group in group_cells(cells, line_key).values()]
+        return [_make_line_row(group, table) for group in group_cells(cells, line_key).values()]
     if kind == "sets":
         sets = group_cells(cells, set_key).values()
-        stagers = share_jobs(prices.table.staging, len(sets))
-        return [_make_set_row(group, prices, label) for group, label in zip(sets, stagers, strict=True)]
+        stagers = share_jobs(table.staging, len(sets))
+        return [_make_set_row(group, table, label) for group, label in zip(sets, stagers, strict=True)]
     if kind == "pythons":
         with_shared = [
             built_cell
             for built_cell in cells
             if list_shared_before_torch(built_cell.cell.platform, built_cell.cell.line)
         ]
-        return [_make_python_row(group, prices) for group in group_cells(with_shared, python_key).values()]
-    first = {built_cell.cell for built_cell in choose_first_builds(cells, prices)}
+        return [_make_python_row(group, table) for group in group_cells(with_shared, python_key).values()]
+    first = {built_cell.cell for built_cell in choose_first_builds(cells, table)}
     if kind == "companions":
         with_companions = [
             built_cell
@@ -329,21 +276,21 @@ def make_rows(cells: Sequence[BuiltCell], prices: Prices, kind: RowKind) -> list
             if list_companions(built_cell.cell.platform, built_cell.cell.line)
         ]
         return [
-            _make_companions_row(group, prices, first)
+            _make_companions_row(group, table, first)
             for group in group_cells(with_companions, python_key).values()
         ]
     if kind == "torch_tested":
         return [
             row
             for built_cell in cells
-            for row in _make_suite_rows(built_cell, prices, first=built_cell.cell in first)
+            for row in _make_suite_rows(built_cell, table, first=built_cell.cell in first)
         ]
     required_key = {"first": "first", "tested": "tester"}.get(kind, "cell")
     chosen = cells if kind == "tested" else combine_builds(cells)
     made_rows = [
         row
         for built_cell in chosen
-        if (row := _make_cell_row(built_cell, prices, first=built_cell.cell in first))[required_key]
+        if (row := _make_cell_row(built_cell, table, first=built_cell.cell in first))[required_key]
     ]
     return [row for row in made_rows if not row["first"]] if kind == "others" else made_rows
 
@@ -372,7 +319,7 @@ def format_github_matrix(rows: Sequence[MatrixRow]) -> str:
     return json.dumps({"include": rows}, separators=(",", ":"))
 
 
-def _make_cell_row(build: BuiltCell, prices: Prices, *, first: bool) -> MatrixRow:
+def _make_cell_row(build: BuiltCell, table: CiTable, *, first: bool) -> MatrixRow:
     cell, platform = build.cell, build.cell.platform
     projects = [
         project
@@ -382,7 +329,7 @@ def _make_cell_row(build: BuiltCell, prices: Prices, *, first: bool) -> MatrixRo
     before, after = list_shared_before_torch(platform, cell.line), list_companions(platform, cell.line)
     names = [INSTALL_ROCM_STEP, INSTALL_TOOLS_STEP, *(project.name for project in projects)]
     # a cache that was lost, or never filled, must cost nobody a night: limits are those of a cold one
-    hours = sum(prices.price_step(name, len(build.targets), platform).hours for name in names)
+    hours = estimate_hours(table, names, len(build.targets), platform)
     return {
         "cell": str(cell),
         "name": _name_cell(cell),
@@ -401,26 +348,26 @@ def _make_cell_row(build: BuiltCell, prices: Prices, *, first: bool) -> MatrixRo
         "shared": f"{python_tag(cell.python)}-{cell.line}-{platform}",
         "builder": build.builder,
         "first": first,
-        "minutes": _limit_build_minutes(prices, platform, hours),
+        "minutes": _limit_build_minutes(table, platform, hours),
         "tests": " ".join(build.tests),
-        "test_packages": " ".join(_list_test_packages(build, prices.table)),
+        "test_packages": " ".join(_list_test_packages(build, table)),
         "tester": build.tester,
         "gpus": "1" if build.tester else "",
-        "container_options": _find_container_options(build, prices.table, build.tester),
+        "container_options": _find_container_options(build, table, build.tester),
         "suites": " ".join(suite.name for suite in build.suites),
-        "test_minutes": (short := _limit_test_minutes(build, prices)),
+        "test_minutes": (short := _limit_test_minutes(build, table)),
         "test_step_minutes": max(short - _SETUP_MINUTES, 0),
         "untested": build.untested,
     }
 
 
-def _make_suite_rows(build: BuiltCell, prices: Prices, *, first: bool) -> list[MatrixRow]:
+def _make_suite_rows(build: BuiltCell, table: CiTable, *, first: bool) -> list[MatrixRow]:
     """Return a row a shard of each suite of a cell, with the machine that it runs on."""
-    cell_row = _make_cell_row(build, prices, first=first)
+    cell_row = _make_cell_row(build, table, first=first)
     rows = []
     for suite in build.suites:
-        hours = prices.table.suites[suite.name].hours / suite.shards
-        minutes = limit_minutes(prices.table, hours, hosted=False)
+        hours = table.suites[suite.name].hours / suite.shards
+        minutes = limit_minutes(table, hours, hosted=False)
         for shard, tester in enumerate(suite.testers, start=1):
             part = f"-{shard}of{suite.shards}" if suite.shards > 1 else ""
             rows.append(
@@ -433,7 +380,7 @@ def _make_suite_rows(build: BuiltCell, prices: Prices, *, first: bool) -> list[M
                     "shards": suite.shards,
                     "tester": tester,
                     "gpus": "several" if suite.gpus == "every" else "1",
-                    "container_options": _find_container_options(build, prices.table, tester),
+                    "container_options": _find_container_options(build, table, tester),
                     "torch_test_minutes": minutes,
                     "torch_step_minutes": max(minutes - _SETUP_MINUTES, 0),
                 }
@@ -461,37 +408,36 @@ def _find_container_options(build: BuiltCell, table: CiTable, label: str) -> str
     )
 
 
-def _make_python_row(group: Sequence[BuiltCell], prices: Prices) -> MatrixRow:
+def _make_python_row(group: Sequence[BuiltCell], table: CiTable) -> MatrixRow:
     cell = group[0].cell
-    return _make_shared_row(group, prices, list_shared_before_torch(cell.platform, cell.line))
+    return _make_shared_row(group, table, list_shared_before_torch(cell.platform, cell.line))
 
 
 def _make_companions_row(
-    group: Sequence[BuiltCell], prices: Prices, first: Collection[MatrixCell]
+    group: Sequence[BuiltCell], table: CiTable, first: Collection[MatrixCell]
 ) -> MatrixRow:
     """Return a row with the cell whose torch is built against, the first or the cheapest, and a reserve."""
     cell = group[0].cell
     by_cost = sorted(
-        group, key=lambda build: (build.cell not in first, prices.price_cell(build).hours, str(build.cell))
+        group,
+        key=lambda build: (build.cell not in first, estimate_build_hours(table, build), str(build.cell)),
     )
     torch, reserve, *_ = [*(_name_cell(build.cell) for build in by_cost), ""]
     projects = list_companions(cell.platform, cell.line)
     return {
-        **_make_shared_row(group, prices, projects),
+        **_make_shared_row(group, table, projects),
         "wheels": _list_wheel_globs(projects),
         "torch": torch,
         "reserve": reserve,
     }
 
 
-def _make_shared_row(group: Sequence[BuiltCell], prices: Prices, projects: Sequence[Project]) -> MatrixRow:
+def _make_shared_row(group: Sequence[BuiltCell], table: CiTable, projects: Sequence[Project]) -> MatrixRow:
     first = group[0]
     cell, platform, targets = first.cell, first.cell.platform, collect_targets(group)
     shared = [project.name for project in projects]
-    hours = sum(
-        prices.price_step(name, len(targets), platform).hours
-        for name in (INSTALL_ROCM_STEP, INSTALL_TOOLS_STEP, *shared)
-    )
+    names = (INSTALL_ROCM_STEP, INSTALL_TOOLS_STEP, *shared)
+    hours = estimate_hours(table, names, len(targets), platform)
     return {
         "name": f"{python_tag(cell.python)}-{cell.line}-{platform}",
         "python": cell.python,
@@ -503,11 +449,11 @@ def _make_shared_row(group: Sequence[BuiltCell], prices: Prices, projects: Seque
         "extras": _list_device_extras(targets) if any(each.has_device_code for each in projects) else "",
         "projects": " ".join(shared),
         "builder": first.builder,
-        "minutes": _limit_build_minutes(prices, platform, hours),
+        "minutes": _limit_build_minutes(table, platform, hours),
     }
 
 
-def _make_line_row(group: Sequence[BuiltCell], prices: Prices) -> MatrixRow:
+def _make_line_row(group: Sequence[BuiltCell], table: CiTable) -> MatrixRow:
     first = group[0]
     cell, platform = first.cell, first.cell.platform
     return {
@@ -522,15 +468,13 @@ def _make_line_row(group: Sequence[BuiltCell], prices: Prices) -> MatrixRow:
         "targets": ",".join(collect_targets(group)),
         "cells": len(group),
         "builder": first.builder,
-        "minutes": _limit_build_minutes(
-            prices, platform, prices.price_step(CHECKOUT_STEP, 0, platform).hours
-        ),
+        "minutes": _limit_build_minutes(table, platform, estimate_hours(table, [CHECKOUT_STEP], 0, platform)),
     }
 
 
-def _make_set_row(group: Sequence[BuiltCell], prices: Prices, label: str) -> MatrixRow:
+def _make_set_row(group: Sequence[BuiltCell], table: CiTable, label: str) -> MatrixRow:
     first = group[0]
-    cell, size = first.cell, sum(prices.stated_size(each) for each in combine_builds(group))
+    cell, size = first.cell, sum(get_stated_size(each) for each in combine_builds(group))
     return {
         "name": f"{first.staged_as}-{cell.line}-{cell.platform}",
         "family": first.staged_as,
@@ -545,7 +489,7 @@ def _make_set_row(group: Sequence[BuiltCell], prices: Prices, label: str) -> Mat
         "cells": len(group),
         "tested": any(each.tester for each in group),
         "gib": round(size / (1 << 30), 1),
-        "stager": choose_stager(prices.table, size, label),
+        "stager": choose_stager(table, size, label),
     }
 
 
@@ -568,14 +512,14 @@ def python_tag(python: str) -> str:
     return f"cp{python.replace('.', '')}"
 
 
-def _limit_test_minutes(built_cell: BuiltCell, prices: Prices) -> int:
+def _limit_test_minutes(built_cell: BuiltCell, table: CiTable) -> int:
     """Return how long the first job on a machine with GPUs may take, which installs ROCm and torch first."""
-    minutes = [prices.table.tests[test].minutes for test in list_short_tests(built_cell)]
-    return limit_minutes(prices.table, sum(minutes) / 60, hosted=False) if minutes else 0
+    minutes = [table.tests[test].minutes for test in list_short_tests(built_cell)]
+    return limit_minutes(table, sum(minutes) / 60, hosted=False) if minutes else 0
 
 
-def _limit_build_minutes(prices: Prices, platform: Platform, hours: float) -> int:
-    return limit_minutes(prices.table, hours, hosted=prices.table.platforms[platform].hosted)
+def _limit_build_minutes(table: CiTable, platform: Platform, hours: float) -> int:
+    return limit_minutes(table, hours, hosted=table.platforms[platform].hosted)
 
 
 def check_named_files(repository: Path, names: Iterable[str]) -> list[str]:
@@ -676,7 +620,7 @@ def find_affected_cells(cells: Sequence[BuiltCell], changes: Sequence[ChangedFil
     return affected_cells
 
 
-def choose_cheapest_cells(cells: Sequence[BuiltCell], prices: Prices) -> list[BuiltCell]:
+def choose_cheapest_cells(cells: Sequence[BuiltCell], table: CiTable) -> list[BuiltCell]:
     """Return one cell for each line and platform that stands for all: of those that are tested, the cheapest.
 
     Where none is tested, the cheapest there is.
@@ -687,7 +631,7 @@ def choose_cheapest_cells(cells: Sequence[BuiltCell], prices: Prices) -> list[Bu
         chosen.append(
             min(
                 tested or mine,
-                key=lambda built_cell: (prices.price_cell(built_cell).hours, str(built_cell.cell)),
+                key=lambda built_cell: (estimate_build_hours(table, built_cell), str(built_cell.cell)),
             )
         )
     return chosen

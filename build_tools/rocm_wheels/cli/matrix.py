@@ -1,9 +1,8 @@
-"""``matrix``: what CI builds and tests, why not the rest, and what it costs."""
+"""``matrix``: what CI builds and tests, and why not the rest."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,12 +22,10 @@ if TYPE_CHECKING:
         BuiltCell,
         ChangedFile,
         Matrix,
-        MatrixLoad,
         MatrixSelection,
-        Prices,
         RowKind,
     )
-    from rocm_wheels.pipeline import History
+    from rocm_wheels.models import CiTable
 
 
 def check_output_names(kinds: Sequence[RowKind], names: Sequence[str]) -> None:
@@ -45,7 +42,7 @@ def check_output_names(kinds: Sequence[RowKind], names: Sequence[str]) -> None:
 
 def print_github_rows(
     cells: Sequence[BuiltCell],
-    prices: Prices,
+    table: CiTable,
     kinds: Sequence[RowKind],
     touched: list[AffectedCell] | None,
     names: Sequence[str],
@@ -63,12 +60,12 @@ def print_github_rows(
     anew = _list_new_builds(touched or ())
     outputs: dict[str, str] = {}
     for number, kind in enumerate(kinds):
-        rows = make_rows(cells, prices, kind)
+        rows = make_rows(cells, table, kind)
         if kind in {"cells", "first", "others", "tested", "torch_tested", "suites"} and touched is not None:
             rows = [{**row, "anew": anew[row["cell"]]} for row in rows]
         if kind == "lines":
             rows = [{**row, "date": str(day)} for row in rows]
-        require_single_matrix(prices.table, len(rows))
+        require_single_matrix(table, len(rows))
         text = format_github_matrix(rows)
         if names:
             outputs |= {names[number]: text, f"{names[number]}_count": str(len(rows))}
@@ -145,34 +142,19 @@ def print_cell(selection: MatrixSelection, text: str, *, as_json: bool) -> None:
     click.echo(explain_cell(cell, built, against, selection.trigger, notes))
 
 
-def print_savings(cells: Sequence[BuiltCell], prices: Prices, *, as_json: bool) -> None:
-    """Print what it saves to do once what cells share."""
-    from dataclasses import asdict
-
-    from rocm_wheels.ci import compute_savings, format_savings
-
-    rows = compute_savings(cells, prices)
-    if as_json:
-        click.echo(json.dumps({"cells": len(cells), "work": [asdict(row) for row in rows]}, indent=1))
-    else:
-        click.echo(format_savings(rows, len(cells), width=get_output_width()))
-
-
 def print_json(
     matrix: Matrix,
     cells: Sequence[BuiltCell],
-    prices: Prices,
+    table: CiTable,
     changes: list[ChangedFile] | None,
-    load: MatrixLoad,
 ) -> None:
     """Print everything as JSON, warnings too."""
     from dataclasses import asdict
 
-    from rocm_wheels.ci import describe_absent_projects, load_as_json, matrix_as_json
+    from rocm_wheels.ci import describe_absent_projects, matrix_as_json
 
-    document = matrix_as_json(matrix, cells, prices)
-    document["load"] = load_as_json(load)
-    document["warnings"] = _list_warnings(cells, prices)
+    document = matrix_as_json(matrix, cells)
+    document["warnings"] = _list_warnings(cells, table)
     document["notes"] = describe_absent_projects(entry.cell for entry in cells)
     if changes is not None:
         document["changes"] = [asdict(entry) for entry in changes]
@@ -182,7 +164,7 @@ def print_json(
 def print_table(
     matrix: Matrix,
     cells: Sequence[BuiltCell],
-    prices: Prices,
+    table: CiTable,
     changes: list[ChangedFile] | None,
     *,
     cheapest: bool,
@@ -190,7 +172,7 @@ def print_table(
     """Print the cells, and how many are left out for which reason; warn of what will not do."""
     from rocm_wheels.ci import describe_absent_projects, format_cells, format_excluded
 
-    click.echo(format_cells(cells, prices, width=get_output_width()))
+    click.echo(format_cells(cells, width=get_output_width()))
     if fewer := len(matrix.built) - len(cells):
         why = (
             ("the change has nothing to do with them", changes is not None),
@@ -200,19 +182,19 @@ def print_table(
         click.echo(f"{format_count(fewer, 'cell')} of the selection need not be built: {reasons}")
     if matrix.excluded:
         click.echo(format_excluded(matrix.excluded))
-    for line in _list_warnings(cells, prices):
+    for line in _list_warnings(cells, table):
         log_warning(line)
     for line in describe_absent_projects(cell.cell for cell in cells):
         log_note(line)
     print_changes(changes)
 
 
-def _list_warnings(cells: Sequence[BuiltCell], prices: Prices) -> list[str]:
+def _list_warnings(cells: Sequence[BuiltCell], table: CiTable) -> list[str]:
     """Return what will not do."""
     from rocm_wheels.ci import describe_unplaced_projects, find_long_builds, find_uneven_sets
 
     return [
-        *find_long_builds(cells, prices),
+        *find_long_builds(cells, table),
         *describe_unplaced_projects(cell.cell for cell in cells),
         *find_uneven_sets(cells),
     ]
@@ -318,12 +300,6 @@ _selection_options = combine_options(
     " or that there is.",
 )
 @option(
-    "--runs",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    metavar="DIR",
-    help="Take what steps cost from the runs of this work directory.",
-)
-@option(
     "--rows",
     multiple=True,
     type=click.Choice(
@@ -357,54 +333,30 @@ _selection_options = combine_options(
 )
 @option("--explain", metavar="CELL", help="Why this cell is built or not: gfx94X-dcgpu/3.12/2.13/linux.")
 @option("--json", "as_json", is_flag=True, help="The same as --format json.")
-@option("--savings", is_flag=True, help="What it saves to do once what cells share.")
-@option(
-    "--load",
-    "as_load",
-    is_flag=True,
-    help="What each label of machines has to do in which time, the longest chain of jobs, and what artifacts"
-    " and caches weigh.",
-)
-@option(
-    "--allow-overload",
-    is_flag=True,
-    help="Go on with a run that its machines cannot do in time, or whose artifacts are too large.",
-)
 def matrix_command(  # noqa: PLR0917 - click passes them by name
     changed: tuple[str, ...],
     since: str | None,
     cheapest: bool,
-    runs: Path | None,
     rows: tuple[RowKind, ...],
     require_rows: bool,
     form: str,
     output: tuple[str, ...],
     explain: str | None,
-    savings: bool,
-    as_load: bool,
-    allow_overload: bool,
     as_json: bool,
     **selected: Any,
 ) -> None:
     """Say what CI builds and tests: families × Pythons × torch lines × platforms.
 
-    Policy is data/ci.yaml; every cell that is left out has a reason, and a run that its machines cannot do in
-    time is refused (exit code 15; --load says more). Hours are of a builder, as recorded runs (--runs) or the
-    stated figures tell. ROCM_WHEELS_FAMILIES, _PYTHONS, _LINES, _PLATFORM, _LAYOUT, _ROCM_VERSION, _SUITES
-    and _DATE stand for options that are not given; empty, they say nothing.
+    Policy is data/ci.yaml; every cell that is left out has a reason. Rows for GitHub have a limit of time for
+    each job, twice what it is expected to take. ROCM_WHEELS_FAMILIES, _PYTHONS, _LINES, _PLATFORM, _LAYOUT,
+    _ROCM_VERSION, _SUITES and _DATE stand for options that are not given; empty, they say nothing.
 
     \b
     Examples:
       rocm-wheels matrix --trigger nightly
       rocm-wheels matrix --trigger presubmit --changed repos/pytorch.yaml --format github
     """
-    from rocm_wheels.ci import (
-        Prices,
-        format_load,
-        plan_matrix,
-        weigh_matrix,
-        widen_selection,
-    )
+    from rocm_wheels.ci import plan_matrix, widen_selection
     from rocm_wheels.models import load_ci_table
 
     if as_json and form == "github":
@@ -412,9 +364,10 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
 
         raise UsageError("--json and --format github exclude each other")
     form = "json" if as_json else form
-    _refuse_conflicts(explain=explain is not None, savings=savings, load=as_load, github=form == "github")
-    narrower = {"--changed": changed, "--since": since, "--cheapest": cheapest, "--runs": runs}
+    if explain is not None and form == "github":
+        raise click.UsageError("--explain and --format github exclude each other")
     if explain is not None:
+        narrower = {"--changed": changed, "--since": since, "--cheapest": cheapest}
         _refuse_options(narrower, "with --explain, which is about one cell, there is no use for")
     if form != "github":
         _refuse_options(
@@ -426,40 +379,20 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
     if explain is not None:
         print_cell(selection, explain, as_json=form == "json")
         return
-    prices = Prices(table, _read_work_history(runs))
     changes = _find_changes(changed, since)
     matrix = plan_matrix(table, widen_selection(table, selection, changes or ()))
     touched = _find_affected(matrix, changes)
     cells = [entry.built for entry in touched] if touched is not None else list(matrix.built)
     if cheapest:
-        cells = _choose_cheapest(cells, prices)
-    if savings:
-        print_savings(cells, prices, as_json=form == "json")
-        return
-    load = weigh_matrix(cells, prices, matrix.trigger)
+        cells = _choose_cheapest(cells, table)
     if form == "github":
-        check_load(load, allow_overload=allow_overload)
         print_github_rows(
-            cells, prices, rows or ("cells",), touched, output, day=matrix.day, required=require_rows
+            cells, table, rows or ("cells",), touched, output, day=matrix.day, required=require_rows
         )
-        return
-    if form == "json":
-        print_json(matrix, cells, prices, changes, load)
-    elif as_load:
-        click.echo(format_load(load, prices, width=get_output_width()))
+    elif form == "json":
+        print_json(matrix, cells, table, changes)
     else:
-        print_table(matrix, cells, prices, changes, cheapest=cheapest)
-    check_load(load, allow_overload=allow_overload)
-
-
-def check_load(load: MatrixLoad, *, allow_overload: bool) -> None:
-    """Raise ReleaseError for a run that cannot be done in time; warn of it where that is allowed."""
-    from rocm_wheels.ci import require_load
-
-    if not allow_overload:
-        require_load(load)
-    for message, _ in load.faults:
-        log_warning(f"--allow-overload: {message}")
+        print_table(matrix, cells, table, changes, cheapest=cheapest)
 
 
 def _make_selection(
@@ -491,29 +424,9 @@ def _make_selection(
     )
 
 
-def _refuse_conflicts(**flags: bool) -> None:
-    named = [{"github": "--format github"}.get(name, f"--{name}") for name, on in flags.items() if on]
-    if len(named) > 1:
-        raise click.UsageError(f"{' and '.join(named)} exclude each other")
-
-
 def _refuse_options(options: Mapping[str, object], why: str) -> None:
     if named := [name for name, value in options.items() if value not in {None, False, ()}]:
         raise click.UsageError(f"{why} {' and '.join(named)}")
-
-
-def _read_work_history(work: Path | None) -> History:
-    """Read the runs of a work directory. Raises UsageError where there are none: nothing would come of it."""
-    from rocm_wheels.core import UsageError, Workspace
-    from rocm_wheels.pipeline import History, read_history
-
-    if work is None:
-        return History()
-    history = read_history(Workspace(work).runs)
-    if not history.steps:
-        tip = "name the work directory of a build: .rocm-wheels, beside its checkouts unless told otherwise"
-        raise UsageError(f"--runs: no step that was done is recorded in {Workspace(work).runs}", tip=tip)
-    return history
 
 
 def _parse_list(text: str | None) -> tuple[str, ...]:
@@ -545,7 +458,7 @@ def _find_affected(matrix: Matrix, changes: list[ChangedFile] | None) -> list[Af
     return None if changes is None else find_affected_cells(matrix.built, changes)
 
 
-def _choose_cheapest(cells: Sequence[BuiltCell], prices: Prices) -> list[BuiltCell]:
+def _choose_cheapest(cells: Sequence[BuiltCell], table: CiTable) -> list[BuiltCell]:
     from rocm_wheels.ci import choose_cheapest_cells
 
-    return choose_cheapest_cells(cells, prices)
+    return choose_cheapest_cells(cells, table)

@@ -12,7 +12,6 @@ from .cache_trust import read_user_settings as read_user_settings
 from .compiler_cache import CacheCounts as CacheCounts
 from .compiler_cache import CacheStatistics as CacheStatistics
 from .compiler_cache import CompilerCache as CompilerCache
-from .compiler_cache import can_cache_device_code as can_cache_device_code
 from .compiler_cache import explain_low_rate as explain_low_rate
 from .compiler_cache import find_base_folder as find_base_folder
 from .compiler_cache import find_compiler_cache as find_compiler_cache

@@ -26,8 +26,6 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Literal
 
-from packaging.version import Version
-
 from rocm_wheels.core import (
     BuildError,
     UsageError,
@@ -43,14 +41,6 @@ from rocm_wheels.models import Platform, load_estimate_table
 _CACHE_HOMEPAGES = {"ccache": "https://ccache.dev", "sccache": "https://github.com/mozilla/sccache"}
 
 
-_FIRST_LAUNCHER_ROCM = Version("7.13")  # ROCm/llvm-project#1490
-
-
-def can_cache_device_code(rocm: str, platform: Platform) -> bool:
-    """Tell whether the hipcc of a ROCm starts a cache. Raises InvalidVersion."""
-    return platform == "linux" and Version(rocm) >= _FIRST_LAUNCHER_ROCM
-
-
 @dataclass(frozen=True)
 class CompilerCache:
     """A cache to use. ``wrap_device``: device compiles go through it too (not with ``--sccache-no-wrap``)."""
@@ -63,7 +53,7 @@ class CompilerCache:
         """Return the variables that put the cache before the compilers.
 
         hipcc starts clang through HIP_CLANG_LAUNCHER, so the device compiles, which CMake's launchers do
-        not see, are cached as well (``can_cache_device_code``; an older hipcc ignores it, and
+        not see, are cached as well (a hipcc before ROCm 7.13 ignores it, ROCm/llvm-project#1490, and
         ``check_cache_trust`` says so). A compile for several targets is one entry: both caches key it
         by what ``clang -E`` prints for the host and each target. ccache cannot store separate debug
         information (/Zi) of MSVC: ccache/ccache#1040.

@@ -208,13 +208,12 @@ class SuiteCadence(Record):
 class CiTrigger(Record):
     """What a run of a kind holds; ``about`` says when there is one.
 
-    ``within_hours``: when it must be done. ``suites``: torch's own tests. ``layout``: wheels for each family,
+    ``suites``: torch's own tests. ``layout``: wheels for each family,
     or ``multi-arch``: for all families together. ``packaging``: how the sets are packaged, where that is not
     as they were built.
     """
 
     about: str
-    within_hours: int = Field(gt=0)
     pythons: tuple[str, ...] = Field(min_length=1)
     lines: TriggerLines
     tests: tuple[ShortTest, ...]
@@ -280,18 +279,17 @@ class GithubLimit(Fact):
 
 class GithubLimits(Record):
     """Jobs of one matrix, hours of a job on GitHub's machines and on own ones, disk of GitHub's, levels of
-    workflows, caches of a repository."""
+    workflows."""
 
     matrix_jobs: GithubLimit
     hosted_job_hours: GithubLimit
     own_job_hours: GithubLimit
     hosted_disk_gb: GithubLimit
     levels: GithubLimit
-    cache_gb: GithubLimit
 
 
 class CiTestMinutes(Fact):
-    """What a kind of test takes of a GPU, or what comes before it, and the ``packages`` that it needs."""
+    """What a kind of test takes of a GPU, and the ``packages`` that it needs."""
 
     minutes: float = Field(gt=0)
     packages: tuple[str, ...] = ()
@@ -305,33 +303,6 @@ class CiSuite(Fact):
 
     hours: float = Field(gt=0)
     machines: int = Field(default=1, gt=0)
-
-
-class AssumedMachines(Record):
-    """How many machines are taken to have a label of which nobody states it."""
-
-    builders: int = Field(gt=0)
-    testers: int = Field(gt=0)
-
-
-class CacheShare(Record):
-    """The share of compilers' work that a compiler cache saves which has their results."""
-
-    compiles: float = Field(ge=0, lt=1)
-
-
-class ArtifactKind(Record):
-    """Artifacts of one kind: for how many days they are kept, and GiB of one where no wheel says it."""
-
-    retention_days: int = Field(ge=1, le=3)
-    gib: float = Field(default=0, ge=0)
-
-
-class CiArtifacts(Record):
-    """What workflows hand from job to job. ``kinds``: by what the name of an artifact begins with."""
-
-    most_kept_gib: int = Field(gt=0)
-    kinds: Mapping[str, ArtifactKind]
 
 
 class ChangedFiles(Record):
@@ -354,13 +325,10 @@ class CiTable(FactTable):
     families: Mapping[str, CiFamily]
     excluded: tuple[ExcludedCells, ...] = ()
     untested: tuple[UntestedCells, ...] = ()
-    assumed_machines: AssumedMachines
-    test_setup: CiTestMinutes
+    assumed_machines: int = Field(gt=0)
     tests: Mapping[ShortTest, CiTestMinutes]
     suites: Mapping[str, CiSuite]
     shard_hours: float = Field(gt=0)
-    cache: CacheShare
-    artifacts: CiArtifacts
     rocm_index: str
     touches: tuple[ChangedFiles, ...] = Field(min_length=1)
 
@@ -484,10 +452,9 @@ class CiTable(FactTable):
         """Return how many jobs share a suite, so that none takes much longer than ``shard_hours``."""
         return math.ceil(self.suites[suite].hours / self.shard_hours)
 
-    def count_machines(self, runner: CiRunner, *, builds: bool) -> int:
-        """Return how many machines have a label: as stated, else as assumed."""
-        assumed = self.assumed_machines.builders if builds else self.assumed_machines.testers
-        return runner.machines.count if runner.machines is not None else assumed
+    def count_machines(self, runner: CiRunner) -> int:
+        """Return how many machines with GPUs have a label: as stated, else as assumed."""
+        return runner.machines.count if runner.machines is not None else self.assumed_machines
 
     def get_container_options(self, runner: CiRunner, platform: Platform) -> tuple[str, ...]:
         """Return what a container of tests on a machine needs."""
