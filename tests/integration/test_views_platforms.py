@@ -303,35 +303,23 @@ def test_our_own_choice_of_such_a_view(
 
 
 @pytest.mark.parametrize("where", [[], ["--channel", "nightly"]])
-def test_releases_names_what_views_show(
+def test_what_views_show_passed_and_is_listed(
     where: list[str], open_shop: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shop = open_shop()
     linux, windows = shop.night("2.14.0", 11), shop.night("2.13.0", 11, "windows", good=[GFX])
     failed = shop.night(NEWEST, 12, good=[])
     know(shop.store, failed, GFX, "fail", hours_ago(MOMENT, 4))
-    shop.night(OLDER, 13), shop.night(OLDER, 13, "windows", good=[])
+    older, _ = shop.night(OLDER, 13), shop.night(OLDER, 13, "windows", good=[])
     shop.refresh()
     (shop.folder / "policy.yaml").write_text(POLICY)
-
-    def ask(*words: str) -> Any:
-        rules = ["--policy", str(shop.folder / "policy.yaml")]
-        assert run_command(cli, ["releases", str(shop.folder), *words, *where, *rules]) == 0
-        said = capsys.readouterr().out
-        return json.loads(said)["answers"] if "--json" in words else said
-
-    for words in (["--passed", GFX], ["--last-good", "--passed", GFX]):
-        found = ask(*words, "--json")
-        assert [(one["os"], one["set"]) for one in found] == [("linux", linux.id), ("windows", windows.id)]
-        assert [one["newer"] for one in found] == [
-            [{"set": failed.id, "family": FAMILY, "why": f"tests failed on {GFX}"}],
-            [],
-        ]
-        assert f"{GFX} on Windows: {windows.id}  {FAMILY}" in ask(*words)
-    good = {(one["gfx"], one["os"]): one["set"] for one in ask("--last-good", "--json")}
-    assert good[OTHER, "linux"] == linux.id and good[OTHER, "windows"] is None
-    views = {one["gfx"]: [its["set"] for its in one["sets"]] for one in shop.support()["views"]}
-    assert views == {gfx: [it for p in ("linux", "windows") if (it := good[gfx, p])] for gfx in GPUS}
+    rules = ["--policy", str(shop.folder / "policy.yaml"), "--json"]
+    views = {one["gfx"]: {its["set"] for its in one["sets"]} for one in shop.support()["views"]}
+    for gfx, passed in ((GFX, {linux.id, windows.id, older.id}), (OTHER, {linux.id, older.id})):
+        assert run_command(cli, ["releases", str(shop.folder), "--passed", gfx, *where, *rules]) == 0
+        document = json.loads(capsys.readouterr().out)
+        listed = document["channels"][0]["sets"] if where else document["sets"]
+        assert {one["set" if where else "id"] for one in listed} == passed > views[gfx]
 
 
 def test_while_one_platform_gets_another_set_the_other_keeps_its_own(open_shop: Any, tmp_path: Path) -> None:

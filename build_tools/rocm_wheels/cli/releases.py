@@ -1,4 +1,4 @@
-"""``releases``: the sets of a store, what channels show, which set is good on which GPU."""
+"""``set list``: the sets of a store, those that a channel shows, those that passed on a GPU."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ from rocm_wheels.cli.options import Duration, GivenPath, layout_option
 from rocm_wheels.core import ReleaseError, UsageError, format_count, format_duration, log_note
 
 if TYPE_CHECKING:
-    from rocm_wheels.release import ChannelNow, FamilyOverview, QueryAnswer, SetRow, StoreQuery, TestKind
-
-_MOST_NEWER = 5
+    from rocm_wheels.release import ChannelNow, FamilyOverview, SetRow, StoreQuery
 
 
 def channel_lines(channel_now: ChannelNow) -> Iterator[str]:
@@ -39,7 +37,7 @@ def channel_lines(channel_now: ChannelNow) -> Iterator[str]:
 
 
 def channel_as_json(channel_now: ChannelNow) -> dict[str, Any]:
-    """Return a channel as ``releases --help`` says."""
+    """Return a channel as ``set list --help`` says."""
     channel, pending = channel_now.channel, channel_now.channel.pending
     change = pending and {
         "action": pending.action,
@@ -74,41 +72,6 @@ def channel_as_json(channel_now: ChannelNow) -> dict[str, Any]:
     }
 
 
-def answer_lines(answer: QueryAnswer) -> Iterator[str]:
-    """Yield what a person reads of a set that was looked for on a target."""
-    best = answer.row
-    on = f"{answer.gfx}{' on Windows' if answer.os == 'windows' else ''}"
-    if best is None:
-        yield f"{on}: {answer.why}"
-    else:
-        yield f"{on}: {best.id}  {best.family}  ROCm {best.rocm or 'unknown'}  {best.created}"
-        yield f"  {answer.why}"
-        yield f"  index: {answer.index}"
-        yield f"  {answer.install}"
-    for row, why in answer.newer[:_MOST_NEWER]:
-        yield f"  {'newer' if best else 'not'}: {row.id}: {why}"
-    if len(answer.newer) > _MOST_NEWER:
-        yield f"  and {len(answer.newer) - _MOST_NEWER} more"
-
-
-def answer_as_json(answer: QueryAnswer) -> dict[str, Any]:
-    """Return it as ``releases --help`` says."""
-    row = answer.row
-    return {
-        "gfx": answer.gfx,
-        "set": row.id if row else None,
-        "family": row.family if row else None,
-        "version": row.version if row else None,
-        "rocm": row.rocm if row else None,
-        "created": row.created if row else None,
-        "why": answer.why,
-        "index": answer.index or None,
-        "install": answer.install or None,
-        "newer": [{"set": newer.id, "family": newer.family, "why": why} for newer, why in answer.newer],
-        "os": answer.os,
-    }
-
-
 def _describe_state(word: str, lines: tuple[str, ...]) -> str:
     return f"{word} ({'; '.join(lines)})" if lines else word
 
@@ -118,27 +81,23 @@ _HELP = """List the staged sets of STORE, newest first: version, ROCm, what is m
 A set that is staged only in part is no set yet; how many there are is said.
 
 With --channel: the sets that people get there, since when and by whom, what their pages say of tests, and
-what is known now (`rocm-wheels set refresh` has pages say it). With --passed: the newest set that passed
-its tests on a GPU target, of each platform: that of the newest torch, and of those the one made last. With
---last-good: the newest that passed, of those that nobody took back; for each target, or for that of
---passed. All count results as the gate does: a failure stands until passes made it good. The exit code is
-15 where the target that was asked for has no such set. With --open: what a night made for a channel, which
-does not show it, because its gate was not asked or did not let it pass.
+what is known now (`rocm-wheels set refresh` has pages say it). With --passed: only those of the staged sets,
+or of those that the channel shows, that passed their tests on a GPU target, as the gate counts results: a
+failure stands until passes made it good. The exit code is 15 where there is none. With --open: what a night
+made for a channel, which does not show it, because its gate was not asked or did not let it pass.
 
 \b
 JSON (keys are added, never renamed):
-  sets: [… os: linux|windows …], unfinished             without the options below
+  sets: [… os: linux|windows …], unfinished             without --channel and --open
   channels: [family, channel, revision, index, pending,
     sets: [set, version, rocm, os, since, by, index, then: {state, told},
       now: {state, told, targets: [gfx, state, by, pythons, when]}]]
   open: [… as sets]                                     with --open
-  channel, kind, answers: [gfx, set, family, version, rocm, created, why,
-    index, install, newer: [set, family, why], os]      set is null: none; an answer for each platform
 
 \b
 Examples:
   rocm-wheels set list s3://wheels
-  rocm-wheels set list s3://wheels --last-good --passed gfx942
+  rocm-wheels set list s3://wheels --channel nightly --passed gfx942
 """
 
 
@@ -146,14 +105,7 @@ Examples:
 @click.argument("store", metavar="STORE")
 @option("--family", metavar="NAME", help="Only the sets of this GPU family.")
 @option("--channel", metavar="CHANNEL", help="Only what this channel shows: nightly, prerelease, stable.")
-@option("--passed", metavar="GFX", help="Find the newest set that passed on this GPU target: gfx942.")
-@option(
-    "--kind",
-    type=click.Choice(["any", "smoke", "tests"]),
-    help="What it must have passed, with --passed: smoke tests, torch's own tests, or any and failed none"
-    "  [default: any].",
-)
-@option("--last-good", is_flag=True, help="Find the last known good set of each GPU target.")
+@option("--passed", metavar="GFX", help="Only what passed on this GPU target: gfx942.")
 @option(
     "--open",
     "open_for",
@@ -183,8 +135,6 @@ def list_command(  # noqa: PLR0917 - click passes them by name
     family: str | None,
     channel: str | None,
     passed: str | None,
-    kind: str | None,
-    last_good: bool,
     open_for: str | None,
     within: float,
     outputs: bool,
@@ -192,39 +142,31 @@ def list_command(  # noqa: PLR0917 - click passes them by name
     store_layout: Path | None,
     as_json: bool,
 ) -> None:
-    """List or find sets."""
+    """List sets."""
     from rocm_wheels.core import open_existing_store
     from rocm_wheels.release import load_layout
 
     if open_for is not None:
-        if channel is not None or passed is not None or last_good:
-            raise UsageError("--open and --channel, --passed or --last-good are several questions")
+        if channel is not None or passed is not None:
+            raise UsageError("--open and --channel or --passed are several questions")
         _print_open(store, family, store_layout, open_for, within, outputs=outputs, as_json=as_json)
         return
     if outputs:
         raise UsageError("--outputs goes with --open alone")
-    asks = channel is not None or passed is not None or last_good
-    if kind is not None and (passed is None or last_good):
-        tip = "the last good set passed some tests and failed none" if last_good else "add --passed GFX"
-        raise UsageError("--kind goes with --passed alone", tip=tip)
-    if not asks and click.get_current_context().get_parameter_source("policy") is ParameterSource.COMMANDLINE:
-        raise UsageError("--policy has no effect here", tip="it goes with --channel, --passed, --last-good")
-    if not asks:
-        _print_sets(store, family, store_layout, as_json=as_json)
-        return
     from rocm_wheels.release import StoreQuery, load_policy_for, resolve_target
 
+    asks = channel is not None or passed is not None
+    if not asks and click.get_current_context().get_parameter_source("policy") is ParameterSource.COMMANDLINE:
+        raise UsageError("--policy has no effect here", tip="it goes with --channel and --passed")
     rules = load_policy_for(channel, policy)
     gfx = None if passed is None else resolve_target(passed)
-    opened, layout = open_existing_store(store, read_environment()), load_layout(store_layout)
-    inquiry = StoreQuery(
-        opened, layout, rules, current_time(), read_environment(), family, named=policy is not None
-    )
-    if gfx is not None or last_good:
-        only: TestKind | None = "smoke" if kind == "smoke" else "tests" if kind == "tests" else None
-        _print_answers(inquiry, gfx, channel=channel, kind=only, good=last_good, as_json=as_json)
-    elif channel is not None:
-        _print_channels(inquiry, channel, as_json=as_json)
+    env, layout = read_environment(), load_layout(store_layout)
+    opened = open_existing_store(store, env)
+    query = StoreQuery(opened, layout, rules, current_time(), env, family, named=policy is not None)
+    if channel is not None:
+        _print_channels(query, channel, gfx, as_json=as_json)
+    else:
+        _print_sets(query, gfx, as_json=as_json)
 
 
 def _print_open(
@@ -260,11 +202,10 @@ def _print_open(
         log_note(f"{channel} shows all that was made for it in the last {format_duration(within)}")
 
 
-def _print_sets(place: str, family: str | None, store_layout: Path | None, *, as_json: bool) -> None:
-    from rocm_wheels.core import open_existing_store
-    from rocm_wheels.release import list_sets, load_layout, summarize_results
+def _print_sets(query: StoreQuery, gfx: str | None, *, as_json: bool) -> None:
+    from rocm_wheels.release import list_passed_sets, list_sets, summarize_results
 
-    opened, layout = open_existing_store(place, read_environment()), load_layout(store_layout)
+    opened, layout, family = query.store, query.layout, query.family
     families = list_sets(opened, layout, family=family)
     results = {overview.family: summarize_results(opened, layout, overview.family) for overview in families}
     rows = sorted(
@@ -272,6 +213,9 @@ def _print_sets(place: str, family: str | None, store_layout: Path | None, *, as
         key=lambda row: (row.created, row.id),
         reverse=True,
     )
+    if gfx is not None:
+        _report_unfinished(families)
+        rows = list_passed_sets(query, (row for row in rows if results[row.family].get(row.id)), gfx)
     if as_json:
         sets = [{**row.model_dump(), "results": results[row.family].get(row.id, [])} for row in rows]
         unfinished = [
@@ -281,10 +225,13 @@ def _print_sets(place: str, family: str | None, store_layout: Path | None, *, as
     else:
         for row in rows:
             click.echo(_describe_set(row, results[row.family].get(row.id, [])))
-        if not rows:
+        if not rows and gfx is None:
             where = f" of {family}" if family else ""
             log_note(f"there are no sets{where} in {opened.url}")
-    _report_unfinished(families)
+    if gfx is None:
+        _report_unfinished(families)
+    elif not rows:
+        raise _make_no_set_error(gfx, opened.url)
 
 
 def _describe_set(row: SetRow, results: list[str]) -> str:
@@ -306,55 +253,26 @@ def _report_unfinished(families: list[FamilyOverview]) -> None:
         raise ReleaseError("\n".join(damaged), tip="put the document back from a copy of the store")
 
 
-def _print_channels(inquiry: StoreQuery, channel: str, *, as_json: bool) -> None:
+def _print_channels(query: StoreQuery, channel: str, gfx: str | None, *, as_json: bool) -> None:
     from rocm_wheels.release import read_channels_now
 
-    channels = read_channels_now(inquiry, channel)
+    channels = read_channels_now(query, channel, gfx)
     if as_json:
-        click.echo(
-            json.dumps({"channels": [channel_as_json(channel_now) for channel_now in channels]}, indent=1)
-        )
-        return
-    for channel_now in channels:
-        click.echo("\n".join(channel_lines(channel_now)))
-    if any(
-        entry.channel_set.state != entry.now.state for channel_now in channels for entry in channel_now.sets
-    ):
-        log_note("what is known is not what pages say: `rocm-wheels set refresh` brings it there")
-    if not channels:
-        where = f" of {inquiry.family}" if inquiry.family else ""
-        log_note(f"nothing was promoted to {channel}{where} in {inquiry.store.url}")
-
-
-def _print_answers(
-    inquiry: StoreQuery,
-    gfx: str | None,
-    *,
-    channel: str | None,
-    kind: TestKind | None,
-    good: bool,
-    as_json: bool,
-) -> None:
-    from rocm_wheels.release import query_last_good, query_newest_passed
-
-    if good or gfx is None:
-        answers = query_last_good(inquiry, (gfx,) if gfx else (), channel=channel)
+        documents = [channel_as_json(channel_now) for channel_now in channels]
+        click.echo(json.dumps({"channels": documents}, indent=1))
     else:
-        answers = query_newest_passed(inquiry, gfx, channel=channel, kind=kind)
-    if as_json:
-        documents = [answer_as_json(answer) for answer in answers]
-        click.echo(json.dumps({"channel": channel, "kind": kind or "any", "answers": documents}, indent=1))
-    else:
-        for answer in answers:
-            click.echo("\n".join(answer_lines(answer)))
-    where = f"{channel} of " if channel else ""
-    if not answers:
-        log_note(f"there are no sets in {where}{inquiry.store.url}")
-    if gfx is not None and not any(answer.row for answer in answers):
-        raise _make_not_found_error(answers[0], f"{where}{inquiry.store.url}", good=good)
+        for channel_now in channels:
+            click.echo("\n".join(channel_lines(channel_now)))
+        entries = [entry for channel_now in channels for entry in channel_now.sets]
+        if any(entry.channel_set.state != entry.now.state for entry in entries):
+            log_note("what is known is not what pages say: `rocm-wheels set refresh` brings it there")
+    if gfx is not None and not any(channel_now.sets for channel_now in channels):
+        raise _make_no_set_error(gfx, f"{channel} of {query.store.url}")
+    if not channels and not as_json:
+        where = f" of {query.family}" if query.family else ""
+        log_note(f"nothing was promoted to {channel}{where} in {query.store.url}")
 
 
-def _make_not_found_error(answer: QueryAnswer, where: str, *, good: bool) -> ReleaseError:
-    message = "no set is known to be good" if good else "no set passed"
+def _make_no_set_error(gfx: str, where: str) -> ReleaseError:
     tip = "`rocm-wheels set evidence add` writes results down; `rocm-wheels set list STORE` lists all sets"
-    return ReleaseError(f"{message} on {answer.gfx} in {where}: {answer.why}", tip=tip)
+    return ReleaseError(f"no set passed on {gfx} in {where}", tip=tip)

@@ -5,7 +5,7 @@ channel needs, ``Verdict`` what the gate makes of them; ``Channel`` lists the se
 
 Data goes: wheels → ``staged_wheels`` → ``stage`` → store; results → ``evidence/`` → store;
 both → ``gate`` → ``promote`` → pages; later results → ``channel`` → ``refresh`` → ``views``, with
-``support.json``. ``queries`` and ``bisect`` search in a store; ``finalize`` makes a set with final
+``support.json``. ``queries`` filters sets, ``bisect`` searches in them; ``finalize`` makes a set with final
 versions of one with pre-releases.
 """
 
