@@ -36,7 +36,7 @@ class FaultyStore:
         self.writes: list[str] = []
         self.dead = False
         self._lock = threading.Lock()
-        self.url, self.folder, self.conditional = inner.url, inner.folder, inner.conditional
+        self.url, self.folder = inner.url, inner.folder
         self.looks_first = inner.looks_first
 
     def create(self, path: str, content: bytes | Path, *, sha256: str | None = None) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import s3_servers
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 import release_world
@@ -322,10 +323,11 @@ def test_sets_of_a_channel_over_http(bench: Bench, script: Path, capsys: pytest.
 
 
 def test_sets_of_a_store_that_is_no_folder_are_copied(
-    bench: Bench, script: Path, capsys: pytest.CaptureFixture[str]
+    bench: Bench, script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store = open_store(f"memory://bisect-{os.getpid()}-{script.parent.name}", {})
-    store.looks_first = True
+    for name, value in s3_servers.environment(s3_servers.moto()).items():
+        monkeypatch.setenv(name, value)
+    store = open_store(f"s3://{s3_servers.a_bucket()}/bisect", os.environ)
     for number in (3, 4, 5):
         stage_set(store, bench.plans[number], now=created(number))
     update_public(store, load_layout(), None, ((bench.root / "rocm").as_uri(),))

@@ -203,10 +203,15 @@ def test_wrong_options_leave_nothing(
     assert not place.exists()
 
 
-def test_a_store_without_conditions_wants_a_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    world, url = World(tmp_path), f"memory://unconditional-{tmp_path.name}"
-    assert run_command(cli, world.words(url)) == 15
-    assert "does not honour conditional writes" in capsys.readouterr().err
-    assert run_command(cli, world.words(url, "--unconditional")) == 0
-    assert run_command(cli, ["releases", url]) == 0
+def test_a_store_without_conditions_wants_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world, url = World(tmp_path), f"s3://{s3_servers.a_bucket()}/unconditional"
+    with s3_servers.bad_line(lambda *_: "deaf") as line:
+        for name, value in s3_servers.environment(line.url).items():
+            monkeypatch.setenv(name, value)
+        assert run_command(cli, world.words(url)) == 15
+        assert "does not honour conditional writes" in capsys.readouterr().err
+        assert run_command(cli, world.words(url, "--unconditional")) == 0
+        assert run_command(cli, ["releases", url]) == 0
     assert "3 wheels  complete" in capsys.readouterr().out

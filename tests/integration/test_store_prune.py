@@ -24,7 +24,6 @@ from rocm_wheels.cli.main import cli
 from rocm_wheels.core import (
     DataError,
     FolderStore,
-    FsspecStore,
     ReleaseError,
     Store,
     run_in_parallel,
@@ -135,13 +134,11 @@ def staged(tmp_path_factory: pytest.TempPathFactory) -> Staged:
     return Staged(tmp_path_factory.mktemp("staged"))
 
 
-@pytest.fixture(params=["folder", "s3", "memory"])
+@pytest.fixture(params=["folder", "s3"])
 def store(request: pytest.FixtureRequest, staged: Staged, tmp_path: Path) -> Store:
     if request.param == "folder":
         return staged.copy(tmp_path / "copy")
-    if request.param == "s3":
-        return staged.fill(s3_servers.a_store())
-    return staged.fill(FsspecStore(f"memory://prune-{tmp_path.name}"))
+    return staged.fill(s3_servers.a_store())
 
 
 def test_what_nothing_needs_goes_and_is_written_down(staged: Staged, store: Store) -> None:

@@ -160,7 +160,6 @@ from .store import require_conditional_writes as require_conditional_writes
 from .store import size_of_content as size_of_content
 from .store_folder import FolderStore as FolderStore
 from .store_folder import find_private_mode as find_private_mode
-from .store_fsspec import FsspecStore as FsspecStore
 from .store_s3 import BucketFolder as BucketFolder
 from .store_s3 import S3Client as S3Client
 from .store_s3 import S3Store as S3Store

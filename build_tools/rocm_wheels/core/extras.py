@@ -23,7 +23,7 @@ from rocm_wheels.core.errors import MissingExtraError
 # extra: the modules of it that are imported; a test compares them with pyproject.toml and the code
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "build": ("auditwheel", "delvewheel", "git", "gitdb", "isal", "jinja2", "markupsafe", "uv"),
-    "release": ("fsspec", "jinja2", "markupsafe", "pytest", "uv"),
+    "release": ("jinja2", "markupsafe", "pytest", "uv"),
     "s3": ("botocore",),
     "sigstore": ("sigstore",),
 }

@@ -99,10 +99,6 @@ class Store(Protocol):
     def folder(self) -> Path | None:
         """The folder that it is, where it is one of this machine."""
 
-    @property
-    def conditional(self) -> bool:
-        """Whether conditional writes are part of its language; whether it means them is told by a probe."""
-
     def read(self, path: str) -> StoredFile:
         """Return a whole file. Raises NotInStoreError."""
 
@@ -266,7 +262,7 @@ class DryRunStore:
         self._pretended: dict[
             str, bytes | str | None
         ] = {}  # content, or the path that was copied; None: gone
-        self.url, self.folder, self.conditional = inner.url, inner.folder, inner.conditional
+        self.url, self.folder = inner.url, inner.folder
         self.looks_first = inner.looks_first
 
     def record_write(self, description: str) -> None:
@@ -375,9 +371,10 @@ def open_store(url: str, env: Mapping[str, str]) -> Store:
     elif parts.scheme == "s3":
         return _open_bucket(url.partition("://")[2], env)
     else:
-        from rocm_wheels.core.store_fsspec import FsspecStore
-
-        return FsspecStore(url)
+        raise UsageError(
+            f"{hide_credentials(url)} is not a store: {parts.scheme}:// is not supported",
+            tip="name a folder, or s3://bucket/prefix",
+        )
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is not a folder", tip="name another one")
     return FolderStore(folder)
@@ -440,8 +437,6 @@ def find_broken_promise(store: Store) -> str | None:
 
     A few small writes below ``probe/``; what they leave is removed.
     """
-    if not store.conditional:
-        return "it knows no conditional writes"
     path = f"{PROBE_FOLDER}/{secrets.token_hex(8)}"
     try:
         tag = store.create(path, b"first")

@@ -62,7 +62,6 @@ _TIPS_BY_ERRNO = {
 class FolderStore:
     """A folder. It is made when the first file is written."""
 
-    conditional = True
     looks_first = False
 
     def __init__(self, folder: Path) -> None:

@@ -523,7 +523,6 @@ def _abort_upload(client: S3Client, object_key: _ObjectKey, upload: str) -> None
 class S3Store:
     """A bucket, or a folder in one."""
 
-    conditional = True
     folder: Path | None = None
 
     def __init__(

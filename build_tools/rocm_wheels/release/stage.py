@@ -657,7 +657,7 @@ def _begin_set(store: Store, plan: StagePlan, now: str) -> str:
         stored = store.read(path)
         try:
             return str(json.loads(stored.content)["when"])
-        except (ValueError, LookupError, TypeError):  # half of it, where a write is not one step
+        except (ValueError, LookupError, TypeError):  # damaged
             store.replace(path, content, stored.tag)
     return now
 
@@ -672,8 +672,6 @@ def _create_files(store: Store, plan: StagePlan, missing: MissingFiles) -> None:
 
 def _create_file(store: Store, path: str, content: bytes | Path, sha256: str | None) -> None:
     """Write a file; one that is there meanwhile is looked at later."""
-    if store.looks_first and not store.conditional:
-        store.remove(path)  # half of it, where a write is not one step, and by nobody else at work
     try:
         store.create(path, content, sha256=sha256)
     except AlreadyInStoreError:
