@@ -226,16 +226,7 @@ def test_diff_sees_lines_of_record_and_modes(tmp_path: Path, capsys: pytest.Capt
     run(capsys, "diff", old, new)
 
 
-def test_metadata_is_extracted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path, other = made(tmp_path), made(tmp_path / "other")
-    assert run(capsys, "extract-metadata", path)[0] == METADATA
-    run(capsys, "extract-metadata", path, other, code=2)
-    out, _ = run(capsys, "extract-metadata", path, other, "--beside")
-    assert [Path(line).read_text() for line in out.splitlines()] == [METADATA, METADATA]
-    assert out.splitlines()[0] == f"{path}.metadata"
-
-
-@pytest.mark.parametrize("command", ["show", "retag --label x", "diff {path}", "extract-metadata"])
+@pytest.mark.parametrize("command", ["show", "retag --label x", "diff {path}"])
 def test_what_is_no_wheel_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:

@@ -98,7 +98,6 @@ wheel_group = Group(
         "check": ("wheel:verify", "See whether wheels are as the format wants them."),
         "diff": ("wheel:diff", "Show what differs between two wheels."),
         "retag": ("wheel:retag", "Write wheels again with other versions, tags or requirements."),
-        "extract-metadata": ("wheel:extract_metadata", "Write the METADATA of wheels into files."),
         "prune": ("thin:prune_command", "Make thin wheels out of fat ones, with the code of some targets."),
         "repair": ("repair:repair", "Make wheels fit for other machines: tag, libraries, run paths."),
         "fat": ("thin:fat_command", "Make a wheel of torch that carries its ROCm."),

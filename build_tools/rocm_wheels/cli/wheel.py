@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -640,37 +639,3 @@ def diff(ctx: click.Context, old: Path, new: Path, as_json: bool, exit_code: boo
             log_note("no difference")
     if exit_code and not difference.is_empty:
         ctx.exit(1)
-
-
-@command("wheel extract-metadata")
-@wheels_argument
-@option("--beside", is_flag=True, help="Write WHEEL.metadata beside each wheel (PEP 658).")
-@json_option
-def extract_metadata(wheels: tuple[Path, ...], beside: bool, as_json: bool) -> None:
-    """Print the METADATA of a wheel, or write it beside the wheel as an index serves it.
-
-    \b
-    Examples:
-      rocm-wheels wheel extract-metadata dist/*.whl --beside
-    """
-    from rocm_wheels.core import write_atomically
-    from rocm_wheels.wheels import read_dist_info_files
-
-    if len(wheels) > 1 and not beside and not as_json:
-        raise UsageError("one wheel at a time can be printed", tip="--beside writes a file for each")
-    contents: dict[str, str] = {}
-    for wheel in wheels:
-        content = read_dist_info_files(wheel).get("METADATA")
-        if content is None:
-            raise DataError(f"{wheel} has no METADATA")
-        if beside:
-            path = wheel.with_name(wheel.name + ".metadata")
-            write_atomically(path, content)
-            if not as_json:
-                click.echo(path)
-        elif not as_json:  # bytes as they are, but a terminal is not to heed them
-            shown = content.decode("utf-8", "replace").replace("\r\n", "\n")
-            click.echo(shown if sys.stdout.isatty() else content, nl=False)
-        contents[str(wheel)] = content.decode("utf-8", "replace") if isinstance(content, bytes) else content
-    if as_json:
-        print_result(contents, (), as_json=True)
