@@ -331,7 +331,10 @@ def make_tables_page() -> str:
             typing.get_type_hints(models.load_line_table)["return"],
             "What belongs to each torch.",
         ),
-        "gfx_families.yaml": (type(models.load_compat_tables().targets), "Targets and families."),
+        "gfx_families.yaml": (
+            type(models.load_gfx_table()),
+            "Targets and families.",
+        ),
         "ci.yaml": (models.CiTable, "What CI builds and tests, and on which machines."),
         "torch_tests.yaml": (
             models.TorchTestTable,

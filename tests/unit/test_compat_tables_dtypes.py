@@ -14,8 +14,6 @@ from rocm_wheels.core import DataError, UsageError, parse_record
 from rocm_wheels.models import (
     Dtype,
     DtypeTable,
-    dtypes,
-    find_dtype_disagreements,
     get_architectures,
     get_data_folder,
     get_dtypes,
@@ -68,21 +66,12 @@ def test_every_target_has_an_architecture_and_the_page():
 
 
 def test_the_table_of_targets_agrees():
-    assert find_dtype_disagreements() == ()
-
-
-def test_a_disagreement_with_the_table_of_targets_is_seen(monkeypatch):
-    odd = {"fp8": "none", "mx": True}
-    targets = {
-        "gfx942": get_gfx_targets()["gfx942"].model_copy(update=odd),
-        "gfx1300": get_gfx_targets()["gfx1201"],
-    }
-    monkeypatch.setattr(dtypes, "get_gfx_targets", lambda: targets)
-    assert find_dtype_disagreements() == (
-        ("gfx942", "fp8-fnuz: only here"),
-        ("gfx942", "mx: only there"),
-        ("gfx1300", "it has this target, and no architecture of this table has"),
-    )
+    for target, record in get_gfx_targets().items():
+        matrix = {row.dtype.format for row in list_target_dtypes(target) if row.level == "matrix"}
+        assert ("fp8-fnuz" in matrix, "fp8-ocp" in matrix) == (record.fp8 == "fnuz", record.fp8 == "ocp"), (
+            target
+        )
+        assert ("mx" in matrix) == record.mx, target
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from rocm_wheels.core import DataError, UsageError, parse_record
 from rocm_wheels.models import (
     DomainTable,
     FeatureTable,
-    find_conflicts,
     find_obstacles,
     get_data_folder,
     get_domain_libraries,
@@ -99,10 +98,6 @@ def test_what_stands_against_a_library(project, torch, python, reasons):
     assert len(found) == len(reasons)
     for said, expected in zip(found, reasons, strict=True):
         assert said.startswith(expected)
-
-
-def test_newest_releases_that_do_not_go_together():
-    assert find_conflicts() == ("torchrl 0.14.1 needs tensordict<0.15.0,>=0.14.3, and the newest is 0.15.3",)
 
 
 def test_a_library_that_is_none():

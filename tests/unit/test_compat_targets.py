@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-
 import pytest
 
 from rocm_wheels.core import DataError, parse_record
 from rocm_wheels.models import (
-    compare_with_bootstrap,
     find_targets,
     get_attribute_fact,
+    get_gfx_families,
     get_gfx_targets,
-    import_bootstrap,
     list_facts,
 )
 from rocm_wheels.models.gfx import _GfxTable, _read_gfx_table
@@ -48,25 +45,12 @@ def test_products_lead_to_targets():
     assert find_targets("voodoo") == find_targets(" ") == ()
 
 
-def test_rocm_bootstrap_agrees():
+def test_rocm_bootstrap_knows_our_targets_and_no_family_crosses_one_of_its():
     bootstrap = pytest.importorskip("rocm_bootstrap.targets")
-    assert import_bootstrap() is bootstrap
-    assert compare_with_bootstrap(bootstrap) == []
-
-
-def test_a_disagreement_with_rocm_bootstrap_is_seen():
-    class Theirs(ModuleType):
-        @staticmethod
-        def packaging_chain(name: str):
-            if name == "gfx90c":
-                raise ValueError(name)
-            group = ModuleType("group")
-            group.key = {"gfx1100": "gfx110x", "gfx1101": "gfx111x"}.get(name, name[:-1])
-            return None, group, None
-
-    faults = compare_with_bootstrap(Theirs("theirs"))
-    assert faults[0] == "rocm-bootstrap does not know gfx90c"
-    assert "gfx110X-all holds targets of gfx110, gfx110x, gfx111x of rocm-bootstrap" in faults
+    groups = {name: bootstrap.packaging_chain(name)[1].key for name in get_gfx_targets()}
+    for family, members in get_gfx_families().items():
+        if family.startswith("gfx"):
+            assert len({groups[member] for member in members}) == 1, family
 
 
 TABLE = """

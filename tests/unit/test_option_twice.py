@@ -36,7 +36,7 @@ LISTS = {
     "--rocm-versions": ("7.1", "7.2"),
 }
 TARGETS = ("gfx942", "gfx1100")  # of all other lists
-ONE_TARGET = {"compat explain", "compat matrix", "set evidence add"}  # their --gfx is no list
+ONE_TARGET = {"set evidence add"}  # their --gfx is no list
 
 
 def walk(group: Group, words: tuple[str, ...] = ()) -> Iterator[tuple[str, Command]]:

@@ -3,8 +3,7 @@ and rules about them.
 
 ``Project`` is a recipe, ``GfxTarget`` a GPU target, ``TorchLine`` a release line, ``Lock`` a set of
 sources, ``TorchBuild`` a torch that exists in a ``PackageIndex``. A table is read once (``load_…``),
-typed and checked against itself; its facts say who says so (``Fact``, ``FactSource``). ``lint_tables``
-holds the tables against each other, ``explain_compatibility`` answers from them.
+typed and checked against itself; its facts say who says so (``Fact``, ``FactSource``).
 """
 
 import lazy_loader

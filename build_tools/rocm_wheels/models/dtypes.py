@@ -304,24 +304,6 @@ def list_library_dtypes(library: str, target: str) -> tuple[TargetDtype, ...]:
     )
 
 
-def find_dtype_disagreements() -> tuple[tuple[str, str], ...]:
-    """Return (target, what) where the table of targets says something else."""
-    differences = []
-    for target, record in get_gfx_targets().items():
-        if not any(target in architecture.targets for architecture in get_architectures().values()):
-            differences.append((target, "it has this target, and no architecture of this table has"))
-            continue
-        matrix = {row.dtype.format for row in list_target_dtypes(target) if row.level == "matrix"}
-        for name, is_supported in (
-            ("fp8-fnuz", record.fp8 == "fnuz"),
-            ("fp8-ocp", record.fp8 == "ocp"),
-            ("mx", record.mx),
-        ):
-            if (name in matrix) != is_supported:
-                differences.append((target, f"{name}: {'only there' if is_supported else 'only here'}"))
-    return tuple(differences)
-
-
 def tabulate_dtypes() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return header and rows of the table: a row a dtype, with the architectures by level."""
     header = ("dtype", "format", "bits", "torch", "ROCm", "calculated on", "held on", "kind", "source")

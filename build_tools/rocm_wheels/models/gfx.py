@@ -8,12 +8,10 @@ Owns ``data/isa_overrides.yaml``.
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from types import ModuleType
 from typing import Literal, get_args
 
 from pydantic import Field, model_validator
@@ -279,36 +277,6 @@ def _format_exclusion(project: str, issue: str) -> str:
     """Return ``hipBLASLt (ROCm/TheRock#1062)``, or the project alone where no issue is named."""
     reference = issue.removeprefix("https://github.com/").replace("/issues/", "#")
     return f"{project} ({reference})" if issue else project
-
-
-def import_bootstrap() -> ModuleType | None:
-    """Return rocm-bootstrap's table of targets, or None where the package is not installed."""
-    try:
-        return importlib.import_module("rocm_bootstrap.targets")
-    except ModuleNotFoundError:
-        return None
-
-
-def compare_with_bootstrap(module: ModuleType) -> list[str]:
-    """Return where rocm-bootstrap's table of targets and ours disagree.
-
-    Every target of ours must be one of theirs; a family of ours must not cross a sub-family of theirs
-    (kinds of card aside), and ``XXX`` in its name is the version that they have (gfx110X: gfx110x).
-    """
-    faults = []
-    groups: dict[str, str] = {}
-    for name in get_gfx_targets():
-        try:
-            groups[name] = module.packaging_chain(name)[1].key
-        except (ValueError, KeyError):
-            faults.append(f"rocm-bootstrap does not know {name}")
-    for family, members in get_gfx_families().items():
-        if not family.startswith("gfx"):
-            continue
-        their_groups = {groups[member] for member in members if member in groups}
-        if len(their_groups) > 1:
-            faults.append(f"{family} holds targets of {', '.join(sorted(their_groups))} of rocm-bootstrap")
-    return faults
 
 
 OVERRIDES_TABLE = "isa_overrides.yaml"

@@ -255,20 +255,6 @@ def list_missing_libraries(target: str) -> tuple[MissingLibrary, ...]:
     )
 
 
-def list_unknown_exclusions() -> tuple[tuple[str, str], ...]:
-    """Return (target, project) of exclusions about which this table says nothing: none, when it is whole."""
-    known_projects = {
-        *load_library_table().unused,
-        *(library.project for library in get_rocm_libraries().values() if library.project),
-    }
-    return tuple(
-        (target, project)
-        for target in get_gfx_targets()
-        for project in get_exclusions(target)
-        if project not in known_projects
-    )
-
-
 def tabulate_rocm_libraries() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return header and rows of the table: a row a library, with the targets that have not got it."""
     header = (
@@ -442,19 +428,6 @@ def find_obstacles(
     if python and not release.python.contains(python, prereleases=True):
         reasons.append(f"{project} {release.version} needs Python {release.python}, not {python}")
     return tuple(reasons)
-
-
-def find_conflicts() -> tuple[str, ...]:
-    """Return which newest releases do not go together, in words."""
-    return tuple(
-        (
-            f"{name} {library.release.version} needs {needed}{accepted}, and the newest is "
-            f"{other.release.version}"
-        )
-        for name, library in get_domain_libraries().items()
-        for needed, accepted in library.release.needs.items()
-        if (other := get_domain_libraries().get(needed)) and other.release.version not in accepted
-    )
 
 
 def tabulate_domain_libraries() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

@@ -7,7 +7,7 @@ Joins ``torch_builds.yaml`` with what ``release_lines.yaml`` says pytorch.org bu
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
@@ -26,7 +26,7 @@ from rocm_wheels.models.facts import (
     is_in_series,
     parse_version,
 )
-from rocm_wheels.models.gfx import get_gfx_families, strip_features
+from rocm_wheels.models.gfx import strip_features
 from rocm_wheels.models.package_indexes import (
     BuildRow,
     IndexLayout,
@@ -53,7 +53,7 @@ class TorchBuild:
     """A torch that was made with a ROCm and is in an index.
 
     ``torch`` is a series (2.13) for what pytorch.org builds for a release line. ``targets`` are by
-    platform, ``kinds`` how each is known. ``line`` is the release line, None where there is none.
+    platform.
     """
 
     torch: Version
@@ -61,12 +61,9 @@ class TorchBuild:
     index: PackageIndex
     pythons: tuple[str, ...]
     targets: Mapping[str, tuple[str, ...]]
-    kinds: Mapping[tuple[str, str], FactKind]
     companions: Mapping[str, Version]
     kind: FactKind
     source: FactSource
-    note: str
-    line: str | None
 
 
 @lru_cache
@@ -82,28 +79,12 @@ def list_builds() -> tuple[TorchBuild, ...]:
     return tuple(sorted(all_builds, key=lambda build: (build.torch, build.rocm), reverse=True))
 
 
-def find_builds(
-    torch: Version | None = None,
-    rocm: Version | None = None,
-    *,
-    target: str | None = None,
-    python: str | None = None,
-    platform: str | None = None,
-    channel: str | None = None,
-) -> tuple[TorchBuild, ...]:
-    """Return the builds that fit everything that is given; a series stands for its patch releases.
-
-    A target fits where somebody says that the build has it, on ``platform`` if one is given.
-    """
+def find_builds(torch: Version, *, platform: str | None = None) -> tuple[TorchBuild, ...]:
+    """Return the builds of a torch, on any platform if none is given; a series is all of its releases."""
     return tuple(
         build
         for build in list_builds()
-        if (torch is None or is_same_release(build.torch, torch))
-        and (rocm is None or is_same_release(build.rocm, rocm))
-        and (python is None or python in build.pythons)
-        and (platform is None or platform in build.index.platforms)
-        and (channel is None or build.index.channel == channel)
-        and (target is None or _build_serves(build, target, platform))
+        if is_same_release(build.torch, torch) and (platform is None or platform in build.index.platforms)
     )
 
 
@@ -182,16 +163,6 @@ def find_companions(
     return versions
 
 
-def list_torch_versions() -> tuple[Version, ...]:
-    """Return every torch of the tables, the newest first."""
-    return _sort_distinct(build.torch for build in list_builds())
-
-
-def list_rocm_versions() -> tuple[Version, ...]:
-    """Return every ROCm that a torch of the tables was made with, the newest first."""
-    return _sort_distinct(build.rocm for build in list_builds())
-
-
 def tabulate_builds() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return header and rows: a build and platform a row."""
     header = ("torch", "rocm", "index", "channel", "platform", "targets", "pythons", "kind", "read", "source")
@@ -217,19 +188,15 @@ def tabulate_builds() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
 def _make_row_build(row: BuildRow) -> TorchBuild:
     index = get_index(row.index)
     row_targets = get_row_targets(row)
-    kinds = {(platform, target): row.kind for platform, targets in row_targets.items() for target in targets}
     return TorchBuild(
         torch=row.torch,
         rocm=row.rocm,
         index=index,
         pythons=row.pythons,
         targets=row_targets or index.targets,
-        kinds=kinds or index.kinds,
         companions=row.companions,
         kind=row.kind,
         source=load_build_table().sources[row.source],
-        note=row.note,
-        line=None,
     )
 
 
@@ -242,12 +209,9 @@ def _make_line_build(line: TorchLine, index: PackageIndex) -> TorchBuild:
         index=index,
         pythons=(*line.pythons.values, *line.free_threaded.values),
         targets=index.targets,
-        kinds=index.kinds,
         companions=get_line_companions(line, by_default=True),
         kind=_FACT_KINDS.get(fact.kind, "believed"),
         source=FactSource(url=fact.source, retrieved=LINES_READ_ON, at=f"release line {line.name}"),
-        note="",
-        line=line.name,
     )
 
 
@@ -265,20 +229,11 @@ def get_line_companions(line: TorchLine, *, by_default: bool = False) -> dict[st
     return versions
 
 
-def _build_serves(build: TorchBuild, target: str, platform: str | None) -> bool:
-    platforms = [platform] if platform else build.targets
-    return any((build_platform, target) in build.kinds for build_platform in platforms)
-
-
 def _parse_torch(text: str | Version) -> Version:
     try:
         return parse_version(text)
     except ValueError as fault:
         raise DataError(f"torch: {fault}") from None
-
-
-def _sort_distinct(versions: Iterable[Version]) -> tuple[Version, ...]:
-    return tuple(sorted(set(versions), reverse=True))
 
 
 IMAGES_TABLE = "container_images.yaml"
@@ -340,35 +295,12 @@ def load_image_table() -> ImageTable:
 @lru_cache
 def list_images() -> tuple[TorchImage, ...]:
     """Return every image, the newest ROCm first, then the newest torch."""
-    return make_images(load_image_table())
-
-
-def make_images(table: ImageTable) -> tuple[TorchImage, ...]:
-    """Return the images of a table, in the order of ``list_images``."""
+    table = load_image_table()
     table_images = [
         _make_image(row, tag, table.sources[row.source]) for row in table.images for tag in row.tags
     ]
     return tuple(
         sorted(table_images, key=lambda image: (image.rocm, image.torch or Version("0")), reverse=True)
-    )
-
-
-def find_images(
-    torch: Version | None = None,
-    rocm: Version | None = None,
-    *,
-    python: str | None = None,
-    target: str | None = None,
-) -> tuple[TorchImage, ...]:
-    """Return the images to run torch in that fit what is given; an image for all GPUs fits every target."""
-    return tuple(
-        image
-        for image in list_images()
-        if image.use == "run"
-        and (torch is None or (image.torch is not None and is_same_release(image.torch, torch)))
-        and (rocm is None or is_same_release(image.rocm, rocm))
-        and (python is None or image.python == python)
-        and (target is None or image.family is None or target in get_gfx_families().get(image.family, ()))
     )
 
 
@@ -478,7 +410,6 @@ def find_issues(
     rocm: Version | None = None,
     target: str | None = None,
     platform: str | None = None,
-    layout: str | None = None,
 ) -> tuple[KnownIssue, ...]:
     """Return the issues that everything given fits; what is not given (None) fits every issue."""
     gfx = strip_features(target) if target else None
@@ -489,7 +420,6 @@ def find_issues(
         and (rocm is None or issue.rocm.contains(rocm.public, prereleases=True))
         and (gfx is None or not issue.targets or gfx in issue.targets)
         and (platform is None or not issue.platforms or platform in issue.platforms)
-        and (layout is None or not issue.layouts or layout in issue.layouts)
     )
 
 

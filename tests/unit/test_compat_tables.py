@@ -1,0 +1,170 @@
+"""The tables of facts fit together, and a row that is wrong in itself is refused with its place."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from packaging.version import Version
+
+from rocm_wheels.core import DataError, Record, parse_record
+from rocm_wheels.gpus import KNOWN_TARGETS
+from rocm_wheels.models import (
+    ImageTable,
+    IssueTable,
+    RocmReleaseTable,
+    TorchBuildTable,
+    facts,
+    get_gfx_families,
+    get_gfx_targets,
+    get_issues,
+    get_release_lines,
+    is_same_release,
+    libraries,
+    list_facts,
+    list_images,
+    load_dtype_table,
+    load_gfx_table,
+    load_overrides,
+    package_indexes,
+    parse_version,
+    torch_builds,
+    torch_features,
+)
+
+TARGETS = get_gfx_targets()
+INDEXES = {row.name: row for row in package_indexes.load_release_table().indexes}
+ROWS = package_indexes.load_build_table().builds
+LINES = [line for line in get_release_lines() if line.torch]
+STABLE = {name for name, row in INDEXES.items() if row.channel == "stable"}
+TABLES = (
+    load_gfx_table,
+    package_indexes.load_release_table,
+    package_indexes.load_build_table,
+    torch_builds.load_image_table,
+    torch_builds.load_issue_table,
+    load_dtype_table,
+    libraries.load_library_table,
+    libraries.load_domain_table,
+    torch_features.load_feature_table,
+    load_overrides,
+)
+
+
+@pytest.mark.parametrize("table", [load() for load in TABLES], ids=lambda table: type(table).__name__)
+def test_every_source_is_used_and_what_is_believed_says_why(table: facts.FactTable):
+    rows = list_facts(table)
+    notes = "\n".join(f"{fact.note}{getattr(fact, 'care', '')}" for fact in rows)
+    named = re.findall(r"[\w-]+", " ".join(re.findall(r"\bsources? ([\w, -]+)", notes)))
+    assert table.sources.keys() <= {*(fact.source for fact in rows), *named}
+    assert [fact for fact in rows if fact.kind == "believed" and not fact.note] == []
+
+
+def test_every_target_and_family_that_a_table_names_is_one():
+    sets = package_indexes.load_build_table().sets
+    served = [target for row in INDEXES.values() for fact in row.serves for target in fact.targets]
+    named = {
+        *served,
+        *(t for members in sets.values() for t in members),
+        *(t for i in get_issues() for t in i.targets),
+    }
+    assert named <= TARGETS.keys()
+    families = {row.family for row in (*INDEXES.values(), *list_images()) if row.family}
+    assert families <= get_gfx_families().keys()
+    overrides = load_overrides()
+    cards = (*overrides.cards.items(), *overrides.refused.items())
+    named = {name for card, options in cards for name in (card, *(option.target for option in options))}
+    assert named <= {*TARGETS, *KNOWN_TARGETS}
+    assert {name for row in ROWS for name in row.targets.values()} == sets.keys()
+
+
+def test_builds_fit_their_indexes_and_release_lines():
+    for row in ROWS:
+        index = INDEXES[row.index]
+        assert not index.rocm or row.rocm in index.rocm, row
+        assert row.targets.keys() <= set(index.platforms), row
+        for line in (line for line in LINES if facts.is_in_series(row.torch, Version(line.torch))):
+            assert set(row.pythons) <= {*line.pythons.values, *line.free_threaded.values}, row
+            for name, series in torch_builds.get_line_companions(line).items():
+                assert name not in row.companions or facts.is_in_series(row.companions[name], series), row
+
+
+def test_indexes_are_told_apart_reached_and_of_a_release():
+    assert (
+        len({row.url.rstrip("/") for row in INDEXES.values()})
+        == len(package_indexes.load_release_table().indexes)
+        == len(INDEXES)
+    )
+    releases = [release.version for release in package_indexes.load_release_table().releases]
+    reached = {row.index for row in ROWS if row.targets}
+    for row in INDEXES.values():
+        assert row.vendor != "amd" or row.serves or row.family or row.name in reached, row
+        assert all(any(is_same_release(rocm, release) for release in releases) for rocm in row.rocm), row
+    assert all(any(is_same_release(image.rocm, release) for release in releases) for image in list_images())
+    fat = {rocm for row in INDEXES.values() if row.layout == "fat" for rocm in row.rocm}
+    assert {parse_version(text) for line in LINES for text in line.rocm.pytorch_org.values} <= fat
+
+
+def test_what_is_ready_for_releases_is_in_a_stable_index():
+    served = {(p, t) for name in STABLE for f in INDEXES[name].serves for p in f.platforms for t in f.targets}
+    for row in ROWS:
+        for platform, name in row.targets.items() if row.index in STABLE else ():
+            served |= {(platform, target) for target in package_indexes.load_build_table().sets[name]}
+    ready = {
+        (p, name)
+        for name, target in TARGETS.items()
+        for p, state in target.readiness.items()
+        if state == "release"
+    }
+    assert ready <= served
+
+
+def test_known_issues_say_in_which_release_they_were_fixed():
+    for issue in get_issues():
+        assert (issue.state == "fixed") == bool(issue.fixed), issue
+
+
+SOURCES = 'sources: {s: {url: "https://example.com/", retrieved: 2026-11-21}}\n'
+BUILDS = SOURCES + "triton: []\nsets: {a: [gfx942]}\nbuilds:\n  - "
+ROW = "{index: i, torch: %s, rocm: %s, pythons: [%s], source: s, kind: documented}"
+KNOWN = (
+    SOURCES + "issues:\n  - {title: t, effect: hang, torch: '%s', rocm: '', state: open, issue: %s, "
+    "source: s, kind: tested}"
+)
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "message"),
+    [
+        (TorchBuildTable, BUILDS + ROW % ("newest", "7.2", "'3.12'"), "'newest' is not a version"),
+        (TorchBuildTable, BUILDS + ROW % ("2.13", "seven", "'3.12'"), "'seven' is not a version"),
+        (TorchBuildTable, BUILDS + ROW % ("2.13", "7.2", "cp312"), "'cp312' is not a Python"),
+        (
+            TorchBuildTable,
+            BUILDS + (ROW % ("2.13", "7.2", "'3.12'"))[:-1] + ", targets: {linux: b}}",
+            "b is no set of targets",
+        ),
+        (
+            TorchBuildTable,
+            BUILDS + (ROW % ("2.13", "7.2", "'3.12'")).replace("source: s", "source: t"),
+            "source 't'",
+        ),
+        (IssueTable, KNOWN % ("2.13", "a/b#1"), "'2.13' is not a version specifier"),
+        (IssueTable, KNOWN % ("==2.13", "TheRock#12"), "an issue is written owner/repository#number"),
+        (
+            ImageTable,
+            SOURCES
+            + "images: [{image: rocm/pytorch, use: run, tags: [latest], source: s, kind: documented}]",
+            "latest is not a tag such as",
+        ),
+        (
+            RocmReleaseTable,
+            SOURCES + "indexes: []\nreleases: [{version: 7.x, channel: stable, source: s, kind: documented}]",
+            "'7.x' is not a version",
+        ),
+    ],
+)
+def test_a_wrong_row_is_refused_with_its_place(model: type[Record], text: str, message: str):
+    with pytest.raises(DataError, match=r"table.yaml:\d+:\d+: ") as refused:
+        parse_record(text, model, name="table.yaml")
+    assert message in str(refused.value)
