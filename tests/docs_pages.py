@@ -12,7 +12,7 @@ DOCS = CLONE / "docs"
 PAGES = (CLONE / "README.md", *sorted((DOCS / "pages").rglob("*.md")))
 # fmt: off
 NEEDS = (
-    "bucket", "bundle", "candidate", "github", "gpu", "network", "other-wheels", "podman", "pytorch", "rocm",
+    "bucket", "bundle", "candidate", "github", "gpu", "network", "podman", "pytorch", "rocm",
     "slurm", "snakemake", "two-sets", "windows",
 )
 # fmt: on

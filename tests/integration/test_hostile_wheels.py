@@ -49,7 +49,6 @@ COMMANDS: Mapping[str, Words] = {
     "wheel fat": lambda wheel, folder: ["wheel", "fat", wheel, "--find-links", folder, "-o", folder],
     "wheel stamp": lambda wheel, folder: ["wheel", "stamp", wheel, "--rocm", "7.1", "-o", folder],
     "wheel unstamp": lambda wheel, folder: ["wheel", "unstamp", wheel, "-o", folder],
-    "wheel restamp": lambda wheel, folder: ["wheel", "restamp", wheel, "-o", folder],
 }
 EVERY_ATTACK = [pytest.param(1, id="all", marks=pytest.mark.exhaustive)]
 

@@ -1,26 +1,23 @@
-"""``rocm-wheels wheel stamp``, ``unstamp`` and ``restamp`` on real wheels, with uv and variantlib as the judges."""
+"""``rocm-wheels wheel stamp`` and ``unstamp`` on real wheels, with uv and variantlib as the judges."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 from variantlib.variant_dist_info import VariantDistInfo
-from variantlib.variants_json import VariantsJson
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, library
 
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.stamp import restamp, stamp, unstamp
+from rocm_wheels.cli.stamp import stamp, unstamp
 from rocm_wheels.variants import (
     SCHEMA,
     SCHEMA_WITHOUT_PROVIDERS,
@@ -252,11 +249,6 @@ def test_variants_do_not_become_one_plain_wheel(tmp_path: Path, capfd: pytest.Ca
         assert run(unstamp, *wheels, *more, "--output-dir", tmp_path / "plain") == 2
         assert "would both become" in capfd.readouterr().err
     assert not (tmp_path / "plain").exists()
-    (tmp_path / "old").mkdir()
-    old = shutil.copy(wheels[0], tmp_path / "old")
-    assert run(restamp, wheels[0], old, "--output-dir", tmp_path / "plain") == 2
-    assert "would both become" in capfd.readouterr().err
-    assert not (tmp_path / "plain").exists()
 
 
 def test_a_wheel_joins_the_release_of_another_vendor(tmp_path: Path) -> None:
@@ -340,148 +332,28 @@ def test_a_stamp_is_not_put_on_a_stamp_without_asking(
     assert run(stamp, wheel) == 0
     (variant,) = tmp_path.glob("*gfx942.whl")
     assert run(stamp, variant) == 2
-    assert (
-        "is a variant wheel already: rocm7.2_gfx942\ntip: rocm-wheels wheel restamp" in capfd.readouterr().err
-    )
+    assert "is a variant wheel already: rocm7.2_gfx942\ntip: --replace" in capfd.readouterr().err
     assert run(stamp, variant, "--label", "mine", "--replace") == 0
     assert (tmp_path / "demo-2.9.0-py3-none-any-mine.whl").is_file()
     assert run(unstamp, wheel) == 2
     assert "is not a variant wheel" in capfd.readouterr().err
 
 
-# --- repairs ---
-
-OLD_STAMP = {
-    "providers": {
-        "amd": {"install-time": True, "plugin-api": "a.plugin:A", "requires": ["amd-variant-provider >= 1.0"]}
-    },
-    "default-priorities": {"namespace": ["amd"], "property": {"amd": {"gfx_arch": ["gfx942", "gfx1100"]}}},
-    "variants": {"gfx942": {"amd": {"gfx_arch": ["gfx942"]}}},
-}
-
-
-def old_variant(
-    folder: Path, *, label: str = "mi300", targets: tuple[str, ...] = ("gfx942",), stamp: Any = None
-) -> Path:
-    """A wheel as a kernel splitter writes it: an entry a target, hex digests, variant markers."""
-    made = draft(*targets, rocm="")
-    made.version = "2.9.0"
-    made.file_name = f"demo-2.9.0-py3-none-any-{label}.whl"
-    made.requires = [
-        'demo-kernels-gfx942==2.9.0; "amd :: gfx_arch :: gfx942" in variant_properties',
-        'demo-cuda; "nvidia" in variant_namespaces',
-        "numpy>=1; python_version >= '3'",
-    ]
-    made.members[f"{made.folder}/{VARIANT_FILE_NAME}"] = json.dumps(stamp or OLD_STAMP).encode()
-    plain = made.write(folder)
-    listing = contents(plain)
-    record = f"{made.folder}/RECORD"
-    listing[record] = re.sub(rb"sha256=([\w-]+)", _hex, listing[record])
-    with zipfile.ZipFile(plain, "w") as archive:
-        for name, data in listing.items():
-            archive.writestr(name, data)
-    return plain
-
-
-def _hex(found: re.Match[bytes]) -> bytes:
-    import base64
-
-    return b"sha256=" + base64.urlsafe_b64decode(found[1] + b"=").hex().encode()
-
-
-def test_a_wheel_that_no_installer_reads_is_repaired(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    wheel = old_variant(tmp_path)
-    assert any("in hex" in fault for fault in scan_wheel(wheel).faults)
-    assert run(restamp, wheel, "--output-dir", tmp_path / "out") == 0
-    told = capfd.readouterr().err
-    for part in (
-        "amd-variant-provider >= 1.0, which is not registered",
-        "became 'demo-kernels-gfx942==2.9.0'",
-    ):
-        assert part in told
-    (repaired,) = (tmp_path / "out").iterdir()
-    found = scan_wheel(repaired)
-    assert found.faults == ()
-    assert found.metadata is not None
-    assert found.metadata.requires_dist == ("demo-kernels-gfx942==2.9.0", "numpy>=1; python_version >= '3'")
-    document = read_dist_info_files(repaired)[VARIANT_FILE_NAME]
+def test_a_wheel_of_2025_gets_a_stamp_of_today(tmp_path: Path) -> None:
+    provider = {"install-time": True, "plugin-api": "a:A", "requires": ["amd-variant-provider >= 1.0"]}
+    stated = {
+        "providers": {"amd": provider},
+        "default-priorities": {"namespace": ["amd"], "property": {"amd": {"gfx_arch": ["gfx942"]}}},
+        "variants": {"gfx942": {"amd": {"gfx_arch": ["gfx942"]}}},
+    }
+    made = draft("gfx942", rocm="")
+    made.version, made.file_name = "2.9.0", "demo-2.9.0-py3-none-any-mi300.whl"
+    made.members[f"{made.folder}/{VARIANT_FILE_NAME}"] = json.dumps(stated).encode()
+    wheel = made.write(tmp_path)
+    words = ("--replace", "--rocm", "7.2", "--label", "mi300", "--output-dir", tmp_path / "out")
+    assert run(stamp, wheel, *words) == 0
+    (stamped,) = (tmp_path / "out").iterdir()
+    assert stamped.name == wheel.name
+    document = read_dist_info_files(stamped)[VARIANT_FILE_NAME]
     assert VariantDistInfo(document, "mi300").variant_label == "mi300"
     assert json.loads(document)["providers"]["amd"]["requires"] == ["rocm-bootstrap>=0.3,<1"]
-    assert run(restamp, repaired, "--replace") == 0
-    assert read_dist_info_files(repaired)[VARIANT_FILE_NAME] == document, "what is right stays as it is"
-
-
-def test_a_repair_does_not_repeat_what_is_not_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    for n, (targets, message) in enumerate(
-        [(("gfx1100",), "claims gfx942"), (("gfx942", "gfx1100"), "leaves out gfx1100")]
-    ):
-        (folder := tmp_path / str(n)).mkdir()
-        assert run(restamp, old_variant(folder, targets=targets), "--output-dir", folder / "out") == 2
-        assert message in capfd.readouterr().err
-        assert not (folder / "out").exists()
-    wheel = old_variant(tmp_path)
-    assert run(restamp, wheel) == 2
-    assert "a repaired file has the name of the old one" in capfd.readouterr().err
-
-
-def test_the_first_name_of_a_wheel_without_properties_becomes_null(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    stated = {**OLD_STAMP, "variants": {"00000000": {}}}
-    wheel = old_variant(tmp_path, label="00000000", targets=(), stamp=stated)
-    index = tmp_path / "demo-2.9.0-variants.json"
-    index.write_text(json.dumps(stated))
-    assert run(restamp, wheel, index, "--output-dir", tmp_path / "out") == 0
-    assert "the label 00000000 became null" in capfd.readouterr().err
-    (repaired,) = (tmp_path / "out").glob("*.whl")
-    assert repaired.name.endswith("-null.whl")
-    document = read_dist_info_files(repaired)[VARIANT_FILE_NAME]
-    assert json.loads(document)["variants"] == {"null": {}}
-    assert json.loads((tmp_path / "out" / index.name).read_bytes())["variants"] == {"null": {}}
-
-
-def test_an_index_of_2025_is_repaired(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    index = tmp_path / "torch-2.9.0-variants.json"
-    old = {
-        "$schema": "https://variants-schema.wheelnext.dev/v0.0.3.json",
-        "default-priorities": {"namespace": ["nvidia", "amd"], "feature": {"nvidia": ["sm_arch"]}},
-        "providers": {
-            **OLD_STAMP["providers"],
-            "nvidia": {
-                "requires": ["nvidia-variant-provider>=0.0.1"],
-                "enable-if": "platform_system == 'Linux'",
-            },
-        },
-        "variants": {
-            "cuda12.8": {"nvidia": {"sm_arch": ["90_real", "100_real"]}},
-            "null": {},
-            "rocm7.1": {"amd": {"gfx_arch": ["gfx942", "gfx90a"], "rocm_version": ["7.1"]}},
-        },
-    }
-    index.write_text(json.dumps(old))
-    assert run(restamp, index, "--output-dir", tmp_path / "out") == 2
-    assert "needs amd :: rocm_version, which rocm-bootstrap does not report" in capfd.readouterr().err
-    assert run(restamp, index, "--output-dir", tmp_path / "out", "--rocm-property", "bundled") == 0
-    found = json.loads((tmp_path / "out" / index.name).read_bytes())
-    assert found["default-priorities"] == {"namespace": ["nvidia", "amd", "rocm"]}
-    assert found["variants"]["rocm7.1"] == {
-        "amd": {"gfx_arch": ["gfx90a", "gfx942"]},
-        "rocm": {"version": ["7.1"]},
-    }
-    VariantsJson(found)
-    own = ["--provider", "own", "--i-own-the-name"]
-    assert run(restamp, index, "--output-dir", tmp_path / "host", *own) == 0
-    found = json.loads((tmp_path / "host" / index.name).read_bytes())
-    assert found["variants"]["rocm7.1"]["amd"]["rocm_version"] == ["7.1"]
-    assert found["providers"] == {
-        "amd": {"plugin-api": "rocm_variant_provider", "requires": ["rocm-variant-provider>=0.1,<1"]},
-        "nvidia": {"requires": ["nvidia-variant-provider>=0.0.1"]},
-    }
-    wheel, there = old_variant(tmp_path), tmp_path / "out" / index.name
-    assert run(restamp, wheel, index, "--output-dir", tmp_path / "out", *own) == 2
-    assert f"{there} exists with another content" in capfd.readouterr().err
-    assert [one.name for one in (tmp_path / "out").iterdir()] == [index.name]
-    assert run(restamp, index, there, "--output-dir", tmp_path / "both", *own) == 2
-    assert "would both become" in capfd.readouterr().err

@@ -70,7 +70,6 @@ COMMANDS: dict[str, tuple[Callable[[Path], Path], list[str]]] = {
     "prune": (make_torch, ["--gfx", "gfx942"]),
     "stamp": (make_torch, []),
     "unstamp": (make_variant, ["--local-version", "rocm7.1.0"]),
-    "restamp": (make_variant, []),
     "retag": (make_torch, ["--build-tag", "1"]),
 }
 

@@ -27,7 +27,7 @@ def check_archive(wheel: AuditedWheel) -> list[Finding]:
     Device code and libraries that are damaged are told here as well: see ``scan_wheel``.
     """
     tip = "something changed or cut the wheel after it was packed, or packed it wrongly: build it again"
-    repair = "`rocm-wheels wheel restamp` decides them"
+    repair = "`rocm-wheels wheel retag --drop-requirement` takes them out"
     return [
         *_list_scan_faults(wheel, "archive", "error", tip),
         *_list_scan_faults(wheel, "markers", "error", repair),

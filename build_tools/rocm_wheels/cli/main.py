@@ -73,7 +73,6 @@ ALIASES = {
     "report": "runs report",
     "stamp": "wheel stamp",
     "unstamp": "wheel unstamp",
-    "restamp": "wheel restamp",
     "resolve-check": "index resolve-check",
     "lock-install": "lock install",
     "bundle": "index bundle",
@@ -105,7 +104,6 @@ wheel_group = Group(
         "join": ("split:join_command", "Join host wheels with their device wheels."),
         "stamp": ("stamp:stamp", "Make variant wheels: an installer takes the one for its GPU."),
         "unstamp": ("stamp:unstamp", "Make plain wheels of variant wheels."),
-        "restamp": ("stamp:restamp", "Repair variant wheels of 2025 and of other producers."),
     },
     aliases={"verify": "check"},
     help="""Show, check, retag and compare wheel files, of any project.

@@ -1,4 +1,4 @@
-"""``stamp``, ``unstamp`` and ``restamp``: variant wheels from plain ones, back, and repaired."""
+"""``stamp`` and ``unstamp``: variant wheels from plain ones, and back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rocm_wheels.cli.options import (
     wheel_file,
     wheels_argument,
 )
-from rocm_wheels.core import UsageError, log_note
+from rocm_wheels.core import log_note
 
 if TYPE_CHECKING:
     from rocm_wheels.package import JoinedDocuments, StampedWheel, VariantStamp
@@ -163,84 +163,6 @@ def unstamp(  # noqa: PLR0917 - click passes them by name
     _print_stamped(done, as_json=as_json)
 
 
-@command("wheel restamp")
-@click.argument("files", nargs=-1, required=True, type=wheel_file, metavar="FILE...")
-@option(
-    "--provider",
-    type=_PROVIDERS,
-    help="Who reports the GPUs; by default as it is, rocm-bootstrap for dead ones.",
-)
-@option(
-    "--rocm-property",
-    type=_PROPERTIES,
-    help="What amd :: rocm_version becomes: bundled moves it to rocm :: version.",
-)
-@_release_options
-@_truth_options
-@new_wheels_options
-def restamp(  # noqa: PLR0917 - click passes them by name
-    files: tuple[Path, ...],
-    provider: str | None,
-    rocm_property: str | None,
-    allow_claim: bool,
-    allow_hide: bool,
-    replace: bool,
-    output_dir: Path | None,
-    dry_run: bool,
-    as_json: bool,
-    **release: Any,
-) -> None:
-    """Repair variant wheels and -variants.json of 2025 and of other producers.
-
-    Labels stay. The targets are compared with the device code; keys and providers that nobody has any
-    more go; requirements with variant markers are decided for each wheel; RECORD gets right digests.
-
-    \b
-    Examples:
-      rocm-wheels wheel restamp old/*.whl --output-dir variants
-    """
-    from rocm_wheels.package import (
-        VARIANT_INDEX_SUFFIX,
-        RestampRequest,
-        StampedWheel,
-        plan_restamps,
-        restamp_index,
-    )
-    from rocm_wheels.wheels import require_distinct_targets, write_together
-
-    if wrong := [
-        file for file in files if file.suffix != ".whl" and not file.name.endswith(VARIANT_INDEX_SUFFIX)
-    ]:
-        raise UsageError(f"{wrong[0]} is neither a wheel nor a {VARIANT_INDEX_SUFFIX}")
-    if output_dir is None and not replace:
-        raise UsageError(
-            "a repaired file has the name of the old one", tip="say --output-dir DIR, or --replace"
-        )
-    request = RestampRequest(
-        choice=_make_choice(provider or "rocm-bootstrap", rocm_property or "bundled", release),
-        keep_provider=provider is None,
-        rocm_property=rocm_property,
-        allow_claim=allow_claim,
-        allow_hide=allow_hide,
-        joined=_read_release_documents(release["join"]),
-    )
-    planned = plan_restamps([file for file in files if file.suffix == ".whl"], request)
-    indexes = []
-    for file in (file for file in files if file.suffix != ".whl"):
-        document, notes = restamp_index(file, request)
-        content, place = document.to_json(), (output_dir or file.parent) / file.name
-        _require_free(place, content, replace=replace)
-        indexes.append((StampedWheel(file, place, "", {}, len(content), notes), content))
-    require_distinct_targets((stamped.source, stamped.path) for stamped, _ in indexes)
-    with write_together(replace=replace) as batch:
-        done = _write_planned(planned, output_dir, batch, dry_run=dry_run)
-        for stamped, content in indexes:
-            if not dry_run:
-                (batch.find_stage(stamped.path.parent) / stamped.path.name).write_bytes(content)
-            done.append(stamped)
-    _print_stamped(done, as_json=as_json)
-
-
 def _write_planned(
     planned: Sequence[VariantStamp], output_dir: Path | None, batch: WheelBatch, *, dry_run: bool
 ) -> list[StampedWheel]:
@@ -271,11 +193,6 @@ def _read_release_documents(paths: Sequence[Path]) -> JoinedDocuments:
     from rocm_wheels.package import read_joined_document
 
     return [(path.name, read_joined_document(path)) for path in paths]
-
-
-def _require_free(place: Path, content: bytes, *, replace: bool) -> None:
-    if place.exists() and place.read_bytes() != content and not replace:
-        raise UsageError(f"{place} exists with another content", tip="name another folder, or say --replace")
 
 
 def _print_stamped(done: Sequence[StampedWheel], *, as_json: bool) -> None:

@@ -190,7 +190,7 @@ def _read_variant(read_file: Callable[[str], bytes | None], prefix: str, folder:
     if notes:
         log_note(
             f"{prefix}{where} is of an older form, which uv does not read; "
-            "`rocm-wheels wheel restamp` repairs it"
+            "`rocm-wheels wheel stamp --replace` gives it a new one"
         )
     return document.to_json().decode()
 

@@ -1,14 +1,9 @@
-"""Stamp wheels as variants, and restamp old ones: decided for all wheels first, then written.
+"""Stamp wheels as variants: decided for all wheels first, then written.
 
 A wheel's name and ``.dist-info`` say which ROCm it was made with; its device code says the targets. All
 variants of a release share the ranking of namespaces and the provider of each, because joining their
 documents demands both (PEP 825, PEP 850): so one version's wheels are settled together, and take over
 what a wheel or index document that is named with ``--join`` says.
-
-Restamping repairs variant wheels and index documents of 2025 and of other producers for today's installers.
-The label stays, and so do the properties, which are compared with the device code. Providers that nobody
-owns, and keys that no format has any more, go; requirements with variant markers are decided for the
-wheel. RECORD gets right digests where its own are hex: every rewriting does that.
 """
 
 from __future__ import annotations
@@ -25,19 +20,16 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.core import DataError, UsageError, explain_error, run_in_parallel
+from rocm_wheels.core import DataError, UsageError, run_in_parallel
 from rocm_wheels.variants import (
     AMD_NAMESPACE,
     FROM_WHEEL,
     GFX_ARCH,
     HOST_ROCM_VERSION,
     NO_TARGETS,
-    NULL_LABEL,
-    OLD_NULL_LABEL,
     ROCM_NAMESPACE,
     ROCM_VERSION,
     VARIANT_FILE_NAME,
-    OldDocument,
     Properties,
     Provider,
     ProviderChoice,
@@ -45,16 +37,12 @@ from rocm_wheels.variants import (
     WheelTargets,
     check_label,
     choose_targets,
-    decide_requirement,
-    describe_properties,
-    find_label_contradictions,
     make_device_extra,
     make_label,
     make_properties,
     merge_documents,
     parse_document,
     parse_minor_version,
-    read_any_format,
     read_wheel_targets,
     select_rocm_targets,
 )
@@ -104,7 +92,7 @@ def find_rocm_versions(local: str | None, requirements: Sequence[str]) -> dict[s
         try:
             requirement = Requirement(text)
         except (InvalidRequirement, RecursionError):
-            continue  # a variant marker: restamp is there for those
+            continue  # a variant marker, which is refused with its place later
         for specifier in requirement.specifier if is_rocm_package(requirement.name) else ():
             if specifier.operator == "==" and "*" not in specifier.version:
                 versions[f"its requirement {text}"] = parse_minor_version(specifier.version, input_name=text)
@@ -228,7 +216,7 @@ def read_joined_document(path: Path) -> VariantMetadata:
     if not document.providers:
         raise DataError(
             f"{path} names no providers, and a stamp names one for each namespace (PEP 850)",
-            tip="restamp that release with --provider first",
+            tip="stamp its wheels once more: rocm-wheels wheel stamp --replace",
         )
     return document
 
@@ -285,7 +273,7 @@ def _require_same_provider(
         raise DataError(
             f"{joined[0][0]} has {json.dumps(existing.as_json())} as the provider of {namespace}, this stamp "
             f"{json.dumps(ours.as_json())}",
-            tip="a namespace has one provider in a release: choose the same, or restamp what is there",
+            tip="a namespace has one provider in a release: choose the same, or stamp the others again",
         )
     return existing
 
@@ -294,7 +282,7 @@ def _require_listed(release: VariantRelease, variants: Iterable[Properties]) -> 
     """Raise DataError for a value that a static provider does not list: nobody could install that wheel."""
     for properties in variants:
         for namespace, features in properties.items():
-            provider = release.providers.get(namespace)  # a repair asks about its own namespaces only
+            provider = release.providers.get(namespace)
             static = provider.static_properties if provider else {}
             for feature, values in features.items() if static else ():
                 if unlisted := sorted(set(values) - set(static.get(feature, ()))):
@@ -302,15 +290,12 @@ def _require_listed(release: VariantRelease, variants: Iterable[Properties]) -> 
                         f"the release lists {_shorten_list(static.get(feature, ()))} "
                         f"as {namespace} :: {feature}, "
                         f"and not {', '.join(unlisted)}",
-                        tip="restamp its wheels with a list that has it: --rocm-versions, --static-targets",
+                        tip="stamp its wheels again, with it in --rocm-versions or --static-targets",
                     )
 
 
 def _shorten_list(values: Sequence[str]) -> str:
     return ", ".join(values if len(values) < 10 else (values[0], "…", values[-1])) or "nothing"
-
-
-_RESTAMP_TIP = "rocm-wheels wheel restamp repairs it; --replace gives it a new stamp"
 
 
 @dataclass(frozen=True)
@@ -491,12 +476,12 @@ def _require_stampable(wheel: WheelFacts, *, replace: bool) -> None:
     if wheel.is_stamped and not replace:
         raise DataError(
             f"{wheel.path} is a variant wheel already: {wheel.name.label or VARIANT_FILE_NAME}",
-            tip=_RESTAMP_TIP,
+            tip="--replace gives it a new stamp",
         )
     if marked := [requirement for requirement in wheel.requirements if has_variant_marker(requirement)]:
         raise DataError(
             f"{wheel.path}: METADATA has a variant marker, which no installer reads: {marked[0]}",
-            tip="rocm-wheels wheel restamp decides such requirements for the wheel",
+            tip="take it out: rocm-wheels wheel retag --drop-requirement",
         )
 
 
@@ -581,217 +566,3 @@ def _require_different_files(stamps: Iterable[tuple[WheelFacts, VariantStamp]], 
                 f"{first_source} and {stamp.source} would become the same variant, {stamp.label}",
                 tip="give one of them another --label, or another build tag",
             )
-
-
-VARIANT_INDEX_SUFFIX = "-variants.json"
-
-
-@dataclass(frozen=True)
-class RestampRequest:
-    """What a repair may change: the provider of ``amd`` (``keep_provider``: only if nobody owns it)."""
-
-    choice: ProviderChoice
-    keep_provider: bool = True
-    rocm_property: str | None = None
-    allow_claim: bool = False
-    allow_hide: bool = False
-    joined: JoinedDocuments = ()
-
-
-def plan_restamps(wheels: Sequence[Path], request: RestampRequest) -> list[VariantStamp]:
-    """Decide the repair of wheels, nothing is written; DataError when one cannot be repaired."""
-    facts = [read_wheel_facts(wheel) for wheel in wheels]
-    old = {wheel_facts.path: _read_old_document(wheel_facts) for wheel_facts in facts}
-    stamps: list[VariantStamp] = []
-    for group in group_by_release(facts, keep_local=True):
-        documents = _modernize_documents(
-            [(wheel_facts.path.name, old[wheel_facts.path]) for wheel_facts in group], request
-        )
-        group_stamps = [
-            _make_restamp(wheel_facts, old[wheel_facts.path], document, request)
-            for wheel_facts, document in zip(group, documents, strict=True)
-        ]
-        merge_documents([*request.joined, *((stamp.source.name, stamp.document) for stamp in group_stamps)])
-        stamps += group_stamps
-    return stamps
-
-
-def restamp_index(path: Path, request: RestampRequest) -> tuple[VariantMetadata, tuple[str, ...]]:
-    """Return an index document (``-variants.json``) in today's form, and what it had that is left out."""
-    try:
-        old = _rename_old_null(read_any_format(path.read_bytes(), name=str(path)))
-    except OSError as cause:
-        raise DataError(f"cannot read {path}: {cause.strerror}") from None
-    (document,) = _modernize_documents([(path.name, old)], request)
-    contradictions = [
-        f"the label {label} {contradiction}"
-        for label, properties in document.variants.items()
-        for contradiction in find_label_contradictions(label, properties)
-    ]
-    return document, (*old.notes, *contradictions)
-
-
-def _read_old_document(wheel: WheelFacts) -> OldDocument:
-    if wheel.document is None:
-        raise DataError(f"{wheel.path} has no {VARIANT_FILE_NAME}", tip="rocm-wheels wheel stamp makes one")
-    if wheel.name.label is None:
-        raise DataError(
-            (
-                f"{wheel.path} has a {VARIANT_FILE_NAME} and no label in its name: installers "
-                "take it for a plain wheel"
-            ),
-            tip="rocm-wheels wheel stamp --replace makes a variant of it",
-        )
-    name = f"{wheel.path}: {VARIANT_FILE_NAME}"
-    return _rename_old_null(read_any_format(wheel.document, name=name, label=wheel.name.label))
-
-
-def _rename_old_null(document: OldDocument) -> OldDocument:
-    """Return a document with the label of today for the variant without properties."""
-    if document.variants.get(OLD_NULL_LABEL, True):
-        return document
-    variants = {
-        NULL_LABEL if label == OLD_NULL_LABEL else label: properties
-        for label, properties in document.variants.items()
-    }
-    notes = (*document.notes, f"the label {OLD_NULL_LABEL} became {NULL_LABEL}")
-    return replace(document, variants=variants, notes=notes)
-
-
-def _modernize_documents(
-    old: Sequence[tuple[str, OldDocument]], request: RestampRequest
-) -> list[VariantMetadata]:
-    """Return the documents of one release in today's form: same namespaces, same providers."""
-    changed = [
-        {
-            label: _move_rocm_version(entry, f"{name}: {label}", request)
-            for label, entry in document.variants.items()
-        }
-        for name, document in old
-    ]
-    property_sets = [properties for variants in changed for properties in variants.values()]
-    ranked = max((document.namespaces for _, document in old), key=len)
-    ours: dict[str, Provider] = {}
-    if any(AMD_NAMESPACE in document.namespaces for _, document in old) or any(
-        ROCM_NAMESPACE in entry for entry in property_sets
-    ):
-        ours = dict(settle_release(request.choice, property_sets, request.joined).providers)
-    elif request.joined:
-        ours = dict(merge_documents(request.joined).providers)
-    kept_providers = _collect_kept_providers(old, request)
-    if not request.joined:
-        ours = {
-            namespace: provider for namespace, provider in ours.items() if namespace not in kept_providers
-        }
-    else:
-        kept_providers = {
-            namespace: provider for namespace, provider in kept_providers.items() if namespace not in ours
-        }
-    first = merge_documents(request.joined).namespaces if request.joined else ()
-    namespaces = tuple(dict.fromkeys((*first, *ranked, *ours)))
-    if silent := [entry for entry in namespaces if entry not in {**kept_providers, **ours}]:
-        raise DataError(
-            f"{old[0][0]}: no provider is known for {', '.join(silent)}",
-            tip="--join a wheel or a -variants.json of the release that names it",
-        )
-    providers = {entry: {**kept_providers, **ours}[entry] for entry in namespaces}
-    return [
-        parse_document(
-            VariantMetadata(namespaces, variants, providers).to_json(),
-            name=f"{name}: the new {VARIANT_FILE_NAME}",
-        )
-        for (name, _), variants in zip(old, changed, strict=True)
-    ]
-
-
-def _collect_kept_providers(
-    old: Sequence[tuple[str, OldDocument]], request: RestampRequest
-) -> dict[str, Provider]:
-    """Return the providers that stay as they are; DataError when two wheels name different ones."""
-    kept_providers: dict[str, tuple[str, Provider]] = {}
-    for name, document in old:
-        for namespace, provider in document.providers.items():
-            if (namespace == AMD_NAMESPACE and not request.keep_provider) or (
-                namespace == ROCM_NAMESPACE and request.choice.rocm_versions
-            ):
-                continue
-            first_name, existing = kept_providers.setdefault(namespace, (name, provider))
-            if existing != provider:
-                raise DataError(
-                    f"{first_name} and {name} name different providers of {namespace}",
-                    tip="say which one is right with --provider, or --join a document that has it",
-                )
-    return {namespace: provider for namespace, (_, provider) in kept_providers.items()}
-
-
-def _move_rocm_version(properties: Properties, origin: str, request: RestampRequest) -> Properties:
-    """Return properties that the provider reports: the ROCm version is where it belongs."""
-    versions = properties.get(AMD_NAMESPACE, {}).get(HOST_ROCM_VERSION)
-    if versions is None or (request.choice.provider == "own" and request.rocm_property != "bundled"):
-        return properties
-    if request.rocm_property != "bundled":
-        raise UsageError(
-            (
-                f"{origin} needs {AMD_NAMESPACE} :: {HOST_ROCM_VERSION}, which {request.choice.provider} "
-                "does not report"
-            ),
-            tip="--rocm-property bundled when the wheel brings or requires its ROCm; else --provider own",
-        )
-    other_values = [
-        (namespace, feature, values)
-        for namespace, features in properties.items()
-        for feature, values in features.items()
-        if (namespace, feature) != (AMD_NAMESPACE, HOST_ROCM_VERSION)
-    ]
-    return make_properties([*other_values, (ROCM_NAMESPACE, ROCM_VERSION, versions)])
-
-
-def _make_restamp(
-    wheel: WheelFacts, old: OldDocument, document: VariantMetadata, request: RestampRequest
-) -> VariantStamp:
-    label = NULL_LABEL if NULL_LABEL in old.variants else wheel.name.label or ""
-    properties = document.variants[label]
-    notes = [*old.notes, *_check_targets(wheel, properties, request)]
-    notes += [
-        f"its label {label} {contradiction}" for contradiction in find_label_contradictions(label, properties)
-    ]
-    decided: dict[str, str | None] = {}
-    for text in wheel.requirements:
-        try:
-            decided[text] = decide_requirement(text, label, properties) if has_variant_marker(text) else text
-        except DataError as cause:
-            raise DataError(f"{wheel.path} cannot be repaired") from cause
-        if decided[text] != text:
-            notes.append(f"the requirement {text!r} became {decided[text] or 'nothing'!r}")
-
-    def requirements(texts: tuple[str, ...]) -> list[str]:
-        return [new for text in texts if (new := decided.get(text, text)) is not None]
-
-    put = {VARIANT_FILE_NAME: document.to_json()}
-    edit = WheelEdit(label=label, put=put, requirements=requirements, step=f"stamp {label}", undone="stamp")
-    return VariantStamp(wheel.path, label, properties, document, edit, tuple(notes))
-
-
-def _check_targets(wheel: WheelFacts, properties: Properties, request: RestampRequest) -> list[str]:
-    """Compare the stated targets with the device code; return what could not be compared."""
-    wheel_targets = read_wheel_targets(wheel.path)
-    versions = properties.get(ROCM_NAMESPACE, {}).get(ROCM_VERSION, ())
-    if len(versions) == 1:
-        wheel_targets = select_rocm_targets(
-            str(wheel.path), wheel_targets, versions[0], allow_claim=request.allow_claim
-        )
-    targets = properties.get(AMD_NAMESPACE, {}).get(GFX_ARCH, ())
-    if not wheel_targets.targets:
-        where = f"it is in {', '.join(wheel_targets.outside)}" if wheel_targets.outside else "it holds none"
-        return [f"the targets were not compared with device code: {where}"] if targets else []
-    try:
-        choose_targets(
-            str(wheel.path),
-            wheel_targets,
-            ",".join(targets) or "none",
-            allow_claim=request.allow_claim,
-            allow_hide=request.allow_hide or not targets,
-        )
-    except UsageError as cause:
-        raise DataError(f"{wheel.path}: {describe_properties(properties)}: {explain_error(cause)}") from None
-    return []

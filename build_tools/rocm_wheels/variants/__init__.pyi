@@ -10,7 +10,6 @@ from .document import GFX_ARCH as GFX_ARCH
 from .document import HOST_ROCM_VERSION as HOST_ROCM_VERSION
 from .document import LABEL_PATTERN as LABEL_PATTERN
 from .document import NULL_LABEL as NULL_LABEL
-from .document import OLD_NULL_LABEL as OLD_NULL_LABEL
 from .document import OWN_PROVIDER as OWN_PROVIDER
 from .document import ROCM_BOOTSTRAP_PROVIDER as ROCM_BOOTSTRAP_PROVIDER
 from .document import ROCM_NAMESPACE as ROCM_NAMESPACE
@@ -18,7 +17,6 @@ from .document import ROCM_VERSION as ROCM_VERSION
 from .document import SCHEMA as SCHEMA
 from .document import SCHEMA_WITHOUT_PROVIDERS as SCHEMA_WITHOUT_PROVIDERS
 from .document import VARIANT_FILE_NAME as VARIANT_FILE_NAME
-from .document import OldDocument as OldDocument
 from .document import Properties as Properties
 from .document import Provider as Provider
 from .document import ProviderChoice as ProviderChoice
@@ -40,7 +38,6 @@ from .order import NamespaceSupport as NamespaceSupport
 from .order import SupportedFeatures as SupportedFeatures
 from .order import check_label as check_label
 from .order import explain_order as explain_order
-from .order import find_label_contradictions as find_label_contradictions
 from .order import find_support as find_support
 from .order import list_static_support as list_static_support
 from .order import list_supported_properties as list_supported_properties

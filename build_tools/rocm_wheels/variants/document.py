@@ -35,7 +35,6 @@ SCHEMA_WITHOUT_PROVIDERS = "https://variants-schema.wheelnext.dev/peps/825/v0.1.
 _VARIANTLIB_SCHEMA = "https://variants-schema.wheelnext.dev/v0.2.0.json"  # variantlib 0.2 means format 0.2.0
 SCHEMAS = (SCHEMA, SCHEMA_WITHOUT_PROVIDERS, _VARIANTLIB_SCHEMA)
 NULL_LABEL = "null"
-OLD_NULL_LABEL = "00000000"  # of wheels without properties, as variantlib 0.0.2 named them
 AMD_NAMESPACE, ROCM_NAMESPACE = "amd", "rocm"  # the namespaces of ours, and their features
 ABI_NAMESPACE = "abi_dependency"  # answered by who installs: which versions of other projects there are
 GFX_ARCH, ROCM_VERSION, HOST_ROCM_VERSION = "gfx_arch", "version", "rocm_version"
@@ -122,7 +121,7 @@ _BUILTINS = (ABI_NAMESPACE,)
 _PROVIDER_KINDS = ("requires", "static-properties", "builtin")
 _SCHEMA_VERSION = re.compile(r"/v?([0-9]+)\.([0-9]+)(?:\.[0-9]+)?\.json$")
 _NEWEST_MAJOR = 1  # 0 are drafts, 1 will be the first that is final
-_REPAIR_TIP = "rocm-wheels wheel restamp repairs what was written for earlier formats"
+_REPAIR_TIP = "what was written for earlier formats is stamped once more: rocm-wheels wheel stamp --replace"
 
 
 def raise_fault(name: str, key: str, message: str, *, tip: str | None = None) -> NoReturn:
@@ -357,7 +356,7 @@ def parse_wheel_document(content: bytes, *, name: str, label: str) -> VariantMet
         labels = ", ".join(sorted(document.variants)) or "none"
         raise DataError(
             f"{name}: variants: the file name says {label}, here is {labels}",
-            tip="a wheel states exactly its own variant; rocm-wheels wheel restamp repairs it",
+            tip="a wheel states exactly its own variant: rocm-wheels wheel stamp --replace",
         )
     return document
 
@@ -410,7 +409,7 @@ def merge_documents(documents: NamedDocuments) -> VariantMetadata:
             raise DataError(
                 f"{longest} and {wheel} rank the namespaces differently: "
                 f"{', '.join(first.namespaces)} and {', '.join(document.namespaces)}",
-                tip="one list must begin with the other: stamp or restamp the second with --join the first",
+                tip="one list must begin with the other: stamp the second with --join the first",
             )
     providers = _merge_providers(ordered)
     if providers and providers.keys() != set(first.namespaces):
@@ -446,7 +445,7 @@ def _merge_providers(documents: Iterable[tuple[str, VariantMetadata]]) -> dict[s
                 raise DataError(
                     f"{first_wheel} and {wheel} name different providers of {namespace}: "
                     f"{json.dumps(existing.as_json())} and {json.dumps(provider.as_json())}",
-                    tip="a namespace has one provider in a release: restamp the second with --join the first",
+                    tip="a namespace has one provider in a release: stamp the second with --join the first",
                 )
     return {namespace: provider for namespace, (_, provider) in sorted(merged.items())}
 

@@ -1,9 +1,8 @@
-"""Decide requirements with variant markers (``"amd" in variant_namespaces``) for a wheel, or a machine.
+"""Decide requirements with variant markers (``"amd" in variant_namespaces``) for a machine.
 
 No installer of today reads such a requirement (PEP 825 leaves the markers open), so a wheel with one
-cannot be installed by any. For a wheel on its own, what its label and properties decide is decided; what a
-machine would have to decide is refused. For a machine the properties are those of the wheel that the machine
-supports, as the PEP has it, and everything is decided.
+cannot be installed by any. The properties are those of the wheel that the machine supports, as the PEP has
+it.
 """
 
 from __future__ import annotations
@@ -28,24 +27,20 @@ _MARKER_VARIABLES = ("variant_label", "variant_namespaces", "variant_features", 
 _MarkerValue = bool | str  # decided, or the rest of the marker that is left for the installer
 
 
-def decide_requirement(
-    requirement: str, label: str, properties: Properties, *, for_machine: bool = False
-) -> str | None:
+def decide_requirement(requirement: str, label: str, properties: Properties) -> str | None:
     """Return a requirement without variant markers, None when they say that it does not apply.
 
-    ``for_machine``: ``properties`` are those that a machine supports (``list_supported_properties``).
-    DataError with the reason when it depends on more than the wheel.
+    ``properties`` are those that a machine supports (``list_supported_properties``). DataError for a marker
+    that cannot be read.
     """
     project, _, marker = requirement.partition(";")
     try:
-        parser = _MarkerParser(_split_tokens(marker), label, properties, for_machine)
+        parser = _MarkerParser(_split_tokens(marker), label, properties)
         value = parser.parse_or()
         if parser.rest:
             raise ValueError(f"{parser.rest[0]} is not expected there")
     except (ValueError, RecursionError) as cause:
-        raise DataError(
-            f"the requirement {requirement!r} cannot be decided for this wheel: {cause}"
-        ) from None
+        raise DataError(f"the requirement {requirement!r} cannot be decided: {cause}") from None
     if isinstance(value, bool):
         return project.strip() if value else None
     return f"{project.strip()} ; {value}"
@@ -64,7 +59,7 @@ def decide_markers(metadata: bytes, name: str, label: str, supported: Properties
     for text in get_field_values(fields, "Requires-Dist"):
         decided: str | None = text
         if has_variant_marker(text):
-            decided = decide_requirement(text, label, supported, for_machine=True)
+            decided = decide_requirement(text, label, supported)
         if decided is not None:
             requirements.append(decided)
     return replace_field_values(metadata, {"Requires-Dist": requirements}, f"METADATA of {name}")
@@ -85,12 +80,11 @@ def _split_tokens(text: str) -> list[str]:
 
 @dataclass
 class _MarkerParser:
-    """A marker, read from left to right; parts that the wheel decides are values at once."""
+    """A marker, read from left to right; parts that the machine decides are values at once."""
 
     rest: list[str]
     label: str
     properties: Properties
-    for_machine: bool = False
     consumed: list[str] = field(default_factory=list)
 
     def take_token(self) -> str:
@@ -153,10 +147,6 @@ class _MarkerParser:
         values = features.get(parts[0], ())
         if len(parts) < 2 or parts[1] not in values:
             return bool(values) and len(parts) < 2
-        if len(values) > 1 and not self.for_machine:
-            raise ValueError(
-                f"the wheel has {len(values)} values of {namespace} :: {parts[0]}: a machine decides"
-            )
         return True
 
 
