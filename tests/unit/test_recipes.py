@@ -140,7 +140,7 @@ def test_a_command_takes_folders_from_option_variable_configuration_and_here(
     monkeypatch.delenv("ROCM_WHEELS_RECIPE_DIR")
     (tmp_path / "wrong.toml").write_text("recipe-dir = 3\n")
     assert run_command(cli, ["--config", "wrong.toml", "lines"]) == 2
-    assert "wrong.toml:1: recipe-dir takes a folder" in capsys.readouterr().err
+    assert "wrong.toml: recipe-dir takes a folder" in capsys.readouterr().err
     assert run_command(cli, ["--config", "", "lines", "--recipe-dir", "gone"]) == 2
 
 

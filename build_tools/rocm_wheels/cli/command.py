@@ -160,7 +160,7 @@ class Option(click.Option):
         return (*self.aliases, *(self.concept.aliases if self.concept else ()))
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return the line of help, with the value of a configuration file where one has it."""
+        """Return the line of help, with the key of a configuration file where one sets it."""
         record = super().get_help_record(ctx)
         origin = get_config_origin(ctx, self)
         if record is None or origin is None:
@@ -200,7 +200,7 @@ def complete_with(completer: str) -> Callable[[click.Context, click.Parameter, s
 
 
 def get_config_origin(ctx: click.Context, param: click.Parameter) -> str | None:
-    """Return ``FILE:LINE: VALUE`` of an option that a configuration file sets for this command."""
+    """Return ``FILE: KEY`` of an option that a configuration file sets for this command."""
     origins: Mapping[str, str] = ctx.meta.get(_ORIGINS, {}).get(id(ctx.command), {})
     return origins.get(str(param.name))
 

@@ -39,23 +39,20 @@ if TYPE_CHECKING:
 CONFIG_NAME = "rocm-wheels.toml"
 _VARIABLE = "ROCM_WHEELS_CONFIG"
 _RECIPE_KEY = "recipe-dir"
-_PROJECT_TABLE = ("tool", "rocm-wheels")
-_HEADER = re.compile(r"\s*\[\s*(?P<words>[^\[\]]+?)\s*\]\s*(#.*)?$")
-_KEY = re.compile(r"""\s*(?P<key>[\w.-]+|"[^"]*"|'[^']*')\s*=""")
 
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """A file with options: ``table`` as it was read, ``lines`` by the words of a table and a key."""
+    """A file with options: ``table`` as it was read."""
 
     path: Path
     table: Mapping[str, Any]
-    lines: Mapping[tuple[str, ...], int]
 
     def locate(self, *words: str) -> str:
-        """Return FILE:LINE of a key or a table."""
-        line = next((self.lines[words[:n]] for n in range(len(words), 0, -1) if words[:n] in self.lines), 1)
-        return f"{_shorten_path(self.path)}:{line}"
+        """Return ``FILE: KEY`` of a key or a table."""
+        here = Path.cwd()
+        path = self.path.relative_to(here) if self.path.is_relative_to(here) else self.path
+        return f"{path}: {'.'.join(words)}"
 
 
 def find_config_file(folder: Path, env: Mapping[str, str], named: str | None = None) -> ConfigFile | None:
@@ -97,38 +94,17 @@ def read_config_file(path: Path) -> ConfigFile | None:
         if path.name == "pyproject.toml" and "[tool.rocm-wheels" not in text:
             return None  # nothing of ours; it may be a template
         raise
-    prefix: tuple[str, ...] = ()
     if path.name == "pyproject.toml":
-        prefix = _PROJECT_TABLE
         tools = table.get("tool")
         ours = tools.get("rocm-wheels") if isinstance(tools, dict) else None
         if not isinstance(ours, dict):
             return None
         table = ours
-    return ConfigFile(path, table, dict(_locate_keys(text, prefix)))
-
-
-def _locate_keys(text: str, prefix: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Yield the words of each table and key below ``prefix`` with the line that it begins in."""
-    section: tuple[str, ...] = ()
-    for number, line in enumerate(text.splitlines(), start=1):
-        if header := _HEADER.match(line):
-            section = _split_words(header["words"])
-            words = section
-        elif key := _KEY.match(line):
-            words = (*section, *_split_words(key["key"]))
-        else:
-            continue
-        if words[: len(prefix)] == prefix:
-            yield words[len(prefix) :], number
-
-
-def _split_words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip().strip("\"'") for word in text.split("."))
+    return ConfigFile(path, table)
 
 
 def read_command_defaults(command: Command, named: str | None) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return what the file sets for a command: values by parameter, and ``FILE:LINE: VALUE`` of each.
+    """Return what the file sets for a command: values by parameter, and ``FILE: KEY`` of each.
 
     Raises DataError for a key that is no option, and for a value of another shape than the option takes.
     """
@@ -157,7 +133,7 @@ def read_command_defaults(command: Command, named: str | None) -> tuple[dict[str
             if (other := keys.setdefault(str(option.name), key)) != key:
                 raise DataError(f"{place}: {key} and {other} are one option", tip="leave one of them out")
             values[str(option.name)] = _convert_value(option, value, place, config.path.parent)
-            origins[str(option.name)] = f"{place}: {_format_value(value)}"
+            origins[str(option.name)] = place
     return values, origins
 
 
@@ -172,9 +148,7 @@ def list_configured_folders(named: str | None) -> list[RecipeFolder]:
     place = config.locate(_RECIPE_KEY)
     texts = value if isinstance(value, list) else [value]
     if not all(isinstance(text, str) and text for text in texts):
-        raise DataError(
-            f"{place}: {_RECIPE_KEY} takes a folder or a list of them, not {_format_value(value)}"
-        )
+        raise DataError(f"{place} takes a folder or a list of them, not {_format_value(value)}")
     return [RecipeFolder(config.path.parent / Path(text).expanduser(), place) for text in texts]
 
 
@@ -212,27 +186,25 @@ def _check_top_level(config: ConfigFile) -> None:
                 )
         elif key not in shared:
             raise DataError(
-                f"{config.locate(key)}: {key} is no option that several commands share"
-                f"{suggest_name(key, shared)}",
+                f"{config.locate(key)} is no option that several commands share{suggest_name(key, shared)}",
                 tip="an option of one command stands in the command's table, such as [build]",
             )
 
 
 def _convert_value(option: Option, value: Any, place: str, folder: Path) -> Any:
     """Return a value as click takes it: text, truth or a list of texts. Raises DataError."""
-    name = option.spelling.lstrip("-")
     if option.is_flag:
         if not isinstance(value, bool):
-            raise DataError(f"{place}: {name} is true or false, not {_format_value(value)}")
+            raise DataError(f"{place} is true or false, not {_format_value(value)}")
         return value
     items = value if isinstance(value, list) else [value]
     if any(isinstance(item, (bool, dict, list)) for item in items):
-        raise DataError(f"{place}: {name} takes text or a number, not {_format_value(value)}")
+        raise DataError(f"{place} takes text or a number, not {_format_value(value)}")
     texts = [_resolve_path(option, str(item), folder) for item in items]
     if option.multiple:
         return texts
     if isinstance(value, list) and not option.takes_list:
-        raise DataError(f"{place}: {name} takes one value, not a list")
+        raise DataError(f"{place} takes one value, not a list")
     return ",".join(texts)
 
 
@@ -249,11 +221,6 @@ def _format_value(value: Any) -> str:
     import json
 
     return json.dumps(value, default=str, ensure_ascii=False)
-
-
-def _shorten_path(path: Path) -> str:
-    """Return a path below the current folder as relative."""
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def check_config_file(config: ConfigFile, root: Group) -> list[tuple[str, str, str]]:
@@ -351,7 +318,7 @@ def _list_values(ctx: click.Context, root: Group, words: Sequence[str]) -> list[
         if source is ParameterSource.ENVIRONMENT:
             place = f"variable {entry.envvar}"
         elif source is ParameterSource.DEFAULT_MAP and origin is not None:
-            place = origin.partition(": ")[0]
+            place = origin
         rows.append((entry.spelling, _describe_value(context.params.get(name)), place))
     return rows
 
