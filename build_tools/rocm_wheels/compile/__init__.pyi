@@ -6,7 +6,6 @@ from .build_trees import keep_cmake_path as keep_cmake_path
 from .build_trees import list_compilers as list_compilers
 from .build_trees import make_tree_key as make_tree_key
 from .cache_trust import CACHE_TEST_VERSION as CACHE_TEST_VERSION
-from .cache_trust import OTHER_PLACE as OTHER_PLACE
 from .cache_trust import check_cache_trust as check_cache_trust
 from .cache_trust import read_user_settings as read_user_settings
 from .compiler_cache import CacheCounts as CacheCounts
