@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,9 +23,8 @@ from rocm_wheels.pipeline import (
     run_preflight_checks,
 )
 
-ENV = {**os.environ, "LC_ALL": "C.UTF-8"}
+ENV = dict(os.environ)
 MIB = 1 << 20
-Statvfs = Callable[[Path], Any]
 
 
 def looked(folder: Path, **changes: Any) -> PreflightSubject:
@@ -51,25 +47,6 @@ def said(subject: PreflightSubject) -> list[tuple[str, str]]:
     return [(finding.check, finding.severity) for finding in run_preflight_checks(subject)]
 
 
-@contextmanager
-def disk(folder: Path, size: int, *options: str) -> Iterator[tuple[Path, Statvfs | None]]:
-    """A small disk: a real one where we may mount, else a folder and what statvfs would say of it."""
-    folder.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", ",".join([f"size={size}", *options]), "tmpfs", str(folder)]
-    if subprocess.run(words, capture_output=True, check=False).returncode == 0:
-        try:
-            yield folder, None
-        finally:
-            subprocess.run(["umount", folder], check=True)
-        return
-
-    def pretended(_: Path) -> Any:
-        flag = os.ST_NOEXEC if "noexec" in options else 0
-        return SimpleNamespace(f_bavail=size, f_frsize=1, f_files=10**6, f_favail=10**6, f_flag=flag)
-
-    yield folder, pretended
-
-
 def program(folder: Path, name: str, script: str) -> None:
     folder.mkdir(exist_ok=True)
     path = folder / name
@@ -82,14 +59,12 @@ def test_this_machine(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     looked(tmp_path)
     begin = time.process_time()
-    subject = looked(tmp_path, pythons=[python], epochs=[None, 1_700_000_000])
+    subject = looked(tmp_path, pythons=[python])
     assert time.process_time() - begin < 0.5  # 25 ms on two idle cores
     assert [p.name for p in subject.programs if p.fault or p.path is None] == []
-    git = next(p for p in subject.programs if p.name == "git")
-    assert len(git.version) >= 2
+    assert {p.name for p in subject.programs} == {"git", "C compiler", "C++ compiler"}
     assert {f.role for f in subject.folders} == {"work", "output", "source", "temporary"}
     assert all(f.free > 0 and f.writable for f in subject.folders)
-    assert subject.newest == 1_700_000_000  # the tree is empty
     assert [c for c, severity in said(subject) if severity == "error" and c != "python-headers"] == []
     assert list((tmp_path / "work").iterdir()) == []  # nothing is left behind
 
@@ -100,36 +75,24 @@ def test_nothing_is_made_for_a_plan(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["apex"]
 
 
-def test_hard_links_are_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "work").mkdir()
-    assert looked(tmp_path).folders[0].hard_links is True
-
-    def refuse(*_: object, **__: object) -> None:
-        raise PermissionError(1, "Operation not permitted")  # as on FAT and some network file systems
-
-    monkeypatch.setattr("os.link", refuse)
-    assert looked(tmp_path).folders[0].hard_links is False
+def let_disk_be(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(total=free, used=0, free=free))
 
 
-def test_a_disk_that_is_too_small(tmp_path: Path) -> None:
+def test_a_disk_that_is_too_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = StepCost("build-apex-cp311", "apex", Estimate(60, 300 * MIB, 0, "stated", 0, 1))
-    with disk(tmp_path / "disk", 200 * MIB) as (folder, statvfs):
-        subject = looked(folder, costs=[torch], statvfs=statvfs)
-        [finding] = [one for one in run_preflight_checks(subject) if one.check == "disk"]
-        assert finding.severity == "warning"
-        assert "200.0 MiB free, and this run may add 300.0 MiB" in finding.message
-        assert len({f.device for f in subject.folders[:3]}) == 1
+    let_disk_be(monkeypatch, 200 * MIB)
+    subject = looked(tmp_path, costs=[torch])
+    [finding] = [one for one in run_preflight_checks(subject) if one.check == "disk"]
+    assert finding.severity == "warning"
+    assert "200.0 MiB free, and this run may add 300.0 MiB" in finding.message
+    assert len({f.device for f in subject.folders[:3]}) == 1
 
 
-def test_a_full_disk(tmp_path: Path) -> None:
-    with disk(tmp_path / "disk", MIB) as (folder, statvfs):
-        (folder / "work").mkdir()
-        assert ("disk", "error") in said(looked(folder, statvfs=statvfs))
-
-
-def test_a_disk_without_programs(tmp_path: Path) -> None:
-    with disk(tmp_path / "disk", 200 * MIB, "noexec") as (folder, statvfs):
-        assert said(looked(folder, statvfs=statvfs)).count(("noexec", "error")) == 2
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    let_disk_be(monkeypatch, MIB)
+    (tmp_path / "work").mkdir()
+    assert ("disk", "error") in said(looked(tmp_path))
 
 
 def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
@@ -146,15 +109,14 @@ def test_temporary_files_that_go_nowhere(tmp_path: Path) -> None:
 
 def test_programs_that_are_missing_or_broken(tmp_path: Path) -> None:
     bin = tmp_path / "bin"
-    program(bin, "git", "echo git version 2.20.1")
+    program(bin, "git", "exit 0")
     program(bin, "cc", "exit 0")
     program(bin, "g++", "echo 'cannot execute cc1plus' >&2; exit 1")
     found = run_preflight_checks(looked(tmp_path, env={**ENV, "PATH": str(bin)}))
     texts = "\n".join(finding.message for finding in found)
-    assert [finding.check for finding in found] == ["programs", "git"]
+    assert [finding.check for finding in found] == ["programs"]
     assert f"{bin}/g++ does not work: C++ compiler failed" in texts
     assert "cannot execute cc1plus" in texts
-    assert "git 2.20.1 is too old" in texts
     found = run_preflight_checks(looked(tmp_path, env={**ENV, "PATH": str(tmp_path)}))
     assert [f.message.split(" on ")[0] for f in found] == [
         f"there is no {name}" for name in ("git", "C compiler", "C++ compiler")
@@ -186,11 +148,3 @@ def test_a_python_that_is_none(tmp_path: Path) -> None:
     )
     assert (finding.check, finding.severity) == ("python-headers", "warning")
     assert "python3" in finding.message
-
-
-def test_sources_of_tomorrow(tmp_path: Path) -> None:
-    (tmp_path / "apex").mkdir()
-    later = time.time() + 86400
-    (tmp_path / "apex" / "setup.py").touch()
-    os.utime(tmp_path / "apex" / "setup.py", (later, later))
-    assert said(looked(tmp_path)) == [("clock", "warning")]

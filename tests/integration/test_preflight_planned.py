@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
-import time
 from pathlib import Path
 
 import pytest
@@ -38,7 +37,7 @@ def root(tmp_path: Path) -> Path:
 def planned(root: Path, *words: str, **env: str) -> PlannedRun:
     options = ["--source-dir", root, "--output-dir", root.parent / "dist", "--install-rocm"]
     given = build.make_context("build", [*map(str, options), "--gfx", "gfx942,gfx1100", *words])
-    whole = {**os.environ, "LC_ALL": "C.UTF-8", **env}
+    whole = {**os.environ, **env}
     return plan_run(check_request(make_wheels_request(given.params, whole), whole))
 
 
@@ -54,8 +53,6 @@ def test_a_plan_of_everything(root: Path) -> None:
     assert steps[f"build-pytorch-{TAG}"].project == "pytorch"
     assert steps[f"install-rocm-{TAG}"].estimate.disk > 1 << 30
     assert (subject.jobs, subject.targets, subject.sdk_targets) == (400, ("gfx942", "gfx1100"), None)
-    assert subject.newest is not None
-    assert subject.newest <= time.time() + 1
     assert "memory" in [finding.check for finding in run_preflight_checks(subject)]
 
 

@@ -1,7 +1,6 @@
 """Preflight of a plan: look at what the steps that will run are going to meet, and check it.
 
-Looking costs a few reads of the disk and a few programs tried; an existing work directory is written to
-for a moment.
+Looking costs a few reads of the disk and a few programs tried; nothing is written.
 """
 
 from __future__ import annotations
@@ -12,13 +11,12 @@ import re
 import shutil
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocm_wheels.compile import SdkTree, list_sdk_warnings, prepend_path
+from rocm_wheels.compile import prepend_path
 from rocm_wheels.core import (
     Finding,
     RocmWheelsError,
@@ -61,13 +59,11 @@ if TYPE_CHECKING:
     from rocm_wheels.pipeline.step import Step
 
 _PROGRAM_SECONDS = 30.0
-_VERSION_NUMBER = re.compile(r"(\d+(?:\.\d+)+)")
 # name, variable, language, what build files try, a header that is there when the library is
 _HOST_COMPILERS = (
     ("C compiler", "CC", "c", ("cc", "gcc", "clang"), "stdio.h"),
     ("C++ compiler", "CXX", "c++", ("c++", "g++", "clang++"), "cstddef"),
 )
-_LANGUAGE_VARIABLES = ("LC_ALL", "LC_CTYPE", "LANG")
 
 
 def complete_subject(
@@ -78,30 +74,20 @@ def complete_subject(
     output: Path,
     sources: Mapping[str, Path],
     wheels: Iterable[tuple[Project, str, Path, str]] = (),
-    sdk: SdkTree | None = None,
-    epochs: Iterable[int | None] = (),
-    statvfs: Callable[[Path], os.statvfs_result] | None = None,
 ) -> PreflightSubject:
     """Look at what else the checks want to know of a run; what its plan says is ``subject``.
 
     ``wheels`` that will be made: project, tag, folder, purpose. ``env`` is that of the builds: a build
-    environment's programs come first on its PATH, once it is there. ``epochs`` are the dates of the sources'
-    commits. An existing work directory is written to for a moment; nothing else is.
+    environment's programs come first on its PATH, once it is there.
     """
     trees = {name: sources[name] for name in subject.projects}
-    newest = _find_newest_time(trees.values(), epochs)
     return replace(
         subject,
-        folders=_inspect_folders(work, output, trees, _find_temporary_folder(env, subject.platform), statvfs),
+        folders=_inspect_folders(work, output, trees, _find_temporary_folder(env, subject.platform)),
         programs=_inspect_programs(env, subject.platform),
-        sdk_lacks=list_sdk_warnings(sdk) if sdk is not None else (),
         foreign=_find_foreign_wheels(Workspace(work), wheels),
         missing={tree: names for tree in trees.values() if (names := _find_missing_submodules(tree, env))},
-        now=time.time(),
-        newest=newest,
         long_paths=_read_long_paths_switch(),
-        open_files=_read_open_files_limit(),
-        variables={name: env[name] for name in _LANGUAGE_VARIABLES if name in env},
     )
 
 
@@ -113,12 +99,12 @@ def find_headers(python: Path, env: Mapping[str, str], tag: str = "") -> PythonH
     if match := re.fullmatch(r"cp3(\d+)(t?)", tag):
         usual = Path(os.path.realpath(python)).parent.parent / "include" / f"python3.{match[1]}{match[2]}"
         if (usual / "Python.h").is_file():
-            return PythonHeaders(f"{python} ({tag})", python, usual)
+            return PythonHeaders(f"{python} ({tag})", usual)
     try:
         interpreter = query_interpreter(python, env)
     except UsageError as failure:
-        return PythonHeaders(str(python), python, None, failure.message)
-    return PythonHeaders(str(interpreter), interpreter.path, interpreter.headers)
+        return PythonHeaders(str(python), None, failure.message)
+    return PythonHeaders(str(interpreter), interpreter.headers)
 
 
 def _find_foreign_wheels(
@@ -143,11 +129,7 @@ def _find_missing_submodules(tree: Path, env: Mapping[str, str]) -> tuple[str, .
 
 
 def _inspect_folders(
-    work: Path,
-    output: Path,
-    trees: Mapping[str, Path],
-    temporary: Path,
-    statvfs: Callable[[Path], os.statvfs_result] | None,
+    work: Path, output: Path, trees: Mapping[str, Path], temporary: Path
 ) -> tuple[PreflightFolder, ...]:
     folders: list[tuple[FolderRole, str, Path]] = [
         ("work", "work directory", work),
@@ -155,52 +137,21 @@ def _inspect_folders(
         *(("source", f"source tree of {name}", tree) for name, tree in trees.items()),
         ("temporary", "folder of temporary files", temporary),
     ]
-    return tuple(_inspect_folder(role, description, path, statvfs) for role, description, path in folders)
+    return tuple(_inspect_folder(role, description, path) for role, description, path in folders)
 
 
-def _inspect_folder(
-    role: FolderRole, description: str, path: Path, statvfs: Callable[[Path], os.statvfs_result] | None
-) -> PreflightFolder:
+def _inspect_folder(role: FolderRole, description: str, path: Path) -> PreflightFolder:
     nearest = next(folder for folder in (path, *path.absolute().parents) if folder.is_dir())
-    free_files, flags = None, 0
-    if sys.platform == "win32":
-        free = shutil.disk_usage(nearest).free
-    else:
-        state = (statvfs or os.statvfs)(nearest)
-        free, flags = state.f_bavail * state.f_frsize, state.f_flag
-        free_files = state.f_favail if state.f_files else None  # btrfs has no table of them
-    writable = os.access(nearest, os.W_OK | os.X_OK)
-    exists = path.is_dir()
-    links = _has_hard_links(path) if role == "work" and exists and writable and free else None
-    case = not (path / ".GIT").exists() if role == "source" and (path / ".git").exists() else None
     return PreflightFolder(
         role=role,
         description=description,
         path=path,
         device=nearest.stat().st_dev,
-        free=free,
-        free_files=free_files,
-        exists=exists,
-        writable=writable,
-        runs_programs=not flags & getattr(os, "ST_NOEXEC", 0),
-        hard_links=links,
-        tells_case=case,
+        free=shutil.disk_usage(nearest).free,
+        exists=path.is_dir(),
+        writable=os.access(nearest, os.W_OK | os.X_OK),
+        tells_case=not (path / ".GIT").exists() if role == "source" and (path / ".git").exists() else None,
     )
-
-
-def _has_hard_links(folder: Path) -> bool | None:
-    """Try a hard link; ``None`` when not even a file can be made (a quota, a full disk)."""
-    try:
-        with tempfile.TemporaryDirectory(prefix=".preflight-", dir=folder) as name:
-            first = Path(name, "first")
-            first.touch()
-            try:
-                os.link(first, Path(name, "second"))
-            except OSError:
-                return False
-            return True
-    except OSError:
-        return None
 
 
 def _find_temporary_folder(env: Mapping[str, str], platform: Platform) -> Path:
@@ -211,11 +162,8 @@ def _find_temporary_folder(env: Mapping[str, str], platform: Platform) -> Path:
 
 
 def _inspect_programs(env: Mapping[str, str], platform: Platform) -> tuple[BuildProgram, ...]:
-    """Ask git and ninja for their versions, and let compilers compile nothing.
-
-    CMake is the build environment's own, in the version of the release line, and takes 0.1 s to say so.
-    """
-    questions = [("git", "git", ["version"]), ("ninja", "ninja", ["--version"])]
+    """Start git, and let compilers compile nothing. CMake and ninja are the build environment's own."""
+    questions = [("git", "git", ["version"])]
     if platform == "linux":
         for name, variable, kind, words, header in _HOST_COMPILERS:
             present = [word for word in words if shutil.which(word, path=env.get("PATH", ""))]
@@ -223,11 +171,9 @@ def _inspect_programs(env: Mapping[str, str], platform: Platform) -> tuple[Build
             questions.append(
                 (name, first, [*more, "-x", kind, "-include", header, "-fsyntax-only", os.devnull])
             )
-    answers = run_in_parallel(
-        lambda question: _inspect_program(*question, env=env), questions, jobs=len(questions)
+    return tuple(
+        run_in_parallel(lambda question: _inspect_program(*question, env=env), questions, jobs=len(questions))
     )
-    # ninja comes with build environments, which may be yet to be made
-    return tuple(program for program in answers if program.path is not None or program.name != "ninja")
 
 
 def _inspect_program(
@@ -237,41 +183,12 @@ def _inspect_program(
     if location is None:
         return BuildProgram(name, None)
     try:
-        output = capture_output(
+        capture_output(
             [location, *question], env=env, timeout=_PROGRAM_SECONDS, check=UsageError, description=name
         )
     except RocmWheelsError as failure:
         return BuildProgram(name, Path(location), fault=str(failure).replace("\n", " "))
-    version = _VERSION_NUMBER.search(output.partition("\n")[0])
-    numbers = tuple(int(number) for number in version[1].split(".")) if version else ()
-    return BuildProgram(name, Path(location), numbers)
-
-
-def _find_newest_time(trees: Iterable[Path], epochs: Iterable[int | None]) -> float | None:
-    """Return the newest time of some trees and of their commits; ``None`` where nothing has one."""
-    times = [*(float(epoch) for epoch in epochs if epoch), *map(_find_newest_time_in, trees)]
-    return max(times, default=0.0) or None
-
-
-def _find_newest_time_in(tree: Path) -> float:
-    """Return the newest time of git's own files and of what lies at the top of a tree; 0 without one."""
-    newest = 0.0
-    with contextlib.suppress(OSError):
-        for path in (tree / ".git" / "HEAD", tree / ".git" / "index"):
-            if path.exists():
-                newest = max(newest, path.stat().st_mtime)
-        with os.scandir(tree) as entries:
-            newest = max([newest, *(entry.stat(follow_symlinks=False).st_mtime for entry in entries)])
-    return newest
-
-
-def _read_open_files_limit() -> int | None:
-    if sys.platform == "win32":
-        return None
-    import resource
-
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return None if soft == resource.RLIM_INFINITY else soft
+    return BuildProgram(name, Path(location))
 
 
 def _read_long_paths_switch() -> bool | None:
@@ -354,8 +271,6 @@ def make_subject(planned: PlannedRun) -> PreflightSubject:
             for step, project in delivering
             for folder in planned.graph.output_folders(step, request.output)
         ],
-        sdk=ready.sdk_tree if ready is not None else None,
-        epochs=[tree.identity.epoch for tree in facts.trees.values()],
     )
 
 

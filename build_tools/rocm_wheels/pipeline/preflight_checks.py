@@ -7,10 +7,8 @@ what is probable, or expected by an estimate, is a warning. To add one: a functi
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
 
@@ -27,7 +25,6 @@ from rocm_wheels.core import (
 from rocm_wheels.models import BuildDownload, Platform, Project, has_aotriton_kernels, strip_features
 from rocm_wheels.pipeline.estimates import Estimate
 from rocm_wheels.pipeline.outputs import FOREIGN_WHEEL_TIP
-from rocm_wheels.sources import OLDEST_GIT
 
 FolderRole = Literal["work", "output", "source", "temporary"]
 
@@ -36,8 +33,8 @@ FolderRole = Literal["work", "output", "source", "temporary"]
 class PreflightFolder:
     """A folder of a run, as it is or, where it is not there yet, as the nearest one above it is.
 
-    ``device`` is the number of its file system, ``free`` its bytes, ``free_files`` its inodes (``None``: it
-    does not count them). ``hard_links`` and ``tells_case``: ``None`` where that was not tried.
+    ``device`` is the number of its file system, ``free`` its bytes. ``tells_case``: ``None`` where that was
+    not tried.
     """
 
     role: FolderRole
@@ -45,11 +42,8 @@ class PreflightFolder:
     path: Path
     device: int
     free: int
-    free_files: int | None = None
     exists: bool = True
     writable: bool = True
-    runs_programs: bool = True
-    hard_links: bool | None = None
     tells_case: bool | None = None
 
 
@@ -59,7 +53,6 @@ class BuildProgram:
 
     name: str
     path: Path | None
-    version: tuple[int, ...] = ()
     fault: str = ""
 
 
@@ -74,13 +67,12 @@ class StepCost:
 
 @dataclass(frozen=True)
 class PythonHeaders:
-    """An interpreter in words, its file, and the folder of its Python.h (``None``: it has none).
+    """An interpreter in words, and the folder of its Python.h (``None``: it has none).
 
     ``fault``: what is wrong with it, in words.
     """
 
     python: str
-    path: Path
     folder: Path | None
     fault: str = ""
 
@@ -103,9 +95,8 @@ class PreflightSubject:
     """Everything that checks look at: what a plan says, then what ``complete_subject`` finds on the machine.
 
     ``sdk_targets`` is ``None`` while it is not known; ``rocm_findings`` are those about an installed ROCm;
-    ``sdk_lacks``, ``unreleased``, ``foreign``: sentences. ``missing``: submodules that nobody fetched, by
-    tree. ``newest`` is the newest time of the sources and their commits; ``long_paths`` what the registry of
-    Windows says (``None`` elsewhere); ``open_files`` the limit of open files (``None``: none).
+    ``unreleased``, ``foreign``: sentences. ``missing``: submodules that nobody fetched, by tree.
+    ``long_paths`` is what the registry of Windows says (``None`` elsewhere).
     """
 
     platform: Platform
@@ -121,17 +112,12 @@ class PreflightSubject:
     jobs: int | None = None  # that the user asked for
     folders: tuple[PreflightFolder, ...] = ()
     programs: tuple[BuildProgram, ...] = ()
-    sdk_lacks: tuple[str, ...] = ()
     rocm_findings: tuple[Finding, ...] = ()
     fetches: tuple[BuildFetch, ...] = ()
     offline: bool = False
     foreign: tuple[str, ...] = ()
     missing: Mapping[Path, tuple[str, ...]] = field(default_factory=dict)
-    now: float = 0.0
-    newest: float | None = None
     long_paths: bool | None = None
-    open_files: int | None = None
-    variables: Mapping[str, str] = field(default_factory=dict)  # LANG and the like
 
 
 def list_fetches(
@@ -170,7 +156,6 @@ def check_downloads(subject: PreflightSubject) -> Iterator[Finding]:
 
 
 _FULL_DISK_BYTES = 64 << 20  # not even a log and a configure step
-_FEW_FILES = 50_000  # a checkout of torch and its build tree have about as many
 _MAX_PATH = 260  # Windows, with the end of the string; learn.microsoft.com "Maximum Path Length Limitation"
 # Longest path below a source tree while it is built, believed: CMake's object files repeat the source's path
 _LONGEST_BELOW = {"pytorch": 180, "triton": 170}
@@ -218,11 +203,6 @@ def check_disk_space(subject: PreflightSubject) -> Iterator[Finding]:
                 f"({largest_text}{more})",
                 _disk_space_tip(),
             )
-        counted = [folder.free_files for folder in folders if folder.free_files is not None]
-        if counted and min(counted) < _FEW_FILES:
-            none = min(counted) == 0
-            text = f"{folder_names}: the file system has room for {format_count(min(counted), 'more file')}"
-            yield Finding("error" if none else "warning", text, _disk_space_tip())
 
 
 def check_access(subject: PreflightSubject) -> Iterator[Finding]:
@@ -236,30 +216,9 @@ def check_access(subject: PreflightSubject) -> Iterator[Finding]:
             yield Finding("error", f"the {folder.description} {folder.path} cannot be written to", tip)
 
 
-def check_noexec(subject: PreflightSubject) -> Iterator[Finding]:
-    """Build environments and configure steps start programs out of their folders."""
+def check_case(subject: PreflightSubject) -> Iterator[Finding]:
+    """Names that differ in case are two files."""
     for folder in subject.folders:
-        if folder.runs_programs or folder.role == "output":
-            continue
-        certain = folder.role in {"work", "source"}
-        yield Finding(
-            "error" if certain else "warning",
-            f"the {folder.description} {folder.path} is on a file system mounted noexec:"
-            " programs in it do not start",
-            "let TMPDIR name another folder" if folder.role == "temporary" else "choose another folder",
-        )
-
-
-def check_file_systems(subject: PreflightSubject) -> Iterator[Finding]:
-    """Hard links save gigabytes; names that differ in case are two files."""
-    for folder in subject.folders:
-        if folder.role == "work" and folder.hard_links is False:
-            yield Finding(
-                "warning",
-                f"the {folder.description} {folder.path} is on a file system without hard links: every build"
-                " environment is a whole copy",
-                "choose a file system that has them",
-            )
         if folder.role == "source" and folder.tells_case is False and subject.platform == "linux":
             yield Finding(
                 "warning",
@@ -268,31 +227,6 @@ def check_file_systems(subject: PreflightSubject) -> Iterator[Finding]:
                 " one is lost",
                 "check out on another file system",
             )
-
-
-def check_odd_paths(subject: PreflightSubject) -> Iterator[Finding]:
-    """Some characters of a path end what builds make of it."""
-    for folder in subject.folders:
-        path, prefix = str(folder.path), f"the {folder.description} {folder.path} has"
-        if folder.role not in {"work", "source"}:
-            continue
-        if folder.role == "work" and ":" in path and subject.platform == "linux":
-            text = f"{prefix} a colon in its path: programs of its build environments are on no PATH"
-            yield Finding("error", text, "choose another folder")
-        if ";" in path:
-            text = f"{prefix} a semicolon in its path, where CMake cuts lists"
-            yield Finding("warning", text, "choose another folder")
-        if any(letter.isspace() for letter in path):
-            text = f"{prefix} a blank in its path, which not all build files quote"
-            yield Finding("warning", text, "choose a folder without blanks")
-    if subject.platform == "windows" and "pytorch_vision" in subject.projects:
-        for python in subject.pythons:
-            if " " in str(python.path):
-                yield Finding(
-                    "warning",
-                    f"torchvision does not build with a Python whose path has a blank: {python.path}",
-                    "install Python for one user (pytorch/vision#9165)",
-                )
 
 
 def check_long_paths(subject: PreflightSubject) -> Iterator[Finding]:
@@ -333,17 +267,11 @@ def _disk_space_tip() -> str:
     return "`rocm-wheels clean --dry-run` shows what can go from a work directory; or choose another disk"
 
 
-# ROCm/TheRock external-builds/pytorch/README.md: earlier ones loop, or lose long command lines of links
-_NINJA_ON_WINDOWS = (1, 13, 1)
 _INSTALL_TIPS = {
     "git": "install git",
     "C compiler": "install one (gcc, clang), or let CC name it",
     "C++ compiler": "install one (g++, clang++), or let CXX name it",
 }
-
-
-def _format_version(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))
 
 
 def check_programs(subject: PreflightSubject) -> Iterator[Finding]:
@@ -354,31 +282,6 @@ def check_programs(subject: PreflightSubject) -> Iterator[Finding]:
             yield Finding("error", f"there is no {program.name} on the PATH", tip)
         elif program.fault:
             yield Finding("error", f"{program.path} does not work: {program.fault}", tip)
-
-
-def check_git(subject: PreflightSubject) -> Iterator[Finding]:
-    """Git must know what it is asked for."""
-    for program in subject.programs:
-        if program.name == "git" and program.version and program.version[:2] < OLDEST_GIT:
-            text = (
-                f"git {_format_version(program.version)} is too old: {_format_version(OLDEST_GIT)} is needed"
-            )
-            yield Finding("error", text, "install a newer git")
-
-
-def check_ninja(subject: PreflightSubject) -> Iterator[Finding]:
-    """Flash attention on Windows needs a ninja that can."""
-    if subject.platform != "windows" or not subject.flash_attention or "pytorch" not in subject.projects:
-        return
-    for program in subject.programs:
-        if program.name == "ninja" and program.version and program.version < _NINJA_ON_WINDOWS:
-            yield Finding(
-                "warning",
-                f"ninja {_format_version(program.version)} does not get through flash attention on Windows:"
-                f" {_format_version(_NINJA_ON_WINDOWS)} does",
-                f"put ninja {_format_version(_NINJA_ON_WINDOWS)} on the PATH, or "
-                "--no-enable-pytorch-flash-attention",
-            )
 
 
 def check_released_pythons(subject: PreflightSubject) -> Iterator[Finding]:
@@ -398,12 +301,6 @@ def check_python_headers(subject: PreflightSubject) -> Iterator[Finding]:
                 f"{python.python} has no Python.h",
                 "install its headers (python3-dev, python3-devel), or take another Python",
             )
-
-
-def check_sdk_parts(subject: PreflightSubject) -> Iterator[Finding]:
-    """What a build goes without."""
-    for lack in subject.sdk_lacks:
-        yield Finding("warning", lack, "install another ROCm, or do without")
 
 
 def check_installed_rocm(subject: PreflightSubject) -> Iterator[Finding]:
@@ -457,10 +354,6 @@ def check_submodules(subject: PreflightSubject) -> Iterator[Finding]:
 
 
 _MOST_SUBMODULES = 5
-_SKEW_SECONDS = 5.0
-_FIRST_ZIP_YEAR = 1980  # the format of wheels knows no earlier date
-_SANE_YEARS = range(2026, 2100)
-_FEW_OPEN_FILES = 1024  # a link of torch opens some thousand objects, but not all of them at once
 
 
 def check_memory(subject: PreflightSubject) -> Iterator[Finding]:
@@ -486,80 +379,23 @@ def check_memory(subject: PreflightSubject) -> Iterator[Finding]:
         yield Finding("warning", text, f"{fits} at a time fit, and are taken when no number is given")
 
 
-def check_clock(subject: PreflightSubject) -> Iterator[Finding]:
-    """What is newer than now is built again and again; wheels have no dates before 1980."""
-    now = datetime.fromtimestamp(subject.now, timezone.utc)
-    tip = "set the clock of this machine"
-    if now.year not in _SANE_YEARS:
-        certain = now.year < _FIRST_ZIP_YEAR
-        text = f"the clock says {now:%Y-%m-%d %H:%M} UTC"
-        yield Finding("error" if certain else "warning", text, tip)
-    elif subject.newest is not None and subject.newest > subject.now + _SKEW_SECONDS:
-        newest = datetime.fromtimestamp(subject.newest, timezone.utc)
-        yield Finding(
-            "warning",
-            f"the clock says {now:%Y-%m-%d %H:%M} UTC, and the sources are of {newest:%Y-%m-%d %H:%M}: what"
-            " is newer than now counts as changed in every build",
-            tip,
-        )
-
-
-def check_locale(subject: PreflightSubject) -> Iterator[Finding]:
-    """Programs that read files and names by the locale need UTF-8.
-
-    Python itself takes UTF-8 where the locale is C (PEP 540) and we tell it to in builds; others do not.
-    """
-    if subject.platform == "windows":
-        return
-    candidates = ((name, subject.variables.get(name, "")) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
-    name, value = next(((name, value) for name, value in candidates if value), ("LANG", ""))
-    match = re.search(r"\.([^@]+)", value)
-    encoding = match[1].lower().replace("-", "") if match else ""
-    tip = "export LC_ALL=C.UTF-8"
-    if value in {"", "C", "POSIX"}:
-        odd = [str(f.path) for f in subject.folders if not str(f.path).isascii()]
-        if odd:
-            text = f"{name} is {value or 'not set'}: programs of a build cannot name {odd[0]}"
-            yield Finding("warning", text, tip)
-    elif encoding != "utf8":
-        text = f"{name}={value} is not UTF-8: programs that read files by it stop at a letter beyond ASCII"
-        yield Finding("warning", text, tip)
-
-
-def check_open_files(subject: PreflightSubject) -> Iterator[Finding]:
-    """Linkers open many files at a time."""
-    if subject.open_files is not None and subject.open_files < _FEW_OPEN_FILES:
-        text = (
-            f"only {subject.open_files} files may be open at a time: the link of a large library needs more"
-        )
-        yield Finding("warning", text, "ulimit -n 4096")
-
-
 PreflightCheck = Callable[[PreflightSubject], Iterator[Finding]]
 
 PREFLIGHT_CHECKS: Mapping[str, PreflightCheck] = {
     "programs": check_programs,
-    "git": check_git,
-    "ninja": check_ninja,
     "python-headers": check_python_headers,
     "released-pythons": check_released_pythons,
     "access": check_access,
-    "noexec": check_noexec,
     "disk": check_disk_space,
     "memory": check_memory,
-    "file-systems": check_file_systems,
-    "paths": check_odd_paths,
+    "case": check_case,
     "long-paths": check_long_paths,
-    "sdk-parts": check_sdk_parts,
     "installed-rocm": check_installed_rocm,
     "sdk-targets": check_sdk_targets,
     "downloads": check_downloads,
     "flash-attention": check_attention_targets,
     "foreign-wheels": check_foreign_wheels,
     "submodules": check_submodules,
-    "clock": check_clock,
-    "locale": check_locale,
-    "open-files": check_open_files,
 }
 
 
