@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from rocm_wheels.cli.boundary import read_environment
 from rocm_wheels.cli.command import Command, Option, complete_with, group, option
 from rocm_wheels.cli.options import GivenPath, print_result
 from rocm_wheels.core import (
@@ -107,15 +105,21 @@ def _list_fixed_options(ctx: click.Context) -> dict[str, set[str]]:
 
 @recipe_group.command("recipe new")
 @click.argument("name", shell_complete=complete_with("list_projects"))
-@option("--from", "source", type=GivenPath(file_okay=False), metavar="DIR", help="Checkout to read it from.")
+@option(
+    "--from",
+    "source",
+    type=GivenPath(file_okay=False),
+    metavar="DIR",
+    help="Checkout whose options and variables are listed.",
+)
 @option(
     "--output", "-o", type=GivenPath(), metavar="FILE", help="File to write [default: recipes/NAME.yaml]."
 )
 def new_command(name: str, source: Path | None, output: Path | None) -> None:
-    """Write the draft of a recipe, with comments; with --from, from what a checkout says of itself.
+    """Write a recipe to be filled in, with comments; with --from, what the build of a checkout reads, too.
 
-    Read are pyproject.toml, setup.cfg, setup.py, CMakeLists.txt, .gitmodules and the packages; nothing is
-    run. What was found is in the comments, and so is what is still to be decided.
+    That is listed in comments: the options of CMakeLists.txt, and the environment variables that it and
+    setup.py read. Nothing is run.
 
     \b
     Example:
@@ -134,7 +138,7 @@ def new_command(name: str, source: Path | None, output: Path | None) -> None:
         raise UsageError(f"--output: the recipe of {name} must be called {name}.yaml")
     if source is not None and not source.is_dir():
         raise UsageError(f"--from: there is no folder {source}", tip="check the project out first")
-    text: Any = draft_recipe(name, source, read_environment())
+    text = draft_recipe(name, source)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, text)
     log_note(f"wrote {path}: read it, then `rocm-wheels recipe check {path}`")
