@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocm_wheels.core import DataError
-from rocm_wheels.pipeline import NinjaEdge, assign_lanes, group_edges, read_ninja_log
+from rocm_wheels.pipeline import NinjaEdge, assign_lanes, read_ninja_log
 
 
 def written(folder: Path, text: str) -> Path:
@@ -60,18 +60,13 @@ def test_a_folder_or_nothing_is_said(tmp_path: Path) -> None:
             read_ninja_log(path)
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 500), st.integers(0, 200)), min_size=1, max_size=60), st.integers(1, 50)
-)
-def test_lanes_never_overlap_and_are_as_few_as_can_be(spans: list[tuple[int, int]], unit: int) -> None:
+@given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 200)), min_size=1, max_size=60))
+def test_lanes_never_overlap_and_are_as_few_as_can_be(spans: list[tuple[int, int]]) -> None:
     edges = [NinjaEdge(begin, begin + length, (f"{n}.o",)) for n, (begin, length) in enumerate(spans)]
     packed = assign_lanes(edges)
     assert sorted(edge.outputs for lane in packed for edge in lane) == sorted(edge.outputs for edge in edges)
     for lane in packed:
         assert all(first.end <= second.begin for first, second in pairwise(lane))
-        drawn = group_edges(lane, unit)
-        assert [edge for block in drawn for edge in block] == lane
-        assert all(edge.milliseconds < unit for block in drawn if len(block) > 1 for edge in block)
     longer = [edge for edge in edges if edge.milliseconds]
     busiest = max((sum(o.begin <= e.begin < o.end for o in longer) for e in edges), default=0)
     assert len(packed) <= max(busiest, 1) + sum(not edge.milliseconds for edge in edges)

@@ -89,7 +89,6 @@ from .provided_wheels import refuse_stray_wheels as refuse_stray_wheels
 from .provided_wheels import refuse_unused_wheels as refuse_unused_wheels
 from .provided_wheels import select_given_wheel as select_given_wheel
 from .report import find_critical_path as find_critical_path
-from .report import group_edges as group_edges
 from .report import render_report as render_report
 from .request import PLANNED_TESTS as PLANNED_TESTS
 from .request import PlannedTest as PlannedTest

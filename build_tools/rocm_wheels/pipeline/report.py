@@ -1,15 +1,13 @@
 """The report of a run: one page of HTML that needs no network, made from its record.
 
 An outcome in one sentence, then every section that the record has something for: ``describe_…`` says what a
-section shows, ``templates`` how it looks. Drawings are SVG (``templates/drawings.html``): steps on one axis
-of time, and the commands that ninja ran. There is no script: a command is selected whole by one click.
+section shows, ``templates`` how it looks. Steps are bars on one axis of time, in CSS; ``trace`` draws the
+commands that ninja ran. There is no script: a command is selected whole by one click.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,93 +17,16 @@ from rocm_wheels.pipeline.run_record import Event, RecordedRun, RecordedStep, pa
 from rocm_wheels.pipeline.status import shorten_digests
 
 
-def group_edges(lane: Sequence[NinjaEdge], unit: float) -> list[list[NinjaEdge]]:
-    """Return what is drawn as one: an edge, or several that are too short to be seen.
-
-    Edges shorter than ``unit`` milliseconds, the width of a hair on the page, are drawn as one while they
-    follow each other within that time.
-    """
-    groups: list[list[NinjaEdge]] = []
-    for edge in lane:
-        last = groups[-1][-1] if groups else None
-        short = last is not None and edge.milliseconds < unit and last.milliseconds < unit
-        if short and last is not None and edge.begin - last.end < unit:
-            groups[-1].append(edge)
-        else:
-            groups.append([edge])
-    return groups
-
-
-_TICK_SECONDS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
-_MAX_TICKS = 4
-_AXIS, _BAR, _LINE, _GAP = 40, 12, 18, 16
-_MIN_BAR_SHARE = 0.01  # of the axis: less is drawn as a mark of fixed width
-_LINE_CHARACTERS = 50  # characters, on a phone
-_MAX_AXIS_SECONDS = 10 * 365 * 86400.0  # longer than that, an axis would leave the calendar
-
-
-@dataclass(frozen=True)
-class TimeAxis:
-    """A stretch of time: when it begins (UTC) and how many seconds it has."""
-
-    begin: datetime | None
-    seconds: float
-
-    def find_ticks(self) -> list[float]:
-        """Return where to put marks, in seconds from its begin: few and round."""
-        unit = next((t for t in _TICK_SECONDS if self.seconds / t <= _MAX_TICKS), None)
-        if unit is None:
-            unit = _TICK_SECONDS[-1] * (int(self.seconds / _TICK_SECONDS[-1] / _MAX_TICKS) + 1)
-        return [float(number * unit) for number in range(int(self.seconds / unit) + 1)]
-
-    def position(self, seconds: float) -> str:
-        """Return where a moment lies, in percent."""
-        share = max(min(seconds / self.seconds, 1.0), 0.0) if self.seconds > 0 else 0.0
-        return f"{share * 100:.2f}".rstrip("0").rstrip(".") + "%"
-
-    def place_marks(self) -> list[dict[str, str]]:
-        """Return the marks: place, time of day, and time since the begin."""
-        marks = []
-        for seconds in self.find_ticks():
-            share = seconds / self.seconds if self.seconds else 0
-            marks.append(
-                {
-                    "x": self.position(seconds),
-                    "anchor": "start" if share < 0.08 else "end" if share > 0.92 else "middle",
-                    "time": self._format_time_of_day(seconds),
-                    "since": f"+{format_duration(seconds)}" if seconds else "begin",
-                }
-            )
-        return marks
-
-    def _format_time_of_day(self, seconds: float) -> str:
-        if self.begin is None:
-            return ""
-        moment = self.begin + timedelta(seconds=min(seconds, _MAX_AXIS_SECONDS))
-        return moment.strftime("%H:%M:%S" if self.seconds < 600 else "%H:%M")
-
-
-def make_axis(run: RecordedRun) -> TimeAxis:
-    """Return the axis from the first event of a run to its last."""
-    begin = parse_event_time(run.events[0]) if run.events else None
-    return TimeAxis(begin, min(max(run.last_clock - run.first_clock, 0.001), _MAX_AXIS_SECONDS))
-
-
 def place_timeline(run: RecordedRun, steps: Sequence[RecordedStep]) -> dict[str, Any]:
-    """Place the steps that ran, in the order in which they began."""
-    axis, rows, top = make_axis(run), [], float(_AXIS)
+    """Place the steps that ran, in the order in which they began, in percent of the run's time."""
+    whole, rows = max(run.last_clock - run.first_clock, 0.001), []
     for step in steps:
         begin, length = _find_stretch(run, step)
+        left = max(min(begin / whole, 1.0), 0.0) * 100
+        width = max(min(length / whole * 100, 100 - left), 0.0)
         outcome = describe_outcome(step, length)
-        is_long = len(step.id) + len(outcome) > _LINE_CHARACTERS
-        row = {"name": step.id, "outcome": outcome, "state": step.state, "is_long": is_long}
-        row |= {"label_y": top + 13, "outcome_y": top + _LINE + 13}
-        top += _LINE * (2 if is_long else 1)
-        rows.append(row | _place_bar(axis, begin, length, top))
-        top += _BAR + _GAP
-    label = f"{format_count(len(steps), 'step')} in {format_duration(axis.seconds)}"
-    drawing = {"label": label, "height": top, "bottom": top - _GAP / 2}
-    return drawing | {"marks": axis.place_marks(), "rows": rows}
+        rows.append({"name": step.id, "outcome": outcome, "state": step.state, "left": left, "width": width})
+    return {"seconds": format_duration(whole), "rows": rows}
 
 
 def describe_outcome(step: RecordedStep, length: float) -> str:
@@ -126,114 +47,38 @@ def _find_stretch(run: RecordedRun, step: RecordedStep) -> tuple[float, float]:
     return begin, max(run.last_clock - step.begun["clock"], 0.0) if seconds is None else seconds
 
 
-def _place_bar(axis: TimeAxis, begin: float, length: float, top: float) -> dict[str, object]:
-    end = min(begin + length, axis.seconds)
-    is_short = end - begin < _MIN_BAR_SHARE * axis.seconds  # seen however short the step was
-    return {
-        "x": axis.position(begin),
-        "y": top,
-        "track_y": top + _BAR / 2 - 0.5,
-        "thick": _BAR,
-        "width": 3 if is_short else axis.position(max(end - begin, 0.0)),
-        "is_round": not is_short,
-    }
-
-
-_NINJA_WIDTH = 1200  # units of the drawing, which is stretched to the page
-_NAMED_EDGES, _LISTED_EDGES = 60, 15
+_LISTED_EDGES = 15
 
 EDGE_KIND_WORDS = {
     "device": "device code (HIP)",
     "host": "host code",
     "link": "libraries",
     "other": "other commands",
-    "many": "many short ones in a row",
 }
 
 
-def place_ninja(run: RecordedRun, step: RecordedStep, event: Event) -> dict[str, Any]:
-    """Show one ninja: a picture, figures a kind, the longest edges; or a note why its log cannot be shown."""
+def describe_ninja(run: RecordedRun, step: RecordedStep, event: Event) -> dict[str, Any]:
+    """Describe one ninja: figures a kind, the longest edges; or a note why its log cannot be shown."""
     try:
         edges = read_ninja_log(find_ninja_log(run, event))
     except DataError as unreadable:
         return {"step": step.id, "note": str(unreadable)}
     if not edges:
         return {"step": step.id, "note": "ninja had nothing to do."}
-    packed = assign_lanes(edges)
     whole = max([1, *(edge.end for edge in edges)])
-    began = event.get("began")
-    begin = None if began is None else parse_event_time(event) + timedelta(seconds=began - event["clock"])
     work = sum(edge.milliseconds for edge in edges)
     caption = (
         f"{format_count(len(edges), 'command')} in {format_duration(whole / 1000)}, "
-        f"up to {len(packed)} at a time and "
+        f"up to {len(assign_lanes(edges))} at a time and "
         f"{work / whole:.1f} on average."
     )
-    drawing = _place_lanes(packed, whole)
-    drawing["label"] = f"Commands of ninja in {step.id}: {caption}"
-    drawing["marks"] = TimeAxis(begin, whole / 1000).place_marks()
     return {
         "step": step.id,
         "note": "",
         "caption": caption,
-        "drawing": drawing,
         "kinds": _list_kinds(edges),
         "longest": _list_longest(edges),
     }
-
-
-@dataclass(frozen=True)
-class _NinjaScale:
-    """``unit`` milliseconds are one unit of the drawing; lanes lie ``tall`` apart and are ``thick``."""
-
-    unit: float
-    tall: int
-    thick: int
-
-
-def _place_lanes(packed: Sequence[Sequence[NinjaEdge]], whole: int) -> dict[str, Any]:
-    tall = max(4, min(14, 420 // len(packed)))
-    scale = _NinjaScale(whole / _NINJA_WIDTH, tall, tall - 1 if tall > 4 else tall)
-    return {
-        "width": _NINJA_WIDTH,
-        "height": tall * len(packed),
-        "paths": _make_paths(packed, scale),
-        "boxes": _make_name_boxes(packed, scale),
-        "words": EDGE_KIND_WORDS,
-    }
-
-
-def _make_paths(packed: Sequence[Sequence[NinjaEdge]], scale: _NinjaScale) -> dict[str, str]:
-    """Return a path a kind of command, ordered as ``EDGE_KIND_WORDS``: a box for each block of a lane."""
-    boxes: dict[str, list[str]] = {}
-    for number, lane in enumerate(packed):
-        for members in group_edges(lane, scale.unit):
-            kind = members[0].kind if len(members) == 1 else "many"
-            start, end = round(members[0].begin / scale.unit), round(members[-1].end / scale.unit)
-            box = f"M{start} {number * scale.tall}h{max(end - start, 1)}v{scale.thick}H{start}z"
-            boxes.setdefault(kind, []).append(box)
-    return {kind: "".join(boxes[kind]) for kind in EDGE_KIND_WORDS if kind in boxes}
-
-
-def _make_name_boxes(packed: Sequence[Sequence[NinjaEdge]], scale: _NinjaScale) -> list[dict[str, object]]:
-    """Return a box that says its name over each of the longest commands."""
-    lanes = sorted(_iterate_edges(packed), key=lambda item: (-item[1].milliseconds, item[1].outputs))
-    return [
-        {
-            "title": f"{edge.outputs[0]}: {format_duration(edge.milliseconds / 1000)}",
-            "x": round(edge.begin / scale.unit),
-            "y": lane * scale.tall,
-            "width": max(round(edge.milliseconds / scale.unit), 1),
-            "height": scale.thick,
-        }
-        for lane, edge in lanes[:_NAMED_EDGES]
-    ]
-
-
-def _iterate_edges(packed: Sequence[Sequence[NinjaEdge]]) -> Iterator[tuple[int, NinjaEdge]]:
-    for number, lane in enumerate(packed):
-        for edge in lane:
-            yield number, edge
 
 
 def _list_kinds(edges: Sequence[NinjaEdge]) -> list[list[str]]:
@@ -634,7 +479,7 @@ _VERDICT_SENTENCES = {
 
 
 def render_report(run: RecordedRun, before: RecordedRun | None = None) -> str:
-    """Return the page: HTML, its drawings and its style in one text. The same records give the same bytes.
+    """Return the page: HTML and its style in one text. The same records give the same bytes.
 
     ``before``: the run that it is compared with.
     """
@@ -643,6 +488,9 @@ def render_report(run: RecordedRun, before: RecordedRun | None = None) -> str:
         for name, title, data in _list_sections(run, before)
         if data
     ]
+    timeline = next(
+        (section["data"]["timeline"] for section in sections if section["name"] == "timeline"), None
+    )
     return (
         make_page_templates(_TEMPLATES)
         .get_template("report.html")
@@ -654,6 +502,7 @@ def render_report(run: RecordedRun, before: RecordedRun | None = None) -> str:
             run_facts=_list_run_facts(run),
             command=run.begun.get("command"),
             sections=sections,
+            bars=timeline["rows"] if timeline else [],
         )
     )
 
@@ -670,7 +519,7 @@ def _list_sections(run: RecordedRun, before: RecordedRun | None) -> Iterator[tup
     yield "audit", "Audit", describe_audit(run)
     yield "probe", "Targets that compile", describe_probe(run)
     yield "cache", "Compiler cache", describe_cache(run)
-    ninjas = [place_ninja(run, step, event) for step in ran for event in step.events_of_kind("ninja")]
+    ninjas = [describe_ninja(run, step, event) for step in ran for event in step.events_of_kind("ninja")]
     yield "ninja", "What ninja ran", ninjas
     yield "commands", "Commands", describe_commands(run)
     yield "lock", "Lock", describe_lock(run)
@@ -679,8 +528,12 @@ def _list_sections(run: RecordedRun, before: RecordedRun | None) -> Iterator[tup
 def _describe_time(run: RecordedRun, ran: Sequence[RecordedStep]) -> dict[str, Any] | None:
     if not run.steps:
         return None
-    drawing = place_timeline(run, ran) if ran else None
-    return {"drawing": drawing, "skipped": len(run.steps) - len(ran), "critical": describe_critical_path(run)}
+    timeline = place_timeline(run, ran) if ran else None
+    return {
+        "timeline": timeline,
+        "skipped": len(run.steps) - len(ran),
+        "critical": describe_critical_path(run),
+    }
 
 
 def _list_run_facts(run: RecordedRun) -> list[tuple[str, object, bool]]:
