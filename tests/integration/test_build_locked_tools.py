@@ -95,7 +95,7 @@ def test_a_locked_build_installs_the_files_of_the_lock(world: World, tmp_path: P
         "files": {"cmake-3.31.0-py3-none-any.whl": "0" * 64},
     }
     (tmp_path / "other").write_text(json.dumps(other))
-    said = world.run("lock", "diff", str(tmp_path / "other"), str(file), "--no-history", "--json")
+    said = world.run("lock", "diff", str(tmp_path / "other"), str(file), "--json")
     (change,) = json.loads(said.out)["tools"]
     assert (change["name"], change["group"], change["old"]["version"]) == ("cmake", "pytorch", "3.31.0")
     # the lock no longer has what a tree requires

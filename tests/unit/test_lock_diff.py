@@ -7,16 +7,15 @@ from typing import Any
 
 import pytest
 
-from rocm_wheels.core import SourceError
 from rocm_wheels.models import Lock, LockedPatches, LockedProject, LockedSubmodule
 from rocm_wheels.sources import (
     CommitRange,
     Histories,
     HistoryCommit,
     compare_locks,
-    explain_failure,
     format_diff_json,
     format_diff_report,
+    make_compare_url,
     make_readable,
 )
 
@@ -122,8 +121,8 @@ def test_a_project_that_moved_on() -> None:
         rocm="7.14.0",
     )
     histories: Histories = {
-        ("pytorch", ""): CommitRange(commits("Fix", "Add", "More"), commits("Undo"), True, "/x"),
-        ("pytorch", "third_party/fmt"): CommitRange(commits("Inner"), (), True, "/x"),
+        ("pytorch", ""): CommitRange(commits("Fix", "Add", "More"), commits("Undo"), "/x"),
+        ("pytorch", "third_party/fmt"): CommitRange(commits("Inner"), (), "/x"),
     }
     assert told(a, b, histories, most=2) == [
         "rocm  7.13.0 → 7.14.0",
@@ -227,33 +226,33 @@ def test_an_origin_is_shown_without_its_password() -> None:
     assert "secret" not in json.dumps(format_diff_json(compare_locks(a, b), {}, limit=1))
 
 
-def test_a_history_that_is_not_known_says_why() -> None:
+def test_a_history_that_nobody_has_names_the_page_that_compares() -> None:
     a, b = lock(), lock(projects={"pytorch": project("b")})
-    failed = SourceError("fetching failed with exit code 128:\n  | fatal: no \x1b[31mroute")
-    assert told(a, b, {("pytorch", ""): failed})[0].endswith("history not known")
-    shown = format_diff_json(compare_locks(a, b), {("pytorch", ""): failed}, limit=1)["projects"]["pytorch"][
-        "history"
-    ]
-    assert shown == {"complete": False, "why": "fatal: no \\x1b[31mroute"}
-    far = CommitRange((), (), False, "x")
-    assert told(a, b, {("pytorch", ""): far})[0].endswith("history not known: too far apart")
+    url = "https://github.com/pytorch/pytorch/compare/a...b"
+    row = "pytorch  release/2.9  aaaaaaaaaaaa → bbbbbbbbbbbb  2.9.0"
+    assert told(a, b, {("pytorch", ""): url}) == [row, f"    {url}"]
+    assert told(a, b, {("pytorch", ""): ""}) == [f"{row}  history not known"]
+    for history, compare in ((url, url), ("", None)):
+        shown = format_diff_json(compare_locks(a, b), {("pytorch", ""): history}, limit=1)
+        assert shown["projects"]["pytorch"]["history"] == {"complete": False, "compare": compare}
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("origin", "url"),
     [
-        ("it does not give out that", "it does not give out that"),
-        (
-            "fetching failed:\n  | fatal: '/x' does not appear to be a git repository\n"
-            "  | fatal: Could not read from remote repository.\n"
-            "  | Please make sure you have the correct access rights\n  | and the repository exists.",
-            "fatal: '/x' does not appear to be a git repository; "
-            "fatal: Could not read from remote repository.",
-        ),
+        ("https://github.com/pytorch/pytorch.git", "https://github.com/pytorch/pytorch/compare/1...2"),
+        ("https://me:secret@github.com/o/r/", "https://github.com/o/r/compare/1...2"),
+        ("git@github.com:o/r.git", "https://github.com/o/r/compare/1...2"),
+        ("ssh://git@GitHub.com:22/o/r", "https://github.com/o/r/compare/1...2"),
+        ("https://gitlab.example.org/a/b/c.git", "https://gitlab.example.org/a/b/c/-/compare/1...2"),
+        ("https://codeberg.org/o/r", "https://codeberg.org/o/r/compare/1...2"),
+        ("https://git.example/o/r", ""),
+        ("/srv/github.com/o/r", ""),
+        ("file:///srv/github.com/o/r", ""),
     ],
 )
-def test_a_reason_is_one_line(said: str, why: str) -> None:
-    assert explain_failure(SourceError(said)) == why
+def test_pages_that_compare(origin: str, url: str) -> None:
+    assert make_compare_url(origin, "1", "2") == url
 
 
 @pytest.mark.parametrize(
@@ -276,7 +275,7 @@ def test_a_strangers_text_does_not_steer_a_terminal(text: str, shown: str) -> No
 
 def test_a_long_subject_is_cut_for_people_alone() -> None:
     a, b = lock(), lock(projects={"pytorch": project("b")})
-    histories: Histories = {("pytorch", ""): CommitRange(commits("x" * 300), (), True, "/x")}
+    histories: Histories = {("pytorch", ""): CommitRange(commits("x" * 300), (), "/x")}
     assert told(a, b, histories)[1] == f"    + 000000000000 {'x' * 99}…"
     shown = format_diff_json(compare_locks(a, b), histories, limit=1)["projects"]["pytorch"]["history"]
     assert shown["added"]["commits"][0]["subject"] == "x" * 300
@@ -284,7 +283,7 @@ def test_a_long_subject_is_cut_for_people_alone() -> None:
 
 def test_nothing_is_listed_when_only_numbers_are_wanted() -> None:
     a, b = lock(), lock(projects={"pytorch": project("b")})
-    histories: Histories = {("pytorch", ""): CommitRange(commits("x", "y"), (), True, "/x")}
+    histories: Histories = {("pytorch", ""): CommitRange(commits("x", "y"), (), "/x")}
     assert told(a, b, histories, most=0) == [
         "pytorch  release/2.9  aaaaaaaaaaaa → bbbbbbbbbbbb  2.9.0  2 commits",
     ]

@@ -25,15 +25,8 @@ _DEFAULT_JOBS = 8
 
 def network_options(*, fills_mirrors: bool = True) -> list[click.Parameter]:
     """Return the options that ``make_transport`` reads; ``fills_mirrors``: the command writes there too."""
-    mirrors = "that all checkouts share; made when missing." if fills_mirrors else "to look into first."
     return [
-        Option(
-            ["--mirror-dir"],
-            metavar="DIR",
-            envvar="ROCM_WHEELS_MIRROR_DIR",
-            show_envvar=True,
-            help=f"Folder of bare repositories {mirrors}",
-        ),
+        mirror_option(fills=fills_mirrors),
         Option(
             ["--retries"],
             type=click.IntRange(min=0, max=100),
@@ -57,13 +50,21 @@ def network_options(*, fills_mirrors: bool = True) -> list[click.Parameter]:
     ]
 
 
-def make_transport(options: Mapping[str, Any], *, jobs: int | None = None) -> Transport:
-    """Return how servers are reached, from the values of ``network_options``.
+def mirror_option(*, fills: bool) -> click.Parameter:
+    """Return the option that ``find_mirrors`` reads; ``fills``: the command writes there too."""
+    purpose = "that all checkouts share; made when missing." if fills else "to look into first."
+    return Option(
+        ["--mirror-dir"],
+        metavar="DIR",
+        envvar="ROCM_WHEELS_MIRROR_DIR",
+        show_envvar=True,
+        help=f"Folder of bare repositories {purpose}",
+    )
 
-    ``jobs``: how many transfers at a time where ``--jobs`` is not given (a recipe's ``fetch_jobs``).
-    """
+
+def find_mirrors(options: Mapping[str, Any]) -> Path | None:
+    """Return the folder of mirrors, from the value of ``mirror_option``."""
     from rocm_wheels.core import UsageError
-    from rocm_wheels.sources import Transport
 
     folder = options["mirror_dir"]
     if folder is not None and not folder.strip():
@@ -71,6 +72,17 @@ def make_transport(options: Mapping[str, Any], *, jobs: int | None = None) -> Tr
     mirrors = None if folder is None else Path(folder).expanduser().absolute()
     if mirrors is not None and mirrors.exists() and not mirrors.is_dir():
         raise UsageError(f"--mirror-dir {mirrors} is not a folder", tip="name another one")
+    return mirrors
+
+
+def make_transport(options: Mapping[str, Any], *, jobs: int | None = None) -> Transport:
+    """Return how servers are reached, from the values of ``network_options``.
+
+    ``jobs``: how many transfers at a time where ``--jobs`` is not given (a recipe's ``fetch_jobs``).
+    """
+    from rocm_wheels.sources import Transport
+
+    mirrors = find_mirrors(options)
     return _cached_transport(
         Transport, options["retries"], options["timeout"], mirrors, options["jobs"] or jobs or _DEFAULT_JOBS
     )

@@ -17,8 +17,10 @@ from rocm_wheels.cli.checkout_options import (
     TORCH,
     detect_platform,
     find_checkouts_folder,
+    find_mirrors,
     find_patch_folder,
     make_transport,
+    mirror_option,
     network_options,
     parse_line_option,
     patch_folder_option,
@@ -42,7 +44,7 @@ from rocm_wheels.models import get_option_name, list_project_names
 if TYPE_CHECKING:
     from rocm_wheels.core import SourceError
     from rocm_wheels.models import Lock, Platform, Project, TorchLine
-    from rocm_wheels.sources import CommitRange, LockRequest, ManifestEntry, ProjectOptions, ProjectPath
+    from rocm_wheels.sources import LockRequest, ManifestEntry, ProjectOptions
 
 
 def manifest_options() -> list[click.Option]:
@@ -595,7 +597,7 @@ def _print_changes(old: Lock, new: Lock, options: Mapping[str, Any]) -> None:
         diff,
         repos=find_checkouts(options),
         submodules=False,
-        transport=make_transport(options),
+        mirrors=find_mirrors(options),
         env=read_environment(),
     )
     click.echo("\n".join(format_diff_report(diff, history, limit=_MOST_COMMITS)))
@@ -654,16 +656,14 @@ update_command = _make_update_command()
 _DIFF_HELP = """Show what changed between two locks: projects, submodules, ROCm, targets, and the commits
 between.
 
-A and B are locks, or manifests of TheRock's scripts. Commits are looked up in a checkout (--source-dir) or a
-mirror (--mirror-dir) that has them; else they are fetched, without files, from the repository that the lock
-names. A repository that cannot be asked is a warning, and its commits stay without subjects.
+A and B are locks, or manifests of TheRock's scripts. Commits are listed where a checkout (--source-dir) or a
+mirror (--mirror-dir) has both ends; else the page of GitHub, GitLab or another host that compares them is
+named. No server is asked.
 
 \b
 Examples:
   rocm-wheels lock diff last.lock set.lock --source-dir src
 """
-
-_HISTORY_TIP = "a checkout (--source-dir) or a mirror (--mirror-dir) that has both commits is read whole"
 
 
 def _make_diff_command() -> click.Command:
@@ -688,15 +688,8 @@ def _make_diff_command() -> click.Command:
                 metavar="N",
                 help="Commits to list of a repository and direction; the rest is counted.",
             ),
-            Option(
-                ["--history/--no-history"],
-                default=True,
-                show_default=True,
-                help="Look the commits up; without, no repository is asked.",
-            ),
-            Option(["--require-history"], is_flag=True, help="Fail when commits between could not be found."),
             Option(["--json", "as_json"], is_flag=True, help="Print the differences as JSON."),
-            *network_options(fills_mirrors=False),
+            mirror_option(fills=False),
         ],
         callback=_run_diff,
         help=_DIFF_HELP,
@@ -706,7 +699,7 @@ def _make_diff_command() -> click.Command:
 def _run_diff(**given: Any) -> None:
     import json
 
-    from rocm_wheels.core import SourceError, UsageError
+    from rocm_wheels.core import UsageError
     from rocm_wheels.sources import (
         compare_locks,
         format_diff_json,
@@ -719,56 +712,22 @@ def _run_diff(**given: Any) -> None:
         raise UsageError(
             f"--source-dir {given['repo']} is not a folder", tip="name the folder that holds the checkouts"
         )
-    if given["require_history"] and not given["history"]:
-        raise UsageError("--require-history and --no-history exclude each other")
-    transport = make_transport(given)
+    mirrors = find_mirrors(given)
     locks = [read_lock(given[name]) for name in ("a", "b")]
     if given["a"].resolve() == given["b"].resolve():
         log_warning(f"{given['a']} is compared with itself")
     diff = compare_locks(*locks)
-    history: dict[ProjectPath, CommitRange | SourceError] = {}
-    if given["history"]:
-        history = read_histories(
-            diff,
-            repos=find_checkouts_folder(given["repo"]),
-            submodules=given["submodules"],
-            transport=transport,
-            env=read_environment(),
-        )
+    history = read_histories(
+        diff,
+        repos=find_checkouts_folder(given["repo"]),
+        submodules=given["submodules"],
+        mirrors=mirrors,
+        env=read_environment(),
+    )
     if given["as_json"]:
         click.echo(json.dumps(format_diff_json(diff, history, limit=given["max_commits"]), indent=1))
     else:
         click.echo("\n".join(format_diff_report(diff, history, limit=given["max_commits"])))
-    missing = _warn_of_missing(history)
-    if missing and given["require_history"]:
-        raise SourceError(
-            f"no commit history for: {', '.join(missing)}",
-            tip=f"see the warnings; {_HISTORY_TIP}",
-        )
-
-
-def _warn_of_missing(history: Mapping[ProjectPath, CommitRange | SourceError]) -> list[str]:
-    """Say of every repository without a history why; return their names."""
-    from rocm_wheels.core import SourceError
-    from rocm_wheels.sources import CommitRange, explain_failure, make_readable
-
-    missing = []
-    for where, between in history.items():
-        name = make_readable("/".join(part for part in where if part))
-        if isinstance(between, SourceError):
-            log_warning(f"{name}: the commits between are unknown: {explain_failure(between)}")
-        elif isinstance(between, CommitRange) and not between.complete:
-            log_warning(
-                (
-                    f"{name}: the history between is longer than {between.depth} commits, "
-                    "and no more are fetched; "
-                )
-                + _HISTORY_TIP
-            )
-        else:
-            continue
-        missing.append(name)
-    return missing
 
 
 diff_command = _make_diff_command()

@@ -43,16 +43,14 @@ from .lock import read_locked_pin as read_locked_pin
 from .lock import write_if_changed as write_if_changed
 from .lock import write_lock as write_lock
 from .lock_diff import CommitRange as CommitRange
-from .lock_diff import CommitSource as CommitSource
 from .lock_diff import Histories as Histories
 from .lock_diff import HistoryCommit as HistoryCommit
 from .lock_diff import LockDiff as LockDiff
 from .lock_diff import ProjectPath as ProjectPath
 from .lock_diff import compare_locks as compare_locks
-from .lock_diff import explain_failure as explain_failure
-from .lock_diff import find_commits_between as find_commits_between
 from .lock_diff import format_diff_json as format_diff_json
 from .lock_diff import format_diff_report as format_diff_report
+from .lock_diff import make_compare_url as make_compare_url
 from .lock_diff import make_readable as make_readable
 from .lock_diff import read_histories as read_histories
 from .mirrors import locate_mirror as locate_mirror

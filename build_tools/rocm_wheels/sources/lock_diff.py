@@ -1,34 +1,24 @@
 """Compare two locks: what changed, the commits in between, and a report for people and programs.
 
 A manifest of another tool leaves things out (``None``). What one of the two does not say is never taken
-for a change: it is listed as not compared. Commits come from what is nearest: a checkout, a mirror, the
-server; from a server commits alone, no files, a few steps deep at most. A list is given only when it is
-whole: what lies behind a cut in the history could be on either side.
+for a change: it is listed as not compared. Commits come from a checkout or a mirror that has both ends; no
+server is asked: where neither has them, the page of the host that compares them is named. A list is given
+only when it is whole: what lies behind a cut in the history could be on either side.
 """
 
 from __future__ import annotations
 
 import re
-import tempfile
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from rocm_wheels.core import (
-    SourceError,
-    align_rows,
-    format_count,
-    hide_credentials,
-    log_note,
-    prefix_log_lines,
-    try_in_parallel,
-)
+from rocm_wheels.core import SourceError, align_rows, format_count, hide_credentials, log_note
 from rocm_wheels.models import Lock, LockedPackage, LockedProject, LockedSubmodule, LockedTools
 from rocm_wheels.sources.git import Git
 from rocm_wheels.sources.mirrors import locate_mirror
-from rocm_wheels.sources.network import Transport, attempt_with_retries, parse_origin
 
 ChangeKind = Literal["added", "removed", "changed"]
 FieldValue = str | tuple[str, ...] | None
@@ -228,29 +218,14 @@ def _classify_change(old: object, new: object) -> ChangeKind:
     return "removed" if new is None else "changed"
 
 
-HISTORY_DEPTHS = (64, 512, 4096)  # commits from each end; a release is some thousand commits long
-
 ProjectPath = tuple[str, str]  # a project and the path of a submodule in it, "" for the project itself
 
-_MISSING_COMMIT = re.compile(r"(?:not our ref|unadvertised object) (?P<commit>[0-9a-f]{40})")
-# what git adds to every failure of ssh and of local paths
-_ADVICE = {"Please make sure you have the correct access rights", "and the repository exists."}
-_OLD, _NEW = "refs/rocm-wheels/old", "refs/rocm-wheels/new"
+# the forms of origins that lead to a host; a path of this machine is none
+_HOSTED = re.compile(
+    r"(?:(?:https?|ssh|git)://(?:[^@/]*@)?|[^@/:]+@)(?P<host>[\w.-]+)(?::\d+)?[/:](?P<path>.+?)(?:\.git)?/?"
+)
 # `git rev-list` reads no setting of `git log`; of what it does read, these would change the answer
 _UNCHANGED_HISTORY = {"GIT_NO_LAZY_FETCH": "1", "GIT_NO_REPLACE_OBJECTS": "1"}
-
-
-@dataclass(frozen=True)
-class CommitSource:
-    """A commit and the repository that gives it out.
-
-    ``trusted``: the user chose the origin; one that a repository names may only be a server, as for git
-    itself (``GIT_PROTOCOL_FROM_USER``).
-    """
-
-    origin: str
-    commit: str
-    trusted: bool = True
 
 
 @dataclass(frozen=True)
@@ -265,80 +240,56 @@ class HistoryCommit:
 class CommitRange:
     """What ``new`` has and ``old`` lacks (``added``) and the reverse (``dropped``), newest first.
 
-    Both are empty unless ``complete``; a branch that was pushed with force drops commits. ``source``: where
-    the history was found. ``depth``: how many commits from each end were fetched in vain, or 0.
+    A branch that was pushed with force drops commits. ``source``: the repository that was read.
     """
 
     added: tuple[HistoryCommit, ...]
     dropped: tuple[HistoryCommit, ...]
-    complete: bool
     source: str
-    depth: int = 0
 
 
-def find_commits_between(
-    old: CommitSource,
-    new: CommitSource,
-    *,
-    checkouts: Iterable[Path],
-    transport: Transport,
-    env: Mapping[str, str],
-) -> CommitRange:
-    """Return the commits between two places of one repository (or of a fork and its origin).
-
-    ``checkouts``: checkouts to look into first; then come mirrors, then the servers. Raises SourceError when
-    a server cannot be reached or no longer has one of the commits.
-    """
-    mirrors = (
-        {locate_mirror(source.origin, transport.mirrors, env).folder for source in (old, new)}
-        if transport.mirrors
-        else ()
-    )
-    for folder in [*checkouts, *sorted(mirrors)]:
-        if commit_range := _read_local_range(folder, old.commit, new.commit, env):
-            return commit_range
-    return _fetch_range(old, new, transport, env)
+Histories = Mapping[ProjectPath, CommitRange | str]  # the address of a page that compares, "" for none
 
 
 def read_histories(
-    diff: LockDiff, *, repos: Path, submodules: bool, transport: Transport, env: Mapping[str, str]
-) -> dict[ProjectPath, CommitRange | SourceError]:
-    """Return what lies between the commits of every project that has another one, or why that is not known.
+    diff: LockDiff, *, repos: Path, submodules: bool, mirrors: Path | None, env: Mapping[str, str]
+) -> dict[ProjectPath, CommitRange | str]:
+    """Return what lies between the commits of every project that has another one, or where that is shown.
 
-    ``repos``: the folder of the checkouts. ``submodules``: theirs too. Repositories are asked side by side;
-    one that two projects have at the same commits is asked once.
+    ``repos``: the folder of the checkouts. ``submodules``: theirs too. ``mirrors``: their folder.
     """
-    moves: dict[tuple[CommitSource, CommitSource], list[ProjectPath]] = {}
+    histories: dict[ProjectPath, CommitRange | str] = {}
     for project in diff.projects:
-        if project.old is None or project.new is None:
-            continue
-        trusted = [parse_origin(entry.origin, Path("/"))[1] for entry in (project.old, project.new)]
-        inner = (
-            [(entry.path, entry.old, entry.new, trusted) for entry in project.submodules]
-            if submodules
-            else []
-        )
-        for path, old, new, trust in [("", project.old, project.new, [True, True]), *inner]:
-            if old is not None and new is not None and old.commit != new.commit:
-                sources = (
-                    CommitSource(old.origin, old.commit, trust[0]),
-                    CommitSource(new.origin, new.commit, trust[1]),
-                )
-                moves.setdefault(sources, []).append((project.name, path))
+        moves: list[tuple[str, ProjectChange | SubmoduleChange]] = [("", project)]
+        if submodules:
+            moves += [(entry.path, entry) for entry in project.submodules]
+        for path, move in moves:
+            old, new = move.old, move.new
+            if old is None or new is None or old.commit == new.commit:
+                continue
+            folders = [repos / project.name / path]
+            if mirrors is not None:
+                origins = dict.fromkeys((new.origin, old.origin))
+                folders += [locate_mirror(origin, mirrors, env).folder for origin in origins]
+            ranges = (_read_local_range(folder, old.commit, new.commit, env) for folder in folders)
+            histories[project.name, path] = next(
+                (between for between in ranges if between is not None),
+                make_compare_url(new.origin, old.commit, new.commit),
+            )
+    return histories
 
-    def ask(item: tuple[tuple[CommitSource, CommitSource], list[ProjectPath]]) -> CommitRange:
-        sources, project_paths = item
-        checkouts = [repos / name / path for name, path in project_paths]
-        with prefix_log_lines("/".join(part for part in project_paths[0] if part)):
-            return find_commits_between(*sources, checkouts=checkouts, transport=transport, env=env)
 
-    ranges: dict[ProjectPath, CommitRange | SourceError] = {}
-    results = try_in_parallel(ask, moves.items(), jobs=transport.jobs)
-    for project_paths, result in zip(moves.values(), results, strict=True):
-        if isinstance(result, Exception) and not isinstance(result, SourceError):
-            raise result
-        ranges.update(dict.fromkeys(project_paths, result))
-    return ranges
+def make_compare_url(origin: str, old: str, new: str) -> str:
+    """Return the page of a repository's host that compares two commits; "" for a host that is not known."""
+    match = _HOSTED.fullmatch(origin)
+    if match is None:
+        return ""
+    host, path = match["host"].lower(), match["path"].lstrip("/")
+    if "gitlab" in host:
+        path += "/-"
+    elif host not in {"github.com", "codeberg.org"} and "gitea" not in host:
+        return ""
+    return f"https://{host}/{path}/compare/{old}...{new}"
 
 
 def make_readable(text: str) -> str:
@@ -368,60 +319,15 @@ def _read_local_range(folder: Path, old: str, new: str, env: Mapping[str, str]) 
     if not all(git.succeeds("rev-list", "--missing=allow-any", "-1", commit, "--") for commit in (old, new)):
         return None
     try:
-        commit_range = _read_range(git, old, new, str(folder))
+        return _read_range(git, old, new, str(folder))
     except SourceError as error:
-        log_note(
-            f"{folder} has both commits, but not the history between ({explain_failure(error)}); "
-            "looking further"
-        )
+        reason = make_readable(str(error).splitlines()[0])
+        log_note(f"{folder} has both commits, but not the history between ({reason})")
         return None
-    return commit_range if commit_range.complete else None
 
 
-def _fetch_range(
-    old: CommitSource, new: CommitSource, transport: Transport, env: Mapping[str, str]
-) -> CommitRange:
-    """Fetch commits without their files into a repository that is thrown away, deeper step by step."""
-    by_origin: dict[tuple[str, bool], list[str]] = {}
-    for source, ref in ((old, _OLD), (new, _NEW)):
-        by_origin.setdefault((source.origin, source.trusted), []).append(f"+{source.commit}:{ref}")
-    origins = " and ".join(hide_credentials(origin) for origin in dict.fromkeys((old.origin, new.origin)))
-    with tempfile.TemporaryDirectory(prefix="rocm-wheels-history-") as folder:
-        git = Git(Path(folder), env, settings=transport.settings, variables=_UNCHANGED_HISTORY)
-        git.text("init", "--quiet", "--bare", ".")
-        log_note(f"fetching the commits between {old.commit[:12]} and {new.commit[:12]} of {origins}")
-        for depth in HISTORY_DEPTHS:
-            for (origin, trusted), refspecs in by_origin.items():
-                asking = git if trusted else git.with_variables(GIT_PROTOCOL_FROM_USER="0")
-                _fetch_commits(asking, origin, refspecs, depth, transport)
-            commit_range = _read_range(git, old.commit, new.commit, origins)
-            if commit_range.complete:
-                return commit_range
-    return CommitRange((), (), complete=False, source=origins, depth=HISTORY_DEPTHS[-1])
-
-
-def _fetch_commits(git: Git, origin: str, refspecs: Sequence[str], depth: int, transport: Transport) -> None:
-    origin_name = hide_credentials(origin)
-    activity = f"fetching commits of {origin_name}"
-    words = ["--progress", "--no-tags", "--no-prune", "--no-recurse-submodules"]
-    words += ["--filter=tree:0", f"--depth={depth}"]
-
-    def attempt() -> None:
-        with transport.hold_slot():
-            git.run_network(
-                "fetch", *words, "--", origin, *refspecs, activity=activity, silence=transport.timeout
-            )
-
-    try:
-        attempt_with_retries(attempt, transport=transport, activity=activity)
-    except SourceError as refused:
-        if missing := _MISSING_COMMIT.search(str(refused)):
-            raise SourceError(f"{origin_name} has no commit {missing['commit']} (any more)") from refused
-        raise
-
-
-def _read_range(git: Git, old: str, new: str, source: str) -> CommitRange:
-    """Walk both ways at once. Raises SourceError when commits are missing."""
+def _read_range(git: Git, old: str, new: str, source: str) -> CommitRange | None:
+    """Walk both ways at once; ``None`` where history is cut. Raises SourceError when commits are missing."""
     words = ["--left-right", "--encoding=UTF-8", "--format=%m%H %ct %s"]
     sides: dict[str, list[HistoryCommit]] = {"<": [], ">": []}
     times = []
@@ -431,8 +337,8 @@ def _read_range(git: Git, old: str, new: str, source: str) -> CommitRange:
             times.append(int(time))
             sides[line[0]].append(HistoryCommit(commit, make_readable(subject)))
     if times and min(times) <= _find_last_cut(git):
-        return CommitRange((), (), complete=False, source=source)
-    return CommitRange(tuple(sides[">"]), tuple(sides["<"]), complete=True, source=source)
+        return None
+    return CommitRange(tuple(sides[">"]), tuple(sides["<"]), source=source)
 
 
 def _find_last_cut(git: Git) -> int:
@@ -449,14 +355,6 @@ def _find_last_cut(git: Git) -> int:
     output = git.text("rev-list", *words, stdin=path.read_bytes())
     return max((int(line) for line in output.split("\n") if line.isdecimal()), default=-1)
 
-
-def explain_failure(failure: SourceError) -> str:
-    """Return in one line why something failed: what git said where git said something."""
-    message, *lines = [line.strip(" |") for line in str(failure).splitlines()]
-    return make_readable("; ".join(line for line in lines if line and line not in _ADVICE) or message)
-
-
-Histories = Mapping[ProjectPath, CommitRange | SourceError]
 
 _SHORT_ID = 12
 _MOST_LETTERS = 100  # letters of a subject that are shown
@@ -612,9 +510,11 @@ def _describe_submodule(change: SubmoduleChange) -> str:
     return commits
 
 
-def _format_commits(between: CommitRange | SourceError | None, limit: int) -> Iterator[str]:
+def _format_commits(between: CommitRange | str | None, limit: int) -> Iterator[str]:
     """List commits, the dropped ones last: they are few, and what one must look at stands at the end."""
     if not isinstance(between, CommitRange):
+        if between:
+            yield make_readable(between)
         return
     for mark, commits in (("+", between.added), ("-", between.dropped)):
         for commit in commits[:limit]:
@@ -623,13 +523,9 @@ def _format_commits(between: CommitRange | SourceError | None, limit: int) -> It
             yield f"{mark} … {len(commits) - limit} more"
 
 
-def _describe_count(between: CommitRange | SourceError | None) -> str:
-    if between is None:
-        return ""
-    if isinstance(between, SourceError):
-        return "history not known"
-    if not between.complete:
-        return "history not known: too far apart"
+def _describe_count(between: CommitRange | str | None) -> str:
+    if not isinstance(between, CommitRange):
+        return "history not known" if between == "" else ""
     parts = [_count_commits(between.added, "")] if between.added else []
     parts += [_count_commits(between.dropped, " dropped")] if between.dropped else []
     return ", ".join(parts)
@@ -715,13 +611,11 @@ def _dump_locked(locked: LockedProject | LockedSubmodule | None) -> dict[str, An
     return {**data, "origin": hide_credentials(locked.origin)}
 
 
-def _dump_history(between: CommitRange | SourceError | None, limit: int) -> dict[str, Any] | None:
+def _dump_history(between: CommitRange | str | None, limit: int) -> dict[str, Any] | None:
     if between is None:
         return None
-    if isinstance(between, SourceError):
-        return {"complete": False, "why": explain_failure(between)}
-    if not between.complete:
-        return {"complete": False, "why": "too far apart", "source": between.source}
+    if isinstance(between, str):
+        return {"complete": False, "compare": between or None}
     sides = {"added": between.added, "dropped": between.dropped}
     return {
         "complete": True,
