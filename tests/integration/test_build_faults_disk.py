@@ -117,7 +117,7 @@ def test_an_output_that_becomes_read_only(world: World, mount: Mount) -> None:
 def test_a_work_directory_that_is_read_only(world: World, mount: Mount) -> None:
     mount(world.folder / "closed")
     remount(world.folder / "closed", "ro")
-    ended = world.run(*world.words(), "--work-dir", str(world.folder / "closed" / "work"))
+    ended = world.build("--work-dir", str(world.folder / "closed" / "work"))
     assert ended.code == 2
     assert "Read-only file system" in ended.err
     assert world.calls() == []

@@ -120,15 +120,20 @@ class World:
         return self.folder / "sources"
 
     def words(self, *more: str, command: str = "build") -> list[str]:
-        """Return the words of `build`: all three projects, one step after the other."""
-        jobs = ["--jobs", "1"] if command == "build" and "--jobs" not in more else []
-        return [
-            *(command, "--install-rocm", "--find-links", str(self.folder / "packages" / "dist")),
-            *("--rocm", "==7.1.0", "--rocm-extras", f"device-{TARGET}"),
-            *("--gfx", TARGET, "--source-dir", str(self.sources)),
-            *("--work-dir", str(self.work), "--output-dir", str(self.output), "--no-probe"),
-            *(*jobs, *more),
-        ]
+        """Return the words of `build`: all three projects, one step after the other, or as ``more`` says."""
+        usual = {
+            "--rocm": "==7.1.0",
+            "--rocm-extras": f"device-{TARGET}",
+            "--gfx": TARGET,
+            "--source-dir": str(self.sources),
+            "--work-dir": str(self.work),
+            "--output-dir": str(self.output),
+            **({"--jobs": "1"} if command == "build" else {}),
+        }
+        words = [command, "--install-rocm", "--find-links", str(self.folder / "packages" / "dist")]
+        for option, value in usual.items():
+            words += [] if option in more else [option, value]
+        return [*words, *([] if "--probe" in more else ["--no-probe"]), *more]
 
     def start(self, *words: str, **env: str) -> subprocess.Popen[str]:
         return self._start([sys.executable], *words, **env)
