@@ -178,8 +178,8 @@ def test_jobs_that_add_results_can_attest_them_and_no_job_may_without_need() -> 
 
 def test_forks_read_the_cache_and_only_trusted_code_writes_it() -> None:
     saves = {where: step["if"] for where, step in steps() if "/cache/save@" in step.get("uses", "")}
-    assert set(saves) == {"build-line.yml first", "evidence.yml add"}
-    assert "inputs.save_cache" in saves["build-line.yml first"]
+    assert set(saves) == {"build-line.yml sources", "build-line.yml first", "evidence.yml add"}
+    assert all("inputs.save_cache" in saves[f"build-line.yml {job}"] for job in ("sources", "first"))
     assert "github.ref_name == github.event.repository.default_branch" in saves["evidence.yml add"]
     assert not [where for where, step in steps() if re.match(r"actions/cache@", step.get("uses", ""))]
     calls = {name: job["with"]["save_cache"] for name, made in WORKFLOWS.items() for job in made["jobs"].values()
@@ -201,7 +201,7 @@ def test_what_may_not_fill_the_bucket_of_the_cache_has_no_credentials_for_it() -
         assert step["env"]["SCCACHE_S3_NO_CREDENTIALS"] == "${{ !inputs.save_cache }}", where
         assert ' --compiler-cache "$CACHE" ' in step["run"], where
     for where, step in steps():
-        if where.startswith("build-line.yml") and step.get("uses", "").startswith("actions/cache/"):
+        if step.get("uses", "").startswith("actions/cache/") and step["with"]["path"] == ".ccache":
             assert "vars.ROCM_WHEELS_CACHE_BUCKET == ''" in step["if"], where
     call = WORKFLOWS["build.yml"]["jobs"]["build"]
     assert call["permissions"] == {"contents": "read"} and not call["with"]["save_cache"]

@@ -57,7 +57,7 @@ def said(night: Night, job: str, step: str) -> str:
 
 
 def test_jobs_run_as_the_workflow_says(night: Night) -> None:
-    """One lock and one checkout; what serves every family once for each Python; a cell that goes first."""
+    """One lock, by which all check out; what serves every family once a Python; a cell that goes first."""
     cells = len(FAMILIES) * len(night.pythons)
     results = {place.removeprefix("nightly.yml/"): ran.result for place, ran in night.runner.jobs.items()}
     wanted = {
@@ -74,7 +74,7 @@ def test_jobs_run_as_the_workflow_says(night: Night) -> None:
     assert [name for name in results if "/build/" in name and name not in wanted] == []
     of_cells = {f"wheels-{family}-{tag}" for family in FAMILIES for tag in night.tags()}
     shared = {f"{name}-{tag}" for tag in night.tags() for name in ("shared", "companions")}
-    once = {"lock-2.13-linux", "sources-2.13-linux"}
+    once = {"lock-2.13-linux"}
     of_build = {name for name in night.runner.services.artifacts if not name.startswith(("smoke-", "tests-"))}
     assert of_build == of_cells | shared | once
     # the first cell found no cache and saved one; all others found it
@@ -82,6 +82,12 @@ def test_jobs_run_as_the_workflow_says(night: Night) -> None:
     found = [one for one in asked if "cache: ccache-2.13-linux-4711-1 for" in one]
     assert len(found) == cells - 1 + len(night.pythons)
     assert not [one for one in asked if "not saved" in one]
+    # the first checkout filled the mirror; those of all other jobs took every commit from it
+    builders = [place for place in results if re.search("/build/(shared|first|others|companions)", place)]
+    assert asked.count("cache: mirrors-linux for mirrors-linux") == len(builders)
+    for place in builders:
+        fetched = night.runner.jobs[f"nightly.yml/{place}"].said("check out, patch, hipify")
+        assert "is in the mirror" in fetched and "fetching" not in fetched, fetched
     others = [ran for place, ran in night.runner.jobs.items() if "/build/others[" in place]
     for ran in others:  # whatever their family and Python: what is compiled for the host is the same
         assert re.search(r"ccache answered .*\(host [1-9]", ran.said("build")), ran.steps

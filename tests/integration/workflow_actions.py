@@ -215,7 +215,8 @@ def save_cache(at: At, given: Mapping[str, Any]) -> None:
     _only(given, "path", "key")
     root, pattern = _split_cache_path(given)
     key, source = str(given["key"]), at.workspace / root
-    files = [path for path in source.glob(pattern) if path.is_file()]
+    found = list(source.glob(pattern))
+    files = [path for path in found if path.is_file()]
     if key in at.services.caches or not files:
         at.services.asked.append(f"cache: not saved as {key}")
         return
@@ -223,6 +224,9 @@ def save_cache(at: At, given: Mapping[str, Any]) -> None:
     for path in files:
         (place / path.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(path, place / path.relative_to(source))
+    for path in found if pattern == "**/*" else ():
+        if path.is_dir():  # git needs its empty ones
+            (place / path.relative_to(source)).mkdir(parents=True, exist_ok=True)
     at.services.caches[key] = place
 
 

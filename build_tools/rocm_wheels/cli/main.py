@@ -18,7 +18,7 @@ SECTIONS = {
         "recipe": ("recipe:recipe_group", "List, check and begin recipes: what is built, and how."),
         "lock": ("main:lock_group", "Pin every repository of a set in one file."),
         "checkout": ("checkout:checkout_command", "Check out projects, apply patches, hipify."),
-        "sources": ("main:sources_group", "Look at, hipify, patch and pack the source trees."),
+        "sources": ("main:sources_group", "Look at, hipify and patch the source trees."),
     },
     "Build": {
         "plan": ("build:plan", "Show what a build would do, and why."),
@@ -143,10 +143,8 @@ sources_group = Group(
         "status": ("sources:status_command", "Say what source trees are: patched, hipified, changed."),
         "hipify": ("sources:hipify_command", "Hipify source trees again."),
         "save-patches": ("sources:save_patches_command", "Write the commits on a tree to a patch set."),
-        "pack": ("sources:pack_command", "Write source trees into one file."),
-        "unpack": ("sources:unpack_command", "Put the source trees of a file in place."),
     },
-    help="Look at source trees, hipify and patch them, and take them to other machines.",
+    help="Look at source trees, hipify and patch them.",
 )
 runs_group = Group(
     "runs",

@@ -1,4 +1,4 @@
-"""``sources``: look at source trees, hipify and patch them, take them to other machines."""
+"""``sources``: look at source trees, hipify and patch them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ from rocm_wheels.core import (
     UsageError,
     format_command,
     format_count,
-    format_size,
     is_clone,
     log_note,
 )
@@ -177,64 +176,6 @@ def save_patches_command(project: str, repo: Path | None, as_json: bool, **optio
     saved = _save_tree_patches(name, tree, options)
     document = {"folder": saved.folder, "written": list(saved.written), "removed": list(saved.removed)}
     print_result(document, (), as_json=as_json)
-
-
-@command("sources pack")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@_PROJECTS
-@_repo_option
-@option("--json", "as_json", is_flag=True, help="Print what each tree holds as JSON.")
-def pack_command(file: Path, projects: tuple[str, ...], repo: Path | None, as_json: bool) -> None:
-    """Write source trees into FILE (a tar with zstd): all that are there, or the PROJECTs named.
-
-    Build trees stay behind. The trees can be built from as they were: commits, tags and times are in it.
-
-    \b
-    Examples:
-      rocm-wheels sources pack src.tar.zst torch triton
-    """
-    from rocm_wheels.sources import pack_checkouts
-
-    folder = find_checkouts_folder(repo).absolute()
-    checked_out = tuple(name for name in list_project_names() if (folder / name / ".git").is_dir())
-    names = tuple(dict.fromkeys(_find_checkout_name(name, folder) for name in projects)) or checked_out
-    if not names:
-        raise SourceError(f"there are no source trees in {folder}", tip="name their folder with --source-dir")
-    packed = pack_checkouts({name: folder / name for name in names}, file.absolute(), env=read_environment())
-    document = {name: asdict(identity) for name, identity in packed.trees.items()}
-    lines = [
-        f"{name} {identity.commit}{' (changed)' if identity.dirty else ''}"
-        for name, identity in packed.trees.items()
-    ]
-    lines.append(f"{file}: {format_size(file.stat().st_size)}")
-    print_result(document, lines, as_json=as_json)
-
-
-def _find_checkout_name(name: str, folder: Path) -> str:
-    """Return what a checkout's folder is named: as people say, or as its project is. Raises UsageError."""
-    from rocm_wheels.cli.checkout import find_project_name
-
-    return name if name and (folder / name).is_dir() else find_project_name(name)
-
-
-@command("sources unpack")
-@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@_repo_option
-@option("--json", "as_json", is_flag=True, help="Print what became of each tree as JSON.")
-def unpack_command(file: Path, repo: Path | None, as_json: bool) -> None:
-    """Put the source trees of FILE in place. One that is there and holds the same is left alone.
-
-    \b
-    Examples:
-      rocm-wheels sources unpack src.tar.zst --source-dir /build/src
-    """
-    from rocm_wheels.sources import unpack_checkouts
-
-    folder = find_checkouts_folder(repo).absolute()
-    outcomes = unpack_checkouts(file, folder, env=read_environment())
-    document = {name: {"tree": folder / name, "outcome": outcome} for name, outcome in outcomes.items()}
-    lines = [f"{folder / name}: {outcome}" for name, outcome in outcomes.items()]
-    print_result(document, lines, as_json=as_json)
 
 
 def make_patch_commands(

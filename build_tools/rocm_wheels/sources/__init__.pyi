@@ -63,8 +63,6 @@ from .network import check_ref as check_ref
 from .network import is_commit as is_commit
 from .network import is_transient as is_transient
 from .network import parse_origin as parse_origin
-from .pack import pack_checkouts as pack_checkouts
-from .pack import unpack_checkouts as unpack_checkouts
 from .patches import PatchRefusedError as PatchRefusedError
 from .patches import PatchSet as PatchSet
 from .patches import SavedPatches as SavedPatches
