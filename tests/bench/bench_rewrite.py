@@ -131,7 +131,7 @@ def contestants(wheel: Path, box: Path, peers: str | None) -> Iterator[tuple[str
                 "wheel",
                 "retag",
                 wheel,
-                "--local",
+                "--local-version",
                 "rocm7.2",
                 "--output-dir",
                 out,

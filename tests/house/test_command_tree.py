@@ -169,7 +169,15 @@ OLDER_WORDS = {
         ["install-rocm", "--index-url", "https://x/", "--pip-cache-dir", "pip"],
     ],
     "pytorch_audio_repo.py": [
-        ["checkout", "--repo", "src", "--repo-hashtag", "v2.9.0", "--gitrepo-origin", "https://x/y.git"],
+        [
+            "checkout",
+            "--checkout-dir",
+            "src",
+            "--repo-hashtag",
+            "v2.9.0",
+            "--gitrepo-origin",
+            "https://x/y.git",
+        ],
         ["checkout", "--torch-dir", "pytorch"],
     ],
 }

@@ -52,7 +52,7 @@ def test_every_command_of_a_page_is_one_that_its_program_takes(page: Path) -> No
         "rocm-wheels audit --explain",  # of what
         "rocm-wheels build --jobs many",
         "rocm-wheels build --test-on-cpu smoke",
-        "rocm-wheels wheel verify dist/*.whl",  # an older name
+        "rocm-wheels install-rocm",  # a name of TheRock's
         "rocm-wheels rocm install --index-url URL",  # likewise
         "repos/pytorch_torch_repo.py checkout --hsh 1",
         "python3 build_tools/build_prod_wheels.py build --gfx",

@@ -63,9 +63,10 @@ class Attacked:
         return evidence.id
 
     def run(self, *words: str) -> int:
+        """Run a command of the group `set`."""
         chosen = ["--set", self.document.id] if words[0] in {"gate", "promote"} else []
-        more = [] if words[0] == "releases" else ["--policy", str(self.policy)]
-        return run_command(cli, [words[0], str(self.place), *chosen, *words[1:], *more])
+        more = [] if words[0] == "list" else ["--policy", str(self.policy)]
+        return run_command(cli, ["set", words[0], str(self.place), *chosen, *words[1:], *more])
 
     def promote(self) -> bool:
         """Try to; tell whether people get anything of it."""

@@ -105,7 +105,7 @@ class World:
     def words(self, store: str, *more: str) -> list[str]:
         """Return the words of the command."""
         options = ["--lock", str(self.lock), "--family", FAMILY, *more]
-        return ["stage", store, *map(str, self.wheels), *options]
+        return ["set", "stage", store, *map(str, self.wheels), *options]
 
 
 def add_statement(wheel: Path, project: str, commit: str, lock: bytes) -> None:

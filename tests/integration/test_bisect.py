@@ -74,8 +74,8 @@ class Bench:
         defaults = {"--good": self.ids[good], "--bad": self.ids[bad], "--gfx": "gfx942"}
         defaults["--work-dir"] = str(script.parent / "work")
         ends = [word for name, value in defaults.items() if name not in more for word in (name, value)]
-        where = ["--extra-index", (self.root / "rocm").as_uri() + "/"]
-        return ["bisect", str(self.store.folder), *ends, *where, *more, "--", "python", str(script)]
+        where = ["--dependency-index", (self.root / "rocm").as_uri() + "/"]
+        return ["set", "bisect", str(self.store.folder), *ends, *where, *more, "--", "python", str(script)]
 
 
 def created(number: int) -> str:
@@ -136,8 +136,8 @@ def test_it_names_the_first_bad_set(bench: Bench, script: Path, capsys: pytest.C
     words = bench.words(script)
     alone = words[: words.index("--")]
     assert "there is no COMMAND to try sets with" in asked(alone, capsys, code=2)[1]
-    assert f"of {COUNT} sets are between" in asked([*alone, "--plan"], capsys)[0]
-    said = json.loads(asked(bench.words(script, "--plan", "--json"), capsys)[0])
+    assert f"of {COUNT} sets are between" in asked([*alone, "--dry-run"], capsys)[0]
+    said = json.loads(asked(bench.words(script, "--dry-run", "--json"), capsys)[0])
     assert said == {
         "sets": bench.ids,
         "between": 7,
@@ -165,7 +165,7 @@ def test_it_names_the_first_bad_set(bench: Bench, script: Path, capsys: pytest.C
     change = found["differs"]["lock"]["projects"]["pytorch"]
     assert (change["old"]["commit"], change["new"]["commit"]) == ("4" * 40, "5" * 40)
     # what is finished is not carried on: the machine may be another by then
-    assert json.loads(asked(bench.words(script, "--plan", "--json"), capsys)[0])["known"] == []
+    assert json.loads(asked(bench.words(script, "--dry-run", "--json"), capsys)[0])["known"] == []
 
 
 def test_sets_that_cannot_be_tested_are_named(
@@ -188,7 +188,7 @@ def test_where_not_one_set_can_be_tested_there_is_no_answer(
     words = bench.words(script, "--trust-ends", good=3, bad=6)
     out, err = asked(words, capsys, 15)
     assert out == "" and "could test none of 2 sets; the last: exit code 125" in err
-    assert json.loads(asked([*words[:2], "--plan", "--json", *words[2:]], capsys)[0])["known"] == []
+    assert json.loads(asked([*words[:2], "--dry-run", "--json", *words[2:]], capsys)[0])["known"] == []
 
 
 def test_a_command_can_stop_it_and_the_next_run_carries_on(
@@ -198,7 +198,7 @@ def test_a_command_can_stop_it_and_the_next_run_carries_on(
     _, err = asked(bench.words(script, good=3, bad=5), capsys, 15)
     assert f"stopped at {bench.ids[4]}: python {script} was killed by signal 2" in err
     (script.parent / "do-4").unlink()
-    plan = json.loads(asked(bench.words(script, "--plan", "--json", good=3, bad=5), capsys)[0])
+    plan = json.loads(asked(bench.words(script, "--dry-run", "--json", good=3, bad=5), capsys)[0])
     assert (plan["ends"], [one["outcome"] for one in plan["known"]]) == (0, ["good", "bad"])
     out, err = asked(bench.words(script, good=3, bad=5), capsys)
     assert "an earlier run, which is carried on, tried 2 sets" in err
@@ -220,7 +220,7 @@ def test_another_question_is_begun_anew(
         file.write("# it tests something else\n")
     others = [bench.words(script), bench.words(script, "--pre"), bench.words(script, bad=7)]
     for words in others:
-        words.insert(2, "--plan")
+        words.insert(2, "--dry-run")
         assert "given as good" in asked(words, capsys)[0]
 
 
@@ -233,7 +233,7 @@ def test_ends_that_are_not_what_was_said(
     assert f"{bench.ids[3]} was given as bad, but is good: exit code 0" in err
     # what was wrong may be mended: it is not remembered
     assert tried(script) == [FIRST_BAD, 0, 3]
-    assert "given as bad" in asked(bench.words(script, "--plan", bad=3), capsys)[0]
+    assert "given as bad" in asked(bench.words(script, "--dry-run", bad=3), capsys)[0]
     _, err = asked(bench.words(script, good=NOT_INSTALLABLE), capsys, 15)
     assert f"{bench.ids[NOT_INSTALLABLE]} was given as good, but cannot be tested: it does not install" in err
     _, err = asked([*bench.words(script)[:-2], "sh", "-c", "exit 127"], capsys, 15)
@@ -308,8 +308,8 @@ def test_sets_of_a_channel_over_http(bench: Bench, script: Path, capsys: pytest.
     # the folders are served under another name, and the store itself is named by its URL
     with serve_folder(bench.root) as server:
         words = bench.words(script, "--channel", "nightly", "--trust-ends", "--json", good=2, bad=7)
-        words[1] = bench.store.folder.as_uri()
-        words[2:2] = ["--store-url", f"{server.url}store/"]
+        words[2] = bench.store.folder.as_uri()
+        words[3:3] = ["--store-url", f"{server.url}store/"]
         found = json.loads(asked(words, capsys)[0])
         assert any(
             f"/store/v2/{FAMILY}/sets/{bench.ids[3]}/simple/torch/" in one.path for one in server.requests
@@ -334,8 +334,8 @@ def test_sets_of_a_store_that_is_no_folder_are_copied(
     words = [
         word for word in bench.words(script, "--json", "--trust-ends", good=3, bad=5) if "rocm/" not in word
     ]
-    words.remove("--extra-index")
-    words[1] = store.url
+    words.remove("--dependency-index")
+    words[2] = store.url
     found = json.loads(asked(words, capsys)[0])
     assert (found["first_bad"], found["last_good"]) == (bench.ids[5], bench.ids[4])
     assert tried(script) == [4] and left(script, "copied") == []
@@ -346,7 +346,7 @@ def test_no_network_is_no_property_of_a_set(
 ) -> None:
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple/")
-    words = [word for word in bench.words(script) if "rocm/" not in word and word != "--extra-index"]
+    words = [word for word in bench.words(script) if "rocm/" not in word and word != "--dependency-index"]
     _, err = asked(words, capsys, 15)
     assert f"{bench.ids[0]} could not be tried" in err and "could not be reached" in err
     assert tried(script) == []
@@ -360,8 +360,8 @@ def test_no_network_is_no_property_of_a_set(
     ]
     monkeypatch.setenv("UV_DEFAULT_INDEX", (bench.root / "rocm").as_uri())
     words = [word for word in bench.words(script, "--trust-ends", good=4, bad=7) if "rocm/" not in word]
-    words.remove("--extra-index")
-    out, _ = asked([*words[:2], *links, *words[2:]], capsys)
+    words.remove("--dependency-index")
+    out, _ = asked([*words[:3], *links, *words[3:]], capsys)
     assert f"the first bad set is {bench.ids[FIRST_BAD]}" in out
 
 

@@ -70,7 +70,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 def bisect(bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Bisect:
     def asked(good: str, bad: str, *words: str, code: int = 0) -> Any:
         given = ["--good", good, "--bad", bad, "--gfx", "gfx1100", "--work-dir", str(tmp_path / "work")]
-        assert run_command(cli, ["bisect", str(bench.store.folder), *given, "--json", *words]) == code
+        assert run_command(cli, ["set", "bisect", str(bench.store.folder), *given, "--json", *words]) == code
         both = capsys.readouterr()
         return json.loads(both.out) if code == 0 else both.err
 
@@ -84,9 +84,9 @@ def test_between_two_sets_of_a_line_is_that_line(
     torch: str, platform: str, bench: Bench, bisect: Bisect
 ) -> None:
     line = bench.line(torch, platform)
-    said = bisect(line[0], line[-1], "--plan")
+    said = bisect(line[0], line[-1], "--dry-run")
     assert said["sets"] == line and said["between"] == 4
-    assert bisect(line[1], line[3], "--plan")["sets"] == line[1:4]
+    assert bisect(line[1], line[3], "--dry-run")["sets"] == line[1:4]
 
 
 def test_between_two_lines_are_all_of_their_platform(bench: Bench, bisect: Bisect) -> None:
@@ -96,14 +96,14 @@ def test_between_two_lines_are_all_of_their_platform(bench: Bench, bisect: Bisec
     )
     ids = [one.id for one in made]
     good, bad = bench.sets[2, "2.12", "linux"].id, bench.sets[3, "2.14", "linux"].id
-    found = bisect(good, bad, "--plan")["sets"]
+    found = bisect(good, bad, "--dry-run")["sets"]
     assert found == ids[ids.index(good) : ids.index(bad) + 1]
     assert {one[:4] for one in found} == {"2.12", "2.13", "2.14"}
 
 
 def test_ends_of_two_platforms_are_refused(bench: Bench, bisect: Bisect) -> None:
     good, bad = bench.sets[1, "2.13", "linux"].id, bench.sets[6, "2.13", "windows"].id
-    said = bisect(good, bad, "--plan", code=15)
+    said = bisect(good, bad, "--dry-run", code=15)
     assert (
         f"there is no line between them: {good} is for linux and {bad} is for windows\ntip: name two sets"
         in said
@@ -139,7 +139,7 @@ def test_of_a_channel_too(bench: Bench, bisect: Bisect) -> None:
     )
     bench.store.create(released.channel_document(channel.channel), channel.to_json())
     line = [bench.sets[day, "2.14", "linux"].id for day in (2, 4, 5)]
-    assert bisect(line[0], line[-1], "--plan", "--channel", "nightly")["sets"] == line
+    assert bisect(line[0], line[-1], "--dry-run", "--channel", "nightly")["sets"] == line
 
 
 def test_a_set_whose_lock_is_gone_is_of_the_line_of_its_torch(
@@ -151,9 +151,9 @@ def test_a_set_whose_lock_is_gone_is_of_the_line_of_its_torch(
     kept = lock.read_bytes()
     try:
         lock.write_text("[]")
-        assert bisect(line[0], line[-1], "--plan")["sets"] == line
+        assert bisect(line[0], line[-1], "--dry-run")["sets"] == line
         lock.unlink()
-        assert bisect(line[0], line[-1], "--plan")["sets"] == line
+        assert bisect(line[0], line[-1], "--dry-run")["sets"] == line
     finally:
         lock.write_bytes(kept)
 
@@ -167,6 +167,6 @@ def test_a_listing_of_before_is_read_again(bench: Bench, bisect: Bisect) -> None
     path.write_text(json.dumps(listing))
     try:
         line = bench.line("2.13", "windows")
-        assert bisect(line[0], line[-1], "--plan")["sets"] == line
+        assert bisect(line[0], line[-1], "--dry-run")["sets"] == line
     finally:
         path.write_bytes(kept)

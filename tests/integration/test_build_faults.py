@@ -122,7 +122,7 @@ def test_nothing_of_an_earlier_run_is_needed_but_its_stamps(built: World) -> Non
     assert built.calls() == []
     said = built.run("runs", "show", run.id, "--work-dir", str(built.work))
     assert (said.code, "the last line broke off" in said.out) == (0, True), said
-    said = built.run("why", TRITON, "--work-dir", str(built.work))
+    said = built.run("runs", "why", TRITON, "--work-dir", str(built.work))
     assert said.code == 2
     assert said.err.startswith("error: ") and "plan.json is no plan: it is not JSON" in said.err
     built.disturb("pytorch", "raise SystemExit('no')")

@@ -107,18 +107,18 @@ def test_why_a_step_would_run(demo: Demo) -> None:
     assert demo.build(output="asked").code == 0  # a run of its own: the demo's goes by a lock
     where = ("--source-dir", str(demo.folder / "sources"))
     name = next(path.stem for path in (work(demo) / "steps").glob("build-pytorch-*.json"))
-    assert rocm_wheels(demo, "why", name, *where)[1] == f"{name}: up to date\n"
+    assert rocm_wheels(demo, "runs", "why", name, *where)[1] == f"{name}: up to date\n"
     file = demo.torch / "torch" / "__init__.py"
     text = file.read_text()
     file.write_text(text + "\n# edited\n")
     try:
-        code, out, _ = rocm_wheels(demo, "why", name, *where)
+        code, out, _ = rocm_wheels(demo, "runs", "why", name, *where)
     finally:
         file.write_text(text)
     assert (code, out.startswith(f"{name}: inputs changed: "), ", sources" in out) == (0, True, True), out
-    code, _, err = rocm_wheels(demo, "why", "build-torch", *where)
+    code, _, err = rocm_wheels(demo, "runs", "why", "build-torch", *where)
     assert (code, "the plan has no step build-torch; did you mean" in err) == (2, True)
-    code, _, err = rocm_wheels(demo, "why", name, "--work-dir", str(demo.folder / "none"))
+    code, _, err = rocm_wheels(demo, "runs", "why", name, "--work-dir", str(demo.folder / "none"))
     assert (code, "no build has run in" in err) == (2, True)
 
 

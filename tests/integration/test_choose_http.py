@@ -34,7 +34,9 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
         version = f"2.9.0+{f'rocm{rocm}.0' if rocm else 'cpu'}"
         wheel = Draft("torch", version, "cp312-cp312-linux_x86_64", members=members).write(place)
         words = ["--rocm", rocm] if chip else ["--null"]
-        assert run_command(cli, ["stamp", str(wheel), *words, "--output-dir", str(folder / "out")]) == 0
+        assert (
+            run_command(cli, ["wheel", "stamp", str(wheel), *words, "--output-dir", str(folder / "out")]) == 0
+        )
     made = sorted(map(str, (folder / "out").iterdir()))
     made.append(str(Draft("torchaudio", "2.9.0", "py3-none-any").write(folder)))
     assert run_command(cli, ["index", "add", str(folder / "index"), *made]) == 0

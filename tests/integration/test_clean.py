@@ -149,12 +149,12 @@ def test_by_size_what_was_used_longest_ago_goes(work: Path) -> None:
 
 
 def test_by_kind(work: Path) -> None:
-    assert cleaned(work, "--what", "rejected", "--what", "fresh") == [
+    assert cleaned(work, "--kind", "rejected", "--kind", "fresh") == [
         "rejected/torch-2.9-cp311",
         "fresh/build-pytorch-cp311",
     ]
-    assert cleaned(work, "--what", "set-aside") == ["trees/pytorch/unnamed-1"]
-    assert cleaned(work, "--what", "trees", "--older-than", "5d") == ["trees/pytorch/aaaaaaaaaaaa"]
+    assert cleaned(work, "--kind", "set-aside") == ["trees/pytorch/unnamed-1"]
+    assert cleaned(work, "--kind", "trees", "--older-than", "5d") == ["trees/pytorch/aaaaaaaaaaaa"]
 
 
 def test_by_step_takes_all_that_a_step_left(work: Path) -> None:
@@ -179,7 +179,7 @@ def test_links_are_not_followed(work: Path, tmp_path: Path) -> None:
     (work / "trees" / "pytorch" / "aaaaaaaaaaaa" / "link").symlink_to(outside)
     (work / "fresh").rename(tmp_path / "elsewhere")
     (work / "fresh").symlink_to(tmp_path / "elsewhere")
-    said = clean("--work-dir", work, "--what", "rejected", "--what", "trees", "--what", "fresh")
+    said = clean("--work-dir", work, "--kind", "rejected", "--kind", "trees", "--kind", "fresh")
     assert "what is behind it is left alone" in said.stderr
     assert listing(work / "rejected") == []
     assert (outside / "inner" / "file").exists()
@@ -190,7 +190,7 @@ def test_closed_folders_are_opened(work: Path) -> None:
     closed = work / "rejected" / "torch-2.9-cp311" / "inner"
     closed.chmod(0o500)
     closed.parent.chmod(0o500)
-    assert cleaned(work, "--what", "rejected") == ["rejected/torch-2.9-cp311"]
+    assert cleaned(work, "--kind", "rejected") == ["rejected/torch-2.9-cp311"]
 
 
 HOLDER = """
@@ -228,19 +228,19 @@ def held_by(folder: Path, what: str) -> Iterator[int]:
 def test_what_is_at_work_is_named_and_left_alone(work: Path, place: str, what: str) -> None:
     with held_by(work / place, what) as pid:
         before = listing(work)
-        said = clean("--work-dir", work, "--what", "trees", code=2).stderr
+        said = clean("--work-dir", work, "--kind", "trees", code=2).stderr
         assert f"is in use by process {pid} ({what})" in said
         assert "--dry-run" in said
         assert [name for name in listing(work) if not name.endswith((".lock", ".owner"))] == [
             name for name in before if not name.endswith((".lock", ".owner"))
         ]
-        clean("--work-dir", work, "--what", "trees", "--dry-run")
-    assert len(cleaned(work, "--what", "trees")) == 2
+        clean("--work-dir", work, "--kind", "trees", "--dry-run")
+    assert len(cleaned(work, "--kind", "trees")) == 2
 
 
 def test_a_run_on_another_machine_keeps_its_record(work: Path) -> None:
     record(work, datetime(2026, 2, 1, tzinfo=timezone.utc), None, days=9, host="another-machine")
-    assert cleaned(work, "--what", "runs") == ["runs/20260101-000000", "runs/20260101-000000-2"]
+    assert cleaned(work, "--kind", "runs") == ["runs/20260101-000000", "runs/20260101-000000-2"]
     assert [path.name for path in (work / "runs").iterdir()] == ["20260201-000000"]
 
 
@@ -281,7 +281,7 @@ main()
         assert done.returncode == -signal.SIGKILL, done.stderr
         killed += 1
     assert killed > 5
-    assert cleaned(work, "--what", "rejected") == []
+    assert cleaned(work, "--kind", "rejected") == []
     assert [name for name in listing(work) if ".going" in name] == []
     assert (work / "trees" / "pytorch" / "bbbbbbbbbbbb" / "inner" / "file").exists()
 
@@ -301,5 +301,5 @@ def test_trees_that_wait_in_checkouts(tmp_path: Path) -> None:
     assert [one["path"] for one in json.loads(said.stdout)["pieces"]] == [str(waiting / "aaaaaaaaaaaa")]
     assert [path.name for path in waiting.iterdir()] == ["bbbbbbbbbbbb"]
     with held_by(source / ".git" / "rocm-wheels", "build-pytorch-cp311") as pid:
-        said = clean("--source-dir", root, "--what", "trees", code=2)
+        said = clean("--source-dir", root, "--kind", "trees", code=2)
         assert f"is in use by process {pid} (build-pytorch-cp311)" in said.stderr

@@ -122,7 +122,7 @@ def test_a_candidate_becomes_a_set_that_uv_installs_and_the_gate_knows_nothing_o
     place = tmp_path / "store"
     store = FolderStore(place)
     old = staged(store, wheels)
-    words = ["finalize", str(place), "--set", old.id, "--keep", "triton", "--rocm", "7.1.0"]
+    words = ["set", "finalize", str(place), "--set", old.id, "--keep", "triton", "--rocm", "7.1.0"]
     words += ["--work-dir", str(tmp_path)]
     assert run_command(cli, [*words, "--dry-run"]) == 0
     would = capsys.readouterr().out
@@ -153,8 +153,8 @@ def test_a_candidate_becomes_a_set_that_uv_installs_and_the_gate_knows_nothing_o
     assert json.loads(after[sbom])["metadata"]["component"]["version"] == "2.9.1+rocm7.1.0"
     assert list_steps(after[sbom]) == ["finalize"]
     assert after["torch/version.py"] == f"__version__ = '2.9.1+rocm7.1.0'\nhip = '{RC}'\n".encode()
-    assert run_command(cli, ["wheel", "verify", str(place / torch)]) == 0
-    assert run_command(cli, ["gate", str(place), "--set", new.id, "--channel", "nightly"]) == 15
+    assert run_command(cli, ["wheel", "check", str(place / torch)]) == 0
+    assert run_command(cli, ["set", "gate", str(place), "--set", new.id, "--channel", "nightly"]) == 15
     assert "no evidence for 3 of 3 wheels" in capsys.readouterr().out
 
     add_wheels(place / "rocm", [rocm_wheel(tmp_path)], now=NOW)
@@ -191,7 +191,7 @@ def test_the_next_candidate_of_a_version_gets_a_build_tag(
         draft.members = {name.replace(old, new): text for name, text in draft.members.items()}
     made[1].members["torch/mended.py"] = b""
     second = staged(store, [wheels[0], *(draft.write(tmp_path) for draft in made[1:])])
-    words = ["finalize", str(tmp_path / "store"), "--set", second.id, "--keep", "triton"]
+    words = ["set", "finalize", str(tmp_path / "store"), "--set", second.id, "--keep", "triton"]
     words += ["--rocm", "7.1.0", "--work-dir", str(tmp_path)]
     capsys.readouterr()
     assert run_command(cli, words) == 15
@@ -357,6 +357,7 @@ def test_room_is_looked_for_before_and_a_full_disk_is_named(
     program = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900)); "
     program += "from rocm_wheels.cli.main import main; main()"
     words = [
+        "set",
         "finalize",
         str(tmp_path / "store"),
         "--set",
@@ -435,7 +436,7 @@ def test_a_keep_list_leaves_out_what_is_for_others_alone(
     raw = [draft.write(tmp_path / "wheels") for draft in split_drafts(version)]
     lock = LOCK.model_copy(update={"targets": TARGETS, "projects": dict(list(LOCK.projects.items()))})
     old = staged(store, raw, lock, paths=places, layout="multi-arch")
-    base = ["finalize", str(tmp_path / "store"), "--set", old.id, "--work-dir", str(tmp_path)]
+    base = ["set", "finalize", str(tmp_path / "store"), "--set", old.id, "--work-dir", str(tmp_path)]
     final_words = [*base, "--keep", "triton", "--rocm", "7.1.0"]
 
     def run(*words: str, code: int = 0) -> str:
@@ -446,7 +447,7 @@ def test_a_keep_list_leaves_out_what_is_for_others_alone(
     assert "has no code for gfx90a" in run(*final_words, "--keep-gfx", "gfx942,gfx90a", code=2)
     assert "is for other targets than" in run(*final_words, "--keep-gfx", ",".join(TARGETS), code=15)
     assert "goes with --keep-gfx" in run(*base, "--skip-version-promotion", code=2)
-    said = run(*final_words, "--multi-arch-targets", "gfx1100", "--dry-run")
+    said = run(*final_words, "--keep-gfx", "gfx1100", "--dry-run")
     assert f"torch_device_gfx942-{version}-{TAG}.whl is left out" in said
     assert f"  no longer requires torch-device-gfx1101=={version}; extra == 'device-all'" in said
     done = json.loads(
@@ -467,7 +468,7 @@ def test_a_keep_list_leaves_out_what_is_for_others_alone(
         "Provides-Extra: device-gfx1100",
         "Provides-Extra: device-all",
     }
-    assert run_command(cli, ["wheel", "verify", str(torch)]) == 0
+    assert run_command(cli, ["wheel", "check", str(torch)]) == 0
     # the same versions: what is written anew needs names of its own
     words = [*base, "--keep-gfx", "gfx942", "--skip-version-promotion"]
     assert "say --build-tag 1" in run(*words, code=15)
@@ -492,7 +493,7 @@ def test_variants_for_others_are_left_out_as_they_are(
     only = sorted(
         set(old.targets) - {t for file in old.files if "rocm7.0" in file.label for t in file.targets}
     )
-    words = ["finalize", str(tmp_path / "store"), "--set", old.id, "--skip-version-promotion"]
+    words = ["set", "finalize", str(tmp_path / "store"), "--set", old.id, "--skip-version-promotion"]
     assert run_command(cli, [*words, "--keep-gfx", only[0], "--work-dir", str(tmp_path), "--json"]) == 0
     done = json.loads(capsys.readouterr().out)
     new = find_set(store, done["set"])

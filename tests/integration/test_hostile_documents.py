@@ -108,7 +108,7 @@ def list_store_documents(good: Attacked, released: Attacked, key: Path) -> Itera
         fsck = run("store", "fsck", place, "--released-by", f"{key}.pub")
         codes = [
             fsck,
-            here.run("releases", "--channel", "nightly"),
+            here.run("list", "--channel", "nightly"),
             here.run("refresh", "--sign-with", str(key)),
         ]
         return [*codes, run("set", "list", place)]

@@ -42,7 +42,7 @@ COMMANDS: Mapping[str, Words] = {
     "wheel show": lambda wheel, _: ["wheel", "show", wheel],
     "wheel diff": lambda wheel, folder: ["wheel", "diff", wheel, f"{folder}/../good/{Path(wheel).name}"],
     "wheel retag": lambda wheel, folder: ["wheel", "retag", wheel, "--local-version", "x1", "-o", folder],
-    "wheel prune": lambda wheel, folder: ["wheel", "prune", wheel, "--targets", "gfx942", "-o", folder],
+    "wheel prune": lambda wheel, folder: ["wheel", "prune", wheel, "--gfx", "gfx942", "-o", folder],
     "wheel repair": lambda wheel, folder: ["wheel", "repair", wheel, "-o", folder],
     "wheel split": lambda wheel, folder: ["wheel", "split", wheel, "-o", folder],
     "wheel join": lambda wheel, folder: ["wheel", "join", wheel, "-o", folder],

@@ -92,7 +92,7 @@ def try_commands(light: Installation) -> None:
     needs_build = light.run("build", "--output-dir", "dist")
     assert needs_build.returncode == 2, needs_build.stderr
     assert needs_build.stderr.endswith(".whl[build]'\n"), needs_build.stderr
-    needs_s3 = light.run("releases", "s3://bucket/store")
+    needs_s3 = light.run("set", "list", "s3://bucket/store")
     assert needs_s3.stderr.endswith(".whl[s3]'\n"), needs_s3.stderr
 
 
@@ -140,4 +140,4 @@ def test_every_python_light_and_with_extras(version: str, wheel: Path, tmp_path:
     everything = Installation(tmp_path / "all", python, wheel, "[build,release,s3]")
     print(f"{version} all: {everything.bytes / 1e6:.1f} MB, {everything.seconds:.1f} s")
     (everything.home / "store").mkdir()
-    assert everything.run("releases", "store").returncode == 0
+    assert everything.run("set", "list", "store").returncode == 0

@@ -93,11 +93,11 @@ def test_files_go_to_the_packages_that_rocm_has_them_in(prefix: Path, tmp_path: 
 
 
 def test_only_the_targets_that_are_asked_for(prefix: Path, tmp_path: Path) -> None:
-    result = make_packages(tmp_path / "made", "--from-prefix", prefix, "--targets", "gfx90a")
+    result = make_packages(tmp_path / "made", "--from-prefix", prefix, "--gfx", "gfx90a")
     assert result.returncode == 0, result.stderr
     names = {path.name for path in (tmp_path / "made/dist").iterdir()}
     assert {name.split("-")[0] for name in names if "device" in name} == {"rocm_sdk_device_gfx90a"}
-    result = make_packages(tmp_path / "other", "--from-prefix", prefix, "--targets", "gfx1201")
+    result = make_packages(tmp_path / "other", "--from-prefix", prefix, "--gfx", "gfx1201")
     assert result.returncode == 11
     assert not (tmp_path / "other").exists()
 
@@ -107,7 +107,7 @@ def test_kernels_of_a_target_that_nobody_here_knows(
     prefix: Path, tmp_path: Path, relative: str, target: str
 ) -> None:
     add_kernels(prefix, relative)
-    for words in (["--targets", f"gfx90a,{target}"], []):
+    for words in (["--gfx", f"gfx90a,{target}"], []):
         result = make_packages(tmp_path / "made", "--from-prefix", prefix, *words)
         assert (result.returncode, result.stderr.count("error: ")) == (11, 1), result.stderr
         assert f"{target} ({prefix / relative})" in result.stderr

@@ -51,7 +51,18 @@ def test_from_the_gate_to_the_channel_and_back(tmp_path: Path, capsys: pytest.Ca
     old, new = ids
 
     def words(set_id: str, *more: str, channel: str = "nightly") -> list[str]:
-        return ["promote", str(place), "--set", set_id, "--channel", channel, "--policy", str(policy), *more]
+        return [
+            "set",
+            "promote",
+            str(place),
+            "--set",
+            set_id,
+            "--channel",
+            channel,
+            "--policy",
+            str(policy),
+            *more,
+        ]
 
     before = everything(place)
     assert run_command(cli, words(old)) == 15
@@ -90,11 +101,11 @@ def test_from_the_gate_to_the_channel_and_back(tmp_path: Path, capsys: pytest.Ca
     assert [url.rsplit("/", 3)[1] for url in done["set_indexes"]] == [new]
     assert run_command(cli, words(new)) == 0
     assert "nothing to do; nightly of" in capsys.readouterr().out
-    back = ["demote", str(place), "--channel", "nightly", "--to", old]
+    back = ["set", "demote", str(place), "--channel", "nightly", "--to", old]
     assert run_command(cli, [*back, "--dry-run"]) == 0
     assert f"would point v2/{FAMILY}/simple/nightly to" in capsys.readouterr().out
     assert read_channel(store, _release(), "nightly").channel.current == new
-    begins = ["demote", str(place), "--channel", "nightly", "--set"]
+    begins = ["set", "demote", str(place), "--channel", "nightly", "--set"]
     assert run_command(cli, [*begins, "2.9."]) == 15
     assert f"2.9. could be {old}, {new}\ntip: give the whole id" in capsys.readouterr().err
     assert run_command(cli, [*begins, ""]) == 15
@@ -105,13 +116,13 @@ def test_from_the_gate_to_the_channel_and_back(tmp_path: Path, capsys: pytest.Ca
     assert "nothing to do" in capsys.readouterr().out
     assert run_command(cli, [*begins, new[:-3]]) == 0
     assert "nothing to do" in capsys.readouterr().out
-    assert run_command(cli, ["demote", str(place), "--channel", "nightly", "--set", "2.9.3-x"]) == 15
+    assert run_command(cli, ["set", "demote", str(place), "--channel", "nightly", "--set", "2.9.3-x"]) == 15
     assert f"is not on nightly of {FAMILY}" in capsys.readouterr().err
     assert run_command(cli, words(new, "--abandon")) == 15
     assert "nothing is pending on nightly" in capsys.readouterr().err
-    assert run_command(cli, ["demote", str(place), "--channel", "nightly"]) == 0
+    assert run_command(cli, ["set", "demote", str(place), "--channel", "nightly"]) == 0
     assert "is at no set" in capsys.readouterr().out
-    assert run_command(cli, ["demote", str(place), "--channel", "nightly"]) == 15
+    assert run_command(cli, ["set", "demote", str(place), "--channel", "nightly"]) == 15
     assert "shows no sets" in capsys.readouterr().err
     events = read_channel(store, _release(), "nightly").channel.history
     assert [(one.action, one.sets) for one in events] == [
@@ -150,7 +161,17 @@ def test_only_what_was_tested_is_released(
         (place / world.places.set_index(document.id) / "torch/index.html").unlink()
     if damage == "released":
         store.create(_release().wheel_file(file.sha256, file.name), b"of somebody else")
-    words = ["promote", str(place), "--set", document.id, "--channel", "nightly", "--policy", str(policy)]
+    words = [
+        "set",
+        "promote",
+        str(place),
+        "--set",
+        document.id,
+        "--channel",
+        "nightly",
+        "--policy",
+        str(policy),
+    ]
     assert run_command(cli, words) == 15
     says = {
         "wheel": "has other bytes: their sha256 is",

@@ -58,7 +58,7 @@ def promote(bench: Bench, capsys: pytest.CaptureFixture[str]) -> Promote:
     def asked(document: SetDocument, *words: str, code: int = 0) -> Any:
         named = ["--set", document.id, "--family", document.family, "--channel", "nightly"]
         said = ["--policy", str(bench.root / "policy.yaml"), *words]
-        assert run_command(cli, ["promote", str(bench.store.folder), *named, *said]) == code
+        assert run_command(cli, ["set", "promote", str(bench.store.folder), *named, *said]) == code
         both = capsys.readouterr()
         return both.err if code else both.out
 
@@ -76,7 +76,7 @@ def test_a_set_for_all_gpus_that_lacks_some_is_refused_unless_it_is_meant(
         assert f"{part.id} has no code of torch for gfx942; torchvision for gfx942, and {whole.id}" in said
         assert "tip: promote a set for all of them, or allow this with --allow-fewer-targets" in said
     assert bench.files() == before
-    gate = ["gate", str(bench.store.folder), "--set", part.id, "--channel", "nightly"]
+    gate = ["set", "gate", str(bench.store.folder), "--set", part.id, "--channel", "nightly"]
     assert run_command(cli, [*gate, "--policy", str(bench.root / "policy.yaml")]) == 0  # as it was
     capsys.readouterr()
     promote(part, "--allow-fewer-targets")
@@ -85,7 +85,9 @@ def test_a_set_for_all_gpus_that_lacks_some_is_refused_unless_it_is_meant(
     (shown,) = [one for one in page["_untested"] if one["set"] == part.id]
     assert shown["told"][-1] == told
     assert (
-        run_command(cli, ["refresh", str(bench.store.folder), "--policy", str(bench.root / "policy.yaml")])
+        run_command(
+            cli, ["set", "refresh", str(bench.store.folder), "--policy", str(bench.root / "policy.yaml")]
+        )
         == 0
     )
     capsys.readouterr()

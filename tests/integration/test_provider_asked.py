@@ -194,7 +194,7 @@ def test_variantlib_asks_it_about_wheels_that_need_the_machines_rocm(
     for n, (members, words) in enumerate(
         [
             ({"demo/a.so": library("gfx942")}, ["--rocm", "7.2"]),
-            ({}, ["--rocm", "7.2", "--targets", "gfx9-4-generic", "--allow-claim"]),
+            ({}, ["--rocm", "7.2", "--gfx", "gfx9-4-generic", "--allow-claim"]),
         ]
     ):
         (place := tmp_path / str(n)).mkdir()

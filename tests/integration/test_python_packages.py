@@ -367,7 +367,7 @@ def test_the_door_makes_packages_and_explains_failures(tmp_path: Path) -> None:
         "d",
         "--version",
         "8.0.0rc1",
-        "--targets",
+        "--gfx",
         "gfx942",
     ]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)

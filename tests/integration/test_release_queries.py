@@ -80,10 +80,10 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderStore:
 def ask(store: FolderStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
     def answer(*words: str, code: int = 0) -> Any:
         policy = ["--policy", str(tmp_path / "policy.yaml")]
-        assert run_command(cli, ["releases", store.url, *words, *policy]) == code
+        assert run_command(cli, ["set", "list", store.url, *words, *policy]) == code
         both = capsys.readouterr()
         if "--json" not in words:
-            take_down(["releases", store.url, *words], code, both.out + both.err)
+            take_down(["set", "list", store.url, *words], code, both.out + both.err)
         return json.loads(both.out) if "--json" in words else both.out + both.err
 
     return answer
@@ -242,7 +242,7 @@ def test_what_failed_since_is_what_refresh_tells_of(  # noqa: PLR0917
     monkeypatch.setattr(Refresher, "check_released", lambda *_: StoreReport())  # of sets without files
     monkeypatch.setattr(promote, "current_time", lambda: NOW)
     policy = str(tmp_path / "policy.yaml")
-    assert run_command(cli, ["refresh", store.url, "--policy", policy]) == 15  # it fails, and is shown
+    assert run_command(cli, ["set", "refresh", store.url, "--policy", policy]) == 15  # it fails, and is shown
     (released,) = json.loads(store.read(RELEASED.support_document).content)["releases"]
     assert [released[key] for key in ("state", "told")] == [
         known_now["now"][key] for key in ("state", "told")

@@ -237,11 +237,11 @@ def test_a_channel_that_needs_signatures_is_opened_by_one(
         json.dumps([{"wheel": TORCH.name, "passed": True, "sha256": TORCH.sha256, "ran": ["record"]}])
     )
     chosen = [str(tmp_path / "store"), "--set", "2.9.1"]
-    gate = ["gate", *chosen, "--channel", "nightly", "--policy", str(policy), "--explain"]
-    assert run_command(cli, ["evidence", "add", *chosen, "--from", str(results), "--by", "ann"]) == 0
+    gate = ["set", "gate", *chosen, "--channel", "nightly", "--policy", str(policy), "--explain"]
+    assert run_command(cli, ["set", "evidence", "add", *chosen, "--from", str(results), "--by", "ann"]) == 0
     assert run_command(cli, gate) == 15
     assert "no signer listed by the policy has signed it" in capsys.readouterr().out
-    add = ["evidence", "add", *chosen, "--from", str(results), "--by", "ann", "--sign-with", str(key)]
+    add = ["set", "evidence", "add", *chosen, "--from", str(results), "--by", "ann", "--sign-with", str(key)]
     assert run_command(cli, add) == 0
     assert run_command(cli, gate) == 0
     assert "by ann, signed by ann" in capsys.readouterr().out
@@ -293,8 +293,8 @@ def test_evidence_that_a_workflow_attested_is_signed_by_it(
     row = {"wheel": TORCH.name, "passed": True, "sha256": TORCH.sha256, "ran": ["record"]}
     results.write_text(json.dumps([row]))
     chosen = [str(place), "--set", "2.9.1"]
-    add = ["evidence", "add", *chosen, "--by", "ann", "--from"]
-    gate = ["gate", *chosen, "--channel", "nightly", "--policy", str(policy)]
+    add = ["set", "evidence", "add", *chosen, "--by", "ann", "--from"]
+    gate = ["set", "gate", *chosen, "--channel", "nightly", "--policy", str(policy)]
     assert run_command(cli, [*add, str(results), "--write-payloads", str(payloads)]) == 0
     (payload,) = payloads.iterdir()
     attested = [*add, str(payloads), "--attestation", str(ATTESTATION / "bundle.sigstore.json")]
@@ -304,7 +304,7 @@ def test_evidence_that_a_workflow_attested_is_signed_by_it(
     payload.write_bytes(content)
     assert run_command(cli, attested) == 0
     assert run_command(cli, gate) == 15  # a real attestation, of something else
-    listing = ["evidence", "list", *chosen, "--policy", str(policy)]
+    listing = ["set", "evidence", "list", *chosen, "--policy", str(policy)]
     capsys.readouterr()
     assert run_command(cli, listing) == 0
     assert "its attestation is not of what it says" in capsys.readouterr().out

@@ -70,7 +70,7 @@ def test_what_is_staged_is_there_and_nothing_is_sent_twice(
     assert run_command(cli, next_version.words(str(place), "--json")) == 0
     second = json.loads(capsys.readouterr().out)
     assert (second["sent"], second["had"]) == (4, 2)
-    assert run_command(cli, ["releases", str(place), "--json"]) == 0
+    assert run_command(cli, ["set", "list", str(place), "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)["sets"]
     assert {one["id"]: (one["wheels"], one["missing"]) for one in listed} == {
         first["set"]: (3, 0),
@@ -195,9 +195,9 @@ def test_names_belong_to_their_bytes_until_they_get_a_build_tag(
         assert run_command(cli, other.words(place, *option)) == 15
         said = capsys.readouterr().err
         assert "has other bytes under the same name: torch-2.9.1" in said
-        assert "rocm-wheels wheel retag --build 1 --output-dir NEW torch-2.9.1" in said
+        assert "rocm-wheels wheel retag --build-tag 1 --output-dir NEW torch-2.9.1" in said
     retagged = tmp_path / "retagged"
-    words = ["wheel", "retag", "--build", "1", "--output-dir", str(retagged), *map(str, other.wheels)]
+    words = ["wheel", "retag", "--build-tag", "1", "--output-dir", str(retagged), *map(str, other.wheels)]
     assert run_command(cli, words) == 0
     other.wheels = sorted(retagged.glob("*.whl"))
     assert run_command(cli, other.words(place)) == 0

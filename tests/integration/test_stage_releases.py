@@ -127,10 +127,10 @@ def test_what_is_known_of_sets_is_said(tmp_path: Path, capsys: pytest.CaptureFix
     world = World(tmp_path / "world")
     place, plan = str(tmp_path / "store"), world.plan()
     store = FolderStore(Path(place))
-    assert run_command(cli, ["releases", place]) == 2
+    assert run_command(cli, ["set", "list", place]) == 2
     assert f"there is no store at {place}: the folder does not exist" in capsys.readouterr().err
     Path(place).mkdir()
-    assert run_command(cli, ["releases", place]) == 0
+    assert run_command(cli, ["set", "list", place]) == 0
     assert f"there are no sets in {place}" in capsys.readouterr().err
     stage_set(store, plan, now=NOW)
     moment = datetime(2026, 11, 21, 13, tzinfo=timezone.utc)
@@ -149,16 +149,16 @@ def test_what_is_known_of_sets_is_said(tmp_path: Path, capsys: pytest.CaptureFix
             added=moment + timedelta(hours=2),
         )
         store.create(f"{PLACES.evidence_folder(plan.document.id)}/{evidence.id}.json", evidence.to_json())
-    assert run_command(cli, ["releases", place, "--family", FAMILY]) == 0
+    assert run_command(cli, ["set", "list", place, "--family", FAMILY]) == 0
     said = capsys.readouterr().out
     assert f"{plan.document.id}  {FAMILY}  ROCm {ROCM}  3 wheels  complete" in said
     assert "smoke on gfx942: pass" in said and "fail" not in said
     store.create(f"{PLACES.evidence_folder(plan.document.id)}/20261121T150000Z-000000000000.json", b"{")
-    assert run_command(cli, ["releases", place, "--json"]) == 0
+    assert run_command(cli, ["set", "list", place, "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["sets"]
     assert row["results"][1] == "20261121T150000Z-000000000000.json cannot be read"
     store.create(PLACES.set_document("2.9.5-000000000000"), b"{}")
-    assert run_command(cli, ["releases", place]) == 15
+    assert run_command(cli, ["set", "list", place]) == 15
     both = capsys.readouterr()
     assert plan.document.id in both.out and "is not the document of a set" in both.err
 
@@ -178,14 +178,14 @@ def test_the_command_stages_to_s3_and_lists_it(
     assert run_command(cli, world.words(url, *options)) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["index"].endswith(f"/some/where/next/{FAMILY}/sets/{said['set']}/simple/")
-    assert run_command(cli, ["releases", url, *options]) == 0
+    assert run_command(cli, ["set", "list", url, *options]) == 0
     assert [one["id"] for one in json.loads(capsys.readouterr().out)["sets"]] == [said["set"]]
 
 
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["--origin", "2.8"], 15, "there is no set 2.8"),
+        (["--rewritten-from", "2.8"], 15, "there is no set 2.8"),
         (["--version", "x"], 2, "--version 'x' is not a version"),
         (["--version", "2.8.0"], 15, "the set is to be of 2.8.0, its torch is 2.9.1+rocm7.1.0"),
         (["--family", "gfx94"], 2, "is no GPU family; did you mean"),
@@ -213,5 +213,5 @@ def test_a_store_without_conditions_wants_a_word(
         assert run_command(cli, world.words(url)) == 15
         assert "does not honour conditional writes" in capsys.readouterr().err
         assert run_command(cli, world.words(url, "--unconditional")) == 0
-        assert run_command(cli, ["releases", url]) == 0
+        assert run_command(cli, ["set", "list", url]) == 0
     assert "3 wheels  complete" in capsys.readouterr().out

@@ -27,6 +27,7 @@ def test_uv_takes_a_variant_of_a_set_with_two_locks_and_others_the_plain_wheel(
 ) -> None:
     wheels = [draft.write(tmp_path) for draft in several_drafts().values()]
     words = [
+        "set",
         "stage",
         str(tmp_path / "store"),
         *map(str, wheels),
@@ -43,7 +44,7 @@ def test_uv_takes_a_variant_of_a_set_with_two_locks_and_others_the_plain_wheel(
     assert (staged["new"], staged["missing"], staged["rocm"]) == (True, [], ["7.0.2", "7.1.0"])
     assert run_command(cli, [*words, "--json"]) == 0
     assert not json.loads(capsys.readouterr().out)["new"]
-    assert run_command(cli, ["releases", str(tmp_path / "store")]) == 0
+    assert run_command(cli, ["set", "list", str(tmp_path / "store")]) == 0
     assert "ROCm 7.0.2, 7.1.0  5 wheels  complete" in capsys.readouterr().out
 
     store = FolderStore(tmp_path / "store")
@@ -54,10 +55,10 @@ def test_uv_takes_a_variant_of_a_set_with_two_locks_and_others_the_plain_wheel(
     (tmp_path / "policy.yaml").write_text(
         "channels:\n  nightly: {rules: {verify: {fresh: 14d}, complete: {}}}\n"
     )
-    words = ["promote", str(tmp_path / "store"), "--set", document.id, "--channel", "nightly"]
+    words = ["set", "promote", str(tmp_path / "store"), "--set", document.id, "--channel", "nightly"]
     assert run_command(cli, [*words, "--policy", str(tmp_path / "policy.yaml")]) == 0
     capsys.readouterr()
-    assert run_command(cli, ["releases", str(tmp_path / "store"), "--channel", "nightly"]) == 0
+    assert run_command(cli, ["set", "list", str(tmp_path / "store"), "--channel", "nightly"]) == 0
     assert f"{document.id}  ROCm 7.0.2, 7.1.0" in capsys.readouterr().out
     (release,) = json.loads((tmp_path / "store/v2/variants/support.json").read_text())["releases"]
     rocm = {"rocm7.1": "7.1.0", "rocm7.0": "7.0.2", "": "7.1.0"}

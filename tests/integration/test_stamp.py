@@ -271,8 +271,8 @@ def test_a_wheel_joins_the_release_of_another_vendor(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("targets", "words", "message"),
     [
-        (("gfx942",), ["--targets", "gfx90a,gfx942"], "--gfx claims gfx90a, and the wheel holds gfx942"),
-        (("gfx942", "gfx1100"), ["--targets", "gfx942"], "--gfx leaves out gfx1100"),
+        (("gfx942",), ["--gfx", "gfx90a,gfx942"], "--gfx claims gfx90a, and the wheel holds gfx942"),
+        (("gfx942", "gfx1100"), ["--gfx", "gfx942"], "--gfx leaves out gfx1100"),
         (("gfx942",), ["--null"], "--gfx leaves out gfx942"),
         ((), [], "holds no device code, so it does not tell its targets"),
         (("gfx942",), ["--rocm", "7.1"], "its version +rocm7.2.0 says 7.2"),

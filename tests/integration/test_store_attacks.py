@@ -305,7 +305,7 @@ def test_a_document_that_was_edited_is_refused_by_all_who_read_it(good: Attacked
         overwrite(attacked.place / RELEASED.set_document(attacked.document.id), new)
         attacked.know("verify", "pass", 1)
         assert attacked.run("refresh") == 15, at
-        assert attacked.run("releases", "--channel", "nightly") == 2, at
+        assert attacked.run("list", "--channel", "nightly") == 2, at
         shutil.rmtree(attacked.place)
 
 
@@ -377,7 +377,7 @@ def test_a_line_that_nobody_known_signed_makes_nothing_tested(
     view = attacked.place / RELEASED.view_pages(TARGET, "nightly")
     assert view.exists(), "nightly takes reports, so that stores without keys have views"
     capsys.readouterr()
-    listing = ["releases", str(attacked.place), "--policy", str(policy), "--channel", "nightly", "--json"]
+    listing = ["set", "list", str(attacked.place), "--policy", str(policy), "--channel", "nightly", "--json"]
     assert run_command(cli, listing) == 0
     (shown,) = json.loads(capsys.readouterr().out)["channels"][0]["sets"]
     assert shown["then"]["state"] == shown["now"]["state"] == expected
@@ -385,6 +385,4 @@ def test_a_line_that_nobody_known_signed_makes_nothing_tested(
     assert attacked.run("gate", "--channel", "stable") == code
     assert attacked.run("promote", "--channel", "stable") == code
     assert (attacked.place / RELEASED.channel_document("stable")).exists() == (code == 0)
-    assert (
-        attacked.run("releases", "--passed", TARGET, "--channel", "stable", "--policy", str(policy)) == code
-    )
+    assert attacked.run("list", "--passed", TARGET, "--channel", "stable", "--policy", str(policy)) == code

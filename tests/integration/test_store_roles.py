@@ -147,21 +147,21 @@ def test_each_command_has_the_rights_that_it_needs_and_those_of_no_other_role(
         document = find_set(roles.all, world.plan().document.id)
         with pytest.raises(ReleaseError, match="AccessDenied"):
             roles.add("verify", document, 5)
-        assert run("promote", roles.url, *judged) == 15
+        assert run("set", "promote", roles.url, *judged) == 15
     with roles.work_as("evidence") as run:
         for kind in ("verify", "smoke"):
             roles.add(kind, document, 5)
         assert roles.refused == []
         assert run(*other.words(roles.url)) == 15 and roles.refused
     with roles.work_as("read") as run:
-        assert run("gate", roles.url, *judged) == 0
+        assert run("set", "gate", roles.url, *judged) == 0
         assert run("set", "list", roles.url) == 0 and run("store", "fsck", roles.url) == 0
         assert roles.refused == []
-        assert run("promote", roles.url, *judged) == 15 and roles.refused
+        assert run("set", "promote", roles.url, *judged) == 15 and roles.refused
     with roles.work_as("release") as run:
-        assert run("promote", roles.url, *judged) == 0
-        assert run("refresh", roles.url, "--policy", roles.policy) == 0
-        assert run("demote", roles.url, "--channel", "nightly", "--policy", roles.policy) == 0
+        assert run("set", "promote", roles.url, *judged) == 0
+        assert run("set", "refresh", roles.url, "--policy", roles.policy) == 0
+        assert run("set", "demote", roles.url, "--channel", "nightly", "--policy", roles.policy) == 0
         assert roles.refused == []
         assert run(*other.words(roles.url)) == 15 and roles.refused
     with roles.work_as("staging") as run:

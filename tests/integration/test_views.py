@@ -353,7 +353,7 @@ def test_the_command_tells_what_failed_and_how_to_take_it_away(
 
     def call(*words: str, code: int = 0) -> str:
         capsys.readouterr()
-        assert run_command(cli, [words[0], str(place), *words[1:]]) == code
+        assert run_command(cli, ["set", words[0], str(place), *words[1:]]) == code
         found = capsys.readouterr()
         assert (f"error: shown, and something failed since: {sets.new.id} (nightly of " in found.err) == (
             code == 15
@@ -424,7 +424,7 @@ def test_a_change_that_somebody_else_has_begun_is_left_alone(
     with pytest.raises(Killed):
         promoter.demote([sets.new.id])
     before = everything(place)
-    assert run_command(cli, ["refresh", str(place), "--policy", str(rules)]) == 15
+    assert run_command(cli, ["set", "refresh", str(place), "--policy", str(rules)]) == 15
     assert (
         f"nightly of {FAMILY} is being changed: demote of {sets.new.id} by eve@there"
         in capsys.readouterr().err
@@ -439,11 +439,22 @@ def test_a_change_that_somebody_else_has_begun_is_left_alone(
     )
     assert finished.demote([sets.new.id]).channel.current == sets.old.id
     assert [one.action for one in finished.read_channel_record().channel.history[-2:]] == [
+        "set",
         "refresh",
         "demote",
     ]
     # the very command that was killed finishes it, and views follow
-    words = ["demote", str(place), "--channel", "nightly", "--set", sets.new.id, "--policy", str(rules)]
+    words = [
+        "set",
+        "demote",
+        str(place),
+        "--channel",
+        "nightly",
+        "--set",
+        sets.new.id,
+        "--policy",
+        str(rules),
+    ]
     assert run_command(cli, words) == 0
     said = capsys.readouterr().out
     assert (
@@ -460,7 +471,17 @@ def test_a_release_is_out_when_its_views_fail(
     rules.write_text(POLICY)
     damaged = next((place / FamilyPaths(LAYOUT, FAMILY).evidence_folder(sets.old.id)).iterdir())
     (place / RELEASE.evidence_folder(sets.old.id) / damaged.name).write_text("{}")
-    words = ["demote", str(place), "--channel", "nightly", "--set", sets.new.id, "--policy", str(rules)]
+    words = [
+        "set",
+        "demote",
+        str(place),
+        "--channel",
+        "nightly",
+        "--set",
+        sets.new.id,
+        "--policy",
+        str(rules),
+    ]
     (place / RELEASE.channel_status("nightly")).unlink()
     assert run_command(cli, words) == 15
     found = capsys.readouterr()
@@ -468,10 +489,10 @@ def test_a_release_is_out_when_its_views_fail(
     assert f"people get it (nightly of {FAMILY} is at {sets.old.id})" in found.err
     assert f"`rocm-wheels set refresh {place}` completes it" in found.err
     assert "tip: it may have said that a test failed" in found.err  # why it could not
-    assert run_command(cli, ["refresh", str(place), "--policy", str(rules)]) == 15
+    assert run_command(cli, ["set", "refresh", str(place), "--policy", str(rules)]) == 15
     assert f"nightly of {FAMILY} was not refreshed\n  because file:" in capsys.readouterr().err
     shutil.copy(damaged, place / RELEASE.evidence_folder(sets.old.id) / damaged.name)
-    assert run_command(cli, ["refresh", str(place), "--policy", str(rules)]) == 0
+    assert run_command(cli, ["set", "refresh", str(place), "--policy", str(rules)]) == 0
     assert sets.get(place) == "old"
 
 
@@ -498,14 +519,14 @@ def test_wrong_words_change_nothing(  # noqa: PLR0917 - pytest passes them by na
     monkeypatch.chdir(tmp_path)
     Path("stable.yaml").write_text("channels: {stable: {rules: {verify: {fresh: 14d}}}}")
     before = everything(sets.home / "rename")
-    assert run_command(cli, ["refresh", str(sets.home / "rename"), *words]) == code
+    assert run_command(cli, ["set", "refresh", str(sets.home / "rename"), *words]) == code
     assert says in capsys.readouterr().err
     assert everything(sets.home / "rename") == before
-    assert run_command(cli, ["refresh", str(tmp_path / "empty")]) == 2
+    assert run_command(cli, ["set", "refresh", str(tmp_path / "empty")]) == 2
     assert "the folder does not exist" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
-    assert run_command(cli, ["refresh", str(tmp_path / "empty")]) == 15
+    assert run_command(cli, ["set", "refresh", str(tmp_path / "empty")]) == 15
     assert "nothing was promoted in" in capsys.readouterr().err
     (tmp_path / "begun/v2/gfx94X-dcgpu/files").mkdir(parents=True)  # as a promotion leaves it that was killed
-    assert run_command(cli, ["refresh", str(tmp_path / "begun")]) == 0
+    assert run_command(cli, ["set", "refresh", str(tmp_path / "begun")]) == 0
     assert f"there is no channel in {tmp_path / 'begun'} yet" in capsys.readouterr().err

@@ -275,7 +275,7 @@ def test_a_store_of_before_is_brought_right(open_shop: Any, capsys: pytest.Captu
             one.pop("sets")
         (shop.folder / name).write_text(json.dumps(document))
     (shop.folder / "policy.yaml").write_text(POLICY)
-    words = ["refresh", str(shop.folder), "--policy", str(shop.folder / "policy.yaml")]
+    words = ["set", "refresh", str(shop.folder), "--policy", str(shop.folder / "policy.yaml")]
     assert run_command(cli, [*words, "--dry-run", "--json"]) == 0
     would = json.loads(capsys.readouterr().out)
     assert run_command(cli, words) == 0
@@ -316,7 +316,7 @@ def test_what_views_show_passed_and_is_listed(
     rules = ["--policy", str(shop.folder / "policy.yaml"), "--json"]
     views = {one["gfx"]: {its["set"] for its in one["sets"]} for one in shop.support()["views"]}
     for gfx, passed in ((GFX, {linux.id, windows.id, older.id}), (OTHER, {linux.id, older.id})):
-        assert run_command(cli, ["releases", str(shop.folder), "--passed", gfx, *where, *rules]) == 0
+        assert run_command(cli, ["set", "list", str(shop.folder), "--passed", gfx, *where, *rules]) == 0
         document = json.loads(capsys.readouterr().out)
         listed = document["channels"][0]["sets"] if where else document["sets"]
         assert {one["set" if where else "id"] for one in listed} == passed > views[gfx]

@@ -95,7 +95,7 @@ def sdk(chain: Chain) -> Path:
     """Make ROCm's Python packages from the installed ROCm."""
     dist = INSIDE / "sdk/dist"
     if not dist.exists():
-        words = f"--from-prefix {INSIDE}/opt-rocm --output-dir {INSIDE}/sdk --targets {','.join(TARGETS)}"
+        words = f"--from-prefix {INSIDE}/opt-rocm --output-dir {INSIDE}/sdk --gfx {','.join(TARGETS)}"
         chain.run(f"python3 build_tools/build_python_packages.py {words} --no-wheel-compression")
     return dist
 

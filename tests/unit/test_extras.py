@@ -151,7 +151,7 @@ def test_a_command_without_its_extra_is_one_error(
     for words, extras in [
         (["build", "--output-dir", "dist"], "[build]'"),
         (["demo"], "[build,release]'"),
-        (["releases", "s3://bucket/store"], "[s3]'"),
+        (["set", "list", "s3://bucket/store"], "[s3]'"),
     ]:
         assert run_command(cli, words) == 2, words
         shown = capfd.readouterr().err

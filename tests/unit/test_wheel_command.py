@@ -70,7 +70,7 @@ def test_verify_names_every_fault_of_every_wheel(tmp_path: Path, capsys: pytest.
     (tmp_path / "cut").mkdir()
     cut = tmp_path / "cut" / good.name
     cut.write_bytes(good.read_bytes()[:-9])
-    out, _ = run(capsys, "verify", good, bad, cut, code=14)
+    out, _ = run(capsys, "check", good, bad, cut, code=14)
     assert out.splitlines() == [
         f"{good}: no fault in 5 files",
         f"{bad}: 4 bytes behind its end record",
@@ -79,7 +79,7 @@ def test_verify_names_every_fault_of_every_wheel(tmp_path: Path, capsys: pytest.
         "  because it has no end record: cut short, or no archive",
         "tip: build it, or fetch it, again",
     ]
-    whole, faulty, unread = json.loads(run(capsys, "verify", good, bad, cut, "--json", code=14)[0])
+    whole, faulty, unread = json.loads(run(capsys, "check", good, bad, cut, "--json", code=14)[0])
     assert (whole["faults"], whole["members"], len(whole["sha256"])) == ([], 5, 64)
     assert len(faulty["faults"]) == 2
     assert unread["sha256"] is None
@@ -89,9 +89,9 @@ def test_verify_names_what_only_pypi_refuses(tmp_path: Path, capsys: pytest.Capt
     path = made(tmp_path)
     with zipfile.ZipFile(path, "a") as archive:
         archive.comment = b"hello"
-    run(capsys, "verify", path, code=14)
-    run(capsys, "retag", path, "--local", "x", "--in-place")
-    run(capsys, "verify", tmp_path / "demo-1.0+x-py3-none-any.whl")
+    run(capsys, "check", path, code=14)
+    run(capsys, "retag", path, "--local-version", "x", "--in-place")
+    run(capsys, "check", tmp_path / "demo-1.0+x-py3-none-any.whl")
 
 
 def test_a_label_and_what_variant_json_says_are_one(
@@ -104,29 +104,36 @@ def test_a_label_and_what_variant_json_says_are_one(
     )
     files = {f"{INFO}/variant.json": stated.to_json()}
     right = made(tmp_path, files, name="demo-1.0-py3-none-any-mi300.whl")
-    run(capsys, "verify", right)
+    run(capsys, "check", right)
     shown = run(capsys, "show", right)[0]
     assert '"12.29",' in shown and "more ..." in shown and "7.2" in shown
     assert len(shown.splitlines()) < 60
     wrong = made(tmp_path, files, name="demo-1.0-py3-none-any-mi200.whl")
-    run(capsys, "verify", wrong, code=14)
+    run(capsys, "check", wrong, code=14)
     none = made(tmp_path, name="demo-1.0-py3-none-any-null.whl")
-    run(capsys, "verify", none, code=14)
+    run(capsys, "check", none, code=14)
     for label in ("mi200x", ""):
         run(capsys, "retag", right, "--label", label, "--output-dir", tmp_path / "out", code=2)
     assert not (tmp_path / "out").exists()
 
 
 def test_faults_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = run(capsys, "verify", "--list-checks")[0].splitlines()
+    lines = run(capsys, "check", "--list-checks")[0].splitlines()
     assert any(line.startswith("overlap ") for line in lines)
-    run(capsys, "verify", code=2)
+    run(capsys, "check", code=2)
 
 
 def test_retag_writes_beside_and_prints_the_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = made(tmp_path)
-    changes = ["--local", "rocm7.2.0", "--add-requirement", "rocm==7.2.0", "--drop-requirement", "JINJA2"]
-    out, _ = run(capsys, "retag", path, *changes, "--build", "1", "--platform-tag", "linux_x86_64.win32")
+    changes = [
+        "--local-version",
+        "rocm7.2.0",
+        "--add-requirement",
+        "rocm==7.2.0",
+        "--drop-requirement",
+        "JINJA2",
+    ]
+    out, _ = run(capsys, "retag", path, *changes, "--build-tag", "1", "--platform-tag", "linux_x86_64.win32")
     [new] = [Path(line) for line in out.splitlines()]
     assert new == tmp_path / "demo-1.0+rocm7.2.0-1-py3-none-linux_x86_64.win32.whl"
     assert path.exists()
@@ -154,7 +161,7 @@ def test_retag_in_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     [
         [],
         ["--version", "x"],
-        ["--build", "a"],
+        ["--build-tag", "a"],
         ["--label", "Big"],
         ["--platform-tag", "a-b"],
         ["--drop-requirement", "numpy", "--in-place"],
@@ -175,8 +182,8 @@ def test_what_cannot_be_retagged_is_refused(
 
 def test_two_wheels_do_not_become_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = made(tmp_path)
-    (other,) = run(capsys, "retag", path, "--local", "a")[0].split()
-    argv = ["retag", path, other, "--local", "b", "--output-dir", tmp_path / "out"]
+    (other,) = run(capsys, "retag", path, "--local-version", "a")[0].split()
+    argv = ["retag", path, other, "--local-version", "b", "--output-dir", tmp_path / "out"]
     run(capsys, *argv, code=2)
     assert not (tmp_path / "out").exists()
 
@@ -186,14 +193,14 @@ def test_deep_nesting_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str
     run(capsys, "show", deep, code=2)
     marker = "Name: demo\nVersion: 1.0\nRequires-Dist: a; " + "(" * 10_000 + "\n"
     deep = made(tmp_path / "b", metadata=f"Metadata-Version: 2.1\n{marker}")
-    run(capsys, "verify", deep, code=14)
-    run(capsys, "retag", deep, "--local", "x", code=2)
+    run(capsys, "check", deep, code=14)
+    run(capsys, "retag", deep, "--local-version", "x", code=2)
 
 
 def test_diff_tells_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old = made(tmp_path / "old", {"demo/a.py": b"1", "demo/b.py": b"2", "demo-1.0.data/x": b"3"})
     new = made(tmp_path / "new", {"demo/a.py": b"one", "demo/c.py": b"2", "demo-1.0.data/x": b"3"})
-    run(capsys, "retag", new, "--local", "rocm7", "--drop-requirement", "triton", "--in-place")
+    run(capsys, "retag", new, "--local-version", "rocm7", "--drop-requirement", "triton", "--in-place")
     new = tmp_path / "new" / "demo-1.0+rocm7-py3-none-any.whl"
     out, _ = run(capsys, "diff", old, new)
     assert out.splitlines() == [

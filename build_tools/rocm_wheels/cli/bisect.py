@@ -87,7 +87,6 @@ with --plan:
 @option(
     "--dry-run",
     "plan",
-    aliases=("--plan",),
     is_flag=True,
     help="Print which sets there are and how many would be tried; of COMMAND, what is known already.",
 )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 
 from rocm_wheels.cli.boundary import pop_starting_python
-from rocm_wheels.cli.command import list_project_aliases, option
+from rocm_wheels.cli.command import option
 from rocm_wheels.cli.options import GivenPath, combine_options
 from rocm_wheels.core import DataError, UsageError, Workspace, get_project_home, is_clone
 from rocm_wheels.models import (
@@ -139,7 +139,6 @@ def project_options(function: F) -> F:
         function = option(
             f"--{get_option_name(name)}-wheel",
             f"{name}_wheel",
-            aliases=list_project_aliases(name, "--{}-wheel"),
             project=name,
             type=GivenPath(),
             multiple=True,
@@ -154,7 +153,6 @@ def project_options(function: F) -> F:
         function = option(
             f"--build-{word}/--no-build-{word}",
             f"build_{name}",
-            aliases=list_project_aliases(name, "--build-{0}/--no-build-{0}"),
             project=name,
             default=None,
             help=f"Build {name} [default: when its tree is there].",
@@ -162,7 +160,6 @@ def project_options(function: F) -> F:
         function = option(
             f"--{word}-dir",
             f"{name}_dir",
-            aliases=list_project_aliases(name, "--{}-dir"),
             project=name,
             type=_FOLDER,
             help=f"Source tree of {name} [default: {name} in the root checkout folder].",

@@ -1,7 +1,7 @@
 """Commands, groups and options as all of rocm-wheels has them.
 
-A concept has one spelling in all commands (``CONCEPTS``); older ones, and those of other projects' scripts,
-are read as well and not shown. A command knows its words (``rocm install``), under which a configuration file
+A concept has one spelling in all commands (``CONCEPTS``); those of TheRock's scripts are read as well and not
+shown. A command knows its words (``rocm install``), under which a configuration file
 has its options. A group imports a command only to run or to explain it.
 """
 
@@ -42,32 +42,32 @@ class Concept:
 
 
 CONCEPTS: dict[str, Concept] = {
-    "--source-dir": Concept("folder that holds the source trees", ("--repo", "--root-checkout-dir")),
+    "--source-dir": Concept("folder that holds the source trees", ("--root-checkout-dir",)),
     "--work-dir": Concept("environments, runs and build trees of builds"),
     "--output-dir": Concept("folder that results are written to", ("--dest-dir",)),
     "--output": Concept("file that the result is written to"),
     "--lock": Concept("lock file"),
     "--plan": Concept("plan file"),
-    "--project": Concept("projects that are meant", ("--only",), "list_projects"),
+    "--project": Concept("projects that are meant", completer="list_projects"),
     "--pytorch-dir": Concept("source tree of torch", ("--torch-dir",)),
     "--recipe-dir": Concept("folders of recipes beside our own"),
     "--ref": Concept("branch, tag or commit to check out", ("--repo-hashtag",)),
     "--origin": Concept("repository to check out from", ("--gitrepo-origin",)),
-    "--line": Concept("release line of torch", ("--lines",), "list_lines"),
+    "--line": Concept("release line of torch", completer="list_lines"),
     "--gfx": Concept(
         "GPU targets",
-        ("--pytorch-rocm-arch", "--amdgpu-targets", "--targets"),
+        ("--pytorch-rocm-arch", "--amdgpu-targets"),
         "list_targets",
     ),
-    "--family": Concept("family of GPU targets", ("--families", "--amdgpu-family"), "list_families"),
+    "--family": Concept("family of GPU targets", ("--amdgpu-family",), "list_families"),
     "--rocm-path": Concept("folder of an installed ROCm"),
-    "--rocm": Concept("version of ROCm", ("--rocm-version", "--rocm-sdk-version")),
+    "--rocm": Concept("version of ROCm", ("--rocm-sdk-version",)),
     "--torch": Concept("version of torch", ("--pytorch-version",)),
-    "--python": Concept("Python, by version or by path", ("--pythons", "--target-python")),
+    "--python": Concept("Python, by version or by path"),
     "--platform": Concept("linux or windows"),
     "--index": Concept("index of the wheels of torch", ("--index-url",)),
     "--rocm-index": Concept("index of the ROCm packages", ("--index-url",)),
-    "--dependency-index": Concept("index of everything else", ("--extra-index",)),
+    "--dependency-index": Concept("index of everything else"),
     "--find-links": Concept("folder or page with packages"),
     "--pre": Concept("take pre-releases too"),
     "--cache-dir": Concept("folder of the installer's cache", ("--pip-cache-dir",)),
@@ -82,10 +82,10 @@ CONCEPTS: dict[str, Concept] = {
     "--store-layout": Concept("file with the names of a store's areas"),
     "--layout": Concept("one set for each family, or one for all"),
     "--wheels": Concept("wheels that are meant"),
-    "--local-version": Concept("local version of a wheel", ("--local",)),
-    "--build-tag": Concept("build tag of a wheel's name", ("--build",)),
-    "--kind": Concept("kinds of things that are meant", ("--what",)),
-    "--list-checks": Concept("list the checks, and stop", ("--list-faults",)),
+    "--local-version": Concept("local version of a wheel"),
+    "--build-tag": Concept("build tag of a wheel's name"),
+    "--kind": Concept("kinds of things that are meant"),
+    "--list-checks": Concept("list the checks, and stop"),
     "--released-by": Concept("public keys that an index must be signed by"),
     "--dry-run": Concept("say what would be done, and do nothing"),
     "--json": Concept("result as JSON"),
@@ -93,7 +93,7 @@ CONCEPTS: dict[str, Concept] = {
 
 
 class Option(click.Option):
-    """An option that also reads the older spellings of its concept, and names the file a value came from.
+    """An option that also reads the other spellings of its concept, and names the file a value came from.
 
     Given twice, under whatever spelling, a list by commas is joined; anything else is refused, since one of
     two values would be lost. ``multiple`` and ``count`` are as click has them.
@@ -116,7 +116,7 @@ class Option(click.Option):
         return next((name for name in self.opts if name in CONCEPTS), max(self.opts, key=len))
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """Have the older spellings parsed too, where no other option of the command has that name.
+        """Have the other spellings parsed too, where no other option of the command has that name.
 
         The parser keeps every value (``handle_parse_result`` makes one of them); click's own keeps the last.
         """
@@ -363,7 +363,7 @@ Commands = Mapping[str, tuple[str, str]]
 class Group(Command, click.Group):
     """A group that may know its commands by name only, and imports one to run or to explain it.
 
-    ``lazy`` is the table of them; ``sections`` are headings of the help with names; ``aliases`` are older
+    ``lazy`` is the table of them; ``sections`` are headings of the help with names; ``aliases`` are other
     names, which are read and not listed: the words below this group. ``default``: what is meant by options
     without a name of a command (the group was once a command), and ``default_when_bare`` by nothing at all.
     """
@@ -392,7 +392,7 @@ class Group(Command, click.Group):
         return [*self._lazy, *self.commands]
 
     def list_aliases(self) -> dict[str, str]:
-        """Return the older names with the words that they stand for."""
+        """Return the other names with the words that they stand for."""
         return dict(self._aliases)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -467,13 +467,6 @@ def command(words: str, *, cls: type[Command] = Command, **attrs: Any) -> Callab
 def group(words: str, **attrs: Any) -> Callable[[Any], Group]:
     """Return what makes a ``Group`` of a function."""
     return click.group(words, cls=Group, **attrs)
-
-
-def list_project_aliases(project: str, pattern: str) -> tuple[str, ...]:
-    """Return an option of a project by the name of its wheel: ``--torchaudio-dir`` for ``pytorch_audio``."""
-    if not project.startswith("pytorch"):
-        return ()
-    return (pattern.format(project.replace("pytorch_", "torch").replace("pytorch", "torch")),)
 
 
 def list_options(command: click.Command) -> Iterable[Option]:

@@ -28,7 +28,7 @@ from rocm_wheels.cli.checkout_options import (
     select_line_projects,
     shared_patch_options,
 )
-from rocm_wheels.cli.command import Command, Option, command, list_project_aliases, option
+from rocm_wheels.cli.command import Command, Option, command, option
 from rocm_wheels.cli.options import GivenPath, PythonVersions, combine_options, print_result
 from rocm_wheels.core import (
     SourceError,
@@ -163,7 +163,6 @@ def _source_options() -> list[click.Option]:
     return [
         Option(
             [f"--{get_option_name(name)}-{kind}", f"{name}_{kind}"],
-            aliases=list_project_aliases(name, "--{}-" + kind),
             project=name,
             metavar=word,
             # inputs of a workflow: an empty one says nothing

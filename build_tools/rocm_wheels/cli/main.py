@@ -63,31 +63,12 @@ SECTIONS = {
         "completion": ("completion:completion_command", "Print the completion script of a shell."),
     },
 }
-# commands as they were called before they were in groups; scripts of others have them
+# commands by the names of TheRock's scripts
 ALIASES = {
     "install-rocm": "rocm install",
     "fetch-artifacts": "rocm fetch",
     "install-rocm-from-artifacts": "rocm from-artifacts",
     "build-python-packages": "rocm packages",
-    "why": "runs why",
-    "report": "runs report",
-    "stamp": "wheel stamp",
-    "unstamp": "wheel unstamp",
-    "resolve-check": "index resolve-check",
-    "lock-install": "lock install",
-    "bundle": "index bundle",
-    "submit": "jobs submit",
-    "smoke-tests": "tests smoke",
-    "torch-tests": "tests torch",
-    "stage": "set stage",
-    "finalize": "set finalize",
-    "releases": "set list",
-    "evidence": "set evidence",
-    "gate": "set gate",
-    "promote": "set promote",
-    "demote": "set demote",
-    "refresh": "set refresh",
-    "bisect": "set bisect",
 }
 
 wheel_group = Group(
@@ -105,7 +86,6 @@ wheel_group = Group(
         "stamp": ("stamp:stamp", "Make variant wheels: an installer takes the one for its GPU."),
         "unstamp": ("stamp:unstamp", "Make plain wheels of variant wheels."),
     },
-    aliases={"verify": "check"},
     help="""Show, check, retag and compare wheel files, of any project.
 
     Nothing here needs a recipe, and what does not change is never compressed again. Whether a wheel is the

@@ -325,7 +325,6 @@ _selection_options = combine_options(
 @option(
     "--github-output",
     "output",
-    aliases=("--output",),
     multiple=True,
     metavar="NAME",
     help="With --format github: set NAME and NAME_count as outputs of the step (GITHUB_OUTPUT); one for each"

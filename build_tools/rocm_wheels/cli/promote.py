@@ -200,6 +200,7 @@ def format_demote_command(store: str, done: RefreshResult, set_id: str, layout: 
     """Return the command that takes a set away."""
     words = [
         "rocm-wheels",
+        "set",
         "demote",
         store,
         "--family",

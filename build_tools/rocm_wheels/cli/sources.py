@@ -22,7 +22,6 @@ from rocm_wheels.cli.command import (
     Option,
     command,
     complete_with,
-    list_project_aliases,
     option,
 )
 from rocm_wheels.cli.options import GivenPath, json_option, print_result
@@ -61,7 +60,6 @@ def _tree_options(function: Any) -> Any:
         function = option(
             f"--{word}-dir",
             f"{name}_dir",
-            aliases=list_project_aliases(name, "--{}-dir"),
             type=GivenPath(file_okay=False),
             help=f"Source tree of {name} [default: {name} in --source-dir].",
         )(function)

@@ -55,7 +55,6 @@ _MOST_CELLS = 10
 @option(
     "--rewritten-from",
     "origin",
-    aliases=("--origin",),
     metavar="ID",
     help="The set that these wheels were rewritten from.",
 )
@@ -240,7 +239,6 @@ def _warn_of_missing(plan: StagePlan) -> None:
 @option(
     "--keep-gfx",
     "targets",
-    aliases=("--keep-targets", "--multi-arch-targets"),
     default="",
     metavar="GFX,…",
     help="Leave out wheels for other GPUs alone, their extras, and requirements on them.",

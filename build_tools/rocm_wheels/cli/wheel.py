@@ -436,7 +436,7 @@ def verify(wheels: tuple[Path, ...], as_json: bool, list_faults: bool) -> None:
         click.echo("\n".join(align_rows(list(ARCHIVE_FAULTS.items()))))
         return
     if not wheels:
-        raise UsageError("no wheels were named", tip="for example: rocm-wheels wheel verify dist/*.whl")
+        raise UsageError("no wheels were named", tip="for example: rocm-wheels wheel check dist/*.whl")
     reports = [_check_wheel(wheel) for wheel in wheels]
     if as_json:
         click.echo(json.dumps(reports, indent=1))

@@ -635,7 +635,7 @@ job=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID  # the last task's own id is th
 
 _SCRIPT_TEMPLATE = """#!/bin/bash
 {head}
-# Steps of a plan, one a job; `rocm-wheels submit` has written this, and rewrites it.
+# Steps of a plan, one a job; `rocm-wheels jobs submit` has written this, and rewrites it.
 set -u
 plan={plan}
 id=${{SLURM_JOB_ID:?this is a job of a Slurm cluster}}

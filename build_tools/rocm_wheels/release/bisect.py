@@ -593,7 +593,7 @@ def bisect_sets(
     if between.skipped and all(probe.outcome == "skip" for probe in state.probes):
         state.clear()
         why = state.probes[-1].why
-        tip = "--extra-index and --find-links say where their requirements are, as ROCm's packages"
+        tip = "--dependency-index and --find-links say where their requirements are, as ROCm's packages"
         raise ReleaseError(
             f"could test none of {format_count(len(state.probes), 'set')}; the last: {why}", tip=tip
         )

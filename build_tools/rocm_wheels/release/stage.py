@@ -611,7 +611,7 @@ def refuse_taken_names(store: Store, plan: StagePlan) -> None:
 
 def _make_taken_error(names: list[str], plan: StagePlan) -> ReleaseError:
     rest_note = f" and {len(names) - _MOST_NAMES_SHOWN} more" if len(names) > _MOST_NAMES_SHOWN else ""
-    advice = f"a build tag and stage those: rocm-wheels wheel retag --build 1 --output-dir NEW {names[0]}"
+    advice = f"a build tag and stage those: rocm-wheels wheel retag --build-tag 1 --output-dir NEW {names[0]}"
     if plan.document.origin is not None:  # they were made by us, and are gone soon
         advice = "a build tag: finalize with --build-tag 1, or stage what you retag (rocm-wheels wheel retag)"
     return ReleaseError(
