@@ -134,8 +134,8 @@ def test_a_build_writes_the_lock_that_repeats_it(world: World, tmp_path: Path) -
     """In another folder, from other checkouts: the same bytes. A tree that was changed is in no lock."""
     lock(world, tmp_path)
     first, again = tmp_path / "l", tmp_path / "again" / "written.lock"
-    words = world.words("--source-dir", str(tmp_path / "trees"), "--work-dir", str(tmp_path / "w"))
-    words = [*words, "--output-dir", str(tmp_path / "wheels"), "--write-lock", str(again)]
+    where = ("--source-dir", str(tmp_path / "trees"), "--work-dir", str(tmp_path / "w"))
+    words = world.words(*where, "--output-dir", str(tmp_path / "wheels"), "--write-lock", str(again))
     again.parent.mkdir()
     changed = tmp_path / "trees/pytorch/source.txt"
     text = changed.read_text()
