@@ -18,19 +18,19 @@ class LimitError(DataError):
 MOST_SECTIONS = 1 << 17  # of an ELF file; objects with a section a function have some ten thousand
 MOST_IMAGE_SECTIONS = 1 << 10  # of a DLL; Windows once loaded 96, and linkers make a dozen
 MOST_SECTION_NAME_BYTES = 16 << 20  # of all names in a file, which can share their texts
-MOST_DYNAMIC_ENTRIES = 1 << 12  # libtorch has 60
-MOST_IMPORTS = 1 << 12  # DLLs that one names: torch_hip.dll has 20
-MOST_LIBRARY_NAME_BYTES = 1 << 16  # of all that a library needs, or of versions: libtorch_hip has 1 KB
+MOST_DYNAMIC_ENTRIES = 1 << 12  # some dozens in real libraries
+MOST_IMPORTS = 1 << 12  # DLLs that one names: some dozens
+MOST_LIBRARY_NAME_BYTES = 1 << 16  # of all that a library needs, or of versions
 MOST_RUN_PATHS = 1 << 2  # the loader heeds one
 LONGEST_RUN_PATH = 1 << 16  # some kilobytes have been published
-MOST_VERSIONS = 1 << 12  # of symbols, needed or defined; glibc defines 50
+MOST_VERSIONS = 1 << 12  # of symbols, needed or defined: some dozens
 MOST_SYMBOLS = 1 << 21  # libtorch_cpu has 75,000, libtensorflow_cc 264,000
 MOST_SYMBOL_NAME_BYTES = 64 << 20  # libtensorflow_cc has 41 MB
-MOST_RELOCATIONS = 1 << 23  # libtorch_cpu has 300,000
-MOST_RECORDS = 1 << 16  # of .hipFatBinSegment, one a translation unit: libtorch_hip has 2,000
+MOST_RELOCATIONS = 1 << 23  # some hundred thousand in the largest libraries
+MOST_RECORDS = 1 << 16  # of .hipFatBinSegment, one a translation unit
 MOST_VALUES = 1 << 20  # of a table in MessagePack: ten a kernel
 
-_MOST_CODE_OBJECTS = 1 << 18  # one a target and translation unit: libtorch_hip has 40,000
+_MOST_CODE_OBJECTS = 1 << 18  # one a target and translation unit: librocblas 5 has 910 of 14 targets
 _LEAST_OBJECT = 64  # bytes of a file for each: the smallest compressed ones have some hundred
 _MOST_RATIO, _HARMLESS = 200, 256 << 10  # code becomes a fifth to a twentieth; zeros become nothing
 
