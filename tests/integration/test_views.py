@@ -439,7 +439,6 @@ def test_a_change_that_somebody_else_has_begun_is_left_alone(
     )
     assert finished.demote([sets.new.id]).channel.current == sets.old.id
     assert [one.action for one in finished.read_channel_record().channel.history[-2:]] == [
-        "set",
         "refresh",
         "demote",
     ]
