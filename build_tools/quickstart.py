@@ -140,7 +140,7 @@ def main() -> int:
     missing = missing_tool(compiler=options.command != "setup")
     if missing:
         return missing
-    if options.command == "demo" and not STATE.is_file():
+    if options.command == "demo" and not STATE.is_file() and (shutil.which("uv") or venv_works()):
         print(DEMO_COSTS, file=sys.stderr)
     with one_at_a_time():
         wanted_additions = [name for name in ADDITIONS if getattr(options, name, False)]

@@ -37,8 +37,8 @@ class Demo:
             *("--rocm", f"=={ROCM_VERSION}"),
             *("--source-dir", str(self.folder / "sources")),
             *("--output-dir", str(self.folder / output)),
-            *("--gfx", targets),
-            *("--no-build-pytorch-vision", "--no-build-apex"),
+            *([] if "--gfx" in more else ["--gfx", targets]),
+            *(f"--no-build-{name}" for name in ("pytorch-vision", "apex") if f"--build-{name}" not in more),
             *more,
         ]
 

@@ -210,7 +210,7 @@ def test_what_a_pull_request_builds_is_smoke_tested_from_its_artifacts(night: Ni
     smoke = runner.jobs["build.yml/smoke/smoke[0]"]
     assert re.search(rf"torch 2\.13\.0a0\+{NIGHT}\.", smoke.said("install from the index")), smoke.steps
     assert "exit code 16" in smoke.said("smoke tests")
-    assert f"smoke-{FAMILIES[0]}-{night.tags()[0]}" in runner.services.artifacts
+    assert f"smoke-{FAMILIES[0]}-{night.tags()[0]}" not in runner.services.artifacts, "nothing was tested"
     assert not [one for one in runner.services.asked if "role" in one or "environment" in one]
 
 
@@ -372,7 +372,7 @@ def test_results_are_attested_where_the_repository_says_so(night: Night, togethe
 
 
 def test_what_is_tested_has_an_environment_of_its_own(night: Night, together: Runner) -> None:
-    """On a machine that says it has a GPU and has none: all is installed, and no test of it passes."""
+    """On a machine that says it has a GPU and has none: all is installed, nothing is tested."""
     stage = together.jobs[f"{ONE_SET}/stage"]
     rows = [row["family"] for row in json.loads(stage.outputs["tested"])["include"]]
     number = rows.index(FAMILIES[1])
@@ -393,19 +393,13 @@ def test_what_is_tested_has_an_environment_of_its_own(night: Night, together: Ru
     assert re.search(r"torch 2\.13\.0a0\+dispatch\S+\.rocm7\.1\.0\.miniature \(built for rocm\), ", installed)
     assert all(re.search(rf"[ :]{name} ", installed) for name in night.projects)
     assert "exit code 16" in test.said("smoke tests")
-    assert "smoke: fail" in results.said("write it down")
+    assert "no results are no evidence" in results.said("write it down")
     assert runner.jobs[f"{row}/suites"].result == "skipped", "hours of tests would say no more"
     gate = runner.jobs[f"{ONE_SET}/gate/gate"]
     words = gate.said("gate")
-    assert "FAIL  smoke on gfx1151" in words, "an exception goes out untested, and not when it failed"
     assert "multi-arch cannot go to nightly" in words and "smoke on gfx942" in words
     assert gate.outputs == {"passed": "false"}
     assert runner.jobs[f"{ONE_SET}/gate/promote"].result == "skipped"
-    served |= {f"{row}/smoke": Ran("failure"), f"{ONE_SET}/gate": Ran("success")}
-    again = night.run("nightly.yml", given, served=served, after=runner, attests=True)
-    handed_in = again.jobs[f"{row}/results[0]/add"]
-    assert "smoke: fail" in handed_in.said("write it down, attested"), handed_in.steps
-    assert all(list_attested(night.store, "multi-arch")["smoke"])
     home = night.folder / "world" / "home"
     left = [*(night.folder / "github" / "tools").rglob("torch"), *home.rglob("*.whl")]
     assert not left, "for the jobs after"

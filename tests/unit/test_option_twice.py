@@ -20,7 +20,6 @@ from rocm_wheels.cli.main import cli
 BUILD_TOOLS = Path(__file__).resolve().parents[2] / "build_tools"
 SCRIPTS = (
     "check_repository",
-    "find_waiting_jobs",
     "refresh_known_failures",
     "refresh_pci_ids",
     "update_action_pins",
