@@ -21,6 +21,7 @@ seen=; for word in "$@"; do
   if [ "$word" = -c ]; then seen=c; elif [ "$seen" = c ]; then seen=
   else break; fi
 done
+case "$word" in */hipify_runner.py) eval "word=\\${$#}" ;; esac  # the script that it runs
 set -C; n=; read -r n 2> /dev/null < "$SHIM_FOLDER/taken"; n=$((n + 1))
 until { echo "$word" > "$SHIM_FOLDER/started/$n"; } 2> /dev/null; do n=$((n + 1)); done
 echo $n >| "$SHIM_FOLDER/taken"

@@ -32,13 +32,17 @@ class Demo:
 
     def build_words(self, *more: str, output: str = "wheels", targets: str = ",".join(TARGETS)) -> list[str]:
         """Build triton, torch and torchaudio: three say what five would, in less time."""
+        usual = {
+            "--rocm": f"=={ROCM_VERSION}",
+            "--source-dir": str(self.folder / "sources"),
+            "--output-dir": str(self.folder / output),
+            "--gfx": targets,
+        }
+        left_out = [name for name in ("pytorch-vision", "apex") if f"--build-{name}" not in more]
         return [
             "build",
-            *("--rocm", f"=={ROCM_VERSION}"),
-            *("--source-dir", str(self.folder / "sources")),
-            *("--output-dir", str(self.folder / output)),
-            *([] if "--gfx" in more else ["--gfx", targets]),
-            *(f"--no-build-{name}" for name in ("pytorch-vision", "apex") if f"--build-{name}" not in more),
+            *(word for option, value in usual.items() if option not in more for word in (option, value)),
+            *(word for name in left_out if (word := f"--no-build-{name}") not in more),
             *more,
         ]
 
