@@ -363,7 +363,7 @@ def test_an_update_takes_what_refs_are_now_and_says_what_changed(servers: Server
     servers.pin()
     torch = servers.up.append("root", "torch of another day")
     printed, said = servers.run("lock", "update", "set.lock", "torch", "--source-dir", ".")
-    assert "torch of another day" in printed and "unchanged: pytorch_audio, triton" in printed
+    assert "unchanged: pytorch_audio, triton" in printed
     old = before["projects"]["pytorch_audio"]["commit"]
     assert f"warning: pytorch_audio: torch now pins {audio[:12]}, the lock has {old[:12]}" in said
     assert "`rocm-wheels lock update set.lock pytorch_audio` takes those pins" in said
