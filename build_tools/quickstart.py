@@ -172,7 +172,7 @@ def hand_over(command: str, output_dir: "str | None", rest: "list[str]") -> int:
         argv += ["--output-dir", str(Path(output_dir).absolute())] if output_dir else []
     else:
         os.chdir(CLONE)
-        # the whole: what needs no test to run comes first; who narrows pytest by its variable wants that alone
+        # the whole: what needs no test comes first; who narrows pytest by its variable wants that alone
         if not rest and not os.environ.get("PYTEST_ADDOPTS"):
             checked = subprocess.run([str(venv_python()), str(CHECKS)], env=clean_environment(), check=False)
             if checked.returncode:
