@@ -159,7 +159,7 @@ def test_a_kernel_that_comes_goes_or_is_renamed_counts(demo: Demo) -> None:
     assert "CONFIGURE_DEPENDS" not in setup and '"build.ninja").is_file()' in setup
     folder = demo.torch / "aten/src/ATen/native/cuda"
     module = demo.torch / "third_party/minigemm/csrc/cuda"
-    text = (folder / "Activation.cu").read_text().replace("Silu", "Mine").replace("silu", "first_mine")
+    text = (folder / "Activation.cu").read_text().replace("Relu", "Mine").replace("relu", "first_mine")
     (gemm,) = module.glob("*.cu")
 
     def build(*kernels: str) -> dict[str, int]:

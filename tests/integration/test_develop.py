@@ -117,7 +117,7 @@ def test_a_kernel_that_comes_goes_or_is_renamed_counts(branch: Branch) -> None:
     branch.develop()
     before = branch.objects()
     folder = branch.torch / Path(KERNEL).parent
-    text = (folder / "Activation.cu").read_text().replace("Silu", "Mine").replace("silu", "first_mine")
+    text = (folder / "Activation.cu").read_text().replace("Relu", "Mine").replace("relu", "first_mine")
     (folder / "First.cu").write_text(text)
     for names in (["first_mine"], ["second_mine"], []):
         assert branch.develop()["action"] == "configured"

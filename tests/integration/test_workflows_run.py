@@ -491,6 +491,8 @@ NOT_HERE = {
         "whether torch starts, and sees a GPU",
     ): "no family that asks for it has machines",
     ("test-smoke.yml", "smoke", "smoke tests"): "ran, and said that there is no GPU",
+    ("evidence.yml", "add", "write what is attested"): "without a GPU there are no results to attest",
+    ("evidence.yml", "add", "write it down, attested"): "as the one before",
     (_SUITE, "tests", "rocm-wheels"): "a job on machines with GPUs, which are imitated",
     (_SUITE, "tests", "install from the index of the set"): "as that of the smoke tests",
     (_SUITE, "tests", "what the tests of its commit need"): "test_torch_tests_run does",
