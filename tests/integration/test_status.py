@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 
 import pytest
+from cut_commands import in_a_process
 from source_trees import DEEP, MIDDLE, Tree, Upstream, content
 
 from rocm_wheels.core import SourceError
@@ -171,17 +173,25 @@ def test_what_hipify_makes_of_your_edits_is_not_yours(tree: Tree) -> None:
 
 
 def test_interrupted(tree: Tree) -> None:
+    """A hipify that was killed is said to be, until it is run again."""
     tree.checkout(hipify=False, patch=False)
-    (tree.directory / "fail-hipify").write_text("x")
-    tree.commit("Fails", {})
-    with pytest.raises(SourceError, match="boom"):
-        hipify_checkout(
-            load_project("pytorch"), tree.directory, commit=True, env=tree.env, python=Path(sys.executable)
-        )
-    assert tree.status().labels == ("interrupted", "changed")
+    project, python = load_project("pytorch"), Path(sys.executable)
+
+    def die_at_the_script(event: str, arguments: tuple[object, ...]) -> None:
+        if event == "subprocess.Popen" and "hipify_runner.py" in str(arguments[1]):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def hipify_and_die() -> None:
+        sys.addaudithook(die_at_the_script)
+        hipify_checkout(project, tree.directory, commit=True, env=tree.env, python=python)
+
+    assert in_a_process(hipify_and_die, os.environ) == -signal.SIGKILL
+    assert "interrupted" in tree.status().labels
     assert "interrupted: hipify; run it again" in door(tree, "status")[1]
     with pytest.raises(SourceError, match=r"the hipify in .* was interrupted"):
         tree.save()
+    hipify_checkout(project, tree.directory, commit=True, env=tree.env, python=python)
+    assert "interrupted" not in tree.status().labels
 
 
 def test_a_submodule_that_went_and_came_back(tree: Tree, upstream: Upstream) -> None:
