@@ -104,7 +104,8 @@ class World:
 
     def words(self, store: str, *more: str) -> list[str]:
         """Return the words of the command."""
-        options = ["--lock", str(self.lock), "--family", FAMILY, *more]
+        family = [] if "--family" in more else ["--family", FAMILY]
+        options = ["--lock", str(self.lock), *family, *more]
         return ["set", "stage", store, *map(str, self.wheels), *options]
 
 

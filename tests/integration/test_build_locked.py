@@ -41,7 +41,8 @@ def trees(github: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def build(github: Upstream, trees: Path, *words: str, lock: str | Path = "l.json", **env: str) -> Ended:
     script = CLONE / "build_tools/build_prod_wheels.py"
     root = [] if "--source-dir" in words else ["--source-dir", "."]
-    return github.start(trees, script, "build", "--lock", lock, *root, "--output-dir", "dist", *words, **env)
+    root += [] if "--lock" in words else ["--lock", str(lock)]
+    return github.start(trees, script, "build", *root, "--output-dir", "dist", *words, **env)
 
 
 def other(trees: Path, tmp_path: Path, **changes: Any) -> Path:

@@ -458,16 +458,15 @@ def test_torch_is_installed_from_a_signed_channel(
     venv = make_environment(tmp_path / "venv")
     url = f"{sets.url}{quote(folder.relative_to(sets.root).as_posix())}/"
     words = ["torch", "--index", f"{url}v2/{FAMILY}/simple/nightly/", "--rocm-index", f"{url}rocm/"]
-    words += ["--dependency-index", f"{url}rocm/", "--gfx", TARGET, "--python", str(venv.prefix)]
-    words += ["--cache-dir", str(tmp_path / "cache")]
+    words += ["--gfx", TARGET, "--python", str(venv.prefix), "--cache-dir", str(tmp_path / "cache")]
 
-    def install(*more: str) -> int:
-        return run_command(cli, ["install", *words, *more])
+    def install(*more: str, dependencies: str = f"{url}rocm/") -> int:
+        return run_command(cli, ["install", *words, "--dependency-index", dependencies, *more])
 
     assert install("--released-by", f"{keys[1]}.pub") == 17
     assert install("--released-by", f"{keys[0]}.pub", "--provenance", "required") == 17
     assert install("--released-by", f"{keys[0]}.pub", "--signed-by", f"{keys[1]}.pub") == 17
-    assert install("--released-by", f"{keys[1]}.pub", "--dependency-index", words[2]) == 17
+    assert install("--released-by", f"{keys[1]}.pub", dependencies=words[2]) == 17
     assert venv.packages() == {}
     assert install("--released-by", f"{keys[0]}.pub") == 0
     assert {"torch", "triton", "rocm"} == set(venv.packages())

@@ -23,7 +23,9 @@ else:
 
 CLONE = Path(__file__).resolve().parents[2]
 PACKAGE = CLONE / "build_tools" / "rocm_wheels"
-ELSEWHERE = {"audit/import_probe.py", "testing/recording/rocm_wheels_recorder.py"}  # run in other Pythons
+ELSEWHERE = {  # run in other Pythons
+    *("audit/import_probe.py", "sources/hipify_runner.py", "testing/recording/rocm_wheels_recorder.py")
+}
 # imported where it is installed, done without where it is not
 OPTIONAL = {"rich", "rocm_bootstrap"}
 NOT_IMPORTED = {"pytest"}  # lent to the Python that is tested
