@@ -21,7 +21,7 @@ import time
 import venv
 from pathlib import Path
 
-from command_lines import check_lines
+from peer_lines import check_lines
 
 from rocm_wheels.cli.demo import prepare_inputs
 from rocm_wheels.demo import ROCM_VERSION, ROCM_WHEELS, TARGETS, list_build_commands

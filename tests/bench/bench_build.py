@@ -20,7 +20,7 @@ import venv
 from pathlib import Path
 from typing import Any
 
-from command_lines import check_lines
+from peer_lines import check_lines
 from stub_projects import ROCM, TARGET, Stubs, calibrate, make_stubs, seconds
 
 PARTS = ("overhead", "side-by-side", "again", "plan", "peer")

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from command_lines import check_lines
+from peer_lines import check_lines
 
 CLONE = Path(__file__).resolve().parents[2]
 DOOR = CLONE / "repos" / "pytorch_torch_repo.py"

@@ -74,7 +74,7 @@ def test_lines_of_ours_and_of_the_peer_are_those_of_today(script: str) -> None:
 
 def test_an_option_that_the_peer_lacks_is_seen() -> None:
     lines = [["python", f"{PEER}/build_prod_wheels.py", "build", "--gfx", "gfx942"]]
-    code = f"import sys; sys.path.insert(0, {str(BENCH)!r}); from command_lines import check_lines; "
+    code = f"import sys; sys.path.insert(0, {str(BENCH)!r}); from peer_lines import check_lines; "
     done = subprocess.run(
         [sys.executable, "-c", f"{code}check_lines({lines!r})"], capture_output=True, text=True, check=False
     )

@@ -399,14 +399,24 @@ def test_limits_of_github_are_kept() -> None:
 def test_outputs_of_a_step(tmp_path: Path) -> None:
     place = tmp_path / "output"
     place.write_text("before=1\n")
-    words = ["--format", "github", "--trigger", "presubmit", "--output", "cells"]
+    words = ["--format", "github", "--trigger", "presubmit", "--github-output", "cells"]
     done = CliRunner().invoke(command, words, env={"GITHUB_OUTPUT": str(place)})
     assert done.exit_code == 0, done.output
     before, cells, count = place.read_text().splitlines()
     built = plan_matrix(TABLE, MatrixSelection("presubmit")).built
     assert (before, count) == ("before=1", f"cells_count={len(built)}")
     assert json.loads(cells.removeprefix("cells=")) == json.loads(done.stdout)
-    several = [*words[:4], "--rows", "lines", "--output", "l", "--rows", "first", "--output", "f"]
+    several = [
+        *words[:4],
+        "--rows",
+        "lines",
+        "--github-output",
+        "l",
+        "--rows",
+        "first",
+        "--github-output",
+        "f",
+    ]
     both = CliRunner().invoke(command, several, env={"GITHUB_OUTPUT": str(place)})
     *_, lines, line_count, first, first_count = place.read_text().splitlines()
     assert [f"l={both.stdout.splitlines()[0]}", f"f={both.stdout.splitlines()[1]}"] == [lines, first]
@@ -417,7 +427,7 @@ def test_outputs_of_a_step(tmp_path: Path) -> None:
         assert CliRunner().invoke(command, wrong, env={"GITHUB_OUTPUT": str(place)}).exit_code == 2, wrong
     missing = CliRunner().invoke(command, words, env={"GITHUB_OUTPUT": None})
     assert isinstance(missing.exception, UsageError) and "no step of a workflow" in str(missing.exception)
-    assert CliRunner().invoke(command, ["--output", "cells"]).exit_code == 2
+    assert CliRunner().invoke(command, ["--github-output", "cells"]).exit_code == 2
     if Path("/dev/full").exists():
         with pytest.raises(OSError, match="No space") as full:
             set_outputs({"GITHUB_OUTPUT": "/dev/full"}, {"a": "b"})
