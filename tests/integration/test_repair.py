@@ -105,7 +105,8 @@ def run(world: World, capfd: pytest.CaptureFixture[str]) -> Run:
 
     def repair(*words: object, links: bool = True) -> tuple[int, Any]:
         given = ["--find-links", world.links] if links else []
-        argv = ["wheel", "repair", "--json", "--output-dir", world.out, *given, *words]
+        given += [] if "--output-dir" in words else ["--output-dir", world.out]
+        argv = ["wheel", "repair", "--json", *given, *words]
         code = run_command(cli, [str(word) for word in argv])
         told = capfd.readouterr()
         return code, json.loads(told.out)["wheels"][0] if code == 0 else told.err
