@@ -67,7 +67,7 @@ def test_smoke_tests_run_from_the_wheel(installed: Path, tmp_path: Path) -> None
     venv.create(tmp_path / "env", with_pip=False, symlinks=True)
     env = {**os.environ, "PYTHONPATH": str(installed)}
     words = ["--python", str(tmp_path / "env"), "--output-dir", str(tmp_path / "out")]
-    argv = [sys.executable, "-m", "rocm_wheels", "smoke-tests", *words]
+    argv = [sys.executable, "-m", "rocm_wheels", "tests", "smoke", *words]
     ended = subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 16 and "torch is not installed in" in ended.stderr, "they are there"
 
