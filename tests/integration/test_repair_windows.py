@@ -107,7 +107,8 @@ def run(world: World, capfd: pytest.CaptureFixture[str]) -> Run:
     """Run ``wheel repair --json``; return the exit code and the first wheel, or what stderr says."""
 
     def repair(*words: object) -> tuple[int, Any]:
-        argv = ["wheel", "repair", "--json", "--output-dir", world.out, "--find-links", world.links, *words]
+        output = [] if "--output-dir" in words else ["--output-dir", world.out]
+        argv = ["wheel", "repair", "--json", *output, "--find-links", world.links, *words]
         code = run_command(cli, [str(word) for word in argv])
         told = capfd.readouterr()
         return code, json.loads(told.out)["wheels"][0] if code == 0 else told.err
