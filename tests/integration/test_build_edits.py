@@ -95,27 +95,6 @@ def test_a_source_that_is_written_while_a_build_runs_is_an_input_of_the_next(cle
     assert world.calls() == []
 
 
-def test_a_source_that_was_hidden_by_its_name_is_seen_again(cleaned_world: World) -> None:
-    world, tree = cleaned_world, cleaned_world.sources / "pytorch"
-    for name, text in (
-        ("hip/mine.cpp", ""),
-        ("hip/made.cpp", BANNER),
-        ("mine_hip.cpp", ""),
-        ("x.log", ""),
-    ):
-        (tree / name).parent.mkdir(exist_ok=True)
-        (tree / name).write_text(text)
-    exclude = tree / ".git/info/exclude"
-    others = [*exclude.read_text().splitlines(), "/x.log", "# mine", "*.tmp", "/gone_hip.cpp"]
-    exclude.write_text("\n".join([*others, "/hip/", "/mine_hip.cpp"]) + "\n")
-    world.calls()
-    assert world.build(*ONLY_TORCH).code == 0
-    assert world.calls() == ["pytorch begun", "pytorch done"]
-    assert list_new_files(world) == ["hip/mine.cpp", "mine_hip.cpp"]
-    lines = exclude.read_text().splitlines()
-    assert lines[: len(others)] == others and "/hip/made.cpp" in lines
-
-
 def test_a_wheel_whose_times_alone_changed_is_hashed_once(world: World) -> None:
     assert world.build(*ONLY_TORCH).code == 0
     step = next(path.stem for path in (world.work / "steps").glob("build-pytorch-*.json"))

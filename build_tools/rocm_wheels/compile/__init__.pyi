@@ -40,7 +40,6 @@ from .frontend import find_built_wheel as find_built_wheel
 from .frontend import make_front_end_command as make_front_end_command
 from .frontend import set_wheel_commit as set_wheel_commit
 from .generated_files import exclude_generated_files as exclude_generated_files
-from .generated_files import show_hidden_sources as show_hidden_sources
 from .hooks import Hooks as Hooks
 from .hooks import Preparation as Preparation
 from .hooks import find_hooks as find_hooks

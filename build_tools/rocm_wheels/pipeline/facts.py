@@ -14,7 +14,6 @@ from rocm_wheels.compile import (
     find_compiler_cache,
     read_triton_environment,
     read_user_settings,
-    show_hidden_sources,
 )
 from rocm_wheels.core import (
     MachineResources,
@@ -345,8 +344,6 @@ def _inspect_tree(
     identified: bool,
 ) -> TreeFacts:
     source, identity = request.sources[project.name], _UNKNOWN_IDENTITY
-    if identified:
-        show_hidden_sources(source, project.build.list_generated(), env)
     if identified and locked is not None:
         identity = locked.identify_tree(project.name, source, env)
     elif identified:

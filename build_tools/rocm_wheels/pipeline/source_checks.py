@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from rocm_wheels.compile import show_hidden_sources
 from rocm_wheels.core import SourceError, UsageError, format_command, format_count, log_note, run_in_parallel
 from rocm_wheels.models import (
     TARGETS_OPTION,
@@ -309,7 +308,6 @@ def _compare_tree(
     state = read_state(git_folder)
     if state is None or (faults := compare_with_lock(locked, state)):
         return compare_with_lock(locked, state), None
-    show_hidden_sources(tree, load_project(name).build.list_generated(), env)
     identity = identify_tree(tree, env=env)
     if (identity.commit, identity.tree) != (state.left[""].head, state.identity):
         faults.append("it was changed since its checkout (its `status` says how)")
