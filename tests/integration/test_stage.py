@@ -84,7 +84,12 @@ def test_an_audit_lies_beside_the_index_of_a_set(
     """Made of what staging read, the same wherever; of a set that is there it is never replaced."""
     opened: list[str] = []
     open_wheel = WheelArchive.open
-    monkeypatch.setattr(WheelArchive, "open", lambda path: [opened.append(path.name), open_wheel(path)][1])
+
+    def open_and_note(path: Path, **how: bool) -> WheelArchive:
+        opened.append(path.name)
+        return open_wheel(path, **how)
+
+    monkeypatch.setattr(WheelArchive, "open", open_and_note)
     plan = world.plan()
     assert sorted(opened) == sorted(path.name for path in world.wheels)
     store = FolderStore(tmp_path / "store")

@@ -133,7 +133,7 @@ def test_the_expected_tree_comes_out(  # noqa: PLR0917
     with tempfile.TemporaryDirectory() as box:
         folder = Path(box)
         source = written(wheel, folder)
-        with WheelArchive.open(source) as archive:
+        with WheelArchive.open(source, as_it_is=True) as archive:
             if any(not fault.is_repairable for fault in archive.faults):
                 assert {fault.kind for fault in archive.faults} <= {
                     "name-collides",
