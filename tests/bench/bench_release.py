@@ -96,7 +96,7 @@ def a_set(places: FamilyPaths, store: FolderStore, number: int, wheels: int) -> 
         family=FAMILY,
         layout="per-family",
         files=tuple(files),
-        lock=lock,
+        locks=(lock,),
     )
     store.create(places.set_lock(known), LOCK)
     folder = places.set_index(known)

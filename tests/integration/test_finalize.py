@@ -139,7 +139,7 @@ def test_a_candidate_becomes_a_set_that_uv_installs_and_the_gate_knows_nothing_o
     assert not (tmp_path / f"finalize-{old.id}").exists()
 
     new = find_set(store, done["set"])
-    assert (new.origin, new.version, new.rocm, new.lock) == (old.id, "2.9.1+rocm7.1.0", "7.1.0", old.lock)
+    assert (new.origin, new.version, new.rocm, new.locks) == (old.id, "2.9.1+rocm7.1.0", "7.1.0", old.locks)
     assert [len(new.files), new.planned, new.missing] == [len(old.files), old.planned, ()]
     was, now = ({file.project: file for file in one.files} for one in (old, new))
     assert was["triton"] == now["triton"] and was["torch"].sha256 != now["torch"].sha256

@@ -58,7 +58,7 @@ def numbered(number: int, wheels: int = 1) -> SetDocument:
     model, lock = a_model(wheels), SetLock(digest=f"{number:064x}", path="sources.lock.json")
     own = make_set_id(model.version, ((f.name, f.sha256) for f in model.files), lock.digest)
     created = f"2026-11-{1 + number // 24:02}T{number % 24:02}:00:00Z"
-    return model.model_copy(update={"created": created, "lock": lock, "id": own})
+    return model.model_copy(update={"created": created, "locks": (lock,), "id": own})
 
 
 SETS = [numbered(number) for number in range(5)]

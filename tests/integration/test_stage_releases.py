@@ -60,7 +60,7 @@ def a_set(number: int, *, wheels: int = 200) -> SetDocument:
         family=FAMILY,
         layout="per-family",
         files=files,
-        lock=SetLock(digest="c" * 64, path="sources.lock.json"),
+        locks=(SetLock(digest="c" * 64, path="sources.lock.json"),),
     )
 
 

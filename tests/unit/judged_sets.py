@@ -65,7 +65,7 @@ def a_set(*files: SetFile, **more: Any) -> SetDocument:
         "family": FAMILY,
         "layout": "per-family",
         "files": files,
-        "lock": SetLock(digest=LOCK, path="sources.lock.json"),
+        "locks": (SetLock(digest=LOCK, path="sources.lock.json"),),
         "planned": planned,
     }
     return SetDocument.model_validate({**found, **more})
@@ -134,7 +134,7 @@ def put_set(store: Store, document: SetDocument) -> None:
     for file in document.files:
         if file.sha256 == sha(file.name):
             create_or_read(store, paths.wheel_file(file.sha256, file.name), file.name.encode())
-    for lock in document.sources:
+    for lock in document.locks:
         if lock.digest == LOCK:
             create_or_read(store, f"{paths.set_folder(document.id)}/{lock.path}", b"lock")
     start_set_log(store, paths, document.id, document.digest)

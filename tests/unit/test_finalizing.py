@@ -44,7 +44,7 @@ def a_set(*wheels: str, rocm: str = RC) -> SetDocument:
         family="multi-arch",
         layout="multi-arch",
         files=tuple(files),
-        lock=SetLock(digest="c" * 64, path="sources.lock.json"),
+        locks=(SetLock(digest="c" * 64, path="sources.lock.json"),),
     )
 
 

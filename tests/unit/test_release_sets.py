@@ -37,7 +37,7 @@ def a_set(version: str = "2.9.1+rocm7.1.0", family: str = "gfx94X-dcgpu", digit:
         family=family,
         layout="per-family",
         files=(file,),
-        lock=SetLock(digest="c" * 64, path="sources.lock.json"),
+        locks=(SetLock(digest="c" * 64, path="sources.lock.json"),),
     )
 
 

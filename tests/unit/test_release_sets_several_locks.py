@@ -115,21 +115,20 @@ def test_what_a_lock_wants_is_missing_also_where_another_has_it(tmp_path: Path) 
     assert [str(cell) for cell in found.missing] == [f"torch for Python {PYTHON} and gfx942 with ROCm 7.1.0"]
 
 
-def test_a_document_of_one_lock_is_what_it_always_was(tmp_path: Path) -> None:
+def test_a_document_of_one_lock_names_it_once(tmp_path: Path) -> None:
     made = several_drafts()
     del made["older"]
     found = plan(tmp_path, made, [NEWER]).document
     shown = json.loads(found.to_json())
     assert list(shown) == [
-        *("schema", "id", "created", "version", "rocm", "family", "layout", "files", "lock", "origin"),
+        *("schema", "id", "created", "version", "rocm", "family", "layout", "files", "locks", "origin"),
         *("planned", "missing"),
     ]
-    assert (shown["schema"], list(shown["lock"])) == (1, ["digest", "path"])
-    assert list(shown["planned"][0]) == ["project", "python", "target"]
-    assert list(shown["files"][0])[-3:] == ["targets", "label", "variant"]
-    for change in ({"schema": 2}, {"locks": [shown["lock"]] * 2}, {"lock": None}):
-        with pytest.raises(DataError, match="schema 1 has one lock; schema 2 several"):
-            parse_set(json.dumps({**shown, **change}).encode(), where="x")
+    assert (shown["schema"], len(shown["locks"])) == (1, 1)
+    assert {file["lock"] for file in shown["files"]} == {""}
+    for locks in (shown["locks"] * 2, [*shown["locks"], {**shown["locks"][0], "digest": "0" * 64}]):
+        with pytest.raises(DataError, match="of several locks, each is another one"):
+            parse_set(json.dumps({**shown, "locks": locks}).encode(), where="x")
 
 
 def _no_lock(project: str) -> Callable[[Drafts], object]:

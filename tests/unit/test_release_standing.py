@@ -20,7 +20,7 @@ TWO = policy(
 )
 SETS = [
     a_set(wheel("torch", "312", size=number), created=f"2026-11-{number:02}T00:00:00Z",
-          lock={"digest": f"{number:064x}", "path": "sources.lock.json"}, id=f"2.9.1-{number:012x}")
+          locks=[{"digest": f"{number:064x}", "path": "sources.lock.json"}], id=f"2.9.1-{number:012x}")
     for number in range(1, 5)
 ]  # fmt: skip
 A_YEAR = 24 * 365

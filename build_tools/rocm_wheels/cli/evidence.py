@@ -499,7 +499,7 @@ def show_set(chosen: ChosenSet, outputs: bool, as_json: bool) -> None:
 
     store, layout, document = chosen.open_set()
     paths = FamilyPaths(layout, document.family)
-    lock = read_set_lock(store, paths, document, document.sources[0])
+    lock = read_set_lock(store, paths, document, document.locks[0])
     pythons = {python for file in document.files for python in list_wheel_pythons(file.name)}
     facts = {
         "set": document.id,

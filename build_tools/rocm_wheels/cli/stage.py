@@ -210,7 +210,7 @@ def _warn_of_missing(plan: StagePlan) -> None:
             f"missing {len(missing)} of {format_count(len(document.planned), 'planned cell')}: {cells}{more}"
         )
     if unknown := plan.list_unlocked():
-        which = "this lock" if len(document.sources) == 1 else "the only one that fits them"
+        which = "this lock" if len(document.locks) == 1 else "the only one that fits them"
         log_warning(
             f"{format_count(len(unknown), 'wheel')} without a lock inside: "
             f"recorded as built from {which} on your word"

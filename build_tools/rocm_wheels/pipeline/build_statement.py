@@ -35,7 +35,7 @@ _IMAGE = re.compile(r"(?:.*/)?(?P<name>[^/@]+)(?:@sha256:(?P<sha256>[0-9a-f]{64}
 
 @dataclass(frozen=True)
 class BuildMoment:
-    """When a wheel was built (UTC, ISO 8601), by which run; "" for what an earlier version did not keep.
+    """When a wheel was built (UTC, ISO 8601), by which run.
 
     ``hits`` of ``cacheable`` compiles were answered by a compiler cache; 0 of 0: there was none.
     """
@@ -49,7 +49,7 @@ class BuildMoment:
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> BuildMoment:
         """Return what the stamp of a build has of it."""
-        return cls(**facts.get("built", {}))
+        return cls(**facts["built"])
 
 
 def format_moment() -> str:

@@ -219,13 +219,12 @@ def _list_patterns(distribution: str) -> tuple[str, ...]:
 
 
 def _read_collected(workspace: Workspace) -> dict[str, str]:
-    """Return the files that we put anywhere, and what each is for (an earlier version did not note it)."""
+    """Return the files that we put anywhere, and what each is for."""
     path = _collected_path(workspace)
     if not path.is_file():
         return {}
     try:
-        noted = json.loads(path.read_text(encoding="utf-8"))
-        return dict(noted) if isinstance(noted, dict) else dict.fromkeys(map(str, noted), "")
+        return dict(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError, RecursionError) as cause:
         tip = "delete it: wheels already in an output folder then count as somebody else's"
         raise DataError(f"{path} is not the list of wheels that it must be", tip=tip) from cause

@@ -150,7 +150,6 @@ from .wheel_set import SetDocument as SetDocument
 from .wheel_set import SetFile as SetFile
 from .wheel_set import SetLayout as SetLayout
 from .wheel_set import SetLock as SetLock
-from .wheel_set import compute_needs_digest as compute_needs_digest
 from .wheel_set import find_host_project as find_host_project
 from .wheel_set import find_set as find_set
 from .wheel_set import find_set_platform as find_set_platform

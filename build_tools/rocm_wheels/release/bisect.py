@@ -670,7 +670,7 @@ def make_bisect_answer(line: SetLine, between: BisectRange, state: BisectState) 
         for item, path in zip((good, bad), locks, strict=True):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.unlink(missing_ok=True)
-            newest = item.sources[-1].path  # of several locks, that of the newest ROCm
+            newest = item.locks[-1].path  # of several locks, that of the newest ROCm
             line.store.fetch(f"{line.paths.set_folder(item.id)}/{newest}", path)
         diff = compare_locks(read_lock(locks[0]), read_lock(locks[1]))
     except RocmWheelsError as failure:  # the search took long: it is answered all the same

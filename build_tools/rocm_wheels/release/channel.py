@@ -34,7 +34,6 @@ from rocm_wheels.release.policy import REPORTED, Policy, TargetTestState, Verdic
 from rocm_wheels.release.set_conflicts import FEWER_TARGETS_PREFIX, UNPINNED_PREFIXES
 from rocm_wheels.release.set_log import LogHead, SetLog
 from rocm_wheels.release.wheel_set import (
-    GrownRecord,
     SetDocument,
     SetFile,
     SetId,
@@ -73,14 +72,13 @@ class ChannelSet(Record):
     log: LogHead | None = None
 
 
-class PendingChange(GrownRecord):
+class PendingChange(Record):
     """A change that was begun. ``goal`` is what the channel shows when it is done, oldest first.
 
     ``adds`` says whether ``sets`` come or go: that decides which pages change first. ``policy`` is what the
     channel keeps then; None: as before.
     """
 
-    _later = frozenset({"policy"})
     action: ChannelAction
     sets: tuple[SetId, ...] = Field(min_length=1)
     by: str
@@ -94,10 +92,9 @@ class PendingChange(GrownRecord):
         return f"{self.action} of {', '.join(self.sets)} by {self.by}, begun {self.began}"
 
 
-class ChannelEvent(GrownRecord):
+class ChannelEvent(Record):
     """A change that was made. ``policy`` is the digest of the policy that the channel keeps since then."""
 
-    _later = frozenset({"policy"})
     action: ChannelAction
     sets: tuple[SetId, ...]
     by: str
@@ -110,14 +107,13 @@ class ChannelEvent(GrownRecord):
         return f"{self.action} of {', '.join(self.sets)} by {self.by}, {self.when}"
 
 
-class Channel(GrownRecord):
+class Channel(Record):
     """A channel of a family. ``sets`` are those that it shows, in the order in which they came.
 
-    ``policy`` is what it keeps of the policy that it is judged by (``kept_policy``); None: it was changed by
-    nobody since channels keep one.
+    ``policy`` is what it keeps of the policy that it is judged by (``kept_policy``); None: nobody
+    has changed it yet.
     """
 
-    _later = frozenset({"policy"})
     schema_version: Literal[1] = Field(default=1, alias="schema")
     family: str
     channel: str
@@ -420,7 +416,6 @@ def read_channel_status(store: Store, paths: FamilyPaths, channel: str) -> Store
 
 
 _RULES_WITH_AGE = ("verify", "resolver", "smoke", "tests")  # those with an age
-_WITHOUT_LOG = "released before sets had a log: nothing shows whether results were removed"
 _ANY_STATUS_AGE = timedelta(days=36500)
 _DIGEST_FORM = 5  # of what is told: another one is another digest
 
@@ -508,16 +503,13 @@ def make_set_status(
 ) -> SetStatus:
     """Return what is known of a set on a channel. ``policy`` is one without age.
 
-    A set that was promoted before sets had a log has none, which is told; of others it must be whole, and
-    begin with what the channel and an earlier refresh (``stated``) have of it.
+    Its log must be whole, and begin with what the channel and an earlier refresh (``stated``) have of it.
     """
     log = log.compare_head(channel_set.log, "the document of the channel")
     log = log.compare_head(stated, "an earlier refresh")
     verdict = judge_set(policy, channel, document, results, now, log=log)
-    older = channel_set.log is None and not log.entries
-    failed = tuple(rule for rule in _list_failed_checks(verdict, results) if rule != "log" or not older)
+    failed = _list_failed_checks(verdict, results)
     lines = [*make_shown_state(verdict).lines, *(f"{rule}: failed" for rule in failed), *verdict.notes]
-    lines += [_WITHOUT_LOG] if older else []
     project = "torch" if "torch" in document.projects else document.projects[0]
     wheels = [file for file in document.files if file.project == project]
     ahead = any(max(item.evidence.when, item.evidence.added) > now + CLOCK_SKEW for item in results)

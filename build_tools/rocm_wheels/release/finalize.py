@@ -148,7 +148,7 @@ def plan_finalize(
     versions = decide_final_versions(kept_document, request)
     new_versions = map_versions(kept_document, versions)
     locks = run_in_parallel(
-        lambda item: read_set_lock(store, paths, document, item), document.sources, jobs=_READ_JOBS
+        lambda item: read_set_lock(store, paths, document, item), document.locks, jobs=_READ_JOBS
     )
     projects = list({item.name: item for lock in locks for item in list_lock_projects(lock)}.values())
     metadata = run_in_parallel(lambda file: _read_metadata(store, paths, file), files, jobs=_READ_JOBS)
@@ -175,8 +175,8 @@ def plan_finalize(
     used = {file.lock for file in files}
     kept_locks = tuple(
         lock
-        for lock, source in zip(locks, document.sources, strict=True)
-        if source.digest in used or document.lock is not None
+        for lock, source in zip(locks, document.locks, strict=True)
+        if source.digest in used or len(locks) == 1
     )
     return FinalPlan(document, tuple(changes), kept_locks, renamed, version, request.targets, left_out)
 
@@ -185,7 +185,7 @@ def _rename_rocms(
     document: SetDocument, locks: Sequence[Lock], request: FinalizeRequest
 ) -> Mapping[str, str]:
     """Return what the ROCm of each lock is called in the new set; the old one may have renamed it before."""
-    called = [document.rocm] if document.lock is not None else [set_lock.rocm for set_lock in document.locks]
+    called = [set_lock.rocm or document.rocm for set_lock in document.locks]
     return {
         lock.rocm: request.rocm.get(now, now)
         for lock, now in zip(locks, called, strict=True)

@@ -83,7 +83,6 @@ from rocm_wheels.release.wheel_set import (
     InstalledWheels,
     SetCell,
     SetDocument,
-    compute_needs_digest,
     find_host_project,
     find_set_platform,
     list_families_of_target,
@@ -806,7 +805,7 @@ def _judge_log(case: GateCase, log: SetLog) -> RuleResult:
     if doubt := find_doubt(case.evidence, log):
         return RuleResult("log", "fail", doubt, tip=LOST_LOG_TIP)
     if not log.entries:
-        return RuleResult("log", "fail", "the set was staged before sets had a log", tip=NO_LOG_TIP)
+        return RuleResult("log", "fail", "the set has no log", tip=NO_LOG_TIP)
     count = format_count(len(log.results), "result")
     why = f"its document and {count}, entries 1 to {len(log.entries)}, are there as they were written"
     return RuleResult("log", "pass", why)
@@ -825,12 +824,11 @@ def _judge_statements(
 
 
 def _judge_hashes(case: GateCase, log: SetLog, wheel_faults: Sequence[str] | None) -> RuleResult:
-    document, needs = case.document, compute_needs_digest(case.document)
+    document = case.document
     own_evidence = [
         stored for stored in case.evidence if stored.evidence.set == document.id and not stored.trouble
     ]
-    digests = {"", needs, document.digest}
-    other = [stored.id for stored in own_evidence if stored.evidence.about not in digests]
+    other = [stored.id for stored in own_evidence if stored.evidence.about not in {"", document.digest}]
     computed_id = document.computed_id
     if log.document not in {"", document.digest}:
         why = "the document says other things than when the set was staged"
@@ -845,7 +843,7 @@ def _judge_hashes(case: GateCase, log: SetLog, wheel_faults: Sequence[str] | Non
         return RuleResult("hashes", "fail", f"{wheel_faults[0]}{others}", tip=tip)
     if computed_id == document.id:
         read_note = "" if wheel_faults is None else ", whose bytes are those"
-        locks = "its lock" if len(document.sources) == 1 else f"its {len(document.sources)} locks"
+        locks = "its lock" if len(document.locks) == 1 else f"its {len(document.locks)} locks"
         return RuleResult(
             "hashes",
             "pass",
@@ -961,7 +959,7 @@ def judge_staged_set(
 def _list_lock_faults(store: Store, paths: FamilyPaths, document: SetDocument) -> list[str]:
     """Return which locks of a set are gone or have other bytes than its document says."""
     faults = []
-    for lock in document.sources:
+    for lock in document.locks:
         try:
             digest = store.digest(f"{paths.set_folder(document.id)}/{lock.path}")
         except NotInStoreError:

@@ -1,8 +1,8 @@
 """The policy that a channel keeps: by it people get its sets, whoever promotes or refreshes next.
 
 It lies in the document of the channel, and changes with it: claimed, signed and logged as sets are. What is
-kept is what is said of that channel and family alone, without waivers that have ended. A channel of before
-keeps none: whoever changes it first has it keep his. Another policy that somebody names is refused, unless he
+kept is what is said of that channel and family alone, without waivers that have ended. Whoever
+changes a channel first has it keep his. Another policy that somebody names is refused, unless he
 says that it is to be kept from then on; where nobody names one, the kept one counts.
 """
 

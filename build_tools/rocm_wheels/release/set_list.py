@@ -53,7 +53,7 @@ _READ_JOBS = 16
 class SetRow(Record):
     """A set in a line. ``wheels`` and ``bytes`` count its files, ``planned`` and ``missing`` its cells.
 
-    ``os`` is its platform, "" in a listing of before: then its document is read again.
+    ``os`` is its platform.
     """
 
     id: str
@@ -69,7 +69,7 @@ class SetRow(Record):
     planned: int
     missing: int
     origin: str | None
-    os: Platform | Literal[""] = ""
+    os: Platform
 
 
 class _SetListing(Record):
@@ -143,7 +143,7 @@ def _read_overview(store: Store, paths: FamilyPaths) -> tuple[FamilyOverview, st
     """Return the sets, the tag of the listing and what that holds."""
     ids = store.folders(paths.sets_folder)
     tag, listed_rows = _read_listing(store, paths)
-    rows_by_id = {row.id: row for row in listed_rows if row.os}
+    rows_by_id = {row.id: row for row in listed_rows}
     heads = run_in_parallel(lambda set_id: store.head(paths.set_document(set_id)), ids, jobs=_READ_JOBS)
     finished = [set_id for set_id, head in zip(ids, heads, strict=True) if head is not None]
     new = [set_id for set_id in finished if set_id not in rows_by_id]
@@ -406,7 +406,7 @@ def _list_copies(
 ) -> list[_FileCopy]:
     """Return the locks, the statements, what else lies there, and evidence. ReleaseError for gaps."""
     folder, index = staging.set_folder(document.id), staging.set_index(document.id)
-    bound = {f"{folder}/{item.path}": item.digest for item in document.sources}
+    bound = {f"{folder}/{item.path}": item.digest for item in document.locks}
     bound |= {
         staging.set_statement(document.id, file.name): file.statement
         for file in document.files

@@ -199,7 +199,7 @@ def require_usable_log(log: SetLog, set_id: str) -> None:
     if log.faults:
         raise ReleaseError(f"the log of {set_id} is damaged: {log.faults[0]}", tip=LOST_LOG_TIP)
     if not log.entries:
-        raise ReleaseError(f"{set_id} has no log: it was staged before sets had one", tip=NO_LOG_TIP)
+        raise ReleaseError(f"{set_id} has no log", tip=NO_LOG_TIP)
 
 
 def append_to_log(store: Store, paths: FamilyPaths, set_id: str, result: LoggedResult) -> None:

@@ -457,9 +457,7 @@ def plan_stage(
         ]
     cells = plan_cells(sources, paths.family, layout, staged_wheels, targets)
     files = tuple(wheel.file for wheel in staged_wheels)
-    set_locks = sources.list_set_locks()
     document = SetDocument(
-        schema=2 if sources.has_several else 1,
         id=make_set_id(set_version, ((file.name, file.sha256) for file in files), sources.digest),
         created="",
         version=set_version,
@@ -467,8 +465,7 @@ def plan_stage(
         family=paths.family,
         layout=layout,
         files=files,
-        lock=None if sources.has_several else set_locks[0],
-        locks=set_locks if sources.has_several else (),
+        locks=sources.list_set_locks(),
         origin=origin,
         planned=cells.planned,
         missing=cells.missing,

@@ -510,7 +510,7 @@ class _Look:
                 paths.set_document(document.id),
                 f"{paths.set_folder(document.id)}/begun.json",
             }
-            for lock in document.sources:
+            for lock in document.locks:
                 path, copy = (f"{area.set_folder(document.id)}/{lock.path}" for area in (paths, other))
                 expected[path] = ExpectedFile(path, "lock", document.id, lock.digest, copies=(copy,))
             for item in self._expect_audit(paths, other, document):

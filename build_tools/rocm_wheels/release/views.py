@@ -47,8 +47,7 @@ is always at the newest sets of a channel that passed on a target, one of each p
 of its sets.
 
 The newest is that of the newest torch, ``current`` the set that came last. In ``sets`` Linux is first,
-and ``set``, ``version`` and ``install`` beside it are those of the first; documents of before have no
-``sets``.
+and ``set``, ``version`` and ``install`` beside it are those of the first.
 
 pip has no first index: it takes what it finds of exactly that version, wherever that is. uv does not look
 further for what the first index has.
@@ -382,7 +381,7 @@ class InstallCommands(Record):
 
     uv: str
     pip: str | None
-    rocm_wheels: str = ""  # in documents of before
+    rocm_wheels: str
 
 
 class PlatformSet(Record):
@@ -406,7 +405,7 @@ class ChannelIndex(_SupportIndex):
     """A channel: all its sets, with the newest of each platform."""
 
     current: SetId
-    sets: tuple[PlatformSet, ...] = ()
+    sets: tuple[PlatformSet, ...]
 
 
 class ViewIndex(_SupportIndex):
@@ -415,7 +414,7 @@ class ViewIndex(_SupportIndex):
     gfx: str
     set: SetId
     version: str
-    sets: tuple[PlatformSet, ...] = ()
+    sets: tuple[PlatformSet, ...]
 
 
 class SupportRelease(PublishedSet, _SupportIndex):

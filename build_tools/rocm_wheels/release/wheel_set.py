@@ -18,11 +18,11 @@ import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
-from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from rocm_wheels.core import (
     DataError,
@@ -51,17 +51,7 @@ SetId = Annotated[
 ]
 
 
-class GrownRecord(Record):
-    """A record with keys that came later: where they say nothing they are left out, as before they came."""
-
-    _later: ClassVar[frozenset[str]] = frozenset()
-
-    @model_serializer(mode="wrap")
-    def _dump_used(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {name: value for name, value in usual(self).items() if value or name not in self._later}
-
-
-class SetFile(GrownRecord):
+class SetFile(Record):
     """A wheel. ``project`` is its normalized name, ``targets`` those of its device code (base targets).
 
     Of a wheel that serves every family, the set of one has the targets of that one. ``requires_python`` and
@@ -70,7 +60,6 @@ class SetFile(GrownRecord):
     was made, where it has one. ``carries_rocm``: it needs no package of ROCm.
     """
 
-    _later = frozenset({"lock", "statement", "carries_rocm"})
     name: str
     project: str
     version: str
@@ -91,13 +80,12 @@ class SetFile(GrownRecord):
         return not self.targets and self.label in ("", NULL_LABEL)
 
 
-class SetCell(GrownRecord):
+class SetCell(Record):
     """What a set should hold: a project for a Python (``3.12``) and a target ("": it has no device code).
 
     ``rocm`` is the ROCm that it is for, where the set has locks with several.
     """
 
-    _later = frozenset({"rocm"})
     project: str
     python: str
     target: str = ""
@@ -110,27 +98,25 @@ class SetCell(GrownRecord):
         return f"{self.project} for Python {self.python}{target}{rocm}"
 
 
-class SetLock(GrownRecord):
+class SetLock(Record):
     """A lock of a set: the sha256 of its file, and where that lies beside the document.
 
     ``rocm`` is the ROCm in it, where the set has several locks.
     """
 
-    _later = frozenset({"rocm"})
     digest: Sha256Digest
     path: str
     rocm: str | None = None
 
 
-class SetDocument(GrownRecord):
+class SetDocument(Record):
     """A set. ``origin`` is the id of the set that its wheels were rewritten from.
 
-    Schema 1 has one ``lock``, with ``rocm``. Variants that were built from several locks are of schema 2:
-    ``locks``, and each wheel says which is its own.
+    ``rocm`` is that of its lock. Of variants that were built from several locks, each lock has its own, and
+    each wheel says which lock is its own.
     """
 
-    _later = frozenset({"lock", "locks"})
-    schema_version: Literal[1, 2] = Field(default=1, alias="schema")
+    schema_version: Literal[1] = Field(default=1, alias="schema")
     id: SetId
     created: str
     version: str
@@ -138,39 +124,29 @@ class SetDocument(GrownRecord):
     family: str
     layout: SetLayout
     files: tuple[SetFile, ...] = Field(min_length=1)
-    lock: SetLock | None = None
-    locks: tuple[SetLock, ...] = ()
+    locks: tuple[SetLock, ...] = Field(min_length=1)
     origin: SetId | None = None
     planned: tuple[SetCell, ...] = ()
     missing: tuple[SetCell, ...] = ()
 
     @model_validator(mode="after")
-    def _check_schema(self) -> SetDocument:
+    def _check_locks(self) -> SetDocument:
         digests = {lock.digest for lock in self.locks}
-        if self.schema_version == 1:
-            right = self.lock is not None and not self.locks and not any(file.lock for file in self.files)
-        else:
-            right = self.lock is None and 2 <= len(digests) == len(self.locks)
-            right = right and all(file.lock in digests for file in self.files)
-        if not right:
-            raise ValueError("schema 1 has one lock; schema 2 several, and one of them for each file")
+        allowed = digests if len(self.locks) > 1 else {""}
+        if len(digests) < len(self.locks) or not all(file.lock in allowed for file in self.files):
+            raise ValueError("of several locks, each is another one, and each file names its own")
         return self
-
-    @property
-    def sources(self) -> tuple[SetLock, ...]:
-        """Its locks: one, or several."""
-        return self.locks if self.lock is None else (self.lock,)
 
     @property
     def computed_id(self) -> str:
         """The id that follows from what it lists."""
         files = ((file.name, file.sha256) for file in self.files)
-        return make_set_id(self.version, files, join_lock_digests(lock.digest for lock in self.sources))
+        return make_set_id(self.version, files, join_lock_digests(lock.digest for lock in self.locks))
 
     @property
     def rocms(self) -> tuple[str, ...]:
         """The versions of ROCm that its wheels are for, as its locks say, in their order."""
-        versions = [self.rocm] if self.lock is not None else [item.rocm for item in self.locks]
+        versions = [self.rocm, *(item.rocm for item in self.locks)]
         return tuple(dict.fromkeys(item for item in versions if item))
 
     @property
@@ -367,21 +343,6 @@ class InstalledWheels:
     python: str
     files: tuple[SetFile, ...]
     full: bool = True
-
-
-def compute_needs_digest(document: SetDocument) -> str:
-    """Return the sha256 of what a document says that must be tested or shown, and its id says nothing of.
-
-    Who changes the targets of a wheel, so that nobody asks for tests of them, changes this; so does who names
-    another statement.
-    """
-    files = sorted([f.name, f.sha256, f.label, *sorted(f.targets)] for f in document.files)
-    cell_groups = (document.planned, document.missing)
-    cells = [sorted([cell.project, cell.python, cell.target] for cell in cells) for cells in cell_groups]
-    statements = sorted([file.name, file.statement] for file in document.files if file.statement)
-    late_parts = [statements] if statements else []  # came later: sets without any have the digest of before
-    text = json.dumps([document.id, document.family, document.layout, files, *cells, *late_parts])
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def find_set_platform(document: SetDocument) -> Platform:

@@ -149,8 +149,6 @@ def _why_no_statement(planner: Planner, step: Step) -> str:
     from rocm_wheels.wheels import has_statement
 
     stamp = planner.facts.done[step.id].stamp
-    if "predicate" not in stamp.facts:
-        return ""  # of an earlier version, which wrote none
     outputs = [Path(output.path) for output in stamp.outputs]
     missing = [path.name for path in outputs if not has_statement(path)]
     return f"the wheel has no statement: {missing[0]}" if missing else ""
@@ -413,7 +411,7 @@ class BuildStep:
             digest, facts["lock"] = hash_file(renewed), self._lock_digest
             facts["predicate"] = self._write_statement(renewed, digest, BuildMoment.from_facts(facts))
             output = self._keep_wheel(renewed, digest)
-        elif "predicate" in facts:
+        else:
             restore_build_statement(source, output.sha256, facts["predicate"])
         stamp = StepStamp(stamp.step, stamp.inputs, (output,), facts)
         write_stamp(self.step_run.facts.workspace.steps, stamp)

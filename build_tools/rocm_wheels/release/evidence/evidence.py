@@ -41,9 +41,6 @@ EvidenceKind = Literal["verify", "smoke", "tests", "resolver"]
 EVIDENCE_KINDS: tuple[EvidenceKind, ...] = get_args(EvidenceKind)
 EvidenceOutcome = Literal["pass", "fail", "crash", "timeout", "missing", "lost"]
 _MOST_NAMED = 20  # failed and flaky tests that are named; all are counted
-_LATER_KEYS = frozenset(
-    {"source", "selected", "beside", "about", "machine", "suite", "flaky"}
-)  # keys that came later, and are left out while empty
 
 
 def _convert_to_utc(moment: datetime) -> datetime:
@@ -164,7 +161,7 @@ class Evidence(Record):
     ``machine`` is what the tests ran on, where they say it;
     ``flaky`` names tests that passed when they were tried again, not all where there are many;
     ``suite`` is that of torch's own tests (None: results that name none, which count as the suite default);
-    ``about`` is the digest of the set's document as a whole (``compute_needs_digest`` in those of before).
+    ``about`` is the digest of the set's document as a whole.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -232,11 +229,7 @@ class Evidence(Record):
         return (json.dumps(values, indent=1, sort_keys=True) + "\n").encode()
 
     def _dump(self, *without: str) -> Mapping[str, object]:
-        values = self.model_dump(mode="json", by_alias=True, exclude=set(without))
-        for name in ("missing", "flaky"):  # keys that came later
-            if not values["counts"][name]:
-                del values["counts"][name]
-        return {name: value for name, value in values.items() if value or name not in _LATER_KEYS}
+        return self.model_dump(mode="json", by_alias=True, exclude=set(without))
 
 
 def parse_evidence(content: bytes, *, where: str, name: str) -> Evidence:
