@@ -35,11 +35,11 @@ def run(target: str, *arguments: str) -> NoReturn:
         _use_clone_environment()
     if str(BUILD_TOOLS) not in sys.path:
         sys.path.insert(0, str(BUILD_TOOLS))
-    from rocm_wheels.cli.boundary import run_command
+    from rocm_wheels.cli import boundary
 
     module, _, attribute = target.partition(":")
     command = getattr(import_module(module), attribute)
-    sys.exit(run_command(command(*arguments) if arguments else command))
+    sys.exit(boundary.run_command(command(*arguments) if arguments else command))
 
 
 def _leave(message: str) -> NoReturn:

@@ -18,31 +18,36 @@ if __name__ == "__main__":  # before imports that the Python which runs this may
 
 import click
 
-from rocm_wheels.ci import set_outputs
-from rocm_wheels.cli.boundary import read_environment
-from rocm_wheels.cli.command import command, option
-from rocm_wheels.core import UsageError
+from rocm_wheels.ci import matrix_report
+from rocm_wheels.cli import boundary, command
+from rocm_wheels.core import errors
 
 _BY_HAND = "workflow_dispatch"
 _TIP = "set it in Settings, Secrets and variables, Actions; or pass it to a run by hand"
 
 
-@command("check_repository", help=__doc__)
-@option("--event", required=True, metavar="NAME", help="What began the run: schedule, push, …")
-@option("--store", default="", envvar="ROCM_WHEELS_STORE", metavar="STORE", help="The store of releases.")
-@option("--promote", default="false", type=click.Choice(["true", "false", ""]), help="Whether to promote.")
-@option("--branch", default="", metavar="NAME", help="The branch that runs.")
-@option("--default-branch", default="", metavar="NAME", help="The one that may promote.")
+@command.command("check_repository", help=__doc__)
+@command.option("--event", required=True, metavar="NAME", help="What began the run: schedule, push, …")
+@command.option(
+    "--store", default="", envvar="ROCM_WHEELS_STORE", metavar="STORE", help="The store of releases."
+)
+@command.option(
+    "--promote", default="false", type=click.Choice(["true", "false", ""]), help="Whether to promote."
+)
+@command.option("--branch", default="", metavar="NAME", help="The branch that runs.")
+@command.option("--default-branch", default="", metavar="NAME", help="The one that may promote.")
 def check_repository(event: str, store: str, promote: str, branch: str, default_branch: str) -> None:
     """Check, and set the outputs."""
-    env, store = read_environment(), store.strip()
+    env, store = boundary.read_environment(), store.strip()
     promotes = event == "schedule" or promote == "true"
     if promotes and event != "schedule" and branch != default_branch:  # GitHub runs that there alone
         tip = "leave `promote` out: what is staged can be promoted later, by the workflow promote"
-        raise UsageError(f"only {default_branch} promotes, and this is {branch or 'no branch'}", tip=tip)
+        raise errors.UsageError(
+            f"only {default_branch} promotes, and this is {branch or 'no branch'}", tip=tip
+        )
     if not store and event == _BY_HAND:
-        raise UsageError("this repository does not set ROCM_WHEELS_STORE", tip=_TIP)
-    set_outputs(env, {"store": store, "promote": "true" if promotes else "false"})
+        raise errors.UsageError("this repository does not set ROCM_WHEELS_STORE", tip=_TIP)
+    matrix_report.set_outputs(env, {"store": store, "promote": "true" if promotes else "false"})
     if store:
         click.echo(f"store: {store}")
         return

@@ -30,10 +30,11 @@ from pathlib import Path
 
 import click
 
-from rocm_wheels.cli.command import command, option
-from rocm_wheels.core import DataError, HostError, UsageError, capture_output, write_atomically
-from rocm_wheels.index import IndexReader, UnreachableError
-from rocm_wheels.models import get_gfx_targets
+from rocm_wheels.cli import command
+from rocm_wheels.core import errors, process
+from rocm_wheels.core.files import write_atomically
+from rocm_wheels.index import reader
+from rocm_wheels.models import gfx
 
 _OWNER = "ROCm/TheRock"
 _FOLDER = "external-builds/pytorch/skip_tests"
@@ -75,19 +76,19 @@ def read_skipped_tests(text: str, name: str) -> list[SkippedTest]:
     try:
         statements = ast.parse(text).body
     except SyntaxError as cause:
-        raise DataError(f"{name} is no Python: {cause}") from None
+        raise errors.DataError(f"{name} is no Python: {cause}") from None
     assignment = next((node for node in statements if isinstance(node, ast.Assign)), None)
     if assignment is None or not isinstance(assignment.value, ast.Dict):
-        raise DataError(f"{name} has no table skip_tests = {{...}}")
+        raise errors.DataError(f"{name} has no table skip_tests = {{...}}")
     comments, strings = _read_tokens(text)
     tests: list[SkippedTest] = []
     for section, modules in zip(assignment.value.keys, assignment.value.values, strict=True):
         if not isinstance(modules, ast.Dict):
-            raise DataError(f"{name}:{modules.lineno}: a section is no table of modules")
+            raise errors.DataError(f"{name}:{modules.lineno}: a section is no table of modules")
         for module, listed in zip(modules.keys, modules.values, strict=True):
             assert section is not None and module is not None  # no **other_table
             if not isinstance(listed, ast.List | ast.Set):
-                raise DataError(f"{name}:{listed.lineno}: a module has no list of names")
+                raise errors.DataError(f"{name}:{listed.lineno}: a module has no list of names")
             where = str(ast.literal_eval(section)), str(ast.literal_eval(module))
             tests += _list_names(listed, where, comments, strings)
     return tests
@@ -176,9 +177,9 @@ def list_targets(section: str) -> list[str]:
     """Return the GPU targets whose names hold that of a section, as TheRock compares them; [] for all."""
     if section in {"common", "linux", "windows"}:
         return []
-    targets = [target for target in get_gfx_targets() if section in target]
+    targets = [target for target in gfx.get_gfx_targets() if section in target]
     if not targets:
-        raise DataError(f"the section {section} is of no GPU target of gfx_families.yaml")
+        raise errors.DataError(f"the section {section} is of no GPU target of gfx_families.yaml")
     return targets
 
 
@@ -215,7 +216,7 @@ def make_table(
 
 def _read_checkout(folder: Path, commit: str) -> dict[str, str]:
     def ask_git(*words: str) -> str:
-        return capture_output(["git", "-C", folder, *words], env=os.environ)
+        return process.capture_output(["git", "-C", folder, *words], env=os.environ)
 
     paths = ask_git("ls-tree", "--name-only", f"{commit}:{_FOLDER}").split()
     return {name: ask_git("show", f"{commit}:{_FOLDER}/{name}") for name in _select_lists(paths)}
@@ -230,11 +231,11 @@ def _fetch_lists(commit: str) -> dict[str, str]:
 
 def _fetch(url: str) -> bytes:
     try:
-        answer = IndexReader().get(url)
-    except UnreachableError as cause:
-        raise HostError(f"{url} does not answer", tip="name a clone: --checkout DIR") from cause
+        answer = reader.IndexReader().get(url)
+    except reader.UnreachableError as cause:
+        raise errors.HostError(f"{url} does not answer", tip="name a clone: --checkout DIR") from cause
     if answer.status != 200:
-        raise HostError(f"{url} answers {answer.status}", tip="name a clone: --checkout DIR")
+        raise errors.HostError(f"{url} answers {answer.status}", tip="name a clone: --checkout DIR")
     return answer.content
 
 
@@ -242,17 +243,19 @@ def _select_lists(names: Sequence[str]) -> list[str]:
     return [name for name in sorted(names) if re.fullmatch(r"(generic|pytorch_\d+\.\d+)\.py", name)]
 
 
-@command("refresh_known_failures")
-@option("--commit", required=True, metavar="COMMIT", help="The commit of TheRock: its 40 digits.")
-@option(
+@command.command("refresh_known_failures")
+@command.option("--commit", required=True, metavar="COMMIT", help="The commit of TheRock: its 40 digits.")
+@command.option(
     "--checkout",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     metavar="DIR",
     help="Read the lists from this clone of ROCm/TheRock.  [default: from GitHub]",
 )
-@option("--retrieved", metavar="DAY", help="Day of the reading: 2026-11-26.  [default: today]")
-@option("--days", type=click.IntRange(1, 366), default=180, show_default=True, help="Until rows expire.")
-@option(
+@command.option("--retrieved", metavar="DAY", help="Day of the reading: 2026-11-26.  [default: today]")
+@command.option(
+    "--days", type=click.IntRange(1, 366), default=180, show_default=True, help="Until rows expire."
+)
+@command.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     default=_OUTPUT,
@@ -265,14 +268,14 @@ def refresh_known_failures(
 ) -> None:
     """Write the table of what TheRock knows of torch's tests anew."""
     if not re.fullmatch(r"[0-9a-f]{40}", commit):
-        raise UsageError(f"--commit {commit} is no whole commit", tip="name its 40 digits")
+        raise errors.UsageError(f"--commit {commit} is no whole commit", tip="name its 40 digits")
     try:
         day = date.fromisoformat(retrieved) if retrieved else datetime.now(timezone.utc).date()
     except ValueError:
-        raise UsageError(f"--retrieved {retrieved} is no day", tip="such as 2026-11-26") from None
+        raise errors.UsageError(f"--retrieved {retrieved} is no day", tip="such as 2026-11-26") from None
     files = _read_checkout(checkout, commit) if checkout is not None else _fetch_lists(commit)
     if not files:
-        raise DataError(f"there are no lists in {_FOLDER} of {commit}")
+        raise errors.DataError(f"there are no lists in {_FOLDER} of {commit}")
     text, count, left_out = make_table(files, commit, day, days)
     write_atomically(output, text.encode())
     click.echo(f"{output}: {count} names of {', '.join(files)}")

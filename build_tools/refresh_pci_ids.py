@@ -26,18 +26,10 @@ from urllib.parse import urlsplit
 
 import click
 
-from rocm_wheels.cli.command import command, option
-from rocm_wheels.core import DataError, HostError, UsageError, write_atomically
-from rocm_wheels.gpus import (
-    PCI_TABLE_COLUMNS,
-    PCI_TABLES,
-    PCI_VENDORS,
-    SOURCE_MARK,
-    PciSource,
-    normalize_pci_id,
-    parse_pci_sources,
-)
-from rocm_wheels.index import IndexReader, UnreachableError
+from rocm_wheels.cli import command
+from rocm_wheels.core import errors, files
+from rocm_wheels.gpus import pci
+from rocm_wheels.index import reader
 
 TABLE_FOLDER = Path(__file__).resolve().parent / "rocm_wheels" / "gpus"
 GONE, RENAMED, NEW = "gone", "renamed", "new"
@@ -100,9 +92,9 @@ class PciTable:
         ranges = (line.split("\t")[1].split("-") for line in self.head if line.startswith(_OLDER))
         return tuple((first, last) for first, last in ranges)
 
-    def get_source(self, key: str) -> PciSource:
+    def get_source(self, key: str) -> pci.PciSource:
         """Return a source of the head."""
-        return parse_pci_sources(self.head)[key]
+        return pci.parse_pci_sources(self.head)[key]
 
     def with_rows(self, rows: Iterable[PciRow]) -> PciTable:
         """Return the table with other rows, sorted by id."""
@@ -110,7 +102,7 @@ class PciTable:
 
     def with_source(self, key: str, at: str, date: str) -> PciTable:
         """Return the table with another state of a source."""
-        start = f"{SOURCE_MARK}{key}\t"
+        start = f"{pci.SOURCE_MARK}{key}\t"
         head = [
             "\t".join([*line.split("\t")[:2], at, date, line.split("\t")[4].split(" (")[0]])
             if line.startswith(start) and (at, date) != tuple(line.split("\t")[2:4])
@@ -137,10 +129,10 @@ def read_pci_table(path: Path, vendor: str) -> PciTable:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as cause:
-        raise DataError(f"{path} cannot be read") from cause
+        raise errors.DataError(f"{path} cannot be read") from cause
     marks = [number for number, line in enumerate(lines) if line.startswith(_COLUMNS)]
-    if not marks or lines[marks[0]] != _COLUMNS + "\t".join(PCI_TABLE_COLUMNS):
-        raise DataError(
+    if not marks or lines[marks[0]] != _COLUMNS + "\t".join(pci.PCI_TABLE_COLUMNS):
+        raise errors.DataError(
             f"{path} is no table of PCI ids: a line {_COLUMNS.strip()} with its columns is missing"
         )
     head = tuple(lines[: marks[0] + 1])
@@ -151,9 +143,9 @@ def read_pci_table(path: Path, vendor: str) -> PciTable:
         if line.startswith("#") or not line:
             pending_comments.append(line)
             continue
-        row = _read_row(line, vendor, frozenset(parse_pci_sources(head)), f"{path}:{number}")
+        row = _read_row(line, vendor, frozenset(pci.parse_pci_sources(head)), f"{path}:{number}")
         if rows and row.id <= next(reversed(rows)):
-            raise DataError(f"{path}:{number}: {row.id} is not after {next(reversed(rows))}")
+            raise errors.DataError(f"{path}:{number}: {row.id} is not after {next(reversed(rows))}")
         rows[row.id] = row
         if pending_comments:
             comments.append((row.id, tuple(pending_comments)))
@@ -164,17 +156,17 @@ def read_pci_table(path: Path, vendor: str) -> PciTable:
 def _read_row(line: str, vendor: str, sources: frozenset[str], where: str) -> PciRow:
     cells = line.split("\t")
     if len(cells) != len(fields(PciRow)) or not all(cell == cell.strip() and cell for cell in cells):
-        raise DataError(
+        raise errors.DataError(
             f"{where}: a row has {len(fields(PciRow))} cells, separated by tabs; nothing is written -"
         )
     row = PciRow(*cells)
     faults = [
         (
-            row.id[:5] not in {f"{key}:" for key, name in PCI_VENDORS.items() if name == vendor},
+            row.id[:5] not in {f"{key}:" for key, name in pci.PCI_VENDORS.items() if name == vendor},
             "id",
             row.id,
         ),
-        (normalize_pci_id(row.id) != row.id, "id", row.id),
+        (pci.normalize_pci_id(row.id) != row.id, "id", row.id),
         (not re.fullmatch(_TARGETS[vendor], row.target), "target", row.target),
         (row.card not in _CARDS, "card", row.card),
         (row.kind not in _KINDS, "kind", row.kind),
@@ -187,7 +179,7 @@ def _read_row(line: str, vendor: str, sources: frozenset[str], where: str) -> Pc
     faults += [(key not in sources, "source", key) for key in row.sources.split(",")]
     for is_wrong, column, value in faults:
         if is_wrong:
-            raise DataError(f"{where}: {value} is no {column} of this table")
+            raise errors.DataError(f"{where}: {value} is no {column} of this table")
     return row
 
 
@@ -238,7 +230,7 @@ def read_pci_ids(text: str, where: str) -> PciIds:
     """
     head = _FILE_HEAD.search(text[:4096])
     if head is None:
-        raise DataError(
+        raise errors.DataError(
             f"{where} is no pci.ids: its head names no version and date",
             tip=f"take the file of the package pci.ids or hwdata, or {PCI_IDS_URL}",
         )
@@ -253,9 +245,9 @@ def read_pci_ids(text: str, where: str) -> PciIds:
         elif vendor_line := _VENDOR_LINE.fullmatch(line):
             vendor = vendor_line[1]
         elif not _OTHER_LINE.match(line):
-            raise DataError(f"{where}:{number} is no line of a pci.ids: {line[:60]!r}")
-    if not last.startswith(_LAST_CLASS) or set(PCI_VENDORS) - {name[:4] for name in names}:
-        raise DataError(f"{where} is not whole: vendors or its end are missing", tip="fetch it again")
+            raise errors.DataError(f"{where}:{number} is no line of a pci.ids: {line[:60]!r}")
+    if not last.startswith(_LAST_CLASS) or set(pci.PCI_VENDORS) - {name[:4] for name in names}:
+        raise errors.DataError(f"{where} is not whole: vendors or its end are missing", tip="fetch it again")
     return PciIds(head[1], head[2], names)
 
 
@@ -266,7 +258,7 @@ def find_pci_differences(table: PciTable, ids: PciIds) -> tuple[PciDifference, .
     """
     made_from = table.get_source(PCI_IDS_SOURCE).at
     if ids.version < made_from:
-        raise DataError(
+        raise errors.DataError(
             f"pci.ids {ids.version} is older than the {made_from} that the table of {table.vendor} is from",
             tip=f"name a newer file with --pci-ids, or fetch one with --url {PCI_IDS_URL}",
         )
@@ -303,7 +295,7 @@ def refresh_pci_table(table: PciTable, ids: PciIds) -> PciTable:
 def _is_gpu(pci_id: str, name: str, table: PciTable) -> bool:
     vendor, device = pci_id.split(":")
     return (
-        PCI_VENDORS.get(vendor) == table.vendor
+        pci.PCI_VENDORS.get(vendor) == table.vendor
         and not any(first <= device <= last for first, last in table.older_ranges)
         and not _NO_GPU.search(name)
         and _GPU[table.vendor].match(name) is not None
@@ -338,16 +330,16 @@ def _make_row(difference: PciDifference, table: PciTable) -> PciRow:
     )
 
 
-@command("refresh_pci_ids")
-@option(
+@command.command("refresh_pci_ids")
+@command.option(
     "--pci-ids",
     "file",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="The pci.ids to compare with [default: the system's, in /usr/share/misc or /usr/share/hwdata].",
 )
-@option("--url", metavar="URL", help="Fetch the pci.ids from there.")
-@option(
+@command.option("--url", metavar="URL", help="Fetch the pci.ids from there.")
+@command.option(
     "--tables",
     "folder",
     type=click.Path(path_type=Path),
@@ -355,9 +347,9 @@ def _make_row(difference: PciDifference, table: PciTable) -> PciRow:
     metavar="DIR",
     help="Folder of the tables [default: that of this clone].",
 )
-@option("--write", is_flag=True, help="Write names and new GPUs into the tables; the rest stays.")
-@option("--check", is_flag=True, help="Fail (exit code 17) when anything differs.")
-@option("--json", "as_json", is_flag=True, help="Print the differences as JSON.")
+@command.option("--write", is_flag=True, help="Write names and new GPUs into the tables; the rest stays.")
+@command.option("--check", is_flag=True, help="Fail (exit code 17) when anything differs.")
+@command.option("--json", "as_json", is_flag=True, help="Print the differences as JSON.")
 def refresh_pci_ids(
     *, file: Path | None, url: str | None, folder: Path, write: bool, check: bool, as_json: bool
 ) -> None:
@@ -366,16 +358,16 @@ def refresh_pci_ids(
     A new AMD GPU gets no target: that is for people to find out. What they wrote stays.
     """
     if write and check:
-        raise UsageError("--write and --check exclude each other")
+        raise errors.UsageError("--write and --check exclude each other")
     if file and url:
-        raise UsageError("--pci-ids and --url exclude each other")
-    paths = {vendor: folder / name for vendor, name in PCI_TABLES.items()}
+        raise errors.UsageError("--pci-ids and --url exclude each other")
+    paths = {vendor: folder / name for vendor, name in pci.PCI_TABLES.items()}
     tables = {vendor: read_pci_table(path, vendor) for vendor, path in paths.items()}
     where, content = _fetch_pci_ids(url) if url else _read_pci_ids(file)
     try:
         ids = read_pci_ids(content.decode("utf-8"), where)
     except UnicodeDecodeError as cause:
-        raise DataError(f"{where} is no pci.ids: it is no text") from cause
+        raise errors.DataError(f"{where} is no pci.ids: it is no text") from cause
     differing = {vendor: find_pci_differences(table, ids) for vendor, table in tables.items()}
     click.echo(
         _make_differences_json(ids, where, differing)
@@ -388,9 +380,9 @@ def refresh_pci_ids(
             paths[vendor]: refresh_pci_table(table, ids).format_text() for vendor, table in tables.items()
         }
         for path, text in texts.items():
-            write_atomically(path, text)
+            files.write_atomically(path, text)
     elif check and counts:
-        raise HostError(
+        raise errors.HostError(
             f"the tables of PCI ids differ from pci.ids {ids.version}: {counts}",
             tip="build_tools/refresh_pci_ids.py --write, then find out the targets of what is new",
         )
@@ -399,25 +391,25 @@ def refresh_pci_ids(
 def _read_pci_ids(file: Path | None) -> tuple[str, bytes]:
     path = file or next((place for place in _SYSTEM_FILES if place.is_file()), None)
     if path is None:
-        raise UsageError(
+        raise errors.UsageError(
             f"there is no pci.ids at {' or '.join(map(str, _SYSTEM_FILES))}",
             tip=f"install the package pci.ids or hwdata, name a file with --pci-ids, or --url {PCI_IDS_URL}",
         )
     try:
         return str(path), path.read_bytes()
     except OSError as cause:
-        raise UsageError(f"{path} cannot be read") from cause
+        raise errors.UsageError(f"{path} cannot be read") from cause
 
 
 def _fetch_pci_ids(url: str) -> tuple[str, bytes]:
     if urlsplit(url).scheme not in ("http", "https"):
-        raise UsageError(f"{url} is no http or https URL")
+        raise errors.UsageError(f"{url} is no http or https URL")
     try:
-        answer = IndexReader().get(url)
-    except UnreachableError as cause:
-        raise HostError(f"{url} does not answer", tip="name a file with --pci-ids") from cause
+        answer = reader.IndexReader().get(url)
+    except reader.UnreachableError as cause:
+        raise errors.HostError(f"{url} does not answer", tip="name a file with --pci-ids") from cause
     if answer.status != 200:
-        raise HostError(f"{url} answers {answer.status}", tip="name a file with --pci-ids")
+        raise errors.HostError(f"{url} answers {answer.status}", tip="name a file with --pci-ids")
     return url, answer.content
 
 

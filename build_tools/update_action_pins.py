@@ -24,16 +24,8 @@ from pathlib import Path
 
 import click
 
-from rocm_wheels.cli.command import command, option
-from rocm_wheels.core import (
-    DataError,
-    HostError,
-    UsageError,
-    align_rows,
-    capture_output,
-    run_in_parallel,
-    write_atomically,
-)
+from rocm_wheels.cli import command
+from rocm_wheels.core import errors, files, parallel, process, tables
 
 WORKFLOW_FOLDER = Path(__file__).resolve().parent.parent / ".github" / "workflows"
 GITHUB = "https://github.com"
@@ -75,7 +67,7 @@ def read_pins(texts: Mapping[Path, str]) -> list[ActionPin]:
                 continue
             match = _PIN.search(line)
             if match is None or not _RELEASE.fullmatch(match[4]):
-                raise DataError(
+                raise errors.DataError(
                     f"{path}:{number} pins no action as OWNER/NAME@<40 hexadecimal digits> # vX.Y.Z"
                 )
             pins[ActionPin(match[2], match[3], match[4])] = None
@@ -97,11 +89,13 @@ def parse_release_tags(text: str) -> dict[str, str]:
 def find_update(pin: ActionPin, commits: Mapping[str, str]) -> ActionUpdate:
     """Return the newest release. DataError where the pin is not what its own tag is today."""
     if not commits:
-        raise DataError(f"{pin.repository} has no tag vX.Y.Z")
+        raise errors.DataError(f"{pin.repository} has no tag vX.Y.Z")
     if pin.tag not in commits:
-        raise DataError(f"{pin.repository} has no tag {pin.tag}, and a workflow says so of {pin.commit}")
+        raise errors.DataError(
+            f"{pin.repository} has no tag {pin.tag}, and a workflow says so of {pin.commit}"
+        )
     if commits[pin.tag] != pin.commit:
-        raise DataError(
+        raise errors.DataError(
             f"{pin.repository} {pin.tag} is {commits[pin.tag]}, and {pin.commit} is pinned as that",
             tip="find out who moved the tag, and why, before you take its commit",
         )
@@ -120,10 +114,12 @@ def rewrite_pins(text: str, updates: Sequence[ActionUpdate]) -> str:
     return _PIN.sub(replace_pin, text)
 
 
-@command("update_action_pins")
-@option("--check", is_flag=True, help="Write nothing; fail (exit code 17) when a pin is behind.")
-@option("--only", multiple=True, metavar="OWNER/NAME", help="Only this action. May be given several times.")
-@option(
+@command.command("update_action_pins")
+@command.option("--check", is_flag=True, help="Write nothing; fail (exit code 17) when a pin is behind.")
+@command.option(
+    "--only", multiple=True, metavar="OWNER/NAME", help="Only this action. May be given several times."
+)
+@command.option(
     "--workflows",
     "folder",
     type=click.Path(path_type=Path),
@@ -131,41 +127,45 @@ def rewrite_pins(text: str, updates: Sequence[ActionUpdate]) -> str:
     metavar="DIR",
     help="Folder of the workflows [default: that of this clone].",
 )
-@option(
+@command.option(
     "--from", "origin", default=GITHUB, metavar="URL", help=f"Where the repositories are [default: {GITHUB}]."
 )
-@option("--json", "as_json", is_flag=True, help="Print the pins as JSON.")
+@command.option("--json", "as_json", is_flag=True, help="Print the pins as JSON.")
 def update_action_pins(
     *, check: bool, only: tuple[str, ...], folder: Path, origin: str, as_json: bool
 ) -> None:
     """Pin the actions of the workflows to the commits of their newest releases."""
     texts = {path: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.yml"))}
     if not texts:
-        raise UsageError(f"there is no workflow in {folder}")
+        raise errors.UsageError(f"there is no workflow in {folder}")
     pins = read_pins(texts)
     if unused := sorted({*only} - {pin.repository for pin in pins}):
-        raise UsageError(f"no workflow in {folder} uses {unused[0]}")
+        raise errors.UsageError(f"no workflow in {folder} uses {unused[0]}")
     pins = [pin for pin in pins if not only or pin.repository in only]
     repositories = sorted({pin.repository for pin in pins})
-    tags = run_in_parallel(lambda name: _list_tags(f"{origin}/{name}"), repositories, jobs=len(repositories))
+    tags = parallel.run_in_parallel(
+        lambda name: _list_tags(f"{origin}/{name}"), repositories, jobs=len(repositories)
+    )
     commits = {name: parse_release_tags(text) for name, text in zip(repositories, tags, strict=True)}
     updates = [find_update(pin, commits[pin.repository]) for pin in pins]
     behind = [update for update in updates if update.is_behind]
     click.echo(_format_json(updates) if as_json else _format_updates(updates))
     if behind and check:
         names = ", ".join(f"{update.pin.repository} {update.pin.tag}" for update in behind)
-        raise HostError(f"not the newest: {names}", tip="build_tools/update_action_pins.py pins the newest")
+        raise errors.HostError(
+            f"not the newest: {names}", tip="build_tools/update_action_pins.py pins the newest"
+        )
     for path, text in texts.items():
         if (rewritten := rewrite_pins(text, updates)) != text and not check:
-            write_atomically(path, rewritten)
+            files.write_atomically(path, rewritten)
 
 
 def _list_tags(url: str) -> str:
-    return capture_output(
+    return process.capture_output(
         ["git", "ls-remote", "--tags", url],
         env={**os.environ, "GIT_TERMINAL_PROMPT": "0"},
         timeout=_SECONDS,
-        check=HostError,
+        check=errors.HostError,
         description=f"git ls-remote --tags {url}",
     )
 
@@ -179,7 +179,7 @@ def _format_updates(updates: Sequence[ActionUpdate]) -> str:
         )
         for update in updates
     ]
-    return "\n".join(line.rstrip() for line in align_rows(rows))
+    return "\n".join(line.rstrip() for line in tables.align_rows(rows))
 
 
 def _format_json(updates: Sequence[ActionUpdate]) -> str:

@@ -27,12 +27,16 @@ import yaml
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from rocm_wheels import audit, models, release
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import RocmWheelsError, format_markdown_table
+from rocm_wheels.audit import checks
+from rocm_wheels.cli import main
+from rocm_wheels.core import errors
+from rocm_wheels.core.tables import format_markdown_table
+from rocm_wheels.models import ci, gfx, lock, project, release_lines, torch_tests
+from rocm_wheels.release import channel, layout, policy, views, wheel_set
+from rocm_wheels.release.evidence import evidence
 
 PROGRAM = "rocm-wheels"
-PACKAGE = Path(models.__file__).parents[1]
+PACKAGE = Path(project.__file__).parents[1]
 VARIABLES = Path(__file__).with_name("environment.yaml")
 GENERATED: dict[str, Callable[[], str]] = {}  # page: what makes it
 
@@ -113,8 +117,8 @@ def list_needs() -> str:
     return ", ".join(f"`{name}`" for name in ast.literal_eval(values[0]))
 
 
-def _describe_need(check: audit.AuditCheck) -> str:
-    if isinstance(check, audit.SetCheck):
+def _describe_need(check: checks.AuditCheck) -> str:
+    if isinstance(check, checks.SetCheck):
         return " (of a set)"
     return " (needs a recipe)" if check.needs_recipe else ""
 
@@ -128,7 +132,7 @@ def list_audit_checks() -> str:
             escape_markdown(check.summary + _describe_need(check)),
             escape_markdown(f"{check.reason} {check.fix}"),
         ]
-        for check in audit.ALL_CHECKS
+        for check in checks.ALL_CHECKS
     ]
     return format_markdown_table(["Check", "At most", "Looks for", "Why, and what to do"], rows)
 
@@ -147,8 +151,8 @@ FILLED = {
 
 def list_command_pages() -> dict[str, str]:
     """Return the page of each command of the top level that ``--help`` shows."""
-    context = click.Context(cli, info_name=PROGRAM)
-    commands = ((name, cli.get_command(context, name)) for name in cli.list_commands(context))
+    context = click.Context(main.cli, info_name=PROGRAM)
+    commands = ((name, main.cli.get_command(context, name)) for name in main.cli.list_commands(context))
     shown = [name for name, command in commands if command and not command.hidden]
     # index.md is no page of its own, but that of its folder
     return {name: f"reference/cli/{'index-command' if name == 'index' else name}.md" for name in shown}
@@ -168,8 +172,8 @@ def walk_commands(
 
 def format_command_page(name: str) -> str:
     """Return the page of one command of the top level, with all below it."""
-    root = click.Context(cli, info_name=PROGRAM)
-    command = cli.get_command(root, name)
+    root = click.Context(main.cli, info_name=PROGRAM)
+    command = main.cli.get_command(root, name)
     assert command is not None
     parts = []
     for below, context in walk_commands(command, click.Context(command, info_name=name, parent=root)):
@@ -300,8 +304,8 @@ def format_default(field: Any) -> str:
 @page("reference/release-lines.md")
 def make_lines_page() -> str:
     """Return the table of release lines, as ``rocm-wheels lines --markdown`` prints it."""
-    context = click.Context(cli, info_name=PROGRAM)
-    lines = cli.get_command(context, "lines")
+    context = click.Context(main.cli, info_name=PROGRAM)
+    lines = main.cli.get_command(context, "lines")
     assert lines is not None
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         lines.main(["--markdown"], standalone_mode=False)
@@ -320,7 +324,7 @@ def make_recipe_page() -> str:
     example = (Path(__file__).resolve().parents[1] / "tests/real/bitsandbytes.yaml").read_text(
         encoding="utf-8"
     )
-    return f"{head}\nA whole one:\n\n```yaml\n{example}```\n\n{format_schema(models.Project, '##')}"
+    return f"{head}\nA whole one:\n\n```yaml\n{example}```\n\n{format_schema(project.Project, '##')}"
 
 
 @page("reference/tables.md")
@@ -328,24 +332,24 @@ def make_tables_page() -> str:
     """Return the page of the tables in ``data/``."""
     tables: dict[str, tuple[type[Any], str]] = {
         "release_lines.yaml": (
-            typing.get_type_hints(models.load_line_table)["return"],
+            typing.get_type_hints(release_lines.load_line_table)["return"],
             "What belongs to each torch.",
         ),
         "gfx_families.yaml": (
-            type(models.load_gfx_table()),
+            type(gfx.load_gfx_table()),
             "Targets and families.",
         ),
-        "ci.yaml": (models.CiTable, "What CI builds and tests, and on which machines."),
+        "ci.yaml": (ci.CiTable, "What CI builds and tests, and on which machines."),
         "torch_tests.yaml": (
-            models.TorchTestTable,
+            torch_tests.TorchTestTable,
             "torch's own tests, and which of them are known to fail.",
         ),
         "therock_known_tests.yaml": (
-            models.KnownTestTable,
+            torch_tests.KnownTestTable,
             "What TheRock knows of torch's tests; written by `build_tools/refresh_known_failures.py`.",
         ),
-        "release_policy.yaml": (release.Policy, "What a set must have passed for a channel."),
-        "release_layout.yaml": (release.StoreLayout, "Names of folders in a store."),
+        "release_policy.yaml": (policy.Policy, "What a set must have passed for a channel."),
+        "release_layout.yaml": (layout.StoreLayout, "Names of folders in a store."),
     }
     parts = [
         "# Tables\n",
@@ -361,11 +365,11 @@ def make_tables_page() -> str:
 def make_files_page() -> str:
     """Return the page of the documents that are written."""
     documents = {
-        "Lock (`sources.lock.json`)": models.Lock,
-        "Set (`set.json`)": release.SetDocument,
-        "Evidence": release.Evidence,
-        "Channel": release.Channel,
-        "`support.json`": release.SupportDocument,
+        "Lock (`sources.lock.json`)": lock.Lock,
+        "Set (`set.json`)": wheel_set.SetDocument,
+        "Evidence": evidence.Evidence,
+        "Channel": channel.Channel,
+        "`support.json`": views.SupportDocument,
     }
     parts = ["# Documents\n", "JSON documents that commands write, and others read.\n"]
     for title, model in documents.items():
@@ -380,8 +384,8 @@ def make_files_page() -> str:
 def make_exit_codes_page() -> str:
     """Return the page of exit codes, from the classes of errors."""
     by_code: dict[int, list[str]] = {0: ["It worked."]}
-    for error in (RocmWheelsError, *RocmWheelsError.__subclasses__()):
-        if error is not RocmWheelsError:
+    for error in (errors.RocmWheelsError, *errors.RocmWheelsError.__subclasses__()):
+        if error is not errors.RocmWheelsError:
             first = (inspect.getdoc(error) or "").splitlines()[0]
             by_code.setdefault(error.exit_code, []).append(f"`{error.__name__}`: {first}")
     rows = [[str(code), "<br>".join(texts)] for code, texts in sorted(by_code.items())]
@@ -420,7 +424,7 @@ def make_store_page() -> str:
         " ([its keys](tables.md#storelayout)).\n",
     ]
     for area, title in (("staging", "Staged sets"), ("release", "Released sets")):
-        paths = release.FamilyPaths(release.load_layout(), "FAMILY", area)  # type: ignore[arg-type]
+        paths = layout.FamilyPaths(layout.load_layout(), "FAMILY", area)  # type: ignore[arg-type]
         rows = [
             [f"`{path}`", escape_markdown(text)]
             for name, path, text in list_family_paths(paths)

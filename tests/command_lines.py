@@ -20,9 +20,9 @@ import click
 import pytest
 from click.core import ParameterSource
 
+from rocm_wheels.cli import main
 from rocm_wheels.cli.command import Group, Option
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import RocmWheelsError
+from rocm_wheels.core import errors
 
 CLONE = Path(__file__).resolve().parents[1]
 _STARTS = re.compile(r'_script\.run\("([\w.]+):(\w+)"((?:, "\w+")*)\)')
@@ -84,7 +84,7 @@ def _is_name(program: click.Command | None, words: Sequence[str]) -> bool:
 def load_program(word: str) -> click.Command | None:
     """Return the click command behind ``rocm-wheels`` or a script of the clone; ``None`` for others."""
     if word == "rocm-wheels" or word.endswith("/rocm-wheels"):
-        return cli
+        return main.cli
     script = CLONE / word
     if not re.fullmatch(r"(build_tools|repos)/\w+\.py", word):
         return None
@@ -124,7 +124,7 @@ def parse_words(
         except click.UsageError as refused:
             path = refused.ctx.command_path if refused.ctx else name
             return [f"{path}: {refused.format_message()}"]
-        except RocmWheelsError as refused:
+        except errors.RocmWheelsError as refused:
             return [f"{name}: {refused}"]
     return []
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from rocm_wheels.core import RocmWheelsError, explain_error
+from rocm_wheels.core import errors
 
 CLONE = Path(__file__).resolve().parents[1]
 FOLDER = CLONE / "tests" / "data" / "messages"
@@ -74,11 +74,11 @@ def take_down(words: Sequence[object], code: int, printed: str) -> None:
 
 
 @contextmanager
-def refused(kind: type[RocmWheelsError] | tuple[type[RocmWheelsError], ...]) -> Iterator[Any]:
+def refused(kind: type[errors.RocmWheelsError] | tuple[type[errors.RocmWheelsError], ...]) -> Iterator[Any]:
     """Require that what is done raises an error of this kind, and take down what a user would read."""
     with pytest.raises(kind) as caught:
         yield caught
-    take_down([type(caught.value).__name__], caught.value.exit_code, explain_error(caught.value))
+    take_down([type(caught.value).__name__], caught.value.exit_code, errors.explain_error(caught.value))
 
 
 @pytest.fixture(autouse=True)

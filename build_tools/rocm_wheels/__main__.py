@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocm_wheels.cli.main import main
+from rocm_wheels.cli import main
 
 if __name__ == "__main__":
-    main()
+    main.main()

@@ -27,15 +27,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rocm_wheels.core import Finding
-    from rocm_wheels.gpus import Gpu, Hardware
-    from rocm_wheels.hosts import (
-        InstallRequest,
-        PlannedInstall,
-        SelfTestReport,
-        WheelCache,
-        WheelChoice,
-    )
+    from rocm_wheels.core import errors
+    from rocm_wheels.gpus import gpu
+    from rocm_wheels.user import candidates, plan_install, selftest, wheel_cache
 
 __all__ = [
     "TorchPlatform",
@@ -68,41 +62,44 @@ class TorchPlatform:
         return self.name
 
 
-def get_hardware() -> Hardware:
+def get_hardware() -> gpu.Hardware:
     """Return all GPUs and every ROCm of this machine, and what was odd about them.
 
     UsageError for a variable that forces something and cannot be read.
     """
-    from rocm_wheels.core import UsageError
-    from rocm_wheels.gpus import detect_hardware
+    from rocm_wheels.core import errors
+    from rocm_wheels.gpus import detect
 
     try:
-        return detect_hardware(dict(os.environ), site_packages=[Path(place) for place in sys.path if place])
+        return detect.detect_hardware(
+            dict(os.environ), site_packages=[Path(place) for place in sys.path if place]
+        )
     except ValueError as cause:
-        raise UsageError(str(cause)) from None
+        raise errors.UsageError(str(cause)) from None
 
 
-def get_gpus() -> tuple[Gpu, ...]:
+def get_gpus() -> tuple[gpu.Gpu, ...]:
     """Return all GPUs of this machine, of every vendor, best first; unknown ones are among them."""
     return get_hardware().gpus
 
 
-def get_platform(gpus: Iterable[Gpu] | None = None, *, channel: str = "stable") -> TorchPlatform:
+def get_platform(gpus: Iterable[gpu.Gpu] | None = None, *, channel: str = "stable") -> TorchPlatform:
     """Return which torch this machine gets, or one with other ``gpus``, and the index where it comes from.
 
     HostError when no index of the channel has wheels for this Python on this system.
     """
-    from rocm_wheels.gpus import Hardware
-    from rocm_wheels.hosts import StatedMachine, make_host, recommend_torch
+    from rocm_wheels.gpus import gpu
+    from rocm_wheels.user import index_pages
+    from rocm_wheels.user.host import StatedMachine, make_host
 
     env = dict(os.environ)
     if gpus is None:
         host = make_host(env)
     else:
         host = replace(
-            make_host(env, StatedMachine(gfx=("none",), rocm="none")), hardware=Hardware(tuple(gpus))
+            make_host(env, StatedMachine(gfx=("none",), rocm="none")), hardware=gpu.Hardware(tuple(gpus))
         )
-    recommended = recommend_torch(host, channel)
+    recommended = index_pages.recommend_torch(host, channel)
     return TorchPlatform(recommended.kind, recommended.index.url, "; ".join(recommended.reasons))
 
 
@@ -111,9 +108,9 @@ def get_installed_platform() -> str | None:
 
     None when there is no torch. It is read from its files, and not imported.
     """
-    from rocm_wheels.hosts import read_installed_packages
+    from rocm_wheels.user import installed_packages
 
-    torch = read_installed_packages(None, dict(os.environ)).torch
+    torch = installed_packages.read_installed_packages(None, dict(os.environ)).torch
     return torch.kind if torch is not None else None
 
 
@@ -124,12 +121,12 @@ def get_device(device: int | str = 0) -> Any:
     it sees none. HostError without torch, UsageError for a device that torch does not see. Call
     ``configure()`` before: this imports torch.
     """
-    from rocm_wheels.core import HostError, UsageError
+    from rocm_wheels.core import errors
 
     try:
         torch: Any = import_module("torch")
     except ImportError as cause:
-        raise HostError(f"torch cannot be imported: {cause}", tip="rocm-wheels install") from cause
+        raise errors.HostError(f"torch cannot be imported: {cause}", tip="rocm-wheels install") from cause
     counts = {
         "cuda": torch.cuda.device_count() if torch.cuda.is_available() else 0,
         "xpu": torch.xpu.device_count() if hasattr(torch, "xpu") and torch.xpu.is_available() else 0,
@@ -140,7 +137,7 @@ def get_device(device: int | str = 0) -> Any:
     index = int(number or 0) if (number or "0").isdecimal() else -1
     if index not in range({**counts, "cpu": 1}.get(kind, 0)):
         seen = [f"{name}:{i}" for name, count in {**counts, "cpu": 1}.items() for i in range(count)]
-        raise UsageError(f"torch sees no device {device}", tip=f"it sees {', '.join(seen)}")
+        raise errors.UsageError(f"torch sees no device {device}", tip=f"it sees {', '.join(seen)}")
     return torch.device(kind, index)
 
 
@@ -154,18 +151,18 @@ def choose(
     platform: str | None = None,
     channel: str = "stable",
     pre: bool = False,
-) -> tuple[WheelChoice, ...]:
+) -> tuple[candidates.WheelChoice, ...]:
     """Choose a wheel for each requirement, all from one index, and say why: ``rocm-wheels choose``.
 
     ``gfx``, ``rocm``, ``python`` (``3.12``) and ``platform`` state another machine. HostError when
     nothing fits.
     """
-    from rocm_wheels.hosts import StatedMachine, make_host
-    from rocm_wheels.hosts import choose_wheels as chosen
-    from rocm_wheels.index import IndexReader
+    from rocm_wheels.index import reader
+    from rocm_wheels.user.choose import choose_wheels as chosen
+    from rocm_wheels.user.host import StatedMachine, make_host
 
     host = make_host(dict(os.environ), StatedMachine(tuple(gfx), rocm, python, platform))
-    return chosen(requirements, index, host, IndexReader(), channel=channel, pre=pre)
+    return chosen(requirements, index, host, reader.IndexReader(), channel=channel, pre=pre)
 
 
 def get_install_commands(
@@ -187,9 +184,9 @@ def get_install_commands(
     already. The index is asked. A torch that serves no GPU of the machine is a HostError, unless
     ``allow_cpu``.
     """
-    from rocm_wheels.hosts import InstallRequest, list_commands
+    from rocm_wheels.user import installation, plan_install
 
-    request = InstallRequest(
+    request = plan_install.InstallRequest(
         packages=tuple(packages),
         index=index,
         python=_find_target_python(python),
@@ -201,7 +198,7 @@ def get_install_commands(
         allow_cpu=allow_cpu,
     )
     planned, cache = _planned(request)
-    return tuple(list_commands(planned.plan, cache))
+    return tuple(installation.list_commands(planned.plan, cache))
 
 
 def install(
@@ -221,9 +218,10 @@ def install(
     The arguments are those of ``get_install_commands``. Returns what is installed now, for people; HostError
     when anything did not happen.
     """
-    from rocm_wheels.hosts import InstallRequest, carry_out_plan
+    from rocm_wheels.user import plan_install
+    from rocm_wheels.user.install import carry_out_plan
 
-    request = InstallRequest(
+    request = plan_install.InstallRequest(
         packages=tuple(packages),
         index=index,
         python=_find_target_python(python),
@@ -248,9 +246,9 @@ def configure(*, risky: bool = False) -> dict[str, str]:
     """
     import logging
 
-    from rocm_wheels.hosts import make_configuration
+    from rocm_wheels.user import settings
 
-    configuration = make_configuration(dict(os.environ), risky=risky)
+    configuration = settings.make_configuration(dict(os.environ), risky=risky)
     for note in configuration.notes:
         logging.getLogger("rocm_wheels").info(note)
     if configuration.variables and "torch" in sys.modules:
@@ -266,22 +264,25 @@ def configure(*, risky: bool = False) -> dict[str, str]:
     return configuration.variables
 
 
-def doctor(*, python: Path | None = None) -> tuple[Finding, ...]:
+def doctor(*, python: Path | None = None) -> tuple[errors.Finding, ...]:
     """Return what is right and wrong with this machine for torch, each with a fix: ``rocm-wheels doctor``.
 
     ``python`` is another Python or virtual environment to look at.
     """
-    from rocm_wheels.core import UsageError
-    from rocm_wheels.gpus import detect_hardware
-    from rocm_wheels.hosts import DoctorSubject, read_installed_packages, read_machine_facts, run_checks
+    from rocm_wheels.core import errors
+    from rocm_wheels.gpus import detect
+    from rocm_wheels.user import installed_packages, machine
+    from rocm_wheels.user.doctor import run_checks
 
     env = dict(os.environ)
-    installed = read_installed_packages(python, env)
+    installed = installed_packages.read_installed_packages(python, env)
     try:
-        hardware = detect_hardware(env, site_packages=installed.environment.path)
+        hardware = detect.detect_hardware(env, site_packages=installed.environment.path)
     except ValueError as cause:
-        raise UsageError(str(cause)) from None
-    return run_checks(DoctorSubject(hardware, installed, read_machine_facts(env), env, python=python))
+        raise errors.UsageError(str(cause)) from None
+    return run_checks(
+        machine.DoctorSubject(hardware, installed, machine.read_machine_facts(env), env, python=python)
+    )
 
 
 def test(
@@ -291,17 +292,18 @@ def test(
     python: Path | None = None,
     require_gpu: bool = False,
     timeout: float = 300.0,
-) -> SelfTestReport:
+) -> selftest.SelfTestReport:
     """Test the installed torch in processes of its own: ``rocm-wheels test``.
 
     Nothing named is all of ``import``, ``devices``, ``compile``, ``math``, ``functions``. ``timeout`` is in
     seconds, for each check. A check that fails is in the report (``report.failures``) and raises nothing;
     HostError when there is no torch.
     """
-    from rocm_wheels.hosts import SelfTestRequest, parse_groups, run_self_test
+    from rocm_wheels.user import selftest
 
-    return run_self_test(
-        SelfTestRequest(parse_groups(groups), device, python, require_gpu, timeout), dict(os.environ)
+    return selftest.run_self_test(
+        selftest.SelfTestRequest(selftest.parse_groups(groups), device, python, require_gpu, timeout),
+        dict(os.environ),
     )
 
 
@@ -311,11 +313,13 @@ def _find_target_python(python: Path | None) -> Path:
     return python or Path(active or sys.executable)
 
 
-def _planned(request: InstallRequest) -> tuple[PlannedInstall, WheelCache]:
+def _planned(
+    request: plan_install.InstallRequest,
+) -> tuple[plan_install.PlannedInstall, wheel_cache.WheelCache]:
     """Plan an installation, with the cache of downloads that its command has."""
-    from rocm_wheels.core import find_cache_folder
-    from rocm_wheels.hosts import WheelCache, plan_installation
+    from rocm_wheels.core import user_folders
+    from rocm_wheels.user import plan_install, wheel_cache
 
     env = dict(os.environ)
-    cache = WheelCache(find_cache_folder(env, sys.platform))
-    return plan_installation(request, cache, env), cache
+    cache = wheel_cache.WheelCache(user_folders.find_cache_folder(env, sys.platform))
+    return plan_install.plan_installation(request, cache, env), cache

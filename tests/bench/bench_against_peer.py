@@ -23,8 +23,8 @@ from pathlib import Path
 
 from peer_lines import check_lines
 
-from rocm_wheels.cli.demo import prepare_inputs
-from rocm_wheels.demo import ROCM_VERSION, ROCM_WHEELS, TARGETS, list_build_commands
+from rocm_wheels.cli import demo
+from rocm_wheels.demo.commands import ROCM_VERSION, ROCM_WHEELS, TARGETS, list_build_commands
 
 CLONE = Path(__file__).resolve().parents[2]
 TORCH = "repos/pytorch_torch_repo.py"
@@ -104,7 +104,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-        urls = dict(prepare_inputs(folder, env))
+        urls = dict(demo.prepare_inputs(folder, env))
         packages = list_build_commands(folder, urls)[0]
         run([sys.executable, str(CLONE / packages.program), *packages.arguments], env)
         python = folder / "venv" / "bin" / "python"

@@ -111,15 +111,9 @@ def plan(folder: Path) -> None:
     """Plan five projects for 28 targets and five Pythons, from facts to JSON."""
     from planned_runs import finish, make_facts
 
-    from rocm_wheels.models import get_gfx_targets
-    from rocm_wheels.pipeline import (
-        Plan,
-        PlanFile,
-        list_run_targets,
-        make_plan_json,
-        make_step_graph,
-        settle_all_steps,
-    )
+    from rocm_wheels.models import gfx
+    from rocm_wheels.pipeline.plan import PlanFile, list_run_targets, make_plan_json, settle_all_steps
+    from rocm_wheels.pipeline.step import Plan, make_step_graph
 
     def time_of(facts: Any) -> tuple[float, float, int]:
         begin = time.perf_counter()
@@ -131,7 +125,7 @@ def plan(folder: Path) -> None:
         json.dumps(make_plan_json(PlanFile.from_plan(facts.request, made, trees, facts.locked)), indent=1)
         return middle - begin, time.perf_counter() - middle, len(steps)
 
-    every = list(get_gfx_targets())
+    every = list(gfx.get_gfx_targets())
     for what, more in {"one set of wheels": {}, "a set a target": {"per_target": True}}.items():
         new = make_facts(folder / what, tags=TAGS, targets=",".join(every), served=every, **more)
         for state, facts in {"nothing done": new, "all done": finish(new)}.items():

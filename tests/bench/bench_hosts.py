@@ -32,7 +32,7 @@ from host_install import install
 from host_world import MOUNTS, RX_7900, World, faked, lspci, make_world, say
 from uv import find_uv_bin
 
-from rocm_wheels.index import serve_folder
+from rocm_wheels.index.server import serve_folder
 
 ASK = "from rocm_bootstrap.variant_provider import AMDVariantPlugin as p; print(p.get_supported_configs())"
 ASK_US = "import rocm_variant_provider as p; print(p.get_supported_configs())"
@@ -80,7 +80,7 @@ def spent(call, runs=5):
     return statistics.median(found), first
 document = json.load(sys.stdin)
 from variantlib.api import get_variants_by_priority
-from rocm_wheels.variants import find_support, order_labels
+from rocm_wheels.variants.order import find_support, order_labels
 from rocm_wheels.variants.document import validate_document
 def ours():
     metadata = validate_document(document, "bench")

@@ -23,8 +23,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rocm_wheels.core import get_project_home
-from rocm_wheels.demo import fetch_hipify, make_artifacts, make_repositories
+from rocm_wheels.core import workspace
+from rocm_wheels.demo import miniature
 
 TARGETS = ("gfx942", "gfx1100")
 KERNEL = "aten/src/ATen/native/cuda/Saxpy.cu"
@@ -98,10 +98,10 @@ def make_loops(folder: Path) -> tuple[Loop, Loop]:
     env = {
         name: value for name, value in os.environ.items() if not name.startswith(("ROCM", "HIP", "PYTORCH"))
     }
-    home = get_project_home() / "tests" / "miniature"
-    hipify = fetch_hipify(folder / "hipify", env=env)
-    torch = make_repositories(home, folder / "upstream", hipify=hipify, env=env)["pytorch"]
-    make_artifacts(home / "rocm", folder / "artifacts", version="7.1.0", targets=TARGETS, env=env)
+    home = workspace.get_project_home() / "tests" / "miniature"
+    hipify = miniature.fetch_hipify(folder / "hipify", env=env)
+    torch = miniature.make_repositories(home, folder / "upstream", hipify=hipify, env=env)["pytorch"]
+    miniature.make_artifacts(home / "rocm", folder / "artifacts", version="7.1.0", targets=TARGETS, env=env)
     packages = ("--artifact-dir", folder / "artifacts", "--output-dir", folder / "packages")
     call([*RUN, "rocm", "packages", *packages], folder, env)
     for name in ("dev", "hand"):

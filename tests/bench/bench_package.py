@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft
 from binary_writer import HOST, bundle, code_object, compress, hip, pad
 
-from rocm_wheels.wheels import BundlePlace, compress_kernel, find_held_code, locate_bundles
+from rocm_wheels.device_code import code_objects, kpack, repack
 
 TARGETS = ("gfx906", "gfx90a", "gfx942", "gfx1100")
 KEPT = "gfx942,gfx1100"
@@ -114,13 +114,13 @@ def pack_members(path: Path, names: list[str]) -> None:
 def compress_code(library: Path) -> None:
     """Inflate the bundles of a library, compress their code objects, in threads: the least for archives."""
     data = memoryview(library.read_bytes())
-    (span,) = find_held_code(data, library.name).bundle_spans
+    (span,) = code_objects.find_held_code(data, library.name).bundle_spans
 
-    def work(place: BundlePlace) -> int:
-        return sum(len(compress_kernel(content)) for _, content in place.read_contents())
+    def work(place: repack.BundlePlace) -> int:
+        return sum(len(kpack.compress_kernel(content)) for _, content in place.read_contents())
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(work, locate_bundles(span)))
+        list(pool.map(work, repack.locate_bundles(span)))
 
 
 def make_world(folder: Path, size: int) -> None:

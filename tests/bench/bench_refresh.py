@@ -19,20 +19,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
 from faulty_store import FaultyStore
 from judged_sets import FAMILY, a_set, policy, put_set, said, sha, wheel
 
-from rocm_wheels.core import FolderStore, StoredFile
-from rocm_wheels.index import METADATA_SUFFIX
-from rocm_wheels.release import (
-    Channel,
-    ChannelSet,
-    FamilyPaths,
-    Refresher,
-    SetDocument,
-    add_evidence,
-    load_layout,
-)
+from rocm_wheels.index.folder import METADATA_SUFFIX
+from rocm_wheels.release import layout, refresh, wheel_set
+from rocm_wheels.release.channel import Channel, ChannelSet
+from rocm_wheels.release.evidence.store import add_evidence
+from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.stores.store import StoredFile
 
-LAYOUT = load_layout()
-RELEASE = FamilyPaths(LAYOUT, FAMILY, "release")
+LAYOUT = layout.load_layout()
+RELEASE = layout.FamilyPaths(LAYOUT, FAMILY, "release")
 RULES = policy("channels: {nightly: {rules: {verify: {fresh: 14d}, smoke: {fresh: 7d}}}}")
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 PROJECTS = ("torch", "torchvision", "torchaudio", "triton", "apex")
@@ -49,7 +44,7 @@ class Counted(FaultyStore):
         return super().read(path)
 
 
-def fill(store: FolderStore, sets: int, wheels: int) -> list[SetDocument]:
+def fill(store: FolderStore, sets: int, wheels: int) -> list[wheel_set.SetDocument]:
     """Make documents: no wheel is read, and none is there."""
     made, shown = [], []
     for number in range(sets):
@@ -76,7 +71,12 @@ def fill(store: FolderStore, sets: int, wheels: int) -> list[SetDocument]:
 
 
 def add(  # noqa: PLR0917 - read in one line
-    store: FolderStore, document: SetDocument, kind: str, gfx: str | None, hours: float, outcome: str = "pass"
+    store: FolderStore,
+    document: wheel_set.SetDocument,
+    kind: str,
+    gfx: str | None,
+    hours: float,
+    outcome: str = "pass",
 ) -> None:
     """Write a result down."""
     found = said(kind, outcome, gfx=gfx, hours=hours, document=document).evidence
@@ -88,7 +88,7 @@ def run(place: Path, what: str) -> None:
     store = Counted(FolderStore(place))
     store.seen = Counter()
     begun = time.perf_counter()
-    refresher = Refresher(store, LAYOUT, RULES, "ann", NOW + timedelta(hours=1), {})
+    refresher = refresh.Refresher(store, LAYOUT, RULES, "ann", NOW + timedelta(hours=1), {})
     done = refresher.refresh_channel(FAMILY, "nightly")
     refresher.refresh_support([FAMILY])
     seconds = time.perf_counter() - begun

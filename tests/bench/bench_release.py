@@ -21,27 +21,16 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
 from faulty_store import FaultyStore
 
-from rocm_wheels.core import FolderStore
-from rocm_wheels.index import METADATA_SUFFIX
-from rocm_wheels.release import (
-    ChannelActor,
-    FamilyPaths,
-    Promoter,
-    RuleResult,
-    SetDocument,
-    SetFile,
-    SetLock,
-    Verdict,
-    list_sets,
-    load_layout,
-    make_set_id,
-    make_set_pages,
-    update_listing,
-)
+from rocm_wheels.index.folder import METADATA_SUFFIX
+from rocm_wheels.release import layout, policy, promote, set_list, wheel_set
+from rocm_wheels.release.pages import make_set_pages
+from rocm_wheels.stores.folder import FolderStore
 
 FAMILY = "gfx94X-dcgpu"
 PROJECTS = ("triton", "torch", "torchvision", "torchaudio", "apex")
-PASSED = Verdict("x", FAMILY, "nightly", datetime.now(timezone.utc), (RuleResult("hashes", "pass", "yes"),))
+PASSED = policy.Verdict(
+    "x", FAMILY, "nightly", datetime.now(timezone.utc), (policy.RuleResult("hashes", "pass", "yes"),)
+)
 LOCK = b"{}\n"
 
 
@@ -58,7 +47,7 @@ class Counted(FaultyStore):
         return super().__getattribute__(name)
 
 
-def a_set(places: FamilyPaths, store: FolderStore, number: int, wheels: int) -> SetDocument:
+def a_set(places: layout.FamilyPaths, store: FolderStore, number: int, wheels: int) -> wheel_set.SetDocument:
     """Stage a set without looking at it: the wheels are no wheels."""
     version = f"2.9.{number}+rocm7.1.0"
     files = []
@@ -78,7 +67,7 @@ def a_set(places: FamilyPaths, store: FolderStore, number: int, wheels: int) -> 
             store.create(path + METADATA_SUFFIX, metadata)
         digest = hashlib.sha256(metadata).hexdigest()
         files.append(
-            SetFile(
+            wheel_set.SetFile(
                 name=name,
                 project=project,
                 version=own,
@@ -87,9 +76,9 @@ def a_set(places: FamilyPaths, store: FolderStore, number: int, wheels: int) -> 
                 metadata_sha256=digest,
             )
         )
-    lock = SetLock(digest=hashlib.sha256(LOCK).hexdigest(), path="sources.lock.json")
-    known = make_set_id(version, ((file.name, file.sha256) for file in files), lock.digest)
-    document = SetDocument(
+    lock = wheel_set.SetLock(digest=hashlib.sha256(LOCK).hexdigest(), path="sources.lock.json")
+    known = wheel_set.make_set_id(version, ((file.name, file.sha256) for file in files), lock.digest)
+    document = wheel_set.SetDocument(
         id=known,
         created=f"2026-11-21T12:{number // 60:02}:{number % 60:02}Z",
         version=version,
@@ -119,22 +108,25 @@ def timed(what: str, store: Counted | None = None) -> Iterator[None]:
     print(said, flush=True)
 
 
-def promoter(store: Counted | FolderStore) -> Promoter:
+def promoter(store: Counted | FolderStore) -> promote.Promoter:
     """Return one who promotes to nightly."""
-    return Promoter(
-        store, FamilyPaths(load_layout(), FAMILY), "nightly", ChannelActor("bench", "2026-11-21T12:00:00Z")
+    return promote.Promoter(
+        store,
+        layout.FamilyPaths(layout.load_layout(), FAMILY),
+        "nightly",
+        promote.ChannelActor("bench", "2026-11-21T12:00:00Z"),
     )
 
 
 def main(sets: int, wheels: int) -> None:
     """Make the store and measure."""
-    places = FamilyPaths(load_layout(), FAMILY)
+    places = layout.FamilyPaths(layout.load_layout(), FAMILY)
     with tempfile.TemporaryDirectory(prefix="bench-release-") as folder:
         store = FolderStore(Path(folder))
         documents = [a_set(places, store, number, wheels) for number in range(sets)]
-        update_listing(store, places)
+        set_list.update_listing(store, places)
         with timed(f"releases of {sets} sets of {wheels} wheels"):
-            assert len(list_sets(store, load_layout())[0].rows) == sets
+            assert len(set_list.list_sets(store, layout.load_layout())[0].rows) == sets
         with timed(f"{sets - 1} promotions"):
             for document in documents[:-1]:
                 promoter(store).promote(document, lambda: PASSED)

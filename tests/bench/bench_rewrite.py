@@ -24,22 +24,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from rocm_wheels.wheels import (
-    WheelEdit,
-    ZipEntry,
-    archive,
-    encode_record_digest,
-    make_zip_entry,
-    pack_central_entry,
-    pack_end_records,
-    pack_local_header,
-    rewrite_wheel,
-    scan_wheel,
-)
+from rocm_wheels.wheels import archive, dist_info, edit, rewrite, zip_format
+from rocm_wheels.wheels.scan import scan_wheel
 
 NAME = "bench-1.0-py3-none-any.whl"
 OURS = (
-    "import pathlib, sys; from rocm_wheels.wheels import WheelEdit, rewrite_wheel; {more}"
+    "import pathlib, sys; from rocm_wheels.wheels.edit import WheelEdit; from "
+    "rocm_wheels.wheels.rewrite import rewrite_wheel; {more}"
     "done = rewrite_wheel(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), "
     "WheelEdit(label='rocm7.2', put={{'variant.json': b'{{}}'}})); {then}"
 )
@@ -67,10 +58,10 @@ def make_wheel(path: Path, size: int, small: int) -> None:
     kinds = [packed(library(seed, 64 << 20)) for seed in range(3)]
     with open(path, "wb") as file:
 
-        def put(name: str, entry: ZipEntry, data: bytes, digest: str) -> None:
+        def put(name: str, entry: zip_format.ZipEntry, data: bytes, digest: str) -> None:
             entry = entry._replace(name=name, raw=name.encode())
             directory.append((entry, file.tell()))
-            file.write(pack_local_header(entry) + data)
+            file.write(zip_format.pack_local_header(entry) + data)
             rows.append(f"{name},{digest},{entry.size}\n")
 
         number = 0
@@ -86,14 +77,14 @@ def make_wheel(path: Path, size: int, small: int) -> None:
         rows.append(f"{info}/RECORD,,\n")
         put(f"{info}/RECORD", *packed("".join(rows).encode()))
         place = file.tell()
-        listing = b"".join(pack_central_entry(entry, at) for entry, at in directory)
-        file.write(listing + pack_end_records(len(directory), len(listing), place))
+        listing = b"".join(zip_format.pack_central_entry(entry, at) for entry, at in directory)
+        file.write(listing + zip_format.pack_end_records(len(directory), len(listing), place))
 
 
-def packed(content: bytes) -> tuple[ZipEntry, bytes, str]:
+def packed(content: bytes) -> tuple[zip_format.ZipEntry, bytes, str]:
     """A member's entry, its bytes and its digest."""
-    entry, data = make_zip_entry("x", content, date=(46 << 9) + 33, time=0)
-    return entry, data, encode_record_digest(hashlib.sha256(content).digest())
+    entry, data = zip_format.make_zip_entry("x", content, date=(46 << 9) + 33, time=0)
+    return entry, data, dist_info.encode_record_digest(hashlib.sha256(content).digest())
 
 
 def run(argv: list[str | Path], **how: Any) -> tuple[float, float, int]:
@@ -229,7 +220,9 @@ def count(wheel: Path, box: Path) -> None:
     print(f"checked: inflated {seen['inflated'] / total:.3f} of the content, ", end="")
     print(f"hashed {(seen['hashed'] - size) / total:.3f} of it and {size / size:.0f} times the file")
     seen.update(inflated=0, hashed=0)
-    done = rewrite_wheel(wheel, box / "out", WheelEdit(local="rocm7.2", put={"variant.json": b"{}"}))
+    done = rewrite.rewrite_wheel(
+        wheel, box / "out", edit.WheelEdit(local="rocm7.2", put={"variant.json": b"{}"})
+    )
     print(f"rewritten: inflated {seen['inflated'] / total:.4f} of the content, hashed {seen['hashed']} bytes")
     _ = done.sha256, done.sha256
     print(f"its sha256, asked for twice: hashed {seen['hashed'] / done.size:.3f} times the file")

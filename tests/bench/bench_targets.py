@@ -16,9 +16,9 @@ from pathlib import Path
 RUNS = 5
 CODE = {
     "inflate": "import sys, zipfile; zipfile.ZipFile(sys.argv[1]).testzip()",
-    "targets": "import sys, pathlib; from rocm_wheels.wheels import read_device_code; "
+    "targets": "import sys, pathlib; from rocm_wheels.wheels.wheel_code import read_device_code; "
     "read_device_code(pathlib.Path(sys.argv[1]), whole=False)",
-    "details": "import sys, pathlib; from rocm_wheels.wheels import read_device_code; "
+    "details": "import sys, pathlib; from rocm_wheels.wheels.wheel_code import read_device_code; "
     "read_device_code(pathlib.Path(sys.argv[1]))",
     "scan": "import sys, pathlib; from rocm_wheels.wheels.scan import scan_wheel; "
     "scan_wheel(pathlib.Path(sys.argv[1]))",

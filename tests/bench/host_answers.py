@@ -23,9 +23,11 @@ from typing import Any
 
 from host_world import INTEL, MI300X, PHOENIX, RAPHAEL, RX_7900, World, lspci
 
-from rocm_wheels.gpus import Hardware, PciEntry, decode_target_number, detect_hardware, list_pci_entries
-from rocm_wheels.hosts import StatedMachine, TargetHost, find_host_indexes, make_host, make_settings
-from rocm_wheels.models import PackageIndex, find_index_by_url, list_indexes
+from rocm_wheels.gpus import detect, pci
+from rocm_wheels.gpus.gpu import Hardware, decode_target_number
+from rocm_wheels.models import package_indexes
+from rocm_wheels.user import index_pages, settings
+from rocm_wheels.user.host import StatedMachine, TargetHost, make_host
 
 OVERRIDE, HIP = "HSA_OVERRIDE_GFX_VERSION", "HIP_VISIBLE_DEVICES"
 PYTORCH = "https://download.pytorch.org/whl/"
@@ -57,7 +59,7 @@ TARGETS = (
 Answer = tuple[str, str, str]  # index or platform, override, HIP_VISIBLE_DEVICES
 
 
-def kind_of(entry: PciEntry) -> str:
+def kind_of(entry: pci.PciEntry) -> str:
     """Return the class of a card that the table counts it in."""
     gfx = str(entry.gfx)
     if gfx in ("gfx908", "gfx90a", "gfx942", "gfx950"):
@@ -81,17 +83,21 @@ def ours(world: World, machines: list[str]) -> list[Hardware]:
     found = []
     for text in machines:
         Path(world.env["BENCH_LSPCI"]).write_text(text)
-        found.append(detect_hardware(world.env, root=world.folder / "no-such-root", platform="linux"))
+        found.append(detect.detect_hardware(world.env, root=world.folder / "no-such-root", platform="linux"))
     return found
 
 
 def chosen(hardware: Hardware, host: TargetHost) -> Answer:
     """Return the index and the variables that rocm-wheels takes."""
-    index = find_host_indexes(replace(host, hardware=hardware), "stable")[0][0]
+    index = index_pages.find_host_indexes(replace(host, hardware=hardware), "stable")[0][0]
     # as the ROCm runtime numbers the cards: lspci does not tell
     amd = [gpu for gpu in hardware.gpus if gpu.vendor == "amd"]
     there = Hardware(tuple(replace(gpu, index=n, hip_index=n) for n, gpu in enumerate(amd)))
-    wanted = make_settings(there, _code(index, host.python), {}, "linux")[0] if index.vendor == "amd" else ()
+    wanted = (
+        settings.make_settings(there, _code(index, host.python), {}, "linux")[0]
+        if index.vendor == "amd"
+        else ()
+    )
     said = {one.name: one.value for one in wanted}
     return index.url if index.vendor == "amd" else "cpu", said.get(OVERRIDE, ""), said.get(HIP, "")
 
@@ -101,7 +107,7 @@ def judged(answer: Answer, target: str, python: str) -> str:
     where, override, _ = answer
     if not where.startswith(("rocm", "http")):
         return "CPU, wrong" if _served(target, python) else "CPU, right"
-    index = find_index_by_url(where if where.startswith("http") else f"{PYTORCH}{where}")
+    index = package_indexes.find_index_by_url(where if where.startswith("http") else f"{PYTORCH}{where}")
     if index is None:
         return "old"
     code = _code(index, python)
@@ -116,7 +122,7 @@ def _number(override: str) -> int:
     return major * 10000 + minor * 100 + step
 
 
-def _code(index: PackageIndex, python: str) -> tuple[str, ...]:
+def _code(index: package_indexes.PackageIndex, python: str) -> tuple[str, ...]:
     """Return the targets that an index has for a Python on Linux, as is documented."""
     return tuple(
         target
@@ -126,13 +132,15 @@ def _code(index: PackageIndex, python: str) -> tuple[str, ...]:
 
 
 def _served(target: str, python: str) -> bool:
-    stable = [one for one in list_indexes() if one.vendor == "amd" and one.channel == "stable"]
+    stable = [
+        one for one in package_indexes.list_indexes() if one.vendor == "amd" and one.channel == "stable"
+    ]
     return any(target in _code(index, python) for index in stable)
 
 
 def cards(world: World, quick: bool) -> list[str]:
     """Ask both about every AMD card whose target is known; return lines of a table."""
-    known = [entry for entry in list_pci_entries() if entry.vendor == "amd" and entry.gfx][
+    known = [entry for entry in pci.list_pci_entries() if entry.vendor == "amd" and entry.gfx][
         :: 5 if quick else 1
     ]
     machines = [lspci(entry.id) for entry in known]
@@ -191,7 +199,7 @@ def mixed(world: World) -> list[str]:
 
 def _said(answer: Answer) -> str:
     where, override, hip = answer
-    index = find_index_by_url(where)
+    index = package_indexes.find_index_by_url(where)
     said = [
         index.name if index else where,
         f"override {override}" * bool(override),

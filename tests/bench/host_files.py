@@ -17,9 +17,9 @@ from bench_rewrite import packed
 from binary_writer import bundle, compress, elf, hip
 from choose_indexes import Shelf
 
-from rocm_wheels.core import hash_file
-from rocm_wheels.variants import SCHEMA
-from rocm_wheels.wheels import pack_central_entry, pack_end_records, pack_local_header
+from rocm_wheels.core import files
+from rocm_wheels.variants.document import SCHEMA
+from rocm_wheels.wheels import zip_format
 
 _PIECE = 1 << 20
 PYTHONS = range(10, 14)
@@ -79,7 +79,7 @@ def large_wheel(folder: Path, megabytes: int) -> Path:
             entry, data, digest = made
             entry = entry._replace(name=name, raw=name.encode())
             directory.append((entry, file.tell()))
-            file.write(pack_local_header(entry) + data)
+            file.write(zip_format.pack_local_header(entry) + data)
             rows.append(f"{name},{digest},{entry.size}\n")
 
         for number in range(max(1, megabytes * 1_000_000 // len(noise[1]))):
@@ -97,9 +97,9 @@ def large_wheel(folder: Path, megabytes: int) -> Path:
         rows.append(f"{info}/RECORD,,\n")
         put(f"{info}/RECORD", packed("".join(rows).encode()))
         place = file.tell()
-        listing = b"".join(pack_central_entry(entry, at) for entry, at in directory)
-        file.write(listing + pack_end_records(len(directory), len(listing), place))
-    digest = hash_file(path)
+        listing = b"".join(zip_format.pack_central_entry(entry, at) for entry, at in directory)
+        file.write(listing + zip_format.pack_end_records(len(directory), len(listing), place))
+    digest = files.hash_file(path)
     link = path.name.replace("+", "%2B")
     page = f'<!DOCTYPE html>\n<a href="{link}#sha256={digest}">{path.name}</a>\n'
     (project / "index.html").write_text(page)

@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import library
 from stub_setup import WORK
 
-from rocm_wheels.core import get_project_home
-from rocm_wheels.demo import make_artifacts
+from rocm_wheels.core import workspace
+from rocm_wheels.demo import miniature
 
 CLONE = Path(__file__).resolve().parents[2]
 ROCM, TARGET = "7.1.0", "gfx942"
@@ -85,8 +85,8 @@ def make_stubs(folder: Path, rounds: int) -> Stubs:
     """Make packages and trees; nothing is installed or built."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(DROPPED)}
     env["PYTHONPATH"] = str(CLONE / "build_tools")
-    source = get_project_home() / "tests" / "miniature" / "rocm"
-    made = make_artifacts(source, folder / "artifacts", version=ROCM, targets=[TARGET], env=env)
+    source = workspace.get_project_home() / "tests" / "miniature" / "rocm"
+    made = miniature.make_artifacts(source, folder / "artifacts", version=ROCM, targets=[TARGET], env=env)
     door = CLONE / "build_tools" / "build_python_packages.py"
     words = ["--artifact-dir", str(made), "--output-dir", str(folder / "packages")]
     seconds([sys.executable, str(door), *words], env)

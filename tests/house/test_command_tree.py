@@ -13,10 +13,8 @@ import pytest
 from command_lines import find_faults, parse_words
 
 import rocm_wheels
-from rocm_wheels.cli.build import production
-from rocm_wheels.cli.checkout import make_recipe_group
+from rocm_wheels.cli import build, checkout, main
 from rocm_wheels.cli.command import CONCEPTS, Command, Group, Option
-from rocm_wheels.cli.main import ALIASES, SECTIONS, cli
 
 # commands without a result that a program would read: what they print is a program's own output, or a script
 WITHOUT_JSON = {
@@ -41,7 +39,7 @@ def walk_commands(group: Group, words: tuple[str, ...] = ()) -> Iterator[tuple[s
             yield " ".join((*words, name)), command
 
 
-TREE = dict(walk_commands(cli))
+TREE = dict(walk_commands(main.cli))
 every_command = pytest.mark.parametrize("words", TREE)
 
 
@@ -50,9 +48,9 @@ def list_shown_options(command: click.Command) -> list[Option]:
 
 
 def test_top_level_is_one_screen_in_headings() -> None:
-    names = [name for rows in SECTIONS.values() for name in rows]
+    names = [name for rows in main.SECTIONS.values() for name in rows]
     assert len(names) == len(set(names)) <= 35
-    assert not set(names) & set(ALIASES)
+    assert not set(names) & set(main.ALIASES)
 
 
 @every_command
@@ -144,13 +142,13 @@ def test_messages_and_help_name_options_as_they_are_shown() -> None:
     assert {place: options for place, options in older.items() if options} == {}
 
 
-@pytest.mark.parametrize(("old", "new"), ALIASES.items())
+@pytest.mark.parametrize(("old", "new"), main.ALIASES.items())
 def test_older_name_is_the_same_command_and_not_shown(old: str, new: str) -> None:
-    context = click.Context(cli, info_name="rocm-wheels")
-    command = cli.get_command(context, old)
+    context = click.Context(main.cli, info_name="rocm-wheels")
+    command = main.cli.get_command(context, old)
     assert isinstance(command, Command)
     assert " ".join(command.words) == new
-    assert old not in cli.list_commands(context)
+    assert old not in main.cli.list_commands(context)
 
 
 OLDER_WORDS = {
@@ -185,6 +183,8 @@ OLDER_WORDS = {
 
 @pytest.mark.parametrize("script", OLDER_WORDS)
 def test_script_reads_the_spellings_of_the_peer(script: str) -> None:
-    group = production if script == "build_prod_wheels.py" else make_recipe_group("pytorch_audio")
+    group = (
+        build.production if script == "build_prod_wheels.py" else checkout.make_recipe_group("pytorch_audio")
+    )
     for words in OLDER_WORDS[script]:
         assert parse_words(group, words, older_names=True) == []

@@ -18,7 +18,7 @@ from command_lines import find_faults
 from docs_pages import CLONE, DOCS, PAGES, list_blocks, list_fences, list_spans
 from workflow_rules import load_workflows
 
-from rocm_wheels.cli.main import cli
+from rocm_wheels.cli import main
 
 SOURCES = CLONE / "build_tools" / "rocm_wheels"
 names = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CLONE)))
@@ -143,7 +143,7 @@ def test_it_builds_strictly(tmp_path: Path) -> None:
     reference = (tmp_path / "reference/index.html").read_text(encoding="utf-8")
     assert 'href="exit-codes.html"' in reference.partition("<article")[2]
     linked = re.findall(r'href="cli/([\w-]+)\.html"[^>]*>\s*<span[^>]*>\s*([\w-]+)', reference)
-    assert [name for _, name in linked] == cli.list_commands(click.Context(cli))
+    assert [name for _, name in linked] == main.cli.list_commands(click.Context(main.cli))
     for file, name in linked:
         text = (tmp_path / f"reference/cli/{file}.html").read_text(encoding="utf-8")
         assert f'<h1 id="rocm-wheels-{name}">' in text

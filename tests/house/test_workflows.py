@@ -17,11 +17,12 @@ import yaml
 from command_lines import find_faults as find_line_faults
 from workflow_rules import FOLDER, find_faults, load_workflows
 
-from rocm_wheels.ci import MatrixSelection, make_rows, plan_matrix
-from rocm_wheels.models import get_index, load_ci_table
+from rocm_wheels.ci import matrix_report
+from rocm_wheels.ci.matrix import MatrixSelection, plan_matrix
+from rocm_wheels.models import ci, package_indexes
 
 CLONE = Path(__file__).resolve().parents[2]
-TABLE = load_ci_table()
+TABLE = ci.load_ci_table()
 WORKFLOWS = load_workflows()
 
 
@@ -210,7 +211,7 @@ def test_what_may_not_fill_the_bucket_of_the_cache_has_no_credentials_for_it() -
 
 def test_a_pull_request_from_a_fork_needs_no_variable() -> None:
     """GitHub hands it none; only an image may be missing then: the build is on the machine itself."""
-    index = get_index(TABLE.rocm_index).url
+    index = package_indexes.get_index(TABLE.rocm_index).url
     assert not [
         key for key, said in WORKFLOWS["presubmit.yml"]["jobs"]["build"]["with"].items() if "vars." in said
     ]
@@ -291,7 +292,11 @@ def test_a_family_is_staged_though_a_cell_of_another_was_not_built() -> None:
 def test_containers_are_root_and_their_python_is_that_of_the_row() -> None:
     """https://github.com/actions/checkout/issues/956: the workspace is the runner's, whatever the image says."""
     matrix = plan_matrix(TABLE, MatrixSelection("release", platforms=("linux",)))
-    rows = [row for kind in ("tested", "torch_tested") for row in make_rows(matrix.built, TABLE, kind)]
+    rows = [
+        row
+        for kind in ("tested", "torch_tested")
+        for row in matrix_report.make_rows(matrix.built, TABLE, kind)
+    ]
     assert rows and all("--user=0:0" in row["container_options"].split() for row in rows)
     for name, made in WORKFLOWS.items():
         for key, job in made["jobs"].items():

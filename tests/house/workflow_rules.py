@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from rocm_wheels.models import GithubLimits
+from rocm_wheels.models import ci
 
 FOLDER = Path(__file__).resolve().parents[2] / ".github" / "workflows"
 _VALUE = re.compile(r'"\$[A-Z_]+"')
@@ -45,7 +45,7 @@ def load_workflows() -> dict[str, Any]:
     }
 
 
-def find_faults(workflows: Mapping[str, Workflow], limits: GithubLimits) -> list[str]:
+def find_faults(workflows: Mapping[str, Workflow], limits: ci.GithubLimits) -> list[str]:
     """Return a line for each thing that breaks a rule: file, job, what."""
     faults = []
     for name, workflow in workflows.items():
@@ -85,7 +85,7 @@ def _get_inputs(workflow: Workflow) -> dict[str, Any]:
 
 
 def _find_job_faults(
-    job: Mapping[str, Any], workflows: Mapping[str, Workflow], limits: GithubLimits
+    job: Mapping[str, Any], workflows: Mapping[str, Workflow], limits: ci.GithubLimits
 ) -> Iterator[str]:
     rows = job.get("strategy", {}).get("matrix", {})
     if isinstance(rows, Mapping):

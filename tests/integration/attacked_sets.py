@@ -15,13 +15,13 @@ from judged_sets import said
 from promoted_sets import linked
 from release_world import FAMILY, TARGET, World
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import FolderStore
-from rocm_wheels.release import FamilyPaths, SetDocument, add_evidence, find_set, load_layout, sign_evidence
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.release import layout, wheel_set
+from rocm_wheels.release.evidence import store
+from rocm_wheels.stores.folder import FolderStore
 
-LAYOUT = load_layout()
-STAGED, RELEASED = FamilyPaths(LAYOUT, FAMILY), FamilyPaths(LAYOUT, FAMILY, "release")
+LAYOUT = layout.load_layout()
+STAGED, RELEASED = layout.FamilyPaths(LAYOUT, FAMILY), layout.FamilyPaths(LAYOUT, FAMILY, "release")
 POLICY = """
 channels:
   nightly: {rules: {verify: {fresh: 14d}, complete: {}, smoke: {fresh: 7d}}}
@@ -33,7 +33,7 @@ class Attacked:
     """A store, and the set in it."""
 
     place: Path
-    document: SetDocument
+    document: wheel_set.SetDocument
     policy: Path
 
     def copy(self, name: str) -> Attacked:
@@ -58,15 +58,15 @@ class Attacked:
         when = datetime.now(timezone.utc).replace(microsecond=0) - timedelta(hours=hours)
         of = {"document": self.document, "when": when, "added": when, "gfx": TARGET}
         evidence = said(kind, outcome, **{"about": self.document.digest, **of, **fields}).evidence
-        evidence = evidence if key is None else sign_evidence(evidence, key, dict(os.environ))
-        add_evidence(FolderStore(self.place), LAYOUT, self.document, evidence)
+        evidence = evidence if key is None else store.sign_evidence(evidence, key, dict(os.environ))
+        store.add_evidence(FolderStore(self.place), LAYOUT, self.document, evidence)
         return evidence.id
 
     def run(self, *words: str) -> int:
         """Run a command of the group `set`."""
         chosen = ["--set", self.document.id] if words[0] in {"gate", "promote"} else []
         more = [] if words[0] == "list" else ["--policy", str(self.policy)]
-        return run_command(cli, ["set", words[0], str(self.place), *chosen, *words[1:], *more])
+        return boundary.run_command(main.cli, ["set", words[0], str(self.place), *chosen, *words[1:], *more])
 
     def promote(self) -> bool:
         """Try to; tell whether people get anything of it."""
@@ -80,8 +80,8 @@ def stage_attacked(folder: Path, *, passes: bool = True) -> Attacked:
     """Stage a set into ``folder / "good"``; with ``passes`` it is verified and tested on its GPU."""
     world, place, policy = World(folder / "world"), folder / "good", folder / "policy.yaml"
     policy.write_text(POLICY)
-    assert run_command(cli, world.words(str(place))) == 0
-    attacked = Attacked(place, find_set(FolderStore(place), world.plan().document.id), policy)
+    assert boundary.run_command(main.cli, world.words(str(place))) == 0
+    attacked = Attacked(place, wheel_set.find_set(FolderStore(place), world.plan().document.id), policy)
     if passes:
         attacked.know("verify", "pass", 5)
         attacked.know("smoke", "pass", 4)

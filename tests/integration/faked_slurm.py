@@ -16,10 +16,10 @@ from planned_runs import make_facts, settled
 from programs import Ended
 from tiny_projects import TAG, World
 
-from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli import boundary
 from rocm_wheels.cli.jobs import jobs_group
-from rocm_wheels.executors import SlurmExecutor
-from rocm_wheels.pipeline import Plan, PlanFile, write_plan
+from rocm_wheels.executors import slurm
+from rocm_wheels.pipeline import plan, step
 
 TRITON, TORCH, AUDIO = (f"build-{name}-{TAG}" for name in ("triton", "pytorch", "pytorch_audio"))
 
@@ -114,7 +114,7 @@ class Submitted:
             for name, value in {**self.world.env, **self.fake.env, **env}.items():
                 patch.setenv(name, value)
             self.said.readouterr()
-            code = run_command(jobs_group, [subcommand, str(self.plan), *words])
+            code = boundary.run_command(jobs_group, [subcommand, str(self.plan), *words])
             return Ended(code, *self.said.readouterr())
 
     def states(self) -> dict[str, Any]:
@@ -128,9 +128,9 @@ class Arrays(Submitted):
         facts = make_facts(folder, tags=[f"cp31{n}" for n in range(5)], targets="gfx942", rocm=False)
         self.steps = settled(facts)[1]
         self.world, self.fake, self.plan, self.said = World(folder, {}), fake, folder / "p.json", capfd
-        write_plan(self.plan, PlanFile(facts.request, Plan(self.steps, ("gfx942",)), {}))
+        plan.write_plan(self.plan, plan.PlanFile(facts.request, step.Plan(self.steps, ("gfx942",)), {}))
 
     def jobs(self, subcommand: str, *words: str, **env: str) -> Ended:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(SlurmExecutor, "settle_plan", lambda submission: submission.file.plan)
+            patch.setattr(slurm.SlurmExecutor, "settle_plan", lambda submission: submission.file.plan)
             return super().jobs(subcommand, *words, **env)

@@ -19,7 +19,8 @@ from typing import Any
 
 from zstd_library import zstd
 
-from rocm_wheels.wheels import BinarySpan, unpack_messagepack
+from rocm_wheels.binaries import elf
+from rocm_wheels.device_code import kpack
 
 STUB = r"""
 #define _GNU_SOURCE
@@ -180,7 +181,9 @@ def find_kernels(records: Sequence[dict[str, Any]], target: str) -> list[bytes |
 def find_kernel(record: dict[str, Any], target: str) -> bytes | None:
     """Do what the runtime does with a record of the new kind: archives, then the kernel by its number."""
     assert record["magic"] == "HIPK"
-    marker: Any = unpack_messagepack(BinarySpan(memoryview(bytes.fromhex(record["content"])), "marker"))
+    marker: Any = kpack.unpack_messagepack(
+        elf.BinarySpan(memoryview(bytes.fromhex(record["content"])), "marker")
+    )
     folder = Path(record["library"]).parent
     tables = []
     for path in marker["kpack_search_paths"]:
@@ -207,7 +210,7 @@ def _read_table(archive: Path) -> Any:
     content = archive.read_bytes()
     magic, version, at = struct.unpack_from("<4sIQ", content)
     assert (magic, version) == (b"KPAK", 1)
-    return unpack_messagepack(BinarySpan(memoryview(content)[at:], str(archive)))
+    return kpack.unpack_messagepack(elf.BinarySpan(memoryview(content)[at:], str(archive)))
 
 
 def _read_kernel(archive: Path, table: Any, entry: Any) -> bytes:

@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
-from rocm_wheels.core import ListedFile, ReleaseError, Store, StoredFile, StoredFileInfo
+from rocm_wheels.core import errors
+from rocm_wheels.stores import store
 
 
 class Killed(BaseException):
@@ -31,7 +32,7 @@ class Killed(BaseException):
 class FaultyStore:
     """A store that does as ``inner`` does, but for the write that is ``at``."""
 
-    def __init__(self, inner: Store, *, at: str = "", fault: str = "") -> None:
+    def __init__(self, inner: store.Store, *, at: str = "", fault: str = "") -> None:
         self.inner, self.at, self.fault = inner, at, fault
         self.writes: list[str] = []
         self.dead = False
@@ -51,7 +52,7 @@ class FaultyStore:
     def remove(self, path: str) -> None:
         self._write(f"remove {path}", lambda: self.inner.remove(path) or "", path)
 
-    def read(self, path: str) -> StoredFile:
+    def read(self, path: str) -> store.StoredFile:
         self._alive()
         return self.inner.read(path)
 
@@ -59,7 +60,7 @@ class FaultyStore:
         self._alive()
         self.inner.fetch(path, target)
 
-    def head(self, path: str) -> StoredFileInfo | None:
+    def head(self, path: str) -> store.StoredFileInfo | None:
         self._alive()
         return self.inner.head(path)
 
@@ -67,7 +68,7 @@ class FaultyStore:
         self._alive()
         return self.inner.digest(path)
 
-    def listing(self, prefix: str) -> Iterator[ListedFile]:
+    def listing(self, prefix: str) -> Iterator[store.ListedFile]:
         self._alive()
         return self.inner.listing(prefix)
 
@@ -103,7 +104,7 @@ class FaultyStore:
         if self.fault == "other":
             self.inner.create(path, b"other bytes")
         if self.fault == "error":
-            raise ReleaseError(f"cannot write {path}")
+            raise errors.ReleaseError(f"cannot write {path}")
         tag = work()
         if self.fault in ("after", "kill -9 after"):
             self._end()

@@ -16,8 +16,8 @@ from programs import Ended
 from source_trees import CLONE
 from warm_python import warm_python
 
-from rocm_wheels.demo import ROCM_VERSION, TARGETS
-from rocm_wheels.wheels import read_wheel_code
+from rocm_wheels.demo import commands
+from rocm_wheels.wheels import wheel_code
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,12 @@ class Demo:
     def command(self, *words: str, door: str = "build_tools/build_prod_wheels.py") -> list[str]:
         return [sys.executable, str(CLONE / door), *words]
 
-    def build_words(self, *more: str, output: str = "wheels", targets: str = ",".join(TARGETS)) -> list[str]:
+    def build_words(
+        self, *more: str, output: str = "wheels", targets: str = ",".join(commands.TARGETS)
+    ) -> list[str]:
         """Build triton, torch and torchaudio: three say what five would, in less time."""
         usual = {
-            "--rocm": f"=={ROCM_VERSION}",
+            "--rocm": f"=={commands.ROCM_VERSION}",
             "--source-dir": str(self.folder / "sources"),
             "--output-dir": str(self.folder / output),
             "--gfx": targets,
@@ -47,7 +49,7 @@ class Demo:
         ]
 
     def build(
-        self, *more: str, output: str = "wheels", targets: str = ",".join(TARGETS), **env: str
+        self, *more: str, output: str = "wheels", targets: str = ",".join(commands.TARGETS), **env: str
     ) -> Ended:
         return self.run(*self.build_words(*more, output=output, targets=targets), **env)
 
@@ -116,7 +118,7 @@ def dist_info_file(wheel: Path, name: str) -> str:
 
 
 def targets_in(wheel: Path) -> set[str]:
-    return {str(code.target) for objects in read_wheel_code(wheel).values() for code in objects}
+    return {str(code.target) for objects in wheel_code.read_wheel_code(wheel).values() for code in objects}
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, int]]:

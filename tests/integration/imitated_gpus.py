@@ -13,9 +13,10 @@ from typing import Any
 
 from workflow_runner import Ran, Runner
 
-from rocm_wheels.core import hash_file
-from rocm_wheels.models import get_gfx_families, load_torch_tests, select_known_tests
-from rocm_wheels.testing import (
+from rocm_wheels.core.files import hash_file
+from rocm_wheels.models import torch_tests
+from rocm_wheels.models.gfx import get_gfx_families
+from rocm_wheels.testing.results import (
     ChosenTests,
     TestResult,
     TorchResults,
@@ -79,7 +80,9 @@ def _write_smoke_results(folder: Path, gfx: str, files: dict[str, str]) -> None:
 def _write_torch_results(folder: Path, gfx: str, files: dict[str, str], row: dict[str, Any]) -> None:
     torch = next(name for name in files if name.startswith("torch-")).split("-")[1]
     today = datetime.now(timezone.utc).date()
-    known = select_known_tests(load_torch_tests().known, torch, gfx, "linux", row["python"], today=today)
+    known = torch_tests.select_known_tests(
+        torch_tests.load_torch_tests().known, torch, gfx, "linux", row["python"], today=today
+    )
     tests = [
         TestResult(name="test_nn.py::TestNN::test_passes", outcome="passed", seconds=1),
         TestResult(

@@ -18,7 +18,8 @@ from binary_writer import bundle, elf, hip, kpack_reference
 from index_wheels import NOW, SCHEMA, wheel
 from our_pip import copy_pip
 
-from rocm_wheels.index import IndexServer, add_wheels, serve_folder
+from rocm_wheels.index import update
+from rocm_wheels.index.server import IndexServer, serve_folder
 
 TAG = f"py3-none-linux_{platform.machine()}"  # a wheel with code: a pure one has no kernels
 ROCM = "hip: str | None = '7.2.26015'\ncuda: str | None = None\n"
@@ -150,7 +151,7 @@ def rocm_sources(folder: Path) -> Path:
 @contextmanager
 def served_index(folder: Path, files: list[Path]) -> Iterator[IndexServer]:
     """Serve an index of these wheels."""
-    add_wheels(folder, files, now=NOW)
+    update.add_wheels(folder, files, now=NOW)
     with serve_folder(folder) as server:
         yield server
 

@@ -11,20 +11,14 @@ from audit_wheels import Draft, library
 from judged_sets import said
 from release_world import PYTHON, ROCM
 
-from rocm_wheels.core import Store
-from rocm_wheels.models import Lock, LockedProject, Platform
-from rocm_wheels.release import (
-    FamilyPaths,
-    SetDocument,
-    SetLayout,
-    add_evidence,
-    find_set,
-    load_layout,
-    plan_stage,
-    stage_set,
-    update_listing,
-)
-from rocm_wheels.sources import format_lock
+from rocm_wheels.models import project_names
+from rocm_wheels.models.lock import Lock, LockedProject
+from rocm_wheels.release import set_list, wheel_set
+from rocm_wheels.release.evidence.store import add_evidence
+from rocm_wheels.release.layout import FamilyPaths, load_layout
+from rocm_wheels.release.stage import plan_stage, stage_set
+from rocm_wheels.sources.lock import format_lock
+from rocm_wheels.stores.store import Store
 
 FAMILY, GPUS = "gfx110X-all", ("gfx1100", "gfx1101", "gfx1102", "gfx1103")
 _ABI = f"cp{PYTHON.replace('.', '')}"
@@ -41,11 +35,11 @@ class Night:
 
     torch: str
     day: int
-    platform: Platform = "linux"
+    platform: project_names.Platform = "linux"
     line: str | None = None
     targets: Sequence[str] = GPUS
     family: str = FAMILY
-    layout: SetLayout = "per-family"
+    layout: wheel_set.SetLayout = "per-family"
     vision: str = ""
     pinned: bool = True
 
@@ -92,23 +86,23 @@ class Night:
             draft.members[f"{draft.folder}/sources.lock.json"] = format_lock(lock).encode()
         return [torch.write(folder), other.write(folder)]
 
-    def stage(self, store: Store, folder: Path) -> SetDocument:
+    def stage(self, store: Store, folder: Path) -> wheel_set.SetDocument:
         """Stage it as the command does."""
         places = FamilyPaths(load_layout(), self.family)
         wheels = self.wheels(folder / f"{self.torch}-{self.day}-{self.platform}-{self.family}")
         plan = plan_stage(wheels, [self.lock], paths=places, layout=self.layout)
         stage_set(store, plan, now=self.created)
-        update_listing(store, places)
-        return find_set(store, plan.document.id, family=self.family)
+        set_list.update_listing(store, places)
+        return wheel_set.find_set(store, plan.document.id, family=self.family)
 
 
-def know(store: Store, document: SetDocument, gfx: str, outcome: str, when: datetime) -> None:
+def know(store: Store, document: wheel_set.SetDocument, gfx: str, outcome: str, when: datetime) -> None:
     """Write down what smoke tests found on a GPU."""
     found = said("smoke", outcome, gfx=gfx, document=document, when=when, added=when)
     add_evidence(store, load_layout(), document, found.evidence)
 
 
-def verified(store: Store, document: SetDocument, when: datetime) -> None:
+def verified(store: Store, document: wheel_set.SetDocument, when: datetime) -> None:
     """Write down that its files are right."""
     found = said("verify", document=document, when=when, added=when)
     add_evidence(store, load_layout(), document, found.evidence)

@@ -18,43 +18,37 @@ from our_pip import PIP, UV
 from release_world import FAMILY, NOW, ROCM, World, rocm_wheel
 from staged import stage
 
-from rocm_wheels.core import FolderStore, Store, capture_output
-from rocm_wheels.index import add_wheels, point_link, serve_folder
-from rocm_wheels.release import (
-    Channel,
-    ChannelActor,
-    ChannelChange,
-    FamilyPaths,
-    Promoter,
-    RuleResult,
-    SetDocument,
-    Verdict,
-    find_set,
-    load_layout,
-    read_channel,
-)
+from rocm_wheels.core import process
+from rocm_wheels.index import publish, update
+from rocm_wheels.index.server import serve_folder
+from rocm_wheels.release import channel, layout, policy, wheel_set
+from rocm_wheels.release.promote import ChannelActor, ChannelChange, Promoter
+from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.stores.store import Store
 
-RELEASE = FamilyPaths(load_layout(), FAMILY, "release")
+RELEASE = layout.FamilyPaths(layout.load_layout(), FAMILY, "release")
 
 PAGES = RELEASE.channel_pages("nightly")
 
-PASSED = Verdict("x", FAMILY, "nightly", datetime.now(timezone.utc), (RuleResult("hashes", "pass", "yes"),))
+PASSED = policy.Verdict(
+    "x", FAMILY, "nightly", datetime.now(timezone.utc), (policy.RuleResult("hashes", "pass", "yes"),)
+)
 
 OLD, NEW = (("torch", f"2.9.{n}+rocm{ROCM}", f"0.24.{n}+rocm{ROCM}") for n in (1, 2))
 
-_point = point_link
+_point = publish.point_link
 
 
 def promoter(store: Store, by: str = "ann@here") -> Promoter:
-    return Promoter(store, FamilyPaths(load_layout(), FAMILY), "nightly", ChannelActor(by, NOW))
+    return Promoter(store, layout.FamilyPaths(layout.load_layout(), FAMILY), "nightly", ChannelActor(by, NOW))
 
 
-def promote(store: Store, document: SetDocument, by: str = "ann@here") -> ChannelChange:
+def promote(store: Store, document: wheel_set.SetDocument, by: str = "ann@here") -> ChannelChange:
     return promoter(store, by).promote(document, lambda: PASSED)
 
 
-def channel_of(store: Store) -> Channel:
-    return read_channel(store, RELEASE, "nightly").channel
+def channel_of(store: Store) -> channel.Channel:
+    return channel.read_channel(store, RELEASE, "nightly").channel
 
 
 class Sets:
@@ -68,8 +62,8 @@ class Sets:
         for place in (self.rename, self.pages):
             store = FolderStore(place)
             self.fill(self.store(place))
-            add_wheels(place / "rocm", [rocm_wheel(folder)], now=NOW)
-        self.documents = [find_set(store, world.plan().document.id) for world in self.worlds]
+            update.add_wheels(place / "rocm", [rocm_wheel(folder)], now=NOW)
+        self.documents = [wheel_set.find_set(store, world.plan().document.id) for world in self.worlds]
         self.asked: dict[str, str] = {}
         self.home = folder
 
@@ -77,7 +71,7 @@ class Sets:
         plans = [world.plan() for world in self.worlds]
         for plan in plans:
             stage(store, plan)
-        promote(store, find_set(store, plans[0].document.id))
+        promote(store, wheel_set.find_set(store, plans[0].document.id))
 
     @staticmethod
     def store(place: Path, at: str = "", fault: str = "") -> FaultyStore:
@@ -111,7 +105,9 @@ class Sets:
         url = f"{self.url}{quote(place.relative_to(self.root).as_posix())}/"
         index = ["--index-url", f"{url}{PAGES}/", "--extra-index-url", f"{url}rocm/"]
         if tool == "pip":
-            said = capture_output([*PIP, "--quiet", "--report", "-", *options, *index, *words], env=env)
+            said = process.capture_output(
+                [*PIP, "--quiet", "--report", "-", *options, *index, *words], env=env
+            )
             listed = [one["metadata"] for one in json.loads(said)["install"]]
             found = {one["name"]: one["version"] for one in listed}
         else:

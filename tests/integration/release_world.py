@@ -12,19 +12,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, library
 
-from rocm_wheels.models import Lock, LockedProject
-from rocm_wheels.package import embed_provenance
-from rocm_wheels.release import FamilyPaths, StagePlan, load_layout, plan_stage
-from rocm_wheels.sources import format_lock, write_lock
-from rocm_wheels.variants import SCHEMA
-from rocm_wheels.wheels import (
-    BUILD_TYPE,
-    SourcePart,
-    WheelParts,
-    format_statement,
-    make_repository_url,
-    write_statement,
-)
+from rocm_wheels.models.lock import Lock, LockedProject
+from rocm_wheels.package.sbom import embed_provenance
+from rocm_wheels.release import layout, stage
+from rocm_wheels.sources.lock import format_lock, write_lock
+from rocm_wheels.variants.document import SCHEMA
+from rocm_wheels.wheels import sbom, statement
 
 FAMILY, TARGET, ROCM = "gfx94X-dcgpu", "gfx942", "7.1.0"
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -94,13 +87,13 @@ class World:
         return self.folder / "set.lock"
 
     @property
-    def places(self) -> FamilyPaths:
+    def places(self) -> layout.FamilyPaths:
         """Where the family is in a store."""
-        return FamilyPaths(load_layout(), FAMILY)
+        return layout.FamilyPaths(layout.load_layout(), FAMILY)
 
-    def plan(self) -> StagePlan:
+    def plan(self) -> stage.StagePlan:
         """Return what is to be staged."""
-        return plan_stage(self.wheels, [a_lock()], paths=self.places, layout="per-family")
+        return stage.plan_stage(self.wheels, [a_lock()], paths=self.places, layout="per-family")
 
     def words(self, store: str, *more: str) -> list[str]:
         """Return the words of the command."""
@@ -111,17 +104,17 @@ class World:
 
 def add_statement(wheel: Path, project: str, commit: str, lock: bytes) -> None:
     """Give a wheel lock and bill of materials, and the statement of its build."""
-    source = SourcePart(project, f"https://github.com/h/{project}", commit)
-    embed_provenance(wheel, wheel.parent, lock, WheelParts("0.1.0", sources=(source,)))
-    dependency = {"uri": make_repository_url(source), "digest": {"gitCommit": commit}}
+    source = sbom.SourcePart(project, f"https://github.com/h/{project}", commit)
+    embed_provenance(wheel, wheel.parent, lock, sbom.WheelParts("0.1.0", sources=(source,)))
+    dependency = {"uri": sbom.make_repository_url(source), "digest": {"gitCommit": commit}}
     definition = {
-        "buildType": BUILD_TYPE,
+        "buildType": statement.BUILD_TYPE,
         "externalParameters": {"lock": {"sha256": hashlib.sha256(lock).hexdigest()}},
         "resolvedDependencies": [dependency],
     }
     predicate = {"buildDefinition": definition, "runDetails": {"builder": {"id": "urn:test"}}}
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    write_statement(wheel, format_statement(wheel.name, digest, predicate))
+    statement.write_statement(wheel, statement.format_statement(wheel.name, digest, predicate))
 
 
 def rocm_wheel(folder: Path) -> Path:

@@ -11,10 +11,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from typing import Any
 
-from rocm_wheels.core import RetryPolicy, S3Client, S3Store
+from rocm_wheels.core import retry
+from rocm_wheels.stores import s3
 
 _numbers = count(1)
-QUICK = RetryPolicy(retries=5, first_wait=0.01, growth=1)
+QUICK = retry.RetryPolicy(retries=5, first_wait=0.01, growth=1)
 
 
 @lru_cache
@@ -36,8 +37,8 @@ def environment(endpoint: str) -> Mapping[str, str]:
 
 
 @lru_cache
-def _client(endpoint: str) -> S3Client:
-    return S3Client(environment(endpoint))  # to make one takes longer than a test
+def _client(endpoint: str) -> s3.S3Client:
+    return s3.S3Client(environment(endpoint))  # to make one takes longer than a test
 
 
 def a_bucket() -> str:
@@ -47,9 +48,9 @@ def a_bucket() -> str:
     return name
 
 
-def a_store(endpoint: str = "", *, bucket: str = "") -> S3Store:
+def a_store(endpoint: str = "", *, bucket: str = "") -> s3.S3Store:
     """Return a store in a new bucket, or in one that is there, reached by ``endpoint``."""
-    store = S3Store(bucket or a_bucket(), "some/where", {}, policy=QUICK)
+    store = s3.S3Store(bucket or a_bucket(), "some/where", {}, policy=QUICK)
     store._client = _client(endpoint or moto())
     return store
 

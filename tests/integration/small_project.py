@@ -15,8 +15,8 @@ import pytest
 from source_trees import GIT, commit_files
 from uv import find_uv_bin
 
-from rocm_wheels.compile import BuildRequest, BuiltWheel, build_wheel, compose_environment, inspect_sdk
-from rocm_wheels.models import BuildRecipe, Project, load_project
+from rocm_wheels.compile import build_request, environment, frontend, sdk_tree
+from rocm_wheels.models import project
 
 # A setup.py in the manner of torch's: ninja compiles in build/, the library lands beside the Python files.
 SETUP = """
@@ -43,10 +43,10 @@ cat "$1" > "$2"
 
 
 @pytest.fixture
-def recipe() -> Project:
+def recipe() -> project.Project:
     """A project of its own, with audio's way of building."""
-    audio = load_project("pytorch_audio")
-    build = BuildRecipe(front_end="setup.py", trees=("build",))
+    audio = project.load_project("pytorch_audio")
+    build = project.BuildRecipe(front_end="setup.py", trees=("build",))
     return audio.model_copy(update={"name": "small", "distribution": "small", "build": build})
 
 
@@ -85,22 +85,22 @@ def base(tmp_path: Path, python: Path) -> dict[str, str]:
     return {"PATH": tools, "HOME": str(tmp_path)}
 
 
-Make = Callable[..., BuiltWheel]
+Make = Callable[..., frontend.BuiltWheel]
 
 
 @pytest.fixture
-def make(tmp_path: Path, recipe: Project, source: Path, base: dict[str, str], python: Path) -> Make:
+def make(tmp_path: Path, recipe: project.Project, source: Path, base: dict[str, str], python: Path) -> Make:
     """Return a function that builds the small project."""
     for part in ("bin", "lib/cmake", "lib/rocm_sysdeps"):
         (tmp_path / "sdk" / part).mkdir(parents=True)
-    sdk = inspect_sdk(
+    sdk = sdk_tree.inspect_sdk(
         version="7.1.0", root=tmp_path / "sdk", cmake=tmp_path / "sdk/lib/cmake", bin=tmp_path / "sdk/bin"
     )
 
     def build(
         targets: tuple[str, ...] = ("gfx942",), *, clean: bool = False, tag: str = "cp311", **more: Any
-    ) -> BuiltWheel:
-        request = BuildRequest(
+    ) -> frontend.BuiltWheel:
+        request = build_request.BuildRequest(
             project=recipe,
             source=source,
             platform="linux",
@@ -110,10 +110,10 @@ def make(tmp_path: Path, recipe: Project, source: Path, base: dict[str, str], py
             suffix="+rocm7.1.0",
         )
         request = replace(request, **more)
-        return build_wheel(
+        return frontend.build_wheel(
             request,
             base=base,
-            env=compose_environment(request, base),
+            env=environment.compose_environment(request, base),
             python=python,
             python_tag=tag,
             out_dir=tmp_path / "out",
@@ -132,7 +132,7 @@ def compiled(source: Path) -> list[str]:
     return names
 
 
-def library(wheel: BuiltWheel) -> str:
+def library(wheel: frontend.BuiltWheel) -> str:
     with zipfile.ZipFile(wheel.path) as archive:
         return archive.read("small/lib.so").decode()
 

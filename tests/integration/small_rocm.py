@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from rocm_wheels.compile import SdkTree, inspect_sdk
-from rocm_wheels.core import get_project_home
-from rocm_wheels.demo import make_artifacts
-from rocm_wheels.sdk import merge_artifacts, read_artifacts, read_requirements
+from rocm_wheels.compile import sdk_tree
+from rocm_wheels.core import workspace
+from rocm_wheels.demo import miniature
+from rocm_wheels.sdk.artifacts import merge_artifacts, read_artifacts, read_requirements
 
-SOURCE = get_project_home() / "tests" / "miniature" / "rocm"
+SOURCE = workspace.get_project_home() / "tests" / "miniature" / "rocm"
 TARGETS = ["gfx942", "gfx1100"]
 ENV = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
 
@@ -52,20 +52,20 @@ def beside_ziglang(artifacts: Path, factory: pytest.TempPathFactory) -> Path:
     return lay_out(artifacts, site / "_rocm_sdk_devel")
 
 
-def small_sdk(factory: pytest.TempPathFactory) -> SdkTree:
+def small_sdk(factory: pytest.TempPathFactory) -> sdk_tree.SdkTree:
     """Make the small ROCm and look at it as a build does."""
-    artifacts = make_artifacts(
+    artifacts = miniature.make_artifacts(
         SOURCE, factory.mktemp("rocm") / "artifacts", version="7.1.0", targets=TARGETS, env=ENV
     )
     return sdk_at(beside_ziglang(artifacts, factory))
 
 
-def sdk_at(root: Path) -> SdkTree:
+def sdk_at(root: Path) -> sdk_tree.SdkTree:
     """Look at a ROCm."""
-    return inspect_sdk(version="7.1.0", root=root, cmake=root / "lib" / "cmake", bin=root / "bin")
+    return sdk_tree.inspect_sdk(version="7.1.0", root=root, cmake=root / "lib" / "cmake", bin=root / "bin")
 
 
-def another(sdk: SdkTree, site: Path) -> SdkTree:
+def another(sdk: sdk_tree.SdkTree, site: Path) -> sdk_tree.SdkTree:
     """Copy a small ROCm, to change it."""
     site.mkdir()
     (site / "ziglang").symlink_to((sdk.root.parent / "ziglang").resolve())

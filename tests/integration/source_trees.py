@@ -21,21 +21,11 @@ import pytest
 from programs import Ended, run_program
 from warm_python import warm_python
 
-from rocm_wheels.models import load_project
-from rocm_wheels.sources import (
-    CheckoutRequest,
-    CheckoutResult,
-    HipifyResult,
-    Pin,
-    SavedPatches,
-    Transport,
-    TreeStatus,
-    checkout_project,
-    hipify_checkout,
-    read_patch_set,
-    read_tree_status,
-    save_patches,
-)
+from rocm_wheels.models.project import load_project
+from rocm_wheels.sources import network, pins, tree_status
+from rocm_wheels.sources.checkout import CheckoutRequest, CheckoutResult, checkout_project
+from rocm_wheels.sources.hipify import HipifyResult, hipify_checkout
+from rocm_wheels.sources.patches import SavedPatches, read_patch_set, save_patches
 
 CLONE = Path(__file__).resolve().parents[2]
 COMPANIONS = ("apex", "pytorch_audio", "pytorch_vision", "triton")
@@ -325,7 +315,7 @@ class Tree:
     directory: Path
     patch_set: Path | None = None
     origin: str = ""
-    transport: Transport = field(default_factory=Transport)
+    transport: network.Transport = field(default_factory=network.Transport)
     hipifies: bool = True
     env: dict[str, str] = field(default_factory=dict, repr=False)
 
@@ -339,7 +329,7 @@ class Tree:
         request = CheckoutRequest(
             load_project(project),
             self.directory,
-            Pin(self.origin or self.upstream.url, ref, "test"),
+            pins.Pin(self.origin or self.upstream.url, ref, "test"),
             hipify=self.hipifies,
             local_origin=not self.origin,
             transport=self.transport,
@@ -366,8 +356,8 @@ class Tree:
             env=self.env,
         )
 
-    def status(self) -> TreeStatus:
-        return read_tree_status(load_project("pytorch"), self.directory, env=self.env)
+    def status(self) -> tree_status.TreeStatus:
+        return tree_status.read_tree_status(load_project("pytorch"), self.directory, env=self.env)
 
     def git(self, *arguments: str, where: str = "", **variables: str) -> str:
         """Run git in the tree, or in a submodule."""

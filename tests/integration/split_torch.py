@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-from rocm_wheels.package import SplitRequest, plan_split, write_split
+from rocm_wheels.package import split
 
 LIBRARY = "torch/lib/libtorch_hip.so"
 ARCHIVE = "../.kpack/torch_@GFXARCH@.kpack"
@@ -14,5 +14,5 @@ ARCHIVE = "../.kpack/torch_@GFXARCH@.kpack"
 def split_torch(wheel: Path, folder: Path) -> tuple[Path, dict[str, Path]]:
     """Write host and device wheels of a torch; return the first, and the others by target."""
     with ExitStack() as stack:
-        wheels = write_split(plan_split(SplitRequest(wheel), stack), folder)
+        wheels = split.write_split(split.plan_split(split.SplitRequest(wheel), stack), folder)
     return wheels.host, wheels.devices

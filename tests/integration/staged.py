@@ -12,27 +12,19 @@ import pytest
 from faulty_store import FaultyStore, Killed
 from release_world import FAMILY, NOW, World, a_lock, links_of
 
-from rocm_wheels.core import FolderStore, Store
-from rocm_wheels.release import (
-    SetDocument,
-    StagedSet,
-    StagePlan,
-    list_set_ids,
-    load_layout,
-    plan_stage,
-    read_set,
-    stage_set,
-    update_listing,
-)
+from rocm_wheels.release import layout, set_list, wheel_set
+from rocm_wheels.release.stage import StagedSet, StagePlan, plan_stage, stage_set
+from rocm_wheels.stores import folder
+from rocm_wheels.stores.store import Store
 
-LAYOUT = load_layout()
+LAYOUT = layout.load_layout()
 LATER = "2026-11-22T12:00:00Z"
 
 
 def stage(store: Store, plan: StagePlan, now: str = NOW) -> StagedSet:
     """All that the command does in a store."""
     staged = stage_set(store, plan, now=now)
-    update_listing(store, plan.paths)
+    set_list.update_listing(store, plan.paths)
     return staged
 
 
@@ -44,12 +36,12 @@ def small_plan(world: World) -> StagePlan:
 
 
 def visible(store: Store) -> list[str]:
-    return list(list_set_ids(store, FAMILY, layout=LAYOUT))
+    return list(wheel_set.list_set_ids(store, FAMILY, layout=LAYOUT))
 
 
-def require_whole(store: Store, plan: StagePlan) -> SetDocument:
+def require_whole(store: Store, plan: StagePlan) -> wheel_set.SetDocument:
     """Require that a set is there to the last byte, its links included."""
-    document = read_set(store, FAMILY, plan.document.id, layout=LAYOUT)
+    document = wheel_set.read_set(store, FAMILY, plan.document.id, layout=LAYOUT)
     for file in document.files:
         page = f"{plan.index}{file.project}/"
         links = links_of(store.read(f"{page}index.json").content)
@@ -86,7 +78,7 @@ def killed_again_and_again(store: Store, plan: StagePlan) -> Iterator[list[str]]
 
     So each write is the last one of some run, and each run carries on from what the one before has left.
     """
-    clean, done = FolderStore(Path(mkdtemp())), list[str]()
+    clean, done = folder.FolderStore(Path(mkdtemp())), list[str]()
     stage(clean, plan)
     expected = {one.path: one.size for one in clean.listing("")}
     shutil.rmtree(clean.folder)

@@ -8,15 +8,9 @@ from typing import Any
 
 import pytest
 
-from rocm_wheels.core import (
-    AlreadyInStoreError,
-    ChangedInStoreError,
-    NotInStoreError,
-    ReleaseError,
-    S3Store,
-    Store,
-    store_s3,
-)
+from rocm_wheels.core import errors
+from rocm_wheels.stores import s3 as store_s3
+from rocm_wheels.stores.store import AlreadyInStoreError, ChangedInStoreError, NotInStoreError, Store
 
 
 def require_promises(store: Store, tmp_path: Path) -> None:
@@ -45,7 +39,7 @@ def require_promises(store: Store, tmp_path: Path) -> None:
     assert store.digest("w/b") == hashlib.sha256(b"two").hexdigest()
     store.fetch("w/b", tmp_path / "new" / "fetched")
     assert [one.name for one in (tmp_path / "new").iterdir()] == ["fetched"]
-    with pytest.raises(ReleaseError, match="has other bytes than when it was looked at"):
+    with pytest.raises(errors.ReleaseError, match="has other bytes than when it was looked at"):
         store.create("w/c", tmp_path / "new" / "fetched", sha256="0" * 64)
     assert store.head("w/c") is None
     listed = {one.path: (one.size, one.tag) for one in store.listing("v2")}
@@ -58,7 +52,7 @@ def require_promises(store: Store, tmp_path: Path) -> None:
     assert store.head("w/b") is None
 
 
-def send_and_copy_in_parts(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def send_and_copy_in_parts(store: store_s3.S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a file of 11 MiB go in parts of 5, as small as S3 takes them."""
     path = tmp_path / "big"
     monkeypatch.setattr(store_s3, "PART_SIZE", 5 << 20)
@@ -77,7 +71,7 @@ def send_and_copy_in_parts(store: S3Store, tmp_path: Path, monkeypatch: pytest.M
     assert (tmp_path / "back").read_bytes() == path.read_bytes()
 
 
-def require_source_is_held(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def require_source_is_held(store: store_s3.S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exchange the source just before the copy, of which the server thinks nothing."""
     tag, ask = store.create("a", b"old"), store._client.call
 
@@ -88,6 +82,6 @@ def require_source_is_held(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> N
         return ask(operation, **words)
 
     monkeypatch.setattr(store._client, "call", exchanged)
-    with pytest.raises(ReleaseError, match=r"where/a changed while it was copied"):
+    with pytest.raises(errors.ReleaseError, match=r"where/a changed while it was copied"):
         store.copy("a", "b")
     assert store.head("b") is None

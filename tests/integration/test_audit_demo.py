@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from finished_demo import Demo
 
-from rocm_wheels.audit import AuditReport, WheelExpectation, verify_wheel
-from rocm_wheels.wheels import PackagePool, pack_messagepack
+from rocm_wheels.audit import audited_wheel, verify
+from rocm_wheels.device_code import kpack
+from rocm_wheels.wheels import required_packages
 
 pytestmark = [
     pytest.mark.slow,
@@ -30,9 +31,9 @@ def list_packages(demo: Demo) -> dict[str, Path]:
     return {wheel.name.split("-")[0]: wheel for wheel in wheels}
 
 
-def audit(wheel: Path, *packages: Path) -> AuditReport:
-    pool = PackagePool.collect([*packages], (), None, {}, symbols=True)
-    return verify_wheel(wheel, WheelExpectation(None, "linux"), packages=pool)
+def audit(wheel: Path, *packages: Path) -> audited_wheel.AuditReport:
+    pool = required_packages.PackagePool.collect([*packages], (), None, {}, symbols=True)
+    return verify.verify_wheel(wheel, audited_wheel.WheelExpectation(None, "linux"), packages=pool)
 
 
 def change(wheel: Path, folder: Path, edit: Callable[[dict[str, bytes]], object]) -> Path:
@@ -78,7 +79,7 @@ def test_another_runtime(demo: Demo, tmp_path: Path, old: bytes, new: bytes, che
 
 
 def rename_list(members: dict[str, bytes]) -> None:
-    members[f"{LIBRARY.format('rocblas')}TensileLibrary_lazy_gfx942.dat"] = pack_messagepack(
+    members[f"{LIBRARY.format('rocblas')}TensileLibrary_lazy_gfx942.dat"] = kpack.pack_messagepack(
         {"library": {"rows": [{"library": {"type": "Placeholder", "value": f"{SGEMM}_other"}}]}}
     )
 

@@ -14,9 +14,9 @@ from packaging.tags import sys_tags
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, torch_draft
 
-from rocm_wheels.audit import ImportEnvironment, SkippedCheck, WheelExpectation, check_import, verify_wheel
-from rocm_wheels.core import Finding
-from rocm_wheels.models import load_project
+from rocm_wheels.audit import audited_wheel, import_check, verify
+from rocm_wheels.core import errors
+from rocm_wheels.models import project
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the wheels of this test are for Linux")
 
@@ -50,14 +50,14 @@ def make(folder: Path, init: str = GOOD, **changes: object) -> Path:
     return draft.write(folder)
 
 
-def expectation(**changes: object) -> WheelExpectation:
-    known = WheelExpectation(
-        load_project("pytorch"), "linux", version="2.9.0+rocm7.1.0", targets=("gfx942", "gfx1100")
+def expectation(**changes: object) -> audited_wheel.WheelExpectation:
+    known = audited_wheel.WheelExpectation(
+        project.load_project("pytorch"), "linux", version="2.9.0+rocm7.1.0", targets=("gfx942", "gfx1100")
     )
     return replace(known, **changes)  # type: ignore[arg-type]
 
 
-def said(findings: list[Finding] | SkippedCheck) -> str:
+def said(findings: list[errors.Finding] | audited_wheel.SkippedCheck) -> str:
     assert isinstance(findings, list), findings
     return "\n".join(finding.message for finding in findings)
 
@@ -65,8 +65,8 @@ def said(findings: list[Finding] | SkippedCheck) -> str:
 def test_a_wheel_is_imported_without_being_installed(tmp_path: Path, python: Path) -> None:
     before = sorted(python.parents[1].rglob("*"))
     log = tmp_path / "import.log"
-    place = ImportEnvironment(python, DIRTY, log=log)
-    report = verify_wheel(make(tmp_path), expectation(), environment=place)
+    place = import_check.ImportEnvironment(python, DIRTY, log=log)
+    report = verify.verify_wheel(make(tmp_path), expectation(), environment=place)
     assert report.findings == ()
     assert "import" in report.ran
     assert sorted(python.parents[1].rglob("*")) == before
@@ -81,8 +81,8 @@ def test_an_installed_wheel_is_imported_where_it_is(tmp_path: Path) -> None:
     wheel = make(tmp_path)
     install = [uv.find_uv_bin(), "pip", "install", "-q", "--no-deps", "--no-index", "--python", python, wheel]
     subprocess.run(install, check=True)
-    place = ImportEnvironment(python, installed=True)
-    assert check_import(wheel, expectation(), place) == []
+    place = import_check.ImportEnvironment(python, installed=True)
+    assert import_check.check_import(wheel, expectation(), place) == []
     # another torch that is found first is not the wheel
     other = tmp_path / "other"
     (other / "torch").mkdir(parents=True)
@@ -91,7 +91,7 @@ def test_an_installed_wheel_is_imported_where_it_is(tmp_path: Path) -> None:
     )
     packages = next((tmp_path / "env" / "lib").glob("python*/site-packages"))
     (packages / "a.pth").write_text(f"import sys; sys.path.insert(0, {str(other)!r})")
-    text = said(check_import(wheel, expectation(), place))
+    text = said(import_check.check_import(wheel, expectation(), place))
     assert f"`import torch` took {other}/torch/__init__.py, not the wheel's" in text
 
 
@@ -112,28 +112,28 @@ CASES = [
 @pytest.mark.parametrize(("init", "what"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_what_an_import_brings_to_light(tmp_path: Path, python: Path, init: str, what: str) -> None:
     timeout = 3 if "sleep" in init else 60
-    place = ImportEnvironment(python, DIRTY, timeout=timeout)
-    findings = check_import(make(tmp_path, init), expectation(), place)
+    place = import_check.ImportEnvironment(python, DIRTY, timeout=timeout)
+    findings = import_check.check_import(make(tmp_path, init), expectation(), place)
     assert isinstance(findings, list) and len(findings) == 1, findings
     assert what in findings[0].message
 
 
 def test_a_silent_exit_is_no_success(tmp_path: Path, python: Path) -> None:
-    findings = check_import(
-        make(tmp_path, "import os; os._exit(0)"), expectation(), ImportEnvironment(python)
+    findings = import_check.check_import(
+        make(tmp_path, "import os; os._exit(0)"), expectation(), import_check.ImportEnvironment(python)
     )
     assert "ended before it was done" in said(findings)
 
 
 def test_a_wheel_for_another_python_cannot_be_installed(tmp_path: Path, python: Path) -> None:
     wheel = make(tmp_path, tag="cp39-cp39-linux_x86_64")
-    findings = check_import(wheel, expectation(), ImportEnvironment(python))
+    findings = import_check.check_import(wheel, expectation(), import_check.ImportEnvironment(python))
     assert said(findings).startswith("installing it into a throw-away folder failed with exit code")
 
 
 def test_no_interpreter_is_a_finding(tmp_path: Path) -> None:
-    findings = check_import(
-        make(tmp_path), expectation(), ImportEnvironment(tmp_path / "python", installed=True)
+    findings = import_check.check_import(
+        make(tmp_path), expectation(), import_check.ImportEnvironment(tmp_path / "python", installed=True)
     )
     assert "`import torch` could not be started" in said(findings)
 
@@ -141,15 +141,17 @@ def test_no_interpreter_is_a_finding(tmp_path: Path) -> None:
 def test_triton_states_only_the_public_part_of_its_version(tmp_path: Path, python: Path) -> None:
     members = {"triton/__init__.py": b"__version__ = '3.5.0'"}
     wheel = Draft("triton", "3.5.0+rocm7.1.0", tag="py3-none-any", members=members).write(tmp_path)
-    expected = WheelExpectation(load_project("triton"), "linux", version="3.5.0+rocm7.1.0")
-    assert check_import(wheel, expected, ImportEnvironment(python)) == []
+    expected = audited_wheel.WheelExpectation(
+        project.load_project("triton"), "linux", version="3.5.0+rocm7.1.0"
+    )
+    assert import_check.check_import(wheel, expected, import_check.ImportEnvironment(python)) == []
 
 
 def test_a_wheel_for_windows_is_not_imported_and_says_so(tmp_path: Path, python: Path) -> None:
-    report = verify_wheel(
+    report = verify.verify_wheel(
         make(tmp_path, tag="cp311-cp311-win_amd64"),
         expectation(platform="windows"),
-        environment=ImportEnvironment(python),
+        environment=import_check.ImportEnvironment(python),
     )
     assert {skip.check: skip.reason for skip in report.skipped}["import"] == (
         "not imported: it is for windows, and this machine runs linux"
@@ -162,11 +164,11 @@ def test_what_a_wheel_requires_comes_from_a_folder_beside_the_environment(
     (tmp_path / "additions").mkdir()
     (tmp_path / "additions" / "pillow_of_a_test.py").write_text("")
     wheel = make(tmp_path, f"import pillow_of_a_test\n{GOOD}")
-    place = ImportEnvironment(python, additions=tmp_path / "additions")
-    assert check_import(wheel, expectation(), place) == []
+    place = import_check.ImportEnvironment(python, additions=tmp_path / "additions")
+    assert import_check.check_import(wheel, expectation(), place) == []
     # nowhere to be had: not checked, and that is said; the wheel's own faults stay faults
-    place = ImportEnvironment(python, lacking=("pillow",))
-    outcome = check_import(wheel, expectation(), place)
-    assert isinstance(outcome, SkippedCheck) and "requires pillow" in outcome.reason
+    place = import_check.ImportEnvironment(python, lacking=("pillow",))
+    outcome = import_check.check_import(wheel, expectation(), place)
+    assert isinstance(outcome, audited_wheel.SkippedCheck) and "requires pillow" in outcome.reason
     for init in ("import torch.gone", "from . import gone", "raise SystemError"):
-        assert isinstance(check_import(make(tmp_path, init), expectation(), place), list), init
+        assert isinstance(import_check.check_import(make(tmp_path, init), expectation(), place), list), init

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from published_wheels import download
 
-from rocm_wheels.audit import WheelExpectation, find_disallowed_contents, verify_wheel
-from rocm_wheels.models import load_project
-from rocm_wheels.wheels import scan_wheel
+from rocm_wheels.audit import audited_wheel, contents, verify
+from rocm_wheels.models.project import load_project
+from rocm_wheels.wheels.scan import scan_wheel
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 
@@ -283,7 +283,7 @@ def fetch(wheel: Published) -> Path:
 def test_findings_are_those_that_are_true(wheel: Published) -> None:
     path = fetch(wheel)
     system = "windows" if "-win" in wheel.tags else "linux"
-    report = verify_wheel(path, WheelExpectation(None, system))
+    report = verify.verify_wheel(path, audited_wheel.WheelExpectation(None, system))
     assert report.sha256 == wheel.digest
     named = {severity: set[str]() for severity in ("error", "warning", "info")}
     for finding in report.findings:
@@ -304,5 +304,5 @@ def test_findings_are_those_that_are_true(wheel: Published) -> None:
 def test_recipes_allow_what_upstream_publishes(recipe: str, wheel: Published) -> None:
     scan, project = scan_wheel(fetch(wheel), device_code=False), load_project(recipe)
     assert scan.name is not None and scan.sha256 == wheel.digest
-    assert find_disallowed_contents(scan.contents, scan.name.distribution, project) == []
+    assert contents.find_disallowed_contents(scan.contents, scan.name.distribution, project) == []
     assert scan.hazards == ()

@@ -24,8 +24,8 @@ from attacked_sets import RELEASED, Attacked, overwrite, stage_attacked
 from judged_sets import sha
 from release_world import TARGET
 
-from rocm_wheels.core import RocmWheelsError
-from rocm_wheels.models import get_data_folder
+from rocm_wheels.core import errors
+from rocm_wheels.models import project_names
 
 LEAST, SAMPLE = 110, 9
 REFUSED = {2, 15}
@@ -88,7 +88,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
             subprocess.run(make_key, check=True)
         strict = folder / "strict.yaml"
         strict.write_text(STRICT.format(key=(folder / "ann.pub").read_text().strip()))
-        usual = get_data_folder() / "release_policy.yaml"
+        usual = project_names.get_data_folder() / "release_policy.yaml"
         yield Bench(stage_attacked(folder, passes=False), folder / "ann", (usual, strict))
 
 
@@ -271,7 +271,7 @@ def test_no_bad_set_is_promoted(bench: Bench, exhaustive: bool) -> None:
         attacked = bench.make("bad")
         try:
             bad(attacked)
-        except RocmWheelsError as refusal:
+        except errors.RocmWheelsError as refusal:
             assert refusal.exit_code in REFUSED, name
         promoted += [f"{name}: {policy}" for policy in bench.list_promoting(attacked)]
         shutil.rmtree(attacked.place)

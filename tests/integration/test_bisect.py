@@ -18,23 +18,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 import release_world
 from release_world import FAMILY, ROCM, World, rocm_wheel
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import FolderStore, is_process_alive, open_store
-from rocm_wheels.index import add_wheels, serve_folder
-from rocm_wheels.release import (
-    Channel,
-    ChannelEvent,
-    ChannelSet,
-    FamilyPaths,
-    StagePlan,
-    copy_to_release,
-    find_set,
-    load_layout,
-    stage_set,
-    update_listing,
-    update_public,
-)
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.core import process
+from rocm_wheels.index import update
+from rocm_wheels.index.server import serve_folder
+from rocm_wheels.release import layout, set_list, stage, views, wheel_set
+from rocm_wheels.release.channel import Channel, ChannelEvent, ChannelSet
+from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.stores.store import open_store
 
 COUNT, FIRST_BAD, NOT_INSTALLABLE = 9, 5, 6
 # torch says in which set it is; the folder of the script says what to do besides
@@ -61,7 +52,7 @@ class Bench:
 
     root: Path
     store: FolderStore
-    plans: list[StagePlan]
+    plans: list[stage.StagePlan]
     env: dict[str, str]
 
     @property
@@ -88,7 +79,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     store, plans = FolderStore(root / "store"), []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
-        add_wheels(root / "rocm", [rocm_wheel(root)], now="2026-11-01T00:00:00Z")
+        update.add_wheels(root / "rocm", [rocm_wheel(root)], now="2026-11-01T00:00:00Z")
         triton = None
         for number in range(COUNT):
             patch.setitem(release_world._COMMITS, "pytorch", f"{number:x}" * 40)
@@ -98,9 +89,9 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
             if number != NOT_INSTALLABLE:
                 world.wheels = [triton, *(one for one in world.wheels if not one.name.startswith("triton"))]
             plan = world.plan()
-            stage_set(store, plan, now=created(number))
+            stage.stage_set(store, plan, now=created(number))
             plans.append(plan)
-        update_listing(store, FamilyPaths(load_layout(), FAMILY))
+        set_list.update_listing(store, layout.FamilyPaths(layout.load_layout(), FAMILY))
     env = {
         "UV_CACHE_DIR": str(root / "uv"),
         "UV_LINK_MODE": "copy",
@@ -124,7 +115,7 @@ def tried(script: Path) -> list[int]:
 
 def asked(words: list[str], capsys: pytest.CaptureFixture[str], code: int = 0) -> tuple[str, str]:
     capsys.readouterr()
-    assert run_command(cli, words) == code
+    assert boundary.run_command(main.cli, words) == code
     return capsys.readouterr()
 
 
@@ -267,14 +258,14 @@ def test_killed_in_the_middle_it_is_carried_on(
     assert "is in use by process" in err and "it asks the same" in err
     search.send_signal(signal.SIGKILL)
     search.communicate()
-    assert all(is_process_alive(pid, "") for pid in hanging) or sys.platform != "linux"
+    assert all(process.is_process_alive(pid, "") for pid in hanging) or sys.platform != "linux"
     assert left(script, "environments", "*") == [bench.ids[4]]
     (script.parent / "do-4").unlink()
     out, err = asked(bench.words(script, "--trust-ends", good=3, bad=5), capsys)
     assert f"the first bad set is {bench.ids[FIRST_BAD]}" in out and "ended 2 processes of a run" in err
     assert tried(script) == [4, 4]
     assert left(script, "environments", "*") == []
-    assert sys.platform != "linux" or not any(is_process_alive(pid, "") for pid in hanging)
+    assert sys.platform != "linux" or not any(process.is_process_alive(pid, "") for pid in hanging)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
@@ -283,15 +274,20 @@ def test_an_interruption_ends_all_that_the_command_started(bench: Bench, script:
     search.send_signal(signal.SIGINT)
     assert search.wait(60) == 130
     search.communicate()
-    assert not any(is_process_alive(pid, "") for pid in hanging)
+    assert not any(process.is_process_alive(pid, "") for pid in hanging)
     assert left(script, "environments", "*") == []
 
 
 def test_sets_of_a_channel_over_http(bench: Bench, script: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    staged, released = FamilyPaths(load_layout(), FAMILY), FamilyPaths(load_layout(), FAMILY, "release")
+    staged, released = (
+        layout.FamilyPaths(layout.load_layout(), FAMILY),
+        layout.FamilyPaths(layout.load_layout(), FAMILY, "release"),
+    )
     numbers = (2, 3, 7)
     for number in numbers:
-        copy_to_release(bench.store, staged, released, find_set(bench.store, bench.ids[number]))
+        set_list.copy_to_release(
+            bench.store, staged, released, wheel_set.find_set(bench.store, bench.ids[number])
+        )
     events = tuple(
         ChannelEvent(
             action=action, sets=(bench.ids[number],), by="ann", when="2026-11-21T00:00:00Z", revision=1
@@ -329,8 +325,8 @@ def test_sets_of_a_store_that_is_no_folder_are_copied(
         monkeypatch.setenv(name, value)
     store = open_store(f"s3://{s3_servers.a_bucket()}/bisect", os.environ)
     for number in (3, 4, 5):
-        stage_set(store, bench.plans[number], now=created(number))
-    update_public(store, load_layout(), None, ((bench.root / "rocm").as_uri(),))
+        stage.stage_set(store, bench.plans[number], now=created(number))
+    views.update_public(store, layout.load_layout(), None, ((bench.root / "rocm").as_uri(),))
     words = [
         word for word in bench.words(script, "--json", "--trust-ends", good=3, bad=5) if "rocm/" not in word
     ]

@@ -15,19 +15,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from nights import FAMILY, Night
 from release_world import PYTHON, rocm_wheel
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import FolderStore
-from rocm_wheels.index import add_wheels
-from rocm_wheels.release import (
-    Channel,
-    ChannelEvent,
-    ChannelSet,
-    FamilyPaths,
-    SetDocument,
-    copy_to_release,
-    load_layout,
-)
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.index import update
+from rocm_wheels.release import layout, set_list, wheel_set
+from rocm_wheels.release.channel import Channel, ChannelEvent, ChannelSet
+from rocm_wheels.stores import folder
 
 # for each night, in the order in which its sets are made: torch, platform, line as the lock says it
 SETS = [
@@ -47,8 +39,8 @@ class Bench:
     """A store with nights, by (day, torch without its local part, platform)."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.store = root, FolderStore(root / "store")
-        self.sets: dict[tuple[int, str, str], SetDocument] = {}
+        self.root, self.store = root, folder.FolderStore(root / "store")
+        self.sets: dict[tuple[int, str, str], wheel_set.SetDocument] = {}
         for day, torch, platform, line in SETS:
             made = Night(torch, day, platform, line).stage(self.store, root / "made")
             self.sets[day, torch[:4], platform] = made
@@ -62,7 +54,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
         found = Bench(tmp_path_factory.mktemp("nights"))
-        add_wheels(found.root / "rocm", [rocm_wheel(found.root)], now="2026-11-01T00:00:00Z")
+        update.add_wheels(found.root / "rocm", [rocm_wheel(found.root)], now="2026-11-01T00:00:00Z")
         return found
 
 
@@ -70,7 +62,12 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 def bisect(bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Bisect:
     def asked(good: str, bad: str, *words: str, code: int = 0) -> Any:
         given = ["--good", good, "--bad", bad, "--gfx", "gfx1100", "--work-dir", str(tmp_path / "work")]
-        assert run_command(cli, ["set", "bisect", str(bench.store.folder), *given, "--json", *words]) == code
+        assert (
+            boundary.run_command(
+                main.cli, ["set", "bisect", str(bench.store.folder), *given, "--json", *words]
+            )
+            == code
+        )
         both = capsys.readouterr()
         return json.loads(both.out) if code == 0 else both.err
 
@@ -126,11 +123,14 @@ def test_the_answer_is_certain_although_others_were_made_in_between(
 
 
 def test_of_a_channel_too(bench: Bench, bisect: Bisect) -> None:
-    staged, released = FamilyPaths(load_layout(), FAMILY), FamilyPaths(load_layout(), FAMILY, "release")
+    staged, released = (
+        layout.FamilyPaths(layout.load_layout(), FAMILY),
+        layout.FamilyPaths(layout.load_layout(), FAMILY, "release"),
+    )
     ids = [bench.sets[day, torch[:4], platform].id for day, torch, platform, _ in SETS if day in {2, 4, 5}]
     for document in bench.sets.values():
         if document.id in ids:
-            copy_to_release(bench.store, staged, released, document)
+            set_list.copy_to_release(bench.store, staged, released, document)
     when = "2026-11-21T00:00:00Z"
     shown = tuple(ChannelSet(set=one, when=when, by="ann", state="tested") for one in ids)
     events = (ChannelEvent(action="promote", sets=tuple(ids), by="ann", when=when, revision=1),)
@@ -146,7 +146,7 @@ def test_a_set_whose_lock_is_gone_is_of_the_line_of_its_torch(
     bench: Bench, bisect: Bisect, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = bench.line("2.13")
-    places = FamilyPaths(load_layout(), FAMILY)
+    places = layout.FamilyPaths(layout.load_layout(), FAMILY)
     lock = bench.root / "store" / places.set_lock(line[2])
     kept = lock.read_bytes()
     try:
@@ -159,7 +159,7 @@ def test_a_set_whose_lock_is_gone_is_of_the_line_of_its_torch(
 
 
 def test_a_listing_of_before_is_read_again(bench: Bench, bisect: Bisect) -> None:
-    path = bench.root / "store" / FamilyPaths(load_layout(), FAMILY).set_listing
+    path = bench.root / "store" / layout.FamilyPaths(layout.load_layout(), FAMILY).set_listing
     listing = json.loads(path.read_text())
     kept = path.read_bytes()
     for row in listing["sets"]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from finished_demo import Demo, required
 
-from rocm_wheels.core import lock_folder
+from rocm_wheels.core import files
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 OTHERS = ("--no-build-triton", "--no-build-pytorch-vision", "--no-build-apex")
@@ -41,7 +41,7 @@ def test_a_source_tree_is_built_by_one_run_at_a_time(demo: Demo, tmp_path: Path)
     packages = str(demo.folder / "rocm-packages" / "dist")
     other = ["--install-rocm", "--find-links", packages, "--work-dir", str(demo.folder / "other-work")]
     place = demo.torch / ".git" / "rocm-wheels"
-    with lock_folder(place, purpose="a build with its own work directory"):
+    with files.lock_folder(place, purpose="a build with its own work directory"):
         ended = demo.build(*other, *ONLY_TORCH, output="other")
     assert ended.code == 2, ended.err
     assert f"{place} is in use by process" in ended.err

@@ -19,9 +19,9 @@ from programs import Ended
 from source_trees import GIT
 from tiny_projects import TAG, World, finish, made_world, wait_until, world
 
-from rocm_wheels.core import DataError
-from rocm_wheels.pipeline import read_plan
-from rocm_wheels.sources import digest_lock, read_lock
+from rocm_wheels.core import errors
+from rocm_wheels.pipeline.plan import read_plan
+from rocm_wheels.sources.lock import digest_lock, read_lock
 
 pytestmark = [
     pytest.mark.slow,
@@ -382,7 +382,7 @@ def test_plans_that_cannot_be_used(world: World, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.json"
     for text, message in WRONG_PLANS:
         wrong.write_text(text)
-        with pytest.raises(DataError, match=message):
+        with pytest.raises(errors.DataError, match=message):
             read_plan(wrong)
     wrong.write_bytes(b"\xff\xfe")
     assert alone(world, TRITON, wrong).err.startswith(f"error: {wrong} is no plan")

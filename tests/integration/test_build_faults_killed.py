@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tiny_projects import TAG, World, finish, made_world, wait_until, world
 
-from rocm_wheels.pipeline import RecordedRun
+from rocm_wheels.pipeline import run_record
 
 pytestmark = [
     pytest.mark.slow,
@@ -68,7 +68,9 @@ def killer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def killed(world: World, killer: Path, side: str, event: str, step: str, *more: str) -> RecordedRun:
+def killed(
+    world: World, killer: Path, side: str, event: str, step: str, *more: str
+) -> run_record.RecordedRun:
     """Run `build` until it is killed there; return what can be read of its run."""
     env = {"PYTHONPATH": str(killer), "KILLED": f"{side} {event} {step}"}
     before = len(world.runs())

@@ -18,9 +18,9 @@ from tiny_projects import TAG, TARGET, World, made_world, make_tree, world
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from installed_rocm import make_torch_tree
 
-from rocm_wheels.audit import WheelExpectation, verify_wheel
-from rocm_wheels.models import load_project
-from rocm_wheels.wheels import parse_metadata, read_dist_info_files
+from rocm_wheels.audit import audited_wheel, verify
+from rocm_wheels.models import project
+from rocm_wheels.wheels import dist_info, rewrite
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 __all__ = ["made_world", "world"]
@@ -68,13 +68,13 @@ def test_a_torch_requires_what_is_installed_and_loads_it(world: World, rocm: Pat
     assert ended.code == 0, ended.err
     wheel = read_torch(world)
     assert wheel.name.startswith(f"torch-2.9.0+rocm{VERSION}-")
-    metadata = parse_metadata(read_dist_info_files(wheel)["METADATA"], name=wheel.name)
+    metadata = dist_info.parse_metadata(rewrite.read_dist_info_files(wheel)["METADATA"], name=wheel.name)
     assert metadata.installed_rocm == VERSION
     assert not [line for line in metadata.requires_dist if line.startswith("rocm")]
-    expected = WheelExpectation(
-        load_project("pytorch"), "linux", python_tag=TAG, targets=(TARGET,), rocm_version=VERSION
+    expected = audited_wheel.WheelExpectation(
+        project.load_project("pytorch"), "linux", python_tag=TAG, targets=(TARGET,), rocm_version=VERSION
     )
-    assert verify_wheel(wheel, expected).passed
+    assert verify.verify_wheel(wheel, expected).passed
     stamp = json.loads((world.folder / f"work on rocm/steps/build-pytorch-{TAG}.json").read_text())
     assert stamp["facts"]["predicate"]["buildDefinition"]["externalParameters"]["installed-rocm"]
 

@@ -14,9 +14,10 @@ import pytest
 from programs import Ended
 from source_trees import ALL, CLONE, Upstream, content, write_lock
 
-from rocm_wheels.core import SourceError, UsageError
-from rocm_wheels.pipeline import LockedBuild
-from rocm_wheels.sources import identify_tree, read_lock
+from rocm_wheels.core import errors
+from rocm_wheels.pipeline import source_checks
+from rocm_wheels.sources.lock import read_lock
+from rocm_wheels.sources.trees import identify_tree
 
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 LAST = "no build environment with rocm==7.1.0+x for "  # all was as the lock says: next comes ROCm
@@ -150,21 +151,25 @@ def test_a_lock_of_other_sources(
 def test_what_changes_while_a_build_goes_on(github: Upstream, trees: Path) -> None:
     apex = trees / "apex"
     known = identify_tree(apex, env=github.env)
-    locked = LockedBuild(trees / "l.json", "0" * 64, read_lock(trees / "l.json"), {"apex": known})
+    locked = source_checks.LockedBuild(
+        trees / "l.json", "0" * 64, read_lock(trees / "l.json"), {"apex": known}
+    )
     begun = replace(locked, begun=True)
     assert begun.identify_tree("apex", apex, github.env) == known
     (apex / "new.txt").write_text("mine\n")
     assert locked.identify_tree("apex", apex, github.env) == known  # nothing was built: no time has passed
-    with pytest.raises(SourceError, match=r"apex was changed after it had been compared with .*l\.json"):
+    with pytest.raises(
+        errors.SourceError, match=r"apex was changed after it had been compared with .*l\.json"
+    ):
         begun.identify_tree("apex", apex, github.env)
     (apex / "new.txt").unlink()
 
 
 def test_rocm_is_the_locked_version(trees: Path) -> None:
-    locked = LockedBuild(trees / "l.json", "0" * 64, read_lock(trees / "l.json"), {})
+    locked = source_checks.LockedBuild(trees / "l.json", "0" * 64, read_lock(trees / "l.json"), {})
     locked.check_rocm("7.1.0+X")
     replace(locked, lock=locked.lock.model_copy(update={"rocm": None})).check_rocm("9")
-    with pytest.raises(UsageError, match=r"ROCm 7\.1\.0 is installed, and .*l\.json says 7\.1\.0\+x"):
+    with pytest.raises(errors.UsageError, match=r"ROCm 7\.1\.0 is installed, and .*l\.json says 7\.1\.0\+x"):
         locked.check_rocm("7.1.0")
 
 

@@ -14,8 +14,8 @@ from programs import Ended
 from source_trees import GIT
 from tiny_projects import TAG, World, made_world, world
 
-from rocm_wheels.core import capture_output
-from rocm_wheels.package import verify_provenance
+from rocm_wheels.core import process
+from rocm_wheels.package import provenance
 
 pytestmark = [
     pytest.mark.slow,
@@ -32,7 +32,7 @@ def lock(world: World, folder: Path, *more: str) -> Path:
     sources: list[str] = []
     for name in ("pytorch", "pytorch_audio"):
         tree, option = world.sources / name, name.replace("_", "-")
-        branch = capture_output([*GIT, "branch", "--show-current"], cwd=tree, env=world.env)
+        branch = process.capture_output([*GIT, "branch", "--show-current"], cwd=tree, env=world.env)
         sources += ["--project", name, f"--{option}-origin", tree.as_uri(), f"--{option}-ref", branch]
     words = ["--rocm", "7.1.0", "--gfx", "gfx942", "--python", f"{PYTHON},{OTHER}", "-o", str(folder / "l")]
     made = world.run("lock", "make", *sources, *words, "--source-dir", str(world.sources), *more)
@@ -81,7 +81,7 @@ def test_a_locked_build_installs_the_files_of_the_lock(world: World, tmp_path: P
     files = {name: {package["file"]: package["sha256"]} for name, package in noted.items()}
     assert all(files[name].items() <= tools["projects"]["pytorch"][name]["files"].items() for name in files)
     assert files.keys() == tools["projects"]["pytorch"].keys()
-    statement = verify_provenance(next((tmp_path / "wheels").glob("torch-*.whl"))).build
+    statement = provenance.verify_provenance(next((tmp_path / "wheels").glob("torch-*.whl"))).build
     assert statement is not None
     digests = {entry["name"]: entry.get("digest", {}).get("sha256") for entry in statement.dependencies}
     assert digests["cmake"] == noted["cmake"]["sha256"]

@@ -18,14 +18,8 @@ import pytest
 from finished_demo import Demo, targets_in
 from programs import Ended
 
-from rocm_wheels.demo import TARGETS
-from rocm_wheels.wheels import (
-    parse_metadata,
-    parse_wheel_name,
-    read_dist_info_files,
-    read_wheel_code,
-    scan_wheel,
-)
+from rocm_wheels.demo import commands
+from rocm_wheels.wheels import dist_info, rewrite, scan, wheel_code
 
 pytestmark = [
     pytest.mark.slow,
@@ -104,19 +98,19 @@ def test_debug_sections_are_kept_beside_the_wheel(demo: Demo) -> None:
     files = list_files(demo, "stripped")
     archives = [name for name in files if name.endswith(".debug.zip")]
     assert all(f"{archive.removesuffix('.debug.zip')}.whl" in files for archive in archives)
-    assert not scan_wheel(demo.folder / "stripped" / row["wheel"]).faults
+    assert not scan.scan_wheel(demo.folder / "stripped" / row["wheel"]).faults
 
 
 def test_a_fat_torch_is_installed_alone_and_companions_come_beside_it(demo: Demo, tmp_path: Path) -> None:
     found = rows(package(demo, "fat"))
-    name = parse_wheel_name(found["pytorch"]["wheel"])
+    name = dist_info.parse_wheel_name(found["pytorch"]["wheel"])
     assert name.build and "carries ROCm 7.1.0" in found["pytorch"]["note"]
     folder = demo.folder / "fat"
     assert list_files(demo, "fat") == sorted(row["wheel"] for row in found.values())
     torch = folder / found["pytorch"]["wheel"]
-    metadata = parse_metadata(read_dist_info_files(torch)["METADATA"], name="METADATA")
+    metadata = dist_info.parse_metadata(rewrite.read_dist_info_files(torch)["METADATA"], name="METADATA")
     assert not [line for line in metadata.requires_dist if line.startswith("rocm")]
-    assert targets_in(torch) == set(TARGETS)
+    assert targets_in(torch) == set(commands.TARGETS)
     site = tmp_path / "site"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", site]
     run(*pip, *(folder / row["wheel"] for row in found.values()))
@@ -133,9 +127,11 @@ def test_a_split_set_is_a_host_wheel_and_one_for_each_target(demo: Demo) -> None
     found = rows(package(demo, "split"))
     folder = demo.folder / "split"
     hosts = {project: folder / row["wheel"] for project, row in found.items()}
-    assert not any(read_wheel_code(hosts["pytorch"]).values())
+    assert not any(wheel_code.read_wheel_code(hosts["pytorch"]).values())
     devices = sorted(path.name.split("-")[0] for path in folder.glob("amd_*.whl"))
-    expected = [f"amd_{name}_device_{target}" for name in ("torch", "torchaudio") for target in TARGETS]
+    expected = [
+        f"amd_{name}_device_{target}" for name in ("torch", "torchaudio") for target in commands.TARGETS
+    ]
     assert devices == sorted(expected)
     lost = next(folder.glob("amd_torch_device_gfx942-*.whl"))
     before = lost.read_bytes()
@@ -192,7 +188,7 @@ def test_a_split_set_is_staged_whole_or_not_at_all(demo: Demo, tmp_path: Path) -
     (document,) = (tmp_path / "store").rglob("set.json")
     missing = json.loads(document.read_text())["missing"]
     assert {cell["project"] for cell in missing} == {"apex", "torchvision"}, "nobody built those here"
-    verified = cli(demo, "verify", *wheels, "--gfx", ",".join(TARGETS), "--json")
+    verified = cli(demo, "verify", *wheels, "--gfx", ",".join(commands.TARGETS), "--json")
     (tmp_path / "verify.json").write_text(verified.out)
     words = ("--set", document.parent.name, "--from", tmp_path / "verify.json", "--json")
     ended = cli(demo, "set", "evidence", "add", tmp_path / "store", *words)
@@ -223,9 +219,9 @@ def test_wheels_of_several_machines_are_packaged_together(demo: Demo, tmp_path: 
     shutil.copytree(demo.folder / "wheels", folder, ignore=shutil.ignore_patterns("variants"))
     before = {path.name.split("-")[0] for path in folder.glob("*.whl")}
     assert cli(demo, "set", "package", folder, "--packaging", "split").code == 0
-    assert not any(read_wheel_code(wheel) for wheel in folder.glob("torch*.whl"))
+    assert not any(wheel_code.read_wheel_code(wheel) for wheel in folder.glob("torch*.whl"))
     devices = {path.name.split("-")[0] for path in folder.glob("*.whl")} - before
-    assert {name.partition("_device_")[2] for name in devices} == set(TARGETS) and len(devices) == 6
+    assert {name.partition("_device_")[2] for name in devices} == set(commands.TARGETS) and len(devices) == 6
     assert stage(demo, tmp_path / "store", sorted(folder.glob("*.whl"))).code == 0
     again = cli(demo, "set", "package", folder, "--packaging", "split", "--json")
     assert (again.code, json.loads(again.out)["written"]) == (0, [])

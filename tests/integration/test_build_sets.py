@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from finished_demo import Demo, changed_since, snapshot, targets_in
 
-from rocm_wheels.variants import merge_documents, parse_wheel_document
-from rocm_wheels.wheels import parse_wheel_name, read_dist_info_files, read_wheel_code
+from rocm_wheels.variants.document import merge_documents, parse_wheel_document
+from rocm_wheels.wheels import dist_info, rewrite, wheel_code
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 VARIANT = ("--packaging", "variant")
@@ -24,18 +24,18 @@ def test_a_run_leaves_variants_beside_its_wheels(demo: Demo) -> None:
     variants = sorted((demo.folder / "wheels" / "variants").glob("*.whl"))
     assert len(variants) == len(rows) == 3
     for wheel in variants:
-        name = parse_wheel_name(wheel.name)
+        name = dist_info.parse_wheel_name(wheel.name)
         assert "rocm" not in (name.version.local or "")
         document = parse_wheel_document(
-            read_dist_info_files(wheel)["variant.json"], name=wheel.name, label=name.label or ""
+            rewrite.read_dist_info_files(wheel)["variant.json"], name=wheel.name, label=name.label or ""
         )
         (properties,) = merge_documents([(wheel.name, document)]).variants.values()
         assert properties["amd"] == {"gfx_arch": ("gfx1100", "gfx942")}, "also where no device code is"
         assert any(f"variant {name.label}" in row["note"] for row in rows.values())
     (triton,) = (wheel for wheel in variants if wheel.name.startswith("triton-"))
     (torch,) = (wheel for wheel in variants if wheel.name.startswith("torch-"))
-    pin = f"Requires-Dist: triton=={parse_wheel_name(triton.name).version}"
-    metadata = read_dist_info_files(torch)["METADATA"].decode()
+    pin = f"Requires-Dist: triton=={dist_info.parse_wheel_name(triton.name).version}"
+    metadata = rewrite.read_dist_info_files(torch)["METADATA"].decode()
     assert pin in metadata
     assert "Requires-Dist: rocm[libraries]==7.1.0+miniature\n" in metadata, "of several GPUs nobody has all"
     before = {wheel: wheel.stat().st_mtime_ns for wheel in variants}
@@ -99,7 +99,7 @@ def test_a_plan_changes_nothing_and_each_of_its_steps_runs_alone(demo: Demo, tmp
 
 def read_targets(folder: Path) -> dict[str, set[str]]:
     """Return the files of a folder's torch that hold device code, and for what."""
-    code = read_wheel_code(next(folder.glob("torch-*.whl")))
+    code = wheel_code.read_wheel_code(next(folder.glob("torch-*.whl")))
     return {name: {str(held.target) for held in objects} for name, objects in code.items()}
 
 
@@ -134,10 +134,12 @@ def test_a_set_of_wheels_for_each_target(demo: Demo) -> None:
         folder = demo.folder / "sets" / target
         held = {wheel.name.split("-")[0]: targets_in(wheel) for wheel in folder.glob("*.whl")}
         assert held == {"torch": {target}, "torchaudio": {target}, "triton": set()}
-        labels = {parse_wheel_name(wheel.name).label for wheel in (folder / "variants").glob("*.whl")}
+        labels = {
+            dist_info.parse_wheel_name(wheel.name).label for wheel in (folder / "variants").glob("*.whl")
+        }
         assert labels == {f"rocm7.1_{target}"}
         (torch,) = (folder / "variants").glob("torch-*.whl")
-        metadata = read_dist_info_files(torch)["METADATA"].decode()
+        metadata = rewrite.read_dist_info_files(torch)["METADATA"].decode()
         assert f"Requires-Dist: rocm[device-{target},libraries]==7.1.0+miniature\n" in metadata
     assert "nothing to do" in demo.build("--per-target", *VARIANT, output="sets").err
 

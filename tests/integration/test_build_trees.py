@@ -21,8 +21,8 @@ import pytest
 from small_project import Make, base, compiled, library, make, python, recipe, source, status
 from source_trees import GIT
 
-from rocm_wheels.compile import TREE_KEY_FILE
-from rocm_wheels.core import BuildError
+from rocm_wheels.compile import build_trees
+from rocm_wheels.core import errors
 
 __all__ = ["base", "make", "python", "recipe", "source"]
 
@@ -156,7 +156,7 @@ def test_a_tree_of_somebody_else_is_refused_and_never_deleted(
 ) -> None:
     (source / "build").mkdir()
     (source / "build" / "precious.o").write_text("hours")
-    with pytest.raises(BuildError, match=r"was not made by rocm-wheels") as fault:
+    with pytest.raises(errors.BuildError, match=r"was not made by rocm-wheels") as fault:
         make()
     assert "--clean" in str(fault.value.tip)
     assert (source / "build" / "precious.o").read_text() == "hours"
@@ -166,7 +166,9 @@ def test_a_tree_of_somebody_else_is_refused_and_never_deleted(
 
 def waiting(place: Path) -> list[str]:
     """Return for which targets trees wait in a folder, the one used last first."""
-    keys = sorted(place.glob(f"small/*/trees/build/{TREE_KEY_FILE}"), key=lambda key: -key.stat().st_mtime)
+    keys = sorted(
+        place.glob(f"small/*/trees/build/{build_trees.TREE_KEY_FILE}"), key=lambda key: -key.stat().st_mtime
+    )
     return [json.loads(key.read_text())["parts"]["PYTORCH_ROCM_ARCH"] for key in keys]
 
 
@@ -214,7 +216,7 @@ def test_a_move_to_the_parking_that_is_cut_is_undone(
     with pytest.raises(KeyboardInterrupt):
         make(("gfx1100",))
     monkeypatch.undo()
-    assert len(done) == moves and (source / "build" / TREE_KEY_FILE).exists()
+    assert len(done) == moves and (source / "build" / build_trees.TREE_KEY_FILE).exists()
     assert (make(("gfx942",)).tree, compiled(source)) == ("continued", [])
     assert (source / "small" / "one.so").read_text() == "of gfx942"
     assert (source / "small" / "link.so").is_symlink()
@@ -268,10 +270,12 @@ def test_a_file_in_the_way_of_a_parked_one_is_kept(make: Make, source: Path) -> 
     (source / "small" / "made.so").write_text("by the build")
     make(("gfx1100",))
     (source / "small" / "made.so").write_text("the user's own")
-    (source / "build" / TREE_KEY_FILE).rename(source / "key")
+    (source / "build" / build_trees.TREE_KEY_FILE).rename(source / "key")
     text = (source / "key").read_text()
-    (source / "build" / TREE_KEY_FILE).write_text(text.replace('"before": [', '"before": [ "small/made.so",'))
-    with pytest.raises(BuildError, match=r"made\.so is there already"):
+    (source / "build" / build_trees.TREE_KEY_FILE).write_text(
+        text.replace('"before": [', '"before": [ "small/made.so",')
+    )
+    with pytest.raises(errors.BuildError, match=r"made\.so is there already"):
         make(("gfx942",))
     assert (source / "small" / "made.so").read_text() == "the user's own"
     (source / "small" / "made.so").write_text("by the build")  # the same file is not in the way
@@ -281,8 +285,8 @@ def test_a_file_in_the_way_of_a_parked_one_is_kept(make: Make, source: Path) -> 
 
 def test_a_damaged_key_file_is_an_error(make: Make, source: Path) -> None:
     make()
-    (source / "build" / TREE_KEY_FILE).write_text("{")
-    with pytest.raises(BuildError, match="is damaged"):
+    (source / "build" / build_trees.TREE_KEY_FILE).write_text("{")
+    with pytest.raises(errors.BuildError, match="is damaged"):
         make()
     assert "set aside" in make(clean=True).tree
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from source_trees import ODD, Tree, Upstream, content, isolated_environment, times
 
-from rocm_wheels.core import SourceError, UsageError
-from rocm_wheels.sources import Pin, checkout_project, identify_tree
+from rocm_wheels.core import errors
+from rocm_wheels.sources import checkout, pins
+from rocm_wheels.sources.trees import identify_tree
 
 TAGS = ("THEROCK_UPSTREAM_DIFFBASE", "THEROCK_HIPIFY_DIFFBASE")
 MODULES = ("", "third_party/middle", "third_party/middle/deep dir")
@@ -147,9 +148,11 @@ def test_any_kind_of_ref(trees: Tree, ref: str) -> None:
 def test_a_pull_request_and_a_commit_that_is_there_needs_no_network(trees: Tree) -> None:
     pull = trees.checkout("refs/pull/7/head", depth=1)
     assert (trees.directory / "a.cu").read_text() == "cuda a3\n"
-    offline = replace(trees.request(pull.upstream.commit), pin=Pin("file:///gone", pull.upstream.commit, "x"))
-    assert checkout_project(offline, env=trees.env, python=Path(sys.executable)).head == pull.head
-    assert not checkout_project(offline, env=trees.env, python=Path(sys.executable)).changed
+    offline = replace(
+        trees.request(pull.upstream.commit), pin=pins.Pin("file:///gone", pull.upstream.commit, "x")
+    )
+    assert checkout.checkout_project(offline, env=trees.env, python=Path(sys.executable)).head == pull.head
+    assert not checkout.checkout_project(offline, env=trees.env, python=Path(sys.executable)).changed
 
 
 def test_shallow_submodule_whose_server_gives_out_only_tips(
@@ -187,7 +190,7 @@ def test_somebodys_own_files_are_refused(trees: Tree, what: str, way: dict[str, 
     OWN_WORK[what](trees.directory)
     files, head = content(trees.directory), trees.git("rev-parse", "HEAD")
     for ref in ("main", "feature"):
-        with pytest.raises(SourceError, match="has changes of yours") as refused:
+        with pytest.raises(errors.SourceError, match="has changes of yours") as refused:
             trees.checkout(ref, **way)
         assert what in refused.value.message
         assert "git stash -u" in (refused.value.tip or "")
@@ -204,8 +207,8 @@ def test_a_refused_checkout_leaves_the_configuration(trees: Tree, tmp_path: Path
     trees.git("clone", "-q", "--bare", trees.upstream.url, str(other))
     request = trees.request("main")
     elsewhere = replace(request, pin=replace(request.pin, origin=other.as_uri()))
-    with pytest.raises(SourceError, match="has changes of yours"):
-        checkout_project(elsewhere, env=trees.env, python=Path(sys.executable))
+    with pytest.raises(errors.SourceError, match="has changes of yours"):
+        checkout.checkout_project(elsewhere, env=trees.env, python=Path(sys.executable))
     assert (trees.directory / ".git" / "config").read_bytes() == settings
 
 
@@ -254,13 +257,13 @@ def test_commits_staged_content_and_files_in_the_way(trees: Tree) -> None:
     (trees.directory / "a.cu").write_text("staged")
     trees.git("add", "a.cu")
     (trees.directory / "a.cu").write_text("cuda a\n")
-    with pytest.raises(SourceError, match=r"staged \(modified\) a.cu"):
+    with pytest.raises(errors.SourceError, match=r"staged \(modified\) a.cu"):
         trees.checkout("feature", hipify=False)
     trees.git("reset", "-q", "--hard")
     (trees.directory / ".git/info").mkdir(exist_ok=True)
     (trees.directory / ".git/info/exclude").write_text("c.cu\n")
     (trees.directory / "c.cu").write_text("mine, and ignored")
-    with pytest.raises(SourceError, match=r"in the way of .*\n  c.cu"):
+    with pytest.raises(errors.SourceError, match=r"in the way of .*\n  c.cu"):
         trees.checkout("feature", hipify=False)
     (trees.directory / "c.cu").unlink()
     trees.checkout("feature", hipify=False)
@@ -269,13 +272,13 @@ def test_commits_staged_content_and_files_in_the_way(trees: Tree) -> None:
 def test_a_clone_of_somebodys(trees: Tree, tmp_path: Path) -> None:
     trees.upstream.git(tmp_path, "clone", "-q", trees.upstream.url, "tree")
     (trees.directory / "mine").write_text("mine")
-    with pytest.raises(SourceError, match="new mine"):
+    with pytest.raises(errors.SourceError, match="new mine"):
         trees.checkout("feature")
     (trees.directory / "mine").unlink()
     assert trees.checkout("feature").changed
     trees.upstream.git(tmp_path, "clone", "-q", (trees.upstream.folder / "inner").as_uri(), "inner")
     trees.directory = tmp_path / "inner"
-    with pytest.raises(SourceError, match=r"is a clone of .*inner, not of .*root"):
+    with pytest.raises(errors.SourceError, match=r"is a clone of .*inner, not of .*root"):
         trees.checkout()
 
 
@@ -301,23 +304,23 @@ def test_a_submodule_that_vanishes_keeps_what_git_ignores(trees: Tree, upstream:
 
 
 def test_one_run_at_a_time(trees: Tree) -> None:
-    from rocm_wheels.core import lock_folder
+    from rocm_wheels.core.files import lock_folder
 
     trees.checkout(hipify=False)
     with (
         lock_folder(trees.directory / ".git/rocm-wheels", purpose="a test"),
-        pytest.raises(UsageError, match=r"in use by process .*a test"),
+        pytest.raises(errors.UsageError, match=r"in use by process .*a test"),
     ):
         trees.checkout("feature", hipify=False)
 
 
 def test_one_run_at_a_time_makes_a_tree(trees: Tree) -> None:
-    from rocm_wheels.core import lock_folder
+    from rocm_wheels.core.files import lock_folder
 
     unfinished = trees.directory.with_name(f".{trees.directory.name}.unfinished")
     with (
         lock_folder(unfinished, purpose="a test"),
-        pytest.raises(UsageError, match=r"in use by process .*a test"),
+        pytest.raises(errors.UsageError, match=r"in use by process .*a test"),
     ):
         trees.checkout(hipify=False)
     assert not trees.directory.exists()
@@ -334,6 +337,6 @@ def test_an_empty_folder_is_filled_as_it_stands(trees: Tree) -> None:
 
 
 def test_a_submodule_from_this_machine_needs_the_users_word(trees: Tree) -> None:
-    with pytest.raises(SourceError, match="transport 'file' not allowed"):
+    with pytest.raises(errors.SourceError, match="transport 'file' not allowed"):
         trees.checkout(local_origin=False)
     assert trees.checkout().changed

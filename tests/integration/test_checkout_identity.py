@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from source_trees import Upstream, isolated_environment
 
-from rocm_wheels.core import SourceError
-from rocm_wheels.sources import TreeIdentity, identify_tree
+from rocm_wheels.core import errors
+from rocm_wheels.sources import trees
 
 
 @pytest.fixture
@@ -19,11 +19,11 @@ def clone(upstream: Upstream, tmp_path: Path) -> Path:
 
 
 def test_identity_follows_content_and_comes_back(upstream: Upstream, clone: Path) -> None:
-    def identity() -> TreeIdentity:
-        return identify_tree(clone, env=upstream.env)
+    def identity() -> trees.TreeIdentity:
+        return trees.identify_tree(clone, env=upstream.env)
 
     clean = identity()
-    assert clean == TreeIdentity(
+    assert clean == trees.TreeIdentity(
         commit=upstream.git("root", "rev-parse", "main"),
         upstream=None,
         tree=upstream.git("root", "rev-parse", "main^{tree}"),
@@ -56,7 +56,7 @@ def test_identity_follows_content_and_comes_back(upstream: Upstream, clone: Path
 
 
 def test_identity_does_not_depend_on_the_users_configuration(upstream: Upstream, clone: Path) -> None:
-    before = identify_tree(clone, env=upstream.env)
+    before = trees.identify_tree(clone, env=upstream.env)
     home = clone.parent / "home"
     env = isolated_environment(home)
     (home / "attributes").write_text("*.txt filter=shout\n* text=auto eol=crlf\n")
@@ -66,34 +66,34 @@ def test_identity_does_not_depend_on_the_users_configuration(upstream: Upstream,
         "[status]\n showUntrackedFiles = no\n"
         '[filter "shout"]\n clean = tr a-z A-Z\n required = true\n'
     )
-    assert identify_tree(clone, env=env) == before
+    assert trees.identify_tree(clone, env=env) == before
     (clone / "new.txt").write_text("new\n")
-    assert identify_tree(clone, env=env) == identify_tree(clone, env=upstream.env)
+    assert trees.identify_tree(clone, env=env) == trees.identify_tree(clone, env=upstream.env)
 
 
 @pytest.mark.parametrize("flag", ["--skip-worktree", "--assume-unchanged"])
 def test_what_git_was_told_not_to_look_at_counts(upstream: Upstream, clone: Path, flag: str) -> None:
     """TheRock's checkouts mark every submodule and configure git to ignore it."""
-    clean = identify_tree(clone, env=upstream.env)
+    clean = trees.identify_tree(clone, env=upstream.env)
     upstream.git(clone, "config", "submodule.third_party/middle.ignore", "all")
     upstream.git(clone, "update-index", flag, "third_party/middle", "a.cu")
-    assert identify_tree(clone, env=upstream.env) == clean
+    assert trees.identify_tree(clone, env=upstream.env) == clean
     deep = clone / "third_party/middle/deep dir/deep.cu"
     seen = {clean.tree}
     for file in (clone / "a.cu", deep):
         file.write_text("changed")
-        now = identify_tree(clone, env=upstream.env)
+        now = trees.identify_tree(clone, env=upstream.env)
         assert now.dirty and now.tree not in seen, file
         seen.add(now.tree)
     deep.write_text("changed again")
-    assert identify_tree(clone, env=upstream.env).tree not in seen
+    assert trees.identify_tree(clone, env=upstream.env).tree not in seen
 
 
 def test_files_left_out_of_a_sparse_checkout_are_no_change(upstream: Upstream, clone: Path) -> None:
-    clean = identify_tree(clone, env=upstream.env)
+    clean = trees.identify_tree(clone, env=upstream.env)
     upstream.git(clone, "sparse-checkout", "set", "--no-cone", "/*", "!/plain.txt")
     assert not (clone / "plain.txt").exists()
-    assert identify_tree(clone, env=upstream.env) == clean
+    assert trees.identify_tree(clone, env=upstream.env) == clean
 
 
 def test_nothing_is_written(upstream: Upstream, clone: Path) -> None:
@@ -104,14 +104,14 @@ def test_nothing_is_written(upstream: Upstream, clone: Path) -> None:
         return {p: p.stat().st_mtime_ns for p in sorted(clone.rglob("*")) if p.suffix != ".pack"}
 
     before = times()
-    identify_tree(clone, env=upstream.env)
+    trees.identify_tree(clone, env=upstream.env)
     assert times() == before
 
 
 def test_not_a_checkout(upstream: Upstream, clone: Path) -> None:
-    with pytest.raises(SourceError, match="not a git checkout"):
-        identify_tree(clone / "tools", env=upstream.env)
+    with pytest.raises(errors.SourceError, match="not a git checkout"):
+        trees.identify_tree(clone / "tools", env=upstream.env)
     (clone.parent / "empty").mkdir()
     upstream.git(clone.parent / "empty", "init", "-q")
-    with pytest.raises(SourceError, match="rev-parse"):
-        identify_tree(clone.parent / "empty", env=upstream.env)
+    with pytest.raises(errors.SourceError, match="rev-parse"):
+        trees.identify_tree(clone.parent / "empty", env=upstream.env)

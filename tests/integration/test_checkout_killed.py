@@ -18,7 +18,7 @@ import pytest
 from cut_commands import SHIM, begin_count, commands, counting, cut_at_event, in_a_process, points
 from source_trees import Tree, Upstream, content
 
-from rocm_wheels.sources import CheckoutRequest, CheckoutResult, checkout_project
+from rocm_wheels.sources import checkout
 
 # Pythons from 3.12 on warn of every fork where threads are; ours (xdist's, which waits) holds no lock
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -60,16 +60,18 @@ class Killed:
         begin_count(self.folder)
         env = counting(self.upstream.env, self.bin, self.folder, at, how)
         request, python = self.request(ref, commit), self.bin / "python"
-        ended = in_a_process(lambda: checkout_project(request, env=os.environ, python=python), env)
+        ended = in_a_process(lambda: checkout.checkout_project(request, env=os.environ, python=python), env)
         assert ended == (-9 if at else 0)
         return commands(self.folder)
 
-    def request(self, ref: str, commit: bool) -> CheckoutRequest:
+    def request(self, ref: str, commit: bool) -> checkout.CheckoutRequest:
         tree = Tree(self.upstream, self.tree)
         return tree.request(ref, hipify=self.hipify, commit_hipify=commit)
 
-    def again(self, ref: str, *, commit: bool = True) -> CheckoutResult:
-        return checkout_project(self.request(ref, commit), env=self.upstream.env, python=Path(sys.executable))
+    def again(self, ref: str, *, commit: bool = True) -> checkout.CheckoutResult:
+        return checkout.checkout_project(
+            self.request(ref, commit), env=self.upstream.env, python=Path(sys.executable)
+        )
 
     def rescued(self) -> list[str]:
         refs = self.upstream.git(self.tree, "for-each-ref", "--format=%(refname)", "refs/rocm-wheels/rescued")

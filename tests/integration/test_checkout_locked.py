@@ -11,11 +11,8 @@ from typing import Any
 import pytest
 from source_trees import ALL, Upstream, content, write_lock
 
-from rocm_wheels.core import SourceError
-from rocm_wheels.sources import (
-    hold_new_folder,
-    read_patch_set,
-)
+from rocm_wheels.core import errors
+from rocm_wheels.sources import checkout_state, patches
 
 TORCH, AUDIO = "pytorch_torch_repo.py", "pytorch_audio_repo.py"
 PATCH = """\
@@ -99,7 +96,7 @@ def test_the_patch_set_is_the_locked_one(github: Upstream, tmp_path: Path) -> No
     patch = tmp_path / "patches/pytorch_audio/2.9/base/0001-Say.patch"
     patch.parent.mkdir(parents=True)
     patch.write_text(PATCH)
-    digest = read_patch_set(tmp_path / "patches/pytorch_audio/2.9").digest
+    digest = patches.read_patch_set(tmp_path / "patches/pytorch_audio/2.9").digest
     lock = github.first_commits()
     lock["projects"]["pytorch_audio"]["patches"] = {"name": "2.9", "digest": digest}
     where = ("--patch-dir", "patches", "--source-dir", "trees")
@@ -110,7 +107,7 @@ def test_the_patch_set_is_the_locked_one(github: Upstream, tmp_path: Path) -> No
     patch.write_text(PATCH.replace("2.9.0.1", "2.9.0.2"))
     other = github.checkout(tmp_path, "torchaudio", "--lock", "l.json", *where)
     assert other.code == 10
-    now = read_patch_set(tmp_path / "patches/pytorch_audio/2.9").digest
+    now = patches.read_patch_set(tmp_path / "patches/pytorch_audio/2.9").digest
     assert re.search(rf"patch set patches/pytorch_audio/2.9 has the digest {now}.* says {digest}", other.err)
     assert "`rocm-wheels lock update l.json pytorch_audio`" in other.err
     patch.unlink()
@@ -156,11 +153,11 @@ def test_one_that_fails_takes_no_other_away(github: Upstream, tmp_path: Path) ->
 
 def test_two_runs_make_the_folder_above_them(tmp_path: Path) -> None:
     folders = [tmp_path / "deep/er" / name for name in ("first", "second")]
-    with pytest.raises(SourceError), hold_new_folder(folders[0], purpose="a test"):
-        with pytest.raises(SourceError), hold_new_folder(folders[1], purpose="a test"):
-            raise SourceError("no network")
+    with pytest.raises(errors.SourceError), checkout_state.hold_new_folder(folders[0], purpose="a test"):
+        with pytest.raises(errors.SourceError), checkout_state.hold_new_folder(folders[1], purpose="a test"):
+            raise errors.SourceError("no network")
         assert [path.name for path in (tmp_path / "deep/er").iterdir()] == [".first.unfinished"]
-        raise SourceError("no network")
+        raise errors.SourceError("no network")
     assert list(tmp_path.iterdir()) == []
 
 

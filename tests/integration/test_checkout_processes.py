@@ -10,8 +10,8 @@ from pathlib import Path
 
 from source_trees import Tree, Upstream
 
-from rocm_wheels.models import load_project
-from rocm_wheels.sources import checkout_project, read_tree_status
+from rocm_wheels.models import project
+from rocm_wheels.sources import checkout, tree_status
 
 SUBMODULES = 2
 WHY = """\
@@ -51,12 +51,14 @@ def test_git_is_started_as_often_as_needed(upstream: Upstream, tmp_path: Path) -
 
     def check_out(ref: str, *, hipify: bool = True) -> Callable[[dict[str, str]], object]:
         request = tree.request(ref, hipify=hipify)
-        return lambda env: checkout_project(request, env=env, python=Path(sys.executable))
+        return lambda env: checkout.checkout_project(request, env=env, python=Path(sys.executable))
 
     runs = {
         "first": check_out("main"),
         "nothing to do": check_out("main"),
-        "status": lambda env: read_tree_status(load_project("pytorch"), tmp_path / "tree", env=env),
+        "status": lambda env: tree_status.read_tree_status(
+            project.load_project("pytorch"), tmp_path / "tree", env=env
+        ),
         "another ref": check_out("feature"),
         "not hipified": check_out("feature", hipify=False),
         "another ref, not hipified": check_out("main", hipify=False),

@@ -130,7 +130,8 @@ def test_a_sixth_project_is_one_new_file(place: Place, tmp_path: Path) -> None:
     assert "related_commits line 1, branch main" in run("-c", door, *words)
     assert place.upstream.git(clone / "repos/torchcodec", "rev-parse", "HEAD") == pull
     order = (
-        "from rocm_wheels.models import list_project_names, load_project, sort_projects;"
+        "from rocm_wheels.models.project_names import list_project_names; from "
+        "rocm_wheels.models.project import load_project, sort_projects;"
         "print([p.name for p in sort_projects(map(load_project, list_project_names()))])"
     )
     names = ["triton", "pytorch", "apex", "pytorch_audio", "pytorch_vision", "torchcodec"]

@@ -15,10 +15,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, library
 from choose_indexes import RELEASE, Shelf, machine
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.hosts import choose_wheels
-from rocm_wheels.index import IndexReader, IndexServer, serve_folder
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.index import reader
+from rocm_wheels.index.server import IndexServer, serve_folder
+from rocm_wheels.user import choose
 
 LINUX = ("--platform", "linux-x86_64", "--python", "3.12")
 
@@ -35,11 +35,14 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
         wheel = Draft("torch", version, "cp312-cp312-linux_x86_64", members=members).write(place)
         words = ["--rocm", rocm] if chip else ["--null"]
         assert (
-            run_command(cli, ["wheel", "stamp", str(wheel), *words, "--output-dir", str(folder / "out")]) == 0
+            boundary.run_command(
+                main.cli, ["wheel", "stamp", str(wheel), *words, "--output-dir", str(folder / "out")]
+            )
+            == 0
         )
     made = sorted(map(str, (folder / "out").iterdir()))
     made.append(str(Draft("torchaudio", "2.9.0", "py3-none-any").write(folder)))
-    assert run_command(cli, ["index", "add", str(folder / "index"), *made]) == 0
+    assert boundary.run_command(main.cli, ["index", "add", str(folder / "index"), *made]) == 0
     return folder / "index"
 
 
@@ -53,7 +56,7 @@ def server(index: Path) -> Iterator[IndexServer]:
 def run(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> tuple[str, str]:
     """Run ``choose``; return what it printed and what it noted."""
     capsys.readouterr()
-    assert run_command(cli, ["choose", *words]) == code, capsys.readouterr().err
+    assert boundary.run_command(main.cli, ["choose", *words]) == code, capsys.readouterr().err
     said = capsys.readouterr()
     return said.out, said.err
 
@@ -131,7 +134,10 @@ def test_families_of_an_index_of_ours(
 ) -> None:
     for family, torch in (((), "2.9.0+cpu"), (("--family", "gfx94X-dcgpu"), "2.9.0+rocm7.2.0")):
         wheel = Draft("torch", torch, "cp312-cp312-linux_x86_64").write(tmp_path)
-        assert run_command(cli, ["index", "add", str(tmp_path / "index"), str(wheel), *family]) == 0
+        assert (
+            boundary.run_command(main.cli, ["index", "add", str(tmp_path / "index"), str(wheel), *family])
+            == 0
+        )
     index = tmp_path / "index"
     out, _ = run(capsys, "torch", "--index", str(index), "--gfx", gpu, *LINUX, "--rocm", "none", "--json")
     assert json.loads(out)["choices"][0]["picked"]["version"] == version
@@ -208,7 +214,7 @@ def test_200_wheels_are_chosen_from_at_once(tmp_path: Path) -> None:
     took = []
     for _ in range(3):
         begun = time.process_time()
-        (choice,) = choose_wheels(["torch"], str(tmp_path), machine("gfx942"), IndexReader())
+        (choice,) = choose.choose_wheels(["torch"], str(tmp_path), machine("gfx942"), reader.IndexReader())
         took.append(time.process_time() - begun)
     assert len(choice.candidates) == 200
     assert choice.picked and choice.picked.version == "2.19.0"

@@ -18,11 +18,13 @@ from urllib.parse import unquote
 from packaging.tags import platform_tags, sys_tags
 from uv import find_uv_bin
 
-from rocm_wheels.core import HostError
-from rocm_wheels.gpus import Hardware
-from rocm_wheels.hosts import TargetHost, choose_wheels, detect_platform
-from rocm_wheels.index import IndexReader, serve_folder
-from rocm_wheels.variants import SCHEMA
+from rocm_wheels.core import errors
+from rocm_wheels.gpus import gpu
+from rocm_wheels.index import reader
+from rocm_wheels.index.server import serve_folder
+from rocm_wheels.user import choose
+from rocm_wheels.user.host import TargetHost, detect_platform
+from rocm_wheels.variants.document import SCHEMA
 
 INDEXES = 50
 SEED = 850
@@ -158,14 +160,14 @@ def by_pip(requirements: list[str], url: str, folder: Path) -> dict[str, str]:
 
 def host() -> TargetHost:
     system, machine = detect_platform()
-    return TargetHost(system, machine, f"3.{sys.version_info.minor}", tuple(sys_tags()), Hardware(), {})
+    return TargetHost(system, machine, f"3.{sys.version_info.minor}", tuple(sys_tags()), gpu.Hardware(), {})
 
 
 def chosen(name: str, root: Path) -> str | None:
     """Return the file that we choose; None when none fits."""
     try:
-        (choice,) = choose_wheels([name], str(root), host(), IndexReader())
-    except HostError:
+        (choice,) = choose.choose_wheels([name], str(root), host(), reader.IndexReader())
+    except errors.HostError:
         return None
     assert choice.picked is not None
     return choice.picked.name

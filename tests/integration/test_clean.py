@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from warm_python import warm_python
 
-from rocm_wheels.compile import TREE_KEY_FILE
-from rocm_wheels.pipeline import RunRecord, create_run_record
+from rocm_wheels.compile import build_trees
+from rocm_wheels.pipeline import run_record
 
 DAY = 86400
 
@@ -58,7 +58,7 @@ def aged(path: Path, days: float) -> Path:
 
 def tree(folder: Path, tag: str, *, days: float = 0) -> Path:
     filled(folder)
-    key = folder / "trees" / "build" / TREE_KEY_FILE
+    key = folder / "trees" / "build" / build_trees.TREE_KEY_FILE
     key.parent.mkdir(parents=True)
     key.write_text(json.dumps({"parts": {"python tag": tag}, "before": [], "key": "x"}))
     aged(key, days)
@@ -90,8 +90,10 @@ def work(tmp_path: Path) -> Path:
     return work
 
 
-def record(work: Path, begin: datetime, outcome: str | None, *, days: float, **begun: Any) -> RunRecord:
-    run = create_run_record(work / "runs", begin)
+def record(
+    work: Path, begin: datetime, outcome: str | None, *, days: float, **begun: Any
+) -> run_record.RunRecord:
+    run = run_record.create_run_record(work / "runs", begin)
     run.write("run-begun", pid=2**22 + 1, began="gone", **begun)
     if outcome:
         run.write("run-ended", outcome=outcome)
@@ -196,7 +198,7 @@ def test_closed_folders_are_opened(work: Path) -> None:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from rocm_wheels.core import lock_folder
+from rocm_wheels.core.files import lock_folder
 with lock_folder(Path(sys.argv[1]), purpose=sys.argv[2]):
     print("held", flush=True)
     time.sleep(60)

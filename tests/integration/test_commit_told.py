@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from source_trees import MIDDLE, Tree, Upstream
 
-from rocm_wheels.compile import BuildRequest, SdkTree, set_wheel_commit
-from rocm_wheels.models import load_project
-from rocm_wheels.sources import identify_tree
+from rocm_wheels.compile import build_request, frontend, sdk_tree
+from rocm_wheels.models import project
+from rocm_wheels.sources import trees
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="only an .exe would be started there")
 
@@ -21,13 +21,13 @@ def test_git_tells_a_build_upstreams_commit(upstream: Upstream, tmp_path: Path) 
     head = tree.checkout(patch=False).head
     main = upstream.git("root", "rev-parse", "main")
     assert head != main
-    assert identify_tree(tree.directory, env=tree.upstream.env).source == main
-    places = SdkTree("7.1.0", tmp_path, tmp_path, tmp_path)
-    request = BuildRequest(
-        load_project("pytorch"), tree.directory, "linux", places, ("gfx942",), "2", "+x", commit=main
+    assert trees.identify_tree(tree.directory, env=tree.upstream.env).source == main
+    places = sdk_tree.SdkTree("7.1.0", tmp_path, tmp_path, tmp_path)
+    request = build_request.BuildRequest(
+        project.load_project("pytorch"), tree.directory, "linux", places, ("gfx942",), "2", "+x", commit=main
     )
-    env = set_wheel_commit(request, tmp_path / "waiting trees", upstream.env)
-    assert set_wheel_commit(request, tmp_path / "waiting trees", env) == env
+    env = frontend.set_wheel_commit(request, tmp_path / "waiting trees", upstream.env)
+    assert frontend.set_wheel_commit(request, tmp_path / "waiting trees", env) == env
 
     def ask(*words: str, where: str = "") -> str:
         folder = tree.directory / where
@@ -49,6 +49,6 @@ def test_patches_are_ours_and_commits_on_top_are_somebodys(upstream: Upstream, t
     tree.save()
     tree.checkout()
     main = upstream.git("root", "rev-parse", "main")
-    assert identify_tree(tree.directory, env=upstream.env).source == main
+    assert trees.identify_tree(tree.directory, env=upstream.env).source == main
     mine = tree.commit("Mine", {"plain.txt": "mine\n"})
-    assert identify_tree(tree.directory, env=upstream.env).source == mine
+    assert trees.identify_tree(tree.directory, env=upstream.env).source == mine

@@ -22,24 +22,12 @@ from flaky_server import serve_requests
 from s3_servers import a_bucket, environment, moto
 from small_rocm import ENV, another, small_sdk
 
-from rocm_wheels.compile import (
-    CacheCounts,
-    CompilerCache,
-    SdkTree,
-    check_cache_trust,
-    compiler_cache,
-    find_base_folder,
-    is_listening,
-    open_cache_session,
-    read_ccache_settings,
-    read_statistics,
-    run_own_server,
-    stop_server,
-)
-from rocm_wheels.core import BuildError, S3Client
-from rocm_wheels.models import load_estimate_table
-from rocm_wheels.pipeline.build_environment import _digest_compiled_rocm
-from rocm_wheels.sdk import RocmSdk, share_sdk
+from rocm_wheels.compile import cache_trust, compiler_cache, sdk_tree
+from rocm_wheels.core import errors
+from rocm_wheels.models import estimates
+from rocm_wheels.pipeline import build_environment
+from rocm_wheels.sdk import rocm_sdk
+from rocm_wheels.stores import s3
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the small ROCm is for Linux"),
@@ -58,24 +46,24 @@ KINDS: tuple[Literal["ccache", "sccache"], ...] = ("ccache", "sccache")
 
 
 @pytest.fixture(scope="module")
-def sdk(tmp_path_factory: pytest.TempPathFactory) -> SdkTree:
+def sdk(tmp_path_factory: pytest.TempPathFactory) -> sdk_tree.SdkTree:
     return small_sdk(tmp_path_factory)
 
 
-def cache_of(kind: Literal["ccache", "sccache"]) -> CompilerCache:
+def cache_of(kind: Literal["ccache", "sccache"]) -> compiler_cache.CompilerCache:
     """Find a program; the tests' requirements bring both, so there is nothing to skip."""
     program = shutil.which(kind, path=sysconfig.get_path("scripts"))
     assert program is not None, f"{kind} is not there: install the project with its extra `test`"
-    return CompilerCache(kind, Path(program))
+    return compiler_cache.CompilerCache(kind, Path(program))
 
 
 @pytest.fixture(params=KINDS)
-def cache(request: pytest.FixtureRequest) -> CompilerCache:
+def cache(request: pytest.FixtureRequest) -> compiler_cache.CompilerCache:
     return cache_of(request.param)
 
 
 @pytest.fixture
-def sccache() -> CompilerCache:
+def sccache() -> compiler_cache.CompilerCache:
     return cache_of("sccache")
 
 
@@ -93,16 +81,16 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 
 def outcome(
-    cache: CompilerCache, sdk: SdkTree, folder: Path, env: Mapping[str, str]
+    cache: compiler_cache.CompilerCache, sdk: sdk_tree.SdkTree, folder: Path, env: Mapping[str, str]
 ) -> tuple[bool, dict[str, str], dict[str, bool]]:
-    verdict = check_cache_trust(cache, sdk, "gfx942", folder, env)
+    verdict = cache_trust.check_cache_trust(cache, sdk, "gfx942", folder, env)
     keys = ["twice", "header"]
     seen = dict(zip(keys, [check.seen for check in verdict.checks], strict=True))
     return verdict.trusted, seen, dict(zip(keys, [check.passed for check in verdict.checks], strict=True))
 
 
 def test_a_cache_that_sees_everything_is_trusted(
-    cache: CompilerCache, sdk: SdkTree, tmp_path: Path, env: dict[str, str]
+    cache: compiler_cache.CompilerCache, sdk: sdk_tree.SdkTree, tmp_path: Path, env: dict[str, str]
 ) -> None:
     unreachable = {
         "CCACHE_REMOTE_STORAGE": "http://127.0.0.1:1/x",
@@ -116,7 +104,7 @@ def test_a_cache_that_sees_everything_is_trusted(
 
 
 def test_stale_device_code_is_found(
-    cache: CompilerCache, sdk: SdkTree, tmp_path: Path, env: dict[str, str]
+    cache: compiler_cache.CompilerCache, sdk: sdk_tree.SdkTree, tmp_path: Path, env: dict[str, str]
 ) -> None:
     """A bundler that takes ``-`` for a file's name leaves the cache nothing of what the compiler reads."""
     broken = another(sdk, tmp_path / "broken")
@@ -129,7 +117,7 @@ def test_stale_device_code_is_found(
     assert (seen["header"], passed["header"]) == ("hit, the same bytes", False)
 
 
-def with_libraries(sdk: SdkTree, site: Path) -> SdkTree:
+def with_libraries(sdk: sdk_tree.SdkTree, site: Path) -> sdk_tree.SdkTree:
     """Give a small ROCm device libraries: modules without code, which clang links as the real ones."""
     full = another(sdk, site)
     assert full.bitcode is not None
@@ -144,29 +132,31 @@ def with_libraries(sdk: SdkTree, site: Path) -> SdkTree:
 
 
 def test_a_changed_device_library_and_another_target_are_compiled(
-    cache: CompilerCache, sdk: SdkTree, tmp_path: Path, env: dict[str, str]
+    cache: compiler_cache.CompilerCache, sdk: sdk_tree.SdkTree, tmp_path: Path, env: dict[str, str]
 ) -> None:
     """No preprocessor shows device libraries: without what we set, ccache returns the old object."""
     full = with_libraries(sdk, tmp_path / "full")
     assert full.bitcode is not None
     env |= cache.launcher_variables("linux") | {"HIP_DEVICE_LIB_PATH": str(full.bitcode)}
 
-    def count(target: str = "gfx942") -> CacheCounts:
-        with open_cache_session(cache, env, tmp_path / "work") as variables:
+    def count(target: str = "gfx942") -> compiler_cache.CacheCounts:
+        with compiler_cache.open_cache_session(cache, env, tmp_path / "work") as variables:
             step = {**env, **variables}
-            before = read_statistics(cache, step)
+            before = compiler_cache.read_statistics(cache, step)
             build(cache, full, step, tmp_path / "src", target=target)
             time.sleep(0.3 if cache.kind == "sccache" else 0)  # it stores after it has answered
-            return read_statistics(cache, step).subtract(before).device
+            return compiler_cache.read_statistics(cache, step).subtract(before).device
 
-    assert [count(), count()] == [CacheCounts(misses=1), CacheCounts(hits=1)]
+    assert [count(), count()] == [compiler_cache.CacheCounts(misses=1), compiler_cache.CacheCounts(hits=1)]
     with (full.bitcode / "ocml.bc").open("ab") as library:
         library.write(bytes(4))  # zeros at its end leave its code as it was
-    assert count() == CacheCounts(misses=1)
-    assert count("gfx1100") == CacheCounts(misses=1)
+    assert count() == compiler_cache.CacheCounts(misses=1)
+    assert count("gfx1100") == compiler_cache.CacheCounts(misses=1)
 
 
-def test_the_users_settings_of_ccache_are_tried(sdk: SdkTree, tmp_path: Path, env: dict[str, str]) -> None:
+def test_the_users_settings_of_ccache_are_tried(
+    sdk: sdk_tree.SdkTree, tmp_path: Path, env: dict[str, str]
+) -> None:
     """What makes ccache careless in a build makes it careless in the test."""
     careless = env | {"CCACHE_SLOPPINESS": "include_file_mtime", "CCACHE_DISABLE": "1", "CCACHE_NOSTATS": "1"}
     trusted, seen, _ = outcome(cache_of("ccache"), sdk, tmp_path / "a", careless)
@@ -177,7 +167,7 @@ def test_the_users_settings_of_ccache_are_tried(sdk: SdkTree, tmp_path: Path, en
 
 
 def test_an_old_hipcc_does_not_start_the_cache(
-    cache: CompilerCache, sdk: SdkTree, tmp_path: Path, env: dict[str, str]
+    cache: compiler_cache.CompilerCache, sdk: sdk_tree.SdkTree, tmp_path: Path, env: dict[str, str]
 ) -> None:
     old = another(sdk, tmp_path / "old")
     hipcc = old.bin / "hipcc"
@@ -188,8 +178,8 @@ def test_an_old_hipcc_does_not_start_the_cache(
 
 
 def build(
-    cache: CompilerCache,
-    sdk: SdkTree,
+    cache: compiler_cache.CompilerCache,
+    sdk: sdk_tree.SdkTree,
     env: Mapping[str, str],
     folder: Path,
     name: str = "k",
@@ -209,23 +199,29 @@ def build(
 
 
 def test_a_step_has_counts_of_its_own(
-    cache: CompilerCache, sdk: SdkTree, tmp_path: Path, env: dict[str, str]
+    cache: compiler_cache.CompilerCache, sdk: sdk_tree.SdkTree, tmp_path: Path, env: dict[str, str]
 ) -> None:
     env |= cache.launcher_variables("linux")
-    for expected in (CacheCounts(misses=1), CacheCounts(hits=1)):
-        with open_cache_session(cache, env, tmp_path / "work") as variables:
+    for expected in (compiler_cache.CacheCounts(misses=1), compiler_cache.CacheCounts(hits=1)):
+        with compiler_cache.open_cache_session(cache, env, tmp_path / "work") as variables:
             step = {**env, **variables}
-            before = read_statistics(cache, step)
+            before = compiler_cache.read_statistics(cache, step)
             build(cache, sdk, step, tmp_path / "src")
-            found = read_statistics(cache, step).subtract(before)
-        assert (found.host, found.device, found.unsorted) == (expected, expected, CacheCounts())
+            found = compiler_cache.read_statistics(cache, step).subtract(before)
+        assert (found.host, found.device, found.unsorted) == (
+            expected,
+            expected,
+            compiler_cache.CacheCounts(),
+        )
         if cache.kind == "sccache":
-            assert not is_listening(step)
+            assert not compiler_cache.is_listening(step)
     left = sorted(path.name for path in (tmp_path / "work").iterdir())
     assert left == {"ccache": ["hip-ccache"], "sccache": ["sccache.lock"]}[cache.kind]
 
 
-def compile_for_family(cache: CompilerCache, env: Mapping[str, str], work: Path, family: str) -> CacheCounts:
+def compile_for_family(
+    cache: compiler_cache.CompilerCache, env: Mapping[str, str], work: Path, family: str
+) -> compiler_cache.CacheCounts:
     """Compile for the host in a work folder with packages of ROCm for one family; return what was counted."""
     packages = {"rocm_sdk_core": "all", "rocm_sdk_devel": "all", f"rocm_sdk_device_{family}": family}
     site, source = work / f"environment of {family}", work / "sources" / "torch"
@@ -240,9 +236,14 @@ def compile_for_family(cache: CompilerCache, env: Mapping[str, str], work: Path,
     (source / "x.cpp").write_text('#include "hip.h"\nconst char *f() { return __FILE__; }\nint a = ANSWER;\n')
     for path in (devel / "include" / "hip.h", source / "x.cpp"):
         os.utime(path, (1_700_000_000, 1_700_000_000))
-    installed = RocmSdk("7.1.0", devel, devel, devel, (family,), {})
-    content = _digest_compiled_rocm(site)
-    sdk = share_sdk(installed, content, work / "sources" / ".rocm-wheels" / "rocm", _digest_compiled_rocm)
+    installed = rocm_sdk.RocmSdk("7.1.0", devel, devel, devel, (family,), {})
+    content = build_environment._digest_compiled_rocm(site)
+    sdk = rocm_sdk.share_sdk(
+        installed,
+        content,
+        work / "sources" / ".rocm-wheels" / "rocm",
+        build_environment._digest_compiled_rocm,
+    )
     root = work / "sources" / ".rocm-wheels"
     env = {
         **env,
@@ -250,27 +251,29 @@ def compile_for_family(cache: CompilerCache, env: Mapping[str, str], work: Path,
         "PYTORCH_ROCM_ARCH": family,
         "ROCM_HOME": str(sdk.root),
     }
-    with open_cache_session(cache, env, root / "cache", find_base_folder([root, source])) as variables:
+    with compiler_cache.open_cache_session(
+        cache, env, root / "cache", compiler_cache.find_base_folder([root, source])
+    ) as variables:
         step = {**env, **variables}
-        before = read_statistics(cache, step)
+        before = compiler_cache.read_statistics(cache, step)
         compiler = [step["CMAKE_CXX_COMPILER_LAUNCHER"], "c++", f"-I{sdk.root / 'include'}"]
         argv = [*compiler, "-O1", "-c", str(source / "x.cpp"), "-o", "x.o"]
         subprocess.run(argv, cwd=source / "build", env=step, check=True, timeout=60)
         time.sleep(0.3 if cache.kind == "sccache" else 0)  # it stores after it has answered
-        return read_statistics(cache, step).subtract(before).host
+        return compiler_cache.read_statistics(cache, step).subtract(before).host
 
 
 def test_families_and_work_folders_share_what_is_compiled_for_the_host(
-    cache: CompilerCache, tmp_path: Path, env: dict[str, str]
+    cache: compiler_cache.CompilerCache, tmp_path: Path, env: dict[str, str]
 ) -> None:
     """Whatever GPUs packages are for: without the packages of single ones ROCm is the same, at one path."""
     first = compile_for_family(cache, env, tmp_path / "a clone", "gfx942")
     second = compile_for_family(cache, env, tmp_path / "deeper" / "another clone", "gfx1100")
-    assert (first, second) == (CacheCounts(misses=1), CacheCounts(hits=1))
+    assert (first, second) == (compiler_cache.CacheCounts(misses=1), compiler_cache.CacheCounts(hits=1))
 
 
 def test_machines_share_a_bucket_and_those_without_credentials_only_read(
-    sccache: CompilerCache, tmp_path: Path, env: dict[str, str]
+    sccache: compiler_cache.CompilerCache, tmp_path: Path, env: dict[str, str]
 ) -> None:
     """As the workflows set it: what is trusted writes, all others read and leave nothing."""
     bucket = a_bucket()
@@ -290,7 +293,7 @@ def test_machines_share_a_bucket_and_those_without_credentials_only_read(
         "SCCACHE_S3_NO_CREDENTIALS": "false",
     }
     reader = {**env, **shared, "SCCACHE_S3_RW_MODE": "READ_ONLY", "SCCACHE_S3_NO_CREDENTIALS": "true"}
-    client = S3Client(environment(moto()))
+    client = s3.S3Client(environment(moto()))
     statement = {"Effect": "Allow", "Principal": "*", "Action": ["s3:GetObject", "s3:ListBucket"]}
     places = [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"]
     policy = {"Version": "2012-10-17", "Statement": [{**statement, "Resource": places}]}
@@ -299,27 +302,33 @@ def test_machines_share_a_bucket_and_those_without_credentials_only_read(
     def list_objects() -> set[str]:
         return {entry["Key"] for entry in client.call("list_objects_v2", Bucket=bucket).get("Contents", ())}
 
-    assert compile_for_family(sccache, reader, tmp_path / "early", "gfx942") == CacheCounts(misses=1)
+    assert compile_for_family(sccache, reader, tmp_path / "early", "gfx942") == compiler_cache.CacheCounts(
+        misses=1
+    )
     assert list_objects() == set()
-    assert compile_for_family(sccache, writer, tmp_path / "night", "gfx942") == CacheCounts(misses=1)
+    assert compile_for_family(sccache, writer, tmp_path / "night", "gfx942") == compiler_cache.CacheCounts(
+        misses=1
+    )
     kept = list_objects()
     assert any(key.startswith("linux/") for key in kept)
-    assert compile_for_family(sccache, reader, tmp_path / "a fork", "gfx1100") == CacheCounts(hits=1)
+    assert compile_for_family(sccache, reader, tmp_path / "a fork", "gfx1100") == compiler_cache.CacheCounts(
+        hits=1
+    )
     assert list_objects() == kept
 
 
 def test_settings_of_the_user_go_before_ours(tmp_path: Path, env: dict[str, str]) -> None:
     for kind in KINDS:
-        with open_cache_session(cache_of(kind), env, tmp_path / kind, tmp_path) as ours:
+        with compiler_cache.open_cache_session(cache_of(kind), env, tmp_path / kind, tmp_path) as ours:
             assert ours[{"ccache": "CCACHE_BASEDIR", "sccache": "SCCACHE_BASEDIRS"}[kind]] == str(tmp_path)
-    with open_cache_session(cache_of("ccache"), env, tmp_path / "x", tmp_path) as ours:
-        settings = read_ccache_settings(cache_of("ccache"), {**env, **ours})
-        assert settings["max_size"].value == f"{load_estimate_table().compiler_cache.gib:.1f} GiB"
+    with compiler_cache.open_cache_session(cache_of("ccache"), env, tmp_path / "x", tmp_path) as ours:
+        settings = compiler_cache.read_ccache_settings(cache_of("ccache"), {**env, **ours})
+        assert settings["max_size"].value == f"{estimates.load_estimate_table().compiler_cache.gib:.1f} GiB"
     (tmp_path / "ccache.conf").write_text("base_dir = /mine\nmax_size = 3G\n")
     (tmp_path / "sccache.conf").write_text('basedirs = ["/mine"]\n')
     own = {"CCACHE_CONFIGPATH": str(tmp_path / "ccache.conf"), "SCCACHE_CONF": str(tmp_path / "sccache.conf")}
     for kind in KINDS:
-        with open_cache_session(cache_of(kind), env | own, tmp_path / kind, tmp_path) as ours:
+        with compiler_cache.open_cache_session(cache_of(kind), env | own, tmp_path / kind, tmp_path) as ours:
             assert not ours.keys() & {"CCACHE_BASEDIR", "CCACHE_MAXSIZE", "SCCACHE_BASEDIRS"}
 
 
@@ -333,10 +342,12 @@ def test_settings_of_the_user_go_before_ours(tmp_path: Path, env: dict[str, str]
     ],
 )
 def test_no_folder_of_the_system_is_a_base(folders: tuple[str, ...], base: str | None) -> None:
-    assert find_base_folder(map(Path, folders)) == (Path(base) if base else None)
+    assert compiler_cache.find_base_folder(map(Path, folders)) == (Path(base) if base else None)
 
 
-def test_ccache_is_not_disturbed_by_installers(sdk: SdkTree, tmp_path: Path, env: dict[str, str]) -> None:
+def test_ccache_is_not_disturbed_by_installers(
+    sdk: sdk_tree.SdkTree, tmp_path: Path, env: dict[str, str]
+) -> None:
     """They link and unlink the headers of a ROCm that another environment has too."""
     cache = cache_of("ccache")
     env |= cache.launcher_variables("linux") | {"CCACHE_SLOPPINESS": "locale"}
@@ -351,14 +362,14 @@ def test_ccache_is_not_disturbed_by_installers(sdk: SdkTree, tmp_path: Path, env
     thread = threading.Thread(target=install)
     thread.start()
     try:
-        with open_cache_session(cache, env, tmp_path / "work") as variables:
+        with compiler_cache.open_cache_session(cache, env, tmp_path / "work") as variables:
             step = {**env, **variables}
             build(cache, sdk, step, tmp_path / "src")
-            found = read_statistics(cache, step)
+            found = compiler_cache.read_statistics(cache, step)
     finally:
         busy.set()
         thread.join()
-    assert found.device == CacheCounts(misses=1)
+    assert found.device == compiler_cache.CacheCounts(misses=1)
     assert variables["CCACHE_SLOPPINESS"] == "locale,include_file_ctime"
 
 
@@ -370,39 +381,41 @@ def test_device_libraries_are_part_of_every_entry_of_ccache(tmp_path: Path, env:
     said = []
     for content in ("one", "two"):
         (libraries / "ocml.bc").write_text(content)
-        with open_cache_session(cache_of("ccache"), env, tmp_path / "work") as variables:
+        with compiler_cache.open_cache_session(cache_of("ccache"), env, tmp_path / "work") as variables:
             mine, _, ours = variables["CCACHE_EXTRAFILES"].partition(":")
             said.append(Path(ours).read_text())
             assert mine == "/mine"
             assert variables["CCACHE_COMPILERCHECK"] == "content"
     assert said[0].startswith("ocml.bc ") and said[0] != said[1]
-    with open_cache_session(
+    with compiler_cache.open_cache_session(
         cache_of("ccache"), env | {"CCACHE_COMPILERCHECK": "none"}, tmp_path
     ) as variables:
         assert "CCACHE_COMPILERCHECK" not in variables
 
 
 def test_steps_side_by_side_share_a_server(
-    sccache: CompilerCache, tmp_path: Path, env: dict[str, str]
+    sccache: compiler_cache.CompilerCache, tmp_path: Path, env: dict[str, str]
 ) -> None:
-    with open_cache_session(sccache, env, tmp_path / "work") as first:
-        with open_cache_session(sccache, env, tmp_path / "work") as second:
+    with compiler_cache.open_cache_session(sccache, env, tmp_path / "work") as first:
+        with compiler_cache.open_cache_session(sccache, env, tmp_path / "work") as second:
             assert first["SCCACHE_SERVER_PORT"] == second["SCCACHE_SERVER_PORT"]
             with (
-                pytest.raises(BuildError, match="with other settings"),
-                open_cache_session(sccache, env | {"SCCACHE_DIR": "/elsewhere"}, tmp_path / "work"),
+                pytest.raises(errors.BuildError, match="with other settings"),
+                compiler_cache.open_cache_session(
+                    sccache, env | {"SCCACHE_DIR": "/elsewhere"}, tmp_path / "work"
+                ),
             ):
                 pass
-        assert is_listening(first)
-    assert not is_listening(first)
+        assert compiler_cache.is_listening(first)
+    assert not compiler_cache.is_listening(first)
 
 
 def test_the_server_of_a_killed_step_is_used_again_and_stopped(
-    sccache: CompilerCache, tmp_path: Path, env: dict[str, str]
+    sccache: compiler_cache.CompilerCache, tmp_path: Path, env: dict[str, str]
 ) -> None:
     program = (
         "import json, os, sys; from pathlib import Path\n"
-        "from rocm_wheels.compile import CompilerCache, open_cache_session\n"
+        "from rocm_wheels.compile.compiler_cache import CompilerCache, open_cache_session\n"
         "cache = CompilerCache('sccache', Path(sys.argv[1]))\n"
         "with open_cache_session(cache, dict(os.environ), Path(sys.argv[2])) as found:\n"
         "    print(json.dumps(dict(found)), flush=True)\n"
@@ -414,48 +427,53 @@ def test_the_server_of_a_killed_step_is_used_again_and_stopped(
         words, env=env | {"PYTHONPATH": package}, check=False, capture_output=True, timeout=60
     )
     left = json.loads(killed.stdout)
-    assert killed.returncode == -9 and is_listening(left)
+    assert killed.returncode == -9 and compiler_cache.is_listening(left)
     env["PYTHONPATH"] = package
-    with open_cache_session(sccache, env, tmp_path / "work") as found:
+    with compiler_cache.open_cache_session(sccache, env, tmp_path / "work") as found:
         assert found == left
-    assert not is_listening(left)
+    assert not compiler_cache.is_listening(left)
     assert sorted(path.name for path in (tmp_path / "work").iterdir()) == ["sccache.lock"]
 
 
-def test_a_server_of_the_users_stays(sccache: CompilerCache, tmp_path: Path, env: dict[str, str]) -> None:
+def test_a_server_of_the_users_stays(
+    sccache: compiler_cache.CompilerCache, tmp_path: Path, env: dict[str, str]
+) -> None:
     """At an address that the user named: used as it is; started and stopped when nobody listens there."""
-    with run_own_server(sccache.program, env) as users:
+    with compiler_cache.run_own_server(sccache.program, env) as users:
         named = env | {"SCCACHE_SERVER_PORT": users["SCCACHE_SERVER_PORT"]}
-        with open_cache_session(sccache, named, tmp_path / "work") as found:
+        with compiler_cache.open_cache_session(sccache, named, tmp_path / "work") as found:
             assert found == {}
-        assert is_listening(named)
-    first, second = (open_cache_session(sccache, named, tmp_path / "work") for _ in range(2))
+        assert compiler_cache.is_listening(named)
+    first, second = (compiler_cache.open_cache_session(sccache, named, tmp_path / "work") for _ in range(2))
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
-    assert is_listening(named)
+    assert compiler_cache.is_listening(named)
     second.__exit__(None, None, None)
-    assert not is_listening(named)
+    assert not compiler_cache.is_listening(named)
 
 
 def test_two_servers_never_serve_one_folder(
-    sccache: CompilerCache, tmp_path: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    sccache: compiler_cache.CompilerCache,
+    tmp_path: Path,
+    env: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The user's server, at sccache's usual port (here another one), serves the same files: it is used."""
-    with run_own_server(sccache.program, env) as users:
+    with compiler_cache.run_own_server(sccache.program, env) as users:
         port = int(users["SCCACHE_SERVER_PORT"])
         monkeypatch.setattr("rocm_wheels.compile.compiler_cache._DEFAULT_PORT", port)
         usual = wrapper(sccache, tmp_path, port)
-        with open_cache_session(usual, env, tmp_path / "work") as found:
+        with compiler_cache.open_cache_session(usual, env, tmp_path / "work") as found:
             assert found == {}
-        assert is_listening(users)
+        assert compiler_cache.is_listening(users)
         elsewhere = env | {"SCCACHE_DIR": str(tmp_path / "elsewhere")}
-        with open_cache_session(usual, elsewhere, tmp_path / "work") as found:
+        with compiler_cache.open_cache_session(usual, elsewhere, tmp_path / "work") as found:
             assert found["SCCACHE_SERVER_PORT"] != str(port)
-        assert is_listening(users) and not is_listening(found)
+        assert compiler_cache.is_listening(users) and not compiler_cache.is_listening(found)
 
 
-def wrapper(sccache: CompilerCache, folder: Path, port: int) -> CompilerCache:
+def wrapper(sccache: compiler_cache.CompilerCache, folder: Path, port: int) -> compiler_cache.CompilerCache:
     """An sccache whose usual port is another one: the machine's own stays out of the tests."""
     program = folder / "sccache"
     program.write_text(
@@ -509,7 +527,11 @@ def store() -> Iterator[tuple[str, type[_Store]]]:
 
 
 def test_a_remote_cache_gets_its_credentials(
-    cache: CompilerCache, sdk: SdkTree, tmp_path: Path, env: dict[str, str], store: tuple[str, type[_Store]]
+    cache: compiler_cache.CompilerCache,
+    sdk: sdk_tree.SdkTree,
+    tmp_path: Path,
+    env: dict[str, str],
+    store: tuple[str, type[_Store]],
 ) -> None:
     url, handler = store
     env |= cache.launcher_variables("linux")
@@ -520,46 +542,51 @@ def test_a_remote_cache_gets_its_credentials(
     )
     counts = []
     for _ in range(2):
-        with open_cache_session(cache, env, tmp_path / "work") as variables:
+        with compiler_cache.open_cache_session(cache, env, tmp_path / "work") as variables:
             step = {**env, **variables}
             build(cache, sdk, step, tmp_path / "src")
-            counts.append(read_statistics(cache, step))
+            counts.append(compiler_cache.read_statistics(cache, step))
     assert (counts[0].device.hits, counts[1].device.hits, counts[1].host.hits) == (0, 1, 1)
     assert "PUT" in handler.seen and "refused" not in handler.seen and handler.files
 
 
 def test_with_a_remote_storage_each_step_has_a_server_of_its_own(
-    sccache: CompilerCache, tmp_path: Path, env: dict[str, str], store: tuple[str, type[_Store]]
+    sccache: compiler_cache.CompilerCache,
+    tmp_path: Path,
+    env: dict[str, str],
+    store: tuple[str, type[_Store]],
 ) -> None:
     env |= {"SCCACHE_WEBDAV_ENDPOINT": store[0], "SCCACHE_WEBDAV_TOKEN": "of-the-store"}
-    with open_cache_session(sccache, env, tmp_path / "work") as first:
-        with open_cache_session(sccache, env, tmp_path / "work") as second:
+    with compiler_cache.open_cache_session(sccache, env, tmp_path / "work") as first:
+        with compiler_cache.open_cache_session(sccache, env, tmp_path / "work") as second:
             assert first["SCCACHE_SERVER_PORT"] != second["SCCACHE_SERVER_PORT"]
-        assert is_listening(first) and not is_listening(second)
-    assert not is_listening(first)
+        assert compiler_cache.is_listening(first) and not compiler_cache.is_listening(second)
+    assert not compiler_cache.is_listening(first)
 
 
 def test_a_storage_out_of_reach_is_told_without_its_token(
-    sccache: CompilerCache, tmp_path: Path, env: dict[str, str]
+    sccache: compiler_cache.CompilerCache, tmp_path: Path, env: dict[str, str]
 ) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"http://me:hidden-password@127.0.0.1:{closed.getsockname()[1]}"
         env |= {"SCCACHE_WEBDAV_ENDPOINT": url, "SCCACHE_WEBDAV_TOKEN": "hidden-token"}
         with (
-            pytest.raises(BuildError, match="sccache --start-server") as failure,
-            open_cache_session(sccache, env, tmp_path / "work"),
+            pytest.raises(errors.BuildError, match="sccache --start-server") as failure,
+            compiler_cache.open_cache_session(sccache, env, tmp_path / "work"),
         ):
             pass
     assert "hidden" not in str(failure.value)
     assert not list((tmp_path / "work").glob("sccache-user-*"))
 
 
-def test_stopping_what_has_ended_is_no_fault(sccache: CompilerCache, env: dict[str, str]) -> None:
-    with run_own_server(sccache.program, env) as found:
-        stop_server(sccache.program, env | dict(found))
-        assert not is_listening(found)
+def test_stopping_what_has_ended_is_no_fault(
+    sccache: compiler_cache.CompilerCache, env: dict[str, str]
+) -> None:
+    with compiler_cache.run_own_server(sccache.program, env) as found:
+        compiler_cache.stop_server(sccache.program, env | dict(found))
+        assert not compiler_cache.is_listening(found)
 
 
-def test_versions(cache: CompilerCache) -> None:
+def test_versions(cache: compiler_cache.CompilerCache) -> None:
     assert cache.ask_version({"PATH": os.environ["PATH"]}).split()[0] == cache.kind

@@ -13,8 +13,8 @@ from small_project import Make, base, compiled, make, recipe, source
 from source_trees import GIT
 from uv import find_uv_bin
 
-from rocm_wheels.compile import BuildFailed
-from rocm_wheels.models import Project
+from rocm_wheels.compile import failure
+from rocm_wheels.models.project import Project
 
 __all__ = ["base", "make", "recipe", "source"]
 pytestmark = [pytest.mark.slow, pytest.mark.network]
@@ -101,10 +101,10 @@ def find_hip(source: Path, version: str) -> None:
     (source / "modules" / "FindHIP.cmake").write_text(FIND_HIP.format(version=version))
 
 
-def lost(make: Make, **more: Any) -> BuildFailed:
+def lost(make: Make, **more: Any) -> failure.BuildFailed:
     """Build what CMake will not configure as asked; it ends long before its compiler does."""
     began = time.monotonic()
-    with pytest.raises(BuildFailed) as fault:
+    with pytest.raises(failure.BuildFailed) as fault:
         make(**more)
     assert time.monotonic() - began < 30
     return fault.value
@@ -195,7 +195,7 @@ def test_patterns_are_looked_through_again_until_that_has_ended_well(
     (source / "src/c.c").rename(source / "src/e.c")
     (source / "cut").touch()
     for _ in range(2):  # CMake is killed
-        with pytest.raises(BuildFailed):
+        with pytest.raises(failure.BuildFailed):
             make(project=project, source_names="four")
         assert compiled(source) == []
     (source / "cut").unlink()

@@ -14,9 +14,8 @@ import pytest
 from fake_engine import FakeEngine
 from warm_python import warm_python
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.container import container_group as group
-from rocm_wheels.core import list_group_members
+from rocm_wheels.cli import boundary, container
+from rocm_wheels.core import process
 
 CLONE = Path(__file__).resolve().parents[2]
 DIGEST = "sha256:" + "5" * 64
@@ -46,7 +45,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
 
 
 def start(*words: str) -> int:
-    return run_command(group, list(words))
+    return boundary.run_command(container.container_group, list(words))
 
 
 def test_the_exit_code_of_the_command_comes_out(engine: FakeEngine, tmp_path: Path) -> None:
@@ -124,7 +123,7 @@ def test_a_signal_ends_the_container_and_not_only_its_client(engine: FakeEngine,
     assert running.returncode == 130, said
     assert "ending the container rocm-wheels-" in said
     assert "may still be running" not in said
-    assert list_group_members({int(began.read_text())}) == []
+    assert process.list_group_members({int(began.read_text())}) == []
     assert [one[1] for one in engine.told()][-3:] == ["stop", "rm", "ps"]
 
 

@@ -10,7 +10,7 @@ import pytest
 from programs import Ended
 from source_trees import CLONE, Upstream
 
-from rocm_wheels.sources import identify_tree, restore_links
+from rocm_wheels.sources import trees
 
 LINKS = {"apex/csrc": "../csrc", "apex/name.txt": "../version.txt"}
 
@@ -60,10 +60,10 @@ def test_a_tree_with_copies_is_unchanged_and_goes_on_to_another_commit(
     github: Upstream, tmp_path: Path
 ) -> None:
     tree = checked_out(github, tmp_path)
-    before = identify_tree(tree, env=github.env)
+    before = trees.identify_tree(tree, env=github.env)
     copy_in_place(tree)
     (tree / "apex/csrc/older.hip").write_text("translated by a build before\n")  # git ignores it
-    assert identify_tree(tree, env=github.env) == before
+    assert trees.identify_tree(tree, env=github.env) == before
     status = github.start(tmp_path, CLONE / "repos/pytorch_apex_repo.py", "status",
                          "--checkout-dir", "apex", "--json")  # fmt: skip
     assert '"files": []' in status.out
@@ -78,7 +78,7 @@ def test_copies_become_links_again(github: Upstream, tmp_path: Path) -> None:
     tree = checked_out(github, tmp_path)
     copy_in_place(tree)
     (tree / "csrc/sgd.cu").write_text("mine, after a build was killed\n")
-    restore_links(tree, github.env)
+    trees.restore_links(tree, github.env)
     assert {link: str((tree / link).readlink()) for link in LINKS} == LINKS
     assert github.git(tree, "status", "--porcelain").split() == ["M", "csrc/sgd.cu"]
     assert (tree / "csrc/sgd.hip").read_text() == "translated\n"
@@ -95,11 +95,11 @@ OWN_WORK: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("where", OWN_WORK)
 def test_work_in_a_copy_is_never_lost(github: Upstream, tmp_path: Path, where: str) -> None:
     tree = checked_out(github, tmp_path)
-    before = identify_tree(tree, env=github.env)
+    before = trees.identify_tree(tree, env=github.env)
     copy_in_place(tree)
     OWN_WORK[where](tree)
-    assert identify_tree(tree, env=github.env).tree != before.tree
-    restore_links(tree, github.env)
+    assert trees.identify_tree(tree, env=github.env).tree != before.tree
+    trees.restore_links(tree, github.env)
     said = checkout(github, tmp_path, "main")
     assert said.code == 10
     assert "has changes of yours" in said.err and where in said.err

@@ -27,8 +27,9 @@ from sbom_schema import require_valid
 from source_trees import CLONE
 from warm_python import warm_python
 
-from rocm_wheels.demo import EARLIER_ROCM_VERSION, ROCM_VERSION, TARGETS
-from rocm_wheels.wheels import SBOM_MEMBER, TOOL_URN
+from rocm_wheels.demo import commands
+from rocm_wheels.wheels import sbom
+from rocm_wheels.wheels.statement import TOOL_URN
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 
@@ -41,7 +42,7 @@ def test_wheels_hold_real_code_for_exactly_the_targets(demo: Demo) -> None:
         assert targets_in(wheels.pop(name)) == set()
     for wheel in wheels.values():
         assert "+rocm7.1.0.miniature-" in wheel.name
-        assert targets_in(wheel) == set(TARGETS)
+        assert targets_in(wheel) == set(commands.TARGETS)
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/pages/tutorials/demo.md"])
@@ -83,7 +84,8 @@ def test_the_index_holds_the_variants_of_one_release(demo: Demo) -> None:
             listed[entry["filename"]] = file
     wheels = {name: file for name, file in listed.items() if name.endswith(".whl") and "rocm_sdk" not in name}
     assert {name for name in wheels if name.startswith("rocm-")} == {
-        f"rocm-{version}-py3-none-any.whl" for version in (ROCM_VERSION, EARLIER_ROCM_VERSION)
+        f"rocm-{version}-py3-none-any.whl"
+        for version in (commands.ROCM_VERSION, commands.EARLIER_ROCM_VERSION)
     }
     wheels = {name: file for name, file in wheels.items() if not name.startswith("rocm-")}
     assert {name.split("-")[0]: name.split("-")[1] for name in wheels} == {
@@ -106,8 +108,8 @@ def test_the_index_holds_the_variants_of_one_release(demo: Demo) -> None:
             assert document.get("variants", {"null": {}}) == {"null": {}}
             continue
         earlier = "-rocm7.0_" in name
-        assert held == ({"gfx942"} if earlier else set(TARGETS))
-        rocm = EARLIER_ROCM_VERSION if earlier else ROCM_VERSION
+        assert held == ({"gfx942"} if earlier else set(commands.TARGETS))
+        rocm = commands.EARLIER_ROCM_VERSION if earlier else commands.ROCM_VERSION
         extras = (
             "device-gfx942,libraries" if earlier else "libraries"
         )  # of one target: its device package, too
@@ -332,10 +334,10 @@ def test_the_smoke_tests_of_a_demo_were_run_and_the_rest_is_named(demo: Demo) ->
 def test_torch_requires_its_rocm_and_its_triton(demo: Demo) -> None:
     with zipfile.ZipFile(demo.wheels()["torch"]) as torch:
         metadata = next(torch.read(n).decode() for n in torch.namelist() if n.endswith("/METADATA"))
-        assert f"Requires-Dist: rocm[libraries]=={ROCM_VERSION}" in metadata
+        assert f"Requires-Dist: rocm[libraries]=={commands.ROCM_VERSION}" in metadata
         triton = demo.wheels()["triton"].name.split("-")[1]
         assert f"Requires-Dist: triton=={triton}" in metadata
-        assert f'check_version="{ROCM_VERSION}"' in torch.read("torch/_rocm_init.py").decode()
+        assert f'check_version="{commands.ROCM_VERSION}"' in torch.read("torch/_rocm_init.py").decode()
 
 
 def test_tritons_version_names_the_upstream_commit(demo: Demo) -> None:
@@ -457,7 +459,7 @@ def test_each_wheel_holds_what_it_was_built_from(demo: Demo) -> None:
     }
     for lock in held.values():
         assert lock["projects"].items() <= whole["projects"].items()
-        assert (lock["rocm"], lock["targets"]) == (ROCM_VERSION, list(TARGETS))
+        assert (lock["rocm"], lock["targets"]) == (commands.ROCM_VERSION, list(commands.TARGETS))
     with zipfile.ZipFile(demo.wheels()["torch"]) as torch:
         version = torch.read("torch/version.py").decode()
     upstream = whole["projects"]["pytorch"]["commit"]
@@ -470,7 +472,7 @@ def test_each_wheel_lists_its_parts(demo: Demo) -> None:
     recipes = {"torch": "pytorch", "torchaudio": "pytorch_audio", "torchvision": "pytorch_vision"}
     for distribution, wheel in demo.wheels().items():
         with zipfile.ZipFile(wheel) as archive:
-            name = next(n for n in archive.namelist() if n.endswith(f".dist-info/{SBOM_MEMBER}"))
+            name = next(n for n in archive.namelist() if n.endswith(f".dist-info/{sbom.SBOM_MEMBER}"))
             content = archive.read(name)
         document = require_valid(content)
         assert str(demo.folder).encode() not in content
@@ -541,7 +543,7 @@ def test_the_table_at_the_end_names_the_bytes(demo: Demo) -> None:
         wheel = demo.folder / "wheels" / row["wheel"]
         assert row["sha256"] == hashlib.sha256(wheel.read_bytes()).hexdigest()
         assert row["size"] == wheel.stat().st_size
-        assert sorted(row["targets"]) == ([] if row["project"] == "triton" else sorted(TARGETS))
+        assert sorted(row["targets"]) == ([] if row["project"] == "triton" else sorted(commands.TARGETS))
         assert row["checked"] == "verified"
 
 
@@ -744,7 +746,7 @@ def test_apex_is_compiled_where_it_is_used_or_while_it_is_built(demo: Demo, tmp_
     ended = demo.build(*words, *asked, "--pytorch-wheel", torch, output="compiled apex")
     assert ended.code == 0, ended.err
     (compiled,) = (demo.folder / "compiled apex").glob("apex-*.whl")
-    assert targets_in(compiled) == set(TARGETS)
+    assert targets_in(compiled) == set(commands.TARGETS)
 
     python = environment_python(demo)
     root = subprocess.run(

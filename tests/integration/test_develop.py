@@ -15,7 +15,7 @@ from finished_demo import Demo
 from programs import Ended
 from source_trees import CLONE
 
-from rocm_wheels.demo import ROCM_VERSION
+from rocm_wheels.demo import commands
 
 pytestmark = [
     pytest.mark.slow,
@@ -41,7 +41,7 @@ class Branch:
         )
 
     def develop(self, *words: str) -> Any:
-        ended = self.run("dev", "--rocm", f"=={ROCM_VERSION}", "--gfx", "gfx942", "--json", *words)
+        ended = self.run("dev", "--rocm", f"=={commands.ROCM_VERSION}", "--gfx", "gfx942", "--json", *words)
         assert ended.code == 0, ended.err
         return json.loads(ended.out)
 
@@ -97,7 +97,7 @@ def test_an_edit_costs_hipify_and_ninja_alone_and_all_else_is_noticed(branch: Br
     assert branch.runs() == runs
 
     branch.edit(KERNEL, "int wrong = ;\n")
-    failed = branch.run("dev", "--rocm", f"=={ROCM_VERSION}", "--gfx", "gfx942", "--json")
+    failed = branch.run("dev", "--rocm", f"=={commands.ROCM_VERSION}", "--gfx", "gfx942", "--json")
     assert (failed.code, failed.out) == (BUILD, "")
     assert "Saxpy.hip:" in failed.err and "expected expression" in failed.err
     assert f"in the source: {branch.torch / KERNEL}:" in failed.err

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.compile import add_visual_studio
-from rocm_wheels.core import BuildError
+from rocm_wheels.compile import variables
+from rocm_wheels.core import errors
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there it would be the real one")
 
@@ -32,24 +32,24 @@ def installed(folder: Path, *, says: str = "@VS@", told: str = "VCToolsInstallDi
 
 def test_a_build_outside_of_a_developer_prompt_begins_inside(tmp_path: Path) -> None:
     env = installed(tmp_path)
-    found = add_visual_studio(env, "win32")
+    found = variables.add_visual_studio(env, "win32")
     assert found["PATH"] == r"C:\VC\bin;C:\Git\usr\bin"  # before Git's own link.exe
     assert (found["VCTOOLSINSTALLDIR"], found["MINE"], found["OF"]) == (r"C:\VC", "1", "a=b")
     script = tmp_path / "VS 2022/VC/Auxiliary/Build/vcvars64.bat"
     assert f'@call "{script}" >nul\r\n' in (tmp_path / "asked.bat").read_bytes().decode()
-    assert add_visual_studio(found, "win32") == found  # and again nothing is asked
+    assert variables.add_visual_studio(found, "win32") == found  # and again nothing is asked
 
 
 def test_what_is_as_it_was(tmp_path: Path) -> None:
     env = installed(tmp_path, says="")
-    assert add_visual_studio(env, "win32") == env  # no Visual Studio with C++
-    assert add_visual_studio(env, "linux") == env
+    assert variables.add_visual_studio(env, "win32") == env  # no Visual Studio with C++
+    assert variables.add_visual_studio(env, "linux") == env
     inside = {"VSCMD_VER": "17.14", "PATH": "x"}
-    assert add_visual_studio(inside, "win32") == inside
+    assert variables.add_visual_studio(inside, "win32") == inside
     nothing = {"ProgramFiles(x86)": str(tmp_path / "none")}
-    assert add_visual_studio(nothing, "win32") == nothing
+    assert variables.add_visual_studio(nothing, "win32") == nothing
 
 
 def test_a_prompt_that_says_nothing_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(BuildError, match="says nothing of compilers"):
-        add_visual_studio(installed(tmp_path, told="X=1"), "win32")
+    with pytest.raises(errors.BuildError, match="says nothing of compilers"):
+        variables.add_visual_studio(installed(tmp_path, told="X=1"), "win32")

@@ -16,7 +16,7 @@ from docs_pages import CLONE, PAGES, DocsBlock, list_blocks
 from finished_demo import Demo
 from warm_python import warm_python, write_script
 
-from rocm_wheels.demo import TARGETS
+from rocm_wheels.demo import commands
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 RUN = [page for page in PAGES if any(block.is_run for block in list_blocks(page))]
@@ -48,12 +48,12 @@ def test_lines_of_a_release_pass_the_gate(page: str, demo: Demo, programs: Path,
     for line, _ in block.commands:
         sets = [folder.name for folder in tmp_path.glob("store/v2-staging/multi-arch/sets/*")]
         here = line.replace("s3://my-wheels/rocm", "store").replace(" ID ", f" {''.join(sets)} ")
-        here = re.sub(r"--gfx \S+", f"--gfx {','.join(TARGETS)}", here)
+        here = re.sub(r"--gfx \S+", f"--gfx {','.join(commands.TARGETS)}", here)
         if "set stage" in line:
             here = re.sub(r"--family \S+", "--family multi-arch --layout multi-arch", here)
         if "rocm-wheels install" in line:
             packages = shlex.quote(str(demo.folder / "rocm-packages" / "dist"))
-            here = re.sub(r"--rocm-index \S+", f"--rocm-index {packages} --gfx {TARGETS[0]}", here)
+            here = re.sub(r"--rocm-index \S+", f"--rocm-index {packages} --gfx {commands.TARGETS[0]}", here)
         if "tests smoke" in line:
             here = re.sub(r"--family \S+", "", here) + " -- -k torch_starts"  # it calculates nothing
         ended = run_lines([here], demo, programs, tmp_path)
@@ -70,7 +70,7 @@ def imitate_gpu(results: Path) -> None:
     document = json.loads(results.read_text(encoding="utf-8"))
     del document["selection"]
     tests = [{"name": f"test_matmul.py::test_{name}[gpu]", "outcome": "passed"} for name in ("mm", "bmm")]
-    changes = {"tool": "rocm-wheels 1 smoke tests", "gfx": [TARGETS[0]], "counts": {"passed": 2}}
+    changes = {"tool": "rocm-wheels 1 smoke tests", "gfx": [commands.TARGETS[0]], "counts": {"passed": 2}}
     results.write_text(json.dumps({**document, **changes, "tests": tests}), encoding="utf-8")
 
 

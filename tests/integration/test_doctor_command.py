@@ -17,8 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "unit"))
 from binary_writer import bundle, elf, hip
 from installed_trees import install, install_torch
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.machine import configure_command, doctor_command
+from rocm_wheels.cli import boundary, machine
 
 CLONE = Path(__file__).resolve().parents[2]
 _ABOUT_GPUS = ("HSA_", "HIP_", "ROCR_", "CUDA_", "ROCM_", "AMD_", "PYTORCH_", "NV_", "MIOPEN_", "VIRTUAL_ENV")
@@ -36,7 +35,7 @@ def doctor(*words: object, **env: str) -> subprocess.CompletedProcess[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "environ", {**_clean(), **env})
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = run_command(doctor_command, given)
+            code = boundary.run_command(machine.doctor_command, given)
     return subprocess.CompletedProcess(given, code, out.getvalue(), err.getvalue())
 
 
@@ -124,7 +123,7 @@ def test_no_command_is_advised_that_would_not_help(gfx: str, filled: Path, tmp_p
         assert all((f"rocm-wheels choose torch --gfx {gfx}" in one["fix"]) == is_new for one in bad)
     err = io.StringIO()
     with contextlib.redirect_stderr(err), contextlib.redirect_stdout(io.StringIO()):
-        run_command(configure_command, ["--python", str(filled), "--gfx", gfx])
+        boundary.run_command(machine.configure_command, ["--python", str(filled), "--gfx", gfx])
     assert "has kernels for" in err.getvalue() and "install a torch" not in err.getvalue()
 
 

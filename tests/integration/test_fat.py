@@ -21,16 +21,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft
 from binary_writer import HOST, bundle, code_object, compress, hip
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.wheels import (
-    PackagePart,
-    WheelParts,
-    format_sbom,
-    list_code_targets,
-    read_wheel_code,
-    scan_wheel,
-)
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.device_code import code_objects
+from rocm_wheels.wheels import sbom, scan, wheel_code
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or shutil.which("cc") is None, reason="links and loads ELF libraries"
@@ -160,7 +153,7 @@ def make_part(distribution: str, tree: str, files: Mapping[str, bytes]) -> Draft
 
 
 def fat(*words: str | Path) -> int:
-    return run_command(cli, ["wheel", "fat", *map(str, words)])
+    return boundary.run_command(main.cli, ["wheel", "fat", *map(str, words)])
 
 
 def make_fat(world: World, folder: Path, gfx: str = "gfx942", *more: str) -> Path:
@@ -193,8 +186,8 @@ def test_only_what_torch_needs_is_taken_for_its_targets(world: World, tmp_path: 
         "lib/rocblas/library/TensileLibrary_fallback.dat",
         "lib/rocblas/library/TensileLibrary_lazy_gfx942.dat",
     ]
-    code = read_wheel_code(path)
-    assert {name: list_code_targets(objects) for name, objects in code.items()} == {
+    code = wheel_code.read_wheel_code(path)
+    assert {name: code_objects.list_code_targets(objects) for name, objects in code.items()} == {
         "torch/_rocm/lib/librocblas.so.5": ["gfx942"],
         "torch/_rocm/lib/rocblas/library/Kernels.so-000-gfx942.hsaco": ["gfx942"],
         "torch/lib/libtorch_hip.so": ["gfx942"],
@@ -217,13 +210,15 @@ def test_metadata_differs_in_requirement_and_licences_only(world: World, tmp_pat
     ]
     assert read(path)[f"{info}/licenses/rocm/hip/LICENSE.txt"] == b"MIT, of HIP"
     assert path.name == torch.name
-    assert not scan_wheel(path).faults
+    assert not scan.scan_wheel(path).faults
 
 
 def test_the_bill_of_materials_names_the_packages_inside(world: World, tmp_path: Path) -> None:
     """Also where they are named as what torch was built against: no reference is there twice."""
-    built_against = (PackagePart("rocm-sdk-core", ROCM),)
-    bill = format_sbom(WheelParts("0.1.0", TARGETS, ROCM, packages=built_against), "torch", "2.9.0+rocm7.1.0")
+    built_against = (sbom.PackagePart("rocm-sdk-core", ROCM),)
+    bill = sbom.format_sbom(
+        sbom.WheelParts("0.1.0", TARGETS, ROCM, packages=built_against), "torch", "2.9.0+rocm7.1.0"
+    )
     member = "torch-2.9.0+rocm7.1.0.dist-info/sboms/rocm-wheels.cdx.json"
     torch = replace(world.torch, members={**world.torch.members, member: bill})
     content = read(make_fat(replace(world, torch=torch), tmp_path))[member]
@@ -291,7 +286,7 @@ def test_verify_knows_a_wheel_that_carries_its_rocm(
 def verify(path: Path, capfd: pytest.CaptureFixture[str]) -> dict[str, str]:
     """Return the errors of a wheel by the names of checks."""
     capfd.readouterr()
-    code = run_command(cli, ["verify", str(path), "--gfx", "gfx942", "--rocm", ROCM, "--json"])
+    code = boundary.run_command(main.cli, ["verify", str(path), "--gfx", "gfx942", "--rocm", ROCM, "--json"])
     report = json.loads(capfd.readouterr().out)[0]
     errors = {f["check"]: f["what"] for f in report["findings"] if f["severity"] == "error"}
     assert code == (14 if errors else 0)
@@ -352,8 +347,8 @@ def test_a_library_of_generic_code_serves_its_targets(
     old = world.rocm["libraries"]
     changed = replace(old, members={**old.members, tree: library})
     path = make_fat(replace(world, rocm={**world.rocm, "libraries": changed}), tmp_path / "fat")
-    code = read_wheel_code(path)
-    assert list_code_targets(code["torch/_rocm/lib/librocblas.so.5"]) == ["gfx9-4-generic"]
+    code = wheel_code.read_wheel_code(path)
+    assert code_objects.list_code_targets(code["torch/_rocm/lib/librocblas.so.5"]) == ["gfx9-4-generic"]
     assert verify(path, capfd) == {}
     without_code = link(tmp_path, "librocblas.so.5", "int roc = 1;", code=("gfx1100",))
     changed = replace(old, members={**old.members, tree: without_code})
@@ -395,7 +390,7 @@ def test_dry_run_and_build_tag(world: World, tmp_path: Path, capfd: pytest.Captu
     [written] = json.loads(capfd.readouterr().out)["wheels"]
     assert planned == written | {"written": None}
     assert Path(written["written"]).name == torch.name.replace("-cp311", "-1fat-cp311", 1)
-    assert not scan_wheel(Path(written["written"])).faults
+    assert not scan.scan_wheel(Path(written["written"])).faults
     assert fat(*words, "--build-tag", "fat") == 2
 
 
@@ -490,8 +485,8 @@ def test_a_torch_for_windows(windows_world: World, tmp_path: Path, capfd: pytest
         "bin/rocblas.dll",
         "bin/rocblas/library/TensileLibrary_lazy_gfx942.dat",
     ]
-    code = read_wheel_code(path)
-    assert {name: list_code_targets(objects) for name, objects in code.items()} == {
+    code = wheel_code.read_wheel_code(path)
+    assert {name: code_objects.list_code_targets(objects) for name, objects in code.items()} == {
         "torch/_rocm/bin/rocblas.dll": ["gfx942"],
         "torch/lib/torch_hip.dll": ["gfx942"],
     }
@@ -525,7 +520,9 @@ def test_killed_at_any_time_it_leaves_no_half_wheel(world: World, tmp_path: Path
 def test_packages_come_from_an_index(world: World, tmp_path: Path) -> None:
     torch, links = world.write(tmp_path)
     index = tmp_path / "index"
-    assert run_command(cli, ["index", "add", str(index), *map(str, sorted(links.iterdir()))]) == 0
+    assert (
+        boundary.run_command(main.cli, ["index", "add", str(index), *map(str, sorted(links.iterdir()))]) == 0
+    )
     words = ("--rocm-index", index, "--gfx", "gfx942", "-o", tmp_path / "fat")
     assert fat(torch, *words) == 0
     (path,) = (tmp_path / "fat").iterdir()

@@ -20,12 +20,12 @@ from packed_artifacts import compressed, pack, packed_tree, page, put, with_dige
 from rocm_artifacts import add, make_artifacts
 from warm_python import warm_python
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import get_project_home, lock_folder
-from rocm_wheels.sdk import PackageRequest, read_package_set
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.core import workspace
+from rocm_wheels.core.files import lock_folder
+from rocm_wheels.sdk import build_packages
 
-DOOR = get_project_home() / "build_tools" / "fetch_artifacts.py"
+DOOR = workspace.get_project_home() / "build_tools" / "fetch_artifacts.py"
 BLAS = "blas_lib_gfx942.tar.zst"
 Fetch = Callable[..., "tuple[list[str], str]"]
 
@@ -65,7 +65,7 @@ def server(files: dict[str, bytes]) -> Iterator[FileServer]:
 def fetch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Fetch:
     def run(*words: str, code: int = 0, to: str = "got") -> tuple[list[str], str]:
         argv = ["fetch-artifacts", *words, "--output-dir", str(tmp_path / to), "--platform", "linux"]
-        assert run_command(cli, argv) == code
+        assert boundary.run_command(main.cli, argv) == code
         both = capsys.readouterr()
         return [Path(line).name for line in both.out.splitlines()], both.err
 
@@ -100,8 +100,8 @@ def test_a_run_is_found_in_its_bucket_and_packages_are_made_of_it(
         "lib/llvm"
     )
     assert not list((tmp_path / "got").rglob("*.tar.*"))
-    request = PackageRequest(tmp_path / "got", tmp_path / "packages", targets=("gfx942",))
-    assert read_package_set(request).version == "7.1.0+small"
+    request = build_packages.PackageRequest(tmp_path / "got", tmp_path / "packages", targets=("gfx942",))
+    assert build_packages.read_package_set(request).version == "7.1.0+small"
     again, said = fetch("--run-id", run, "--gfx", "gfx942")
     assert again == got and "up to date" in said and "fetching" not in said
 
@@ -498,10 +498,12 @@ def test_no_room_is_said_before_anything_is_fetched(
     fetch: Fetch, server: FileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a page the sizes are not known; of a bucket they are."""
-    from rocm_wheels.sdk import PageSource
+    from rocm_wheels.sdk import artifact_sources
 
-    listed = PageSource.list_files
-    monkeypatch.setattr(PageSource, "list_files", lambda page: dict.fromkeys(listed(page), 1 << 60))
+    listed = artifact_sources.PageSource.list_files
+    monkeypatch.setattr(
+        artifact_sources.PageSource, "list_files", lambda page: dict.fromkeys(listed(page), 1 << 60)
+    )
     assert "has room for" in fetch("--source", f"{server.url}/index.html", "blas", code=11)[1]
     assert names(server) == []
 

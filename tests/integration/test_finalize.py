@@ -21,31 +21,21 @@ from uv import find_uv_bin
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, library
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import FolderStore, ReleaseError, Store, capture_output, hash_file
-from rocm_wheels.index import add_wheels, serve_folder
-from rocm_wheels.models import Lock
-from rocm_wheels.release import (
-    FamilyPaths,
-    FinalizedSet,
-    SetDocument,
-    finalize,
-    finalize_set,
-    find_set,
-    list_set_ids,
-    load_layout,
-    parse_finalize_request,
-    plan_finalize,
-    plan_stage,
-    stage_set,
-)
-from rocm_wheels.sources import format_lock
-from rocm_wheels.wheels import SBOM_MEMBER, WheelParts, format_sbom, list_steps, rewrite_wheel
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.core import errors, files, process
+from rocm_wheels.index import update
+from rocm_wheels.index.server import serve_folder
+from rocm_wheels.models.lock import Lock
+from rocm_wheels.release import final_versions, finalize, layout, stage, wheel_set
+from rocm_wheels.sources.lock import format_lock
+from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.stores.store import Store
+from rocm_wheels.wheels import rewrite
+from rocm_wheels.wheels.sbom import SBOM_MEMBER, WheelParts, format_sbom, list_steps
 
 RC = "7.1.0rc1"
 LOCK = a_lock().model_copy(update={"rocm": RC})
-PLACES = FamilyPaths(load_layout(), FAMILY)
+PLACES = layout.FamilyPaths(layout.load_layout(), FAMILY)
 WORDS: tuple[list[str], list[str], list[str]] = ([], ["triton"], ["7.1.0"])  # --to, --keep, --rocm
 
 
@@ -95,17 +85,21 @@ def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
-def staged(store: Store, wheels: list[Path], *locks: Lock, **more: Any) -> SetDocument:
-    plan = plan_stage(wheels, locks or [LOCK], **{"paths": PLACES, "layout": "per-family", **more})
-    return stage_set(store, plan, now=NOW).document
+def staged(store: Store, wheels: list[Path], *locks: Lock, **more: Any) -> wheel_set.SetDocument:
+    plan = stage.plan_stage(wheels, locks or [LOCK], **{"paths": PLACES, "layout": "per-family", **more})
+    return stage.stage_set(store, plan, now=NOW).document
 
 
-def final(store: Store, document: SetDocument, folder: Path, words: Any = WORDS) -> FinalizedSet:
-    places = FamilyPaths(load_layout(), document.family)
-    return finalize_set(
+def final(
+    store: Store, document: wheel_set.SetDocument, folder: Path, words: Any = WORDS
+) -> finalize.FinalizedSet:
+    places = layout.FamilyPaths(layout.load_layout(), document.family)
+    return finalize.finalize_set(
         store,
         places,
-        plan_finalize(store, places, document, parse_finalize_request(document, *words)),
+        finalize.plan_finalize(
+            store, places, document, final_versions.parse_finalize_request(document, *words)
+        ),
         folder,
         now=NOW,
     )
@@ -124,21 +118,21 @@ def test_a_candidate_becomes_a_set_that_uv_installs_and_the_gate_knows_nothing_o
     old = staged(store, wheels)
     words = ["set", "finalize", str(place), "--set", old.id, "--keep", "triton", "--rocm", "7.1.0"]
     words += ["--work-dir", str(tmp_path)]
-    assert run_command(cli, [*words, "--dry-run"]) == 0
+    assert boundary.run_command(main.cli, [*words, "--dry-run"]) == 0
     would = capsys.readouterr().out
     assert f"torch-2.9.1rc1+rocm{RC}-{TAG}.whl -> torch-2.9.1+rocm7.1.0-{TAG}.whl\n" in would
     assert (
         f"  requires rocm[devel]=={RC}; extra == 'devel' -> rocm[devel]==7.1.0; extra == 'devel'\n" in would
     )
     assert f"triton-3.5.0-{TAG}.whl stays\n" in would and "  torch/version.py\n" in would
-    assert list(list_set_ids(store, FAMILY, layout=load_layout())) == [old.id]
-    assert run_command(cli, [*words, "--json"]) == 0
+    assert list(wheel_set.list_set_ids(store, FAMILY, layout=layout.load_layout())) == [old.id]
+    assert boundary.run_command(main.cli, [*words, "--json"]) == 0
     done = json.loads(capsys.readouterr().out)
-    assert run_command(cli, words) == 0
+    assert boundary.run_command(main.cli, words) == 0
     assert f"{done['set']} already staged in {FAMILY}, from {old.id}: 0 files sent" in capsys.readouterr().out
     assert not (tmp_path / f"finalize-{old.id}").exists()
 
-    new = find_set(store, done["set"])
+    new = wheel_set.find_set(store, done["set"])
     assert (new.origin, new.version, new.rocm, new.locks) == (old.id, "2.9.1+rocm7.1.0", "7.1.0", old.locks)
     assert [len(new.files), new.planned, new.missing] == [len(old.files), old.planned, ()]
     was, now = ({file.project: file for file in one.files} for one in (old, new))
@@ -153,16 +147,19 @@ def test_a_candidate_becomes_a_set_that_uv_installs_and_the_gate_knows_nothing_o
     assert json.loads(after[sbom])["metadata"]["component"]["version"] == "2.9.1+rocm7.1.0"
     assert list_steps(after[sbom]) == ["finalize"]
     assert after["torch/version.py"] == f"__version__ = '2.9.1+rocm7.1.0'\nhip = '{RC}'\n".encode()
-    assert run_command(cli, ["wheel", "check", str(place / torch)]) == 0
-    assert run_command(cli, ["set", "gate", str(place), "--set", new.id, "--channel", "nightly"]) == 15
+    assert boundary.run_command(main.cli, ["wheel", "check", str(place / torch)]) == 0
+    assert (
+        boundary.run_command(main.cli, ["set", "gate", str(place), "--set", new.id, "--channel", "nightly"])
+        == 15
+    )
     assert "no evidence for 3 of 3 wheels" in capsys.readouterr().out
 
-    add_wheels(place / "rocm", [rocm_wheel(tmp_path)], now=NOW)
+    update.add_wheels(place / "rocm", [rocm_wheel(tmp_path)], now=NOW)
     env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1"}
     uv = [find_uv_bin(), "pip", "install", "--no-cache", "--no-config", "--python", sys.executable]
     with serve_folder(place) as server:
         index = ["--index-url", f"{server.url}{PLACES.set_index(new.id)}/", "--index", f"{server.url}rocm/"]
-        capture_output([*uv, *index, "--target", str(tmp_path / "site"), "torchvision"], env=env)
+        process.capture_output([*uv, *index, "--target", str(tmp_path / "site"), "torchvision"], env=env)
     asked = (
         "import importlib.metadata as m, torch.version as v; print(v.__version__, m.version('torch'), v.hip)"
     )
@@ -194,26 +191,32 @@ def test_the_next_candidate_of_a_version_gets_a_build_tag(
     words = ["set", "finalize", str(tmp_path / "store"), "--set", second.id, "--keep", "triton"]
     words += ["--rocm", "7.1.0", "--work-dir", str(tmp_path)]
     capsys.readouterr()
-    assert run_command(cli, words) == 15
+    assert boundary.run_command(main.cli, words) == 15
     said = capsys.readouterr().err
     assert f"other bytes under the same name: torch-2.9.1+rocm7.1.0-{TAG}.whl" in said
     assert "finalize with --build-tag 1" in said
-    assert run_command(cli, [*words, "--build-tag", "x"]) == 2
+    assert boundary.run_command(main.cli, [*words, "--build-tag", "x"]) == 2
     assert "'x' is not a build tag" in capsys.readouterr().err
-    assert run_command(cli, [*words, "--build-tag", "1", "--json"]) == 0
-    done = find_set(store, json.loads(capsys.readouterr().out)["set"])
+    assert boundary.run_command(main.cli, [*words, "--build-tag", "1", "--json"]) == 0
+    done = wheel_set.find_set(store, json.loads(capsys.readouterr().out)["set"])
     assert (done.version, done.origin) == (first.version, second.id)
     names = {file.project: file for file in done.files}
     assert names["torch"].name == f"torch-2.9.1+rocm7.1.0-1-{TAG}.whl"
     assert names["triton"].name == f"triton-3.5.0-{TAG}.whl"
     torch = tmp_path / "store" / PLACES.wheel_file(names["torch"].sha256, names["torch"].name)
     assert b"Build: 1" in contents(torch)["torch-2.9.1+rocm7.1.0.dist-info/WHEEL"]
-    assert run_command(cli, [*words, "--build-tag", "1", "--output-dir", str(tmp_path / "out")]) == 0
+    assert (
+        boundary.run_command(main.cli, [*words, "--build-tag", "1", "--output-dir", str(tmp_path / "out")])
+        == 0
+    )
     assert "already staged" in capsys.readouterr().out
-    there = {path.name: hash_file(path) for path in (tmp_path / "out").iterdir()}
+    there = {path.name: files.hash_file(path) for path in (tmp_path / "out").iterdir()}
     assert there == {file.name: file.sha256 for file in done.files}
     (tmp_path / "file").touch()
-    assert run_command(cli, [*words, "--build-tag", "1", "--output-dir", str(tmp_path / "file/x")]) == 15
+    assert (
+        boundary.run_command(main.cli, [*words, "--build-tag", "1", "--output-dir", str(tmp_path / "file/x")])
+        == 15
+    )
     assert "the set is staged; name another --output-dir" in capsys.readouterr().err
 
 
@@ -222,7 +225,7 @@ def test_variants_keep_their_labels_and_what_they_state(tmp_path: Path) -> None:
     newer, older = (lock.model_copy(update={"rocm": f"{lock.rocm}rc1"}) for lock in (NEWER, OLDER))
     made = several_drafts(version="2.9.1rc1", locks=(newer, older))
     wheels = [draft.write(tmp_path) for draft in made.values()]
-    more = {"paths": FamilyPaths(load_layout(), "variants"), "layout": "variants"}
+    more = {"paths": layout.FamilyPaths(layout.load_layout(), "variants"), "layout": "variants"}
     old = staged(store, wheels, newer, older, **more)
     renamed = ["7.1.0rc1=7.1.0", "7.0.2rc1=7.0.2"]
     found = final(store, old, tmp_path / "work", ([], ["triton"], renamed))
@@ -268,7 +271,7 @@ def test_what_is_refused_leaves_the_store_as_it_was(
     store = FolderStore(tmp_path / "store")
     document = staged(store, [draft.write(tmp_path) for draft in made])
     before = {one.path: one.tag for one in store.listing("")}
-    with pytest.raises(ReleaseError, match=said):
+    with pytest.raises(errors.ReleaseError, match=said):
         final(store, document, tmp_path / "work", words)
     assert {one.path: one.tag for one in store.listing("")} == before
 
@@ -288,7 +291,7 @@ def test_a_run_may_end_at_any_write_and_the_next_carries_on(
         with pytest.raises(Killed):
             final(FaultyStore(store, at=write, fault="after"), document, tmp_path / f"work {number}")
         with monkeypatch.context() as patched:
-            patched.delattr(finalize, "rewrite_wheel")  # what was finished before is taken
+            patched.delattr(rewrite, "rewrite_wheel")  # what was finished before is taken
             assert final(store, document, tmp_path / f"work {number}").staged.document == expected
 
 
@@ -326,21 +329,23 @@ def test_wheels_of_the_store_that_are_not_what_was_staged_are_refused(
     path = tmp_path / "store" / PLACES.wheel_file(document.files[0].sha256, document.files[0].name)
     path.chmod(0o644)
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(ReleaseError, match=r"is not what was staged"):
+    with pytest.raises(errors.ReleaseError, match=r"is not what was staged"):
         final(store, document, tmp_path / "work")
 
 
 def test_a_wheel_that_differs_in_anything_else_is_refused(
     wheels: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = rewrite_wheel
+    real = rewrite.rewrite_wheel
 
     def strays(source: Path, folder: Path, edit: Any, **more: Any) -> Any:
         return real(source, folder, replace(edit, put={"extra.txt": b""}), **more)
 
-    monkeypatch.setattr(finalize, "rewrite_wheel", strays)
+    monkeypatch.setattr(rewrite, "rewrite_wheel", strays)
     store = FolderStore(tmp_path / "store")
-    with pytest.raises(ReleaseError, match=r"differs from torch.*: added \['\*\.dist-info/extra\.txt'\]"):
+    with pytest.raises(
+        errors.ReleaseError, match=r"differs from torch.*: added \['\*\.dist-info/extra\.txt'\]"
+    ):
         final(store, staged(store, wheels), tmp_path / "work")
 
 
@@ -351,7 +356,7 @@ def test_room_is_looked_for_before_and_a_full_disk_is_named(
     document = staged(store, wheels)
     with monkeypatch.context() as patched:
         patched.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 0))  # type: ignore[attr-defined]
-        with pytest.raises(ReleaseError, match=r"are to be written, and .* has room for 0 B"):
+        with pytest.raises(errors.ReleaseError, match=r"are to be written, and .* has room for 0 B"):
             final(store, document, tmp_path / "work")
     # -B: a compiled module would be cut off, too
     program = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900)); "
@@ -377,7 +382,7 @@ def test_room_is_looked_for_before_and_a_full_disk_is_named(
     assert "cannot write to" in ended.stderr and "free some space, or name another --work-dir" in ended.stderr
     left = [path.name for path in (tmp_path / f"finalize-{document.id}" / "new").iterdir()]
     assert left == []
-    assert run_command(cli, [*words, "--rocm", "7.1.0"]) == 0
+    assert boundary.run_command(main.cli, [*words, "--rocm", "7.1.0"]) == 0
 
 
 TARGETS = ("gfx942", "gfx1100", "gfx1101")
@@ -431,7 +436,7 @@ def test_a_keep_list_leaves_out_what_is_for_others_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     version, store = f"2.9.1rc1+rocm{RC}", FolderStore(tmp_path / "store")
-    places = FamilyPaths(load_layout(), "multi-arch")
+    places = layout.FamilyPaths(layout.load_layout(), "multi-arch")
     (tmp_path / "wheels").mkdir()
     raw = [draft.write(tmp_path / "wheels") for draft in split_drafts(version)]
     lock = LOCK.model_copy(update={"targets": TARGETS, "projects": dict(list(LOCK.projects.items()))})
@@ -440,7 +445,7 @@ def test_a_keep_list_leaves_out_what_is_for_others_alone(
     final_words = [*base, "--keep", "triton", "--rocm", "7.1.0"]
 
     def run(*words: str, code: int = 0) -> str:
-        assert run_command(cli, list(words)) == code
+        assert boundary.run_command(main.cli, list(words)) == code
         both = capsys.readouterr()
         return both.err if code else both.out
 
@@ -453,7 +458,7 @@ def test_a_keep_list_leaves_out_what_is_for_others_alone(
     done = json.loads(
         run(*final_words, "--keep-gfx", "gfx1100", "--json", "--output-dir", str(tmp_path / "new"))
     )
-    new = find_set(store, done["set"])
+    new = wheel_set.find_set(store, done["set"])
     assert new.projects == ("torch", "torch-device-gfx11", "torch-device-gfx1100", "triton")
     assert len(done["left_out"]) == 2 and new.origin == old.id
     assert {cell.target for cell in new.planned} == {"gfx1100", ""}
@@ -468,13 +473,13 @@ def test_a_keep_list_leaves_out_what_is_for_others_alone(
         "Provides-Extra: device-gfx1100",
         "Provides-Extra: device-all",
     }
-    assert run_command(cli, ["wheel", "check", str(torch)]) == 0
+    assert boundary.run_command(main.cli, ["wheel", "check", str(torch)]) == 0
     # the same versions: what is written anew needs names of its own
     words = [*base, "--keep-gfx", "gfx942", "--skip-version-promotion"]
     assert "say --build-tag 1" in run(*words, code=15)
     capsys.readouterr()
     done = json.loads(run(*words, "--build-tag", "1", "--json"))
-    trimmed = find_set(store, done["set"])
+    trimmed = wheel_set.find_set(store, done["set"])
     assert trimmed.version == old.version and {file.name for file in trimmed.files} == {
         f"triton-3.5.0-{TAG}.whl", f"torch-{version}-1-{TAG}.whl", f"torch_device_gfx942-{version}-{TAG}.whl"
     }  # fmt: skip
@@ -488,13 +493,16 @@ def test_variants_for_others_are_left_out_as_they_are(
     made = several_drafts()
     (tmp_path / "wheels").mkdir()
     raw = [draft.write(tmp_path / "wheels") for name, draft in made.items() if "plain" not in name]
-    store, places = FolderStore(tmp_path / "store"), FamilyPaths(load_layout(), "multi-arch")
+    store, places = FolderStore(tmp_path / "store"), layout.FamilyPaths(layout.load_layout(), "multi-arch")
     old = staged(store, raw, NEWER, OLDER, paths=places, layout="variants")
     only = sorted(
         set(old.targets) - {t for file in old.files if "rocm7.0" in file.label for t in file.targets}
     )
     words = ["set", "finalize", str(tmp_path / "store"), "--set", old.id, "--skip-version-promotion"]
-    assert run_command(cli, [*words, "--keep-gfx", only[0], "--work-dir", str(tmp_path), "--json"]) == 0
+    assert (
+        boundary.run_command(main.cli, [*words, "--keep-gfx", only[0], "--work-dir", str(tmp_path), "--json"])
+        == 0
+    )
     done = json.loads(capsys.readouterr().out)
-    new = find_set(store, done["set"])
+    new = wheel_set.find_set(store, done["set"])
     assert set(new.hashes) < set(old.hashes) and not any("rocm7.0" in file.label for file in new.files)

@@ -16,10 +16,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from index_wheels import wheel
 from install_world import CUDA, Environment, make_environment, served_index, torch
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import find_uv, hash_file, parse_toml
-from rocm_wheels.index import IndexServer
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.core import extras, toml_reader
+from rocm_wheels.core.files import hash_file
+from rocm_wheels.index.server import IndexServer
 
 HEAD = 'lock-version = "1.0"\ncreated-by = "x"\n'
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -49,12 +49,12 @@ def index(tmp_path: Path) -> Iterator[IndexServer]:
 
 def lock_for(index: IndexServer, output: Path, *words: str) -> int:
     common = ["--index", index.url, "--dependency-index", index.url, "-o", str(output)]
-    return run_command(cli, ["lock", "install", "torch", "torchvision", *common, *words])
+    return boundary.run_command(main.cli, ["lock", "install", "torch", "torchvision", *common, *words])
 
 
 def install_lock(lock: Path, venv: Environment, gfx: str, *words: str) -> int:
-    return run_command(
-        cli, ["install", "--lock", str(lock), "--python", str(venv.prefix), "--gfx", gfx, *words]
+    return boundary.run_command(
+        main.cli, ["install", "--lock", str(lock), "--python", str(venv.prefix), "--gfx", gfx, *words]
     )
 
 
@@ -63,7 +63,7 @@ def test_each_machine_gets_its_own_of_a_lock(
 ) -> None:
     lock = tmp_path / "pylock.toml"
     assert lock_for(index, lock, "--gfx", "gfx942", "--gfx", "gfx1100", "--python", f"{HERE},3.10") == 0
-    document = parse_toml(lock.read_text(), name="lock")
+    document = toml_reader.parse_toml(lock.read_text(), name="lock")
     rows = [
         (row["name"], row.get("tool", {}).get("rocm-wheels", {}).get("machines"))
         for row in document["packages"]
@@ -94,11 +94,20 @@ def test_pip_and_uv_install_a_lock_of_one_machine_and_we_one_of_uv(
     lock = tmp_path / "pylock.toml"
     assert lock_for(index, lock, "--gfx", "gfx942", "--python", HERE) == 0
     venv = make_environment(tmp_path / "venv")
-    words = [str(find_uv()), "pip", "install", "--no-config", "--python", str(venv.python), "-r", str(lock)]
+    words = [
+        str(extras.find_uv()),
+        "pip",
+        "install",
+        "--no-config",
+        "--python",
+        str(venv.python),
+        "-r",
+        str(lock),
+    ]
     subprocess.run([*words, "--preview"], check=True)
     assert "gfx94x" in (venv.site / "torch" / "__init__.py").read_text()
     theirs = tmp_path / "pylock.uv.toml"
-    words = [str(find_uv()), "pip", "compile", "--no-config", "--default-index", index.url, "--format"]
+    words = [str(extras.find_uv()), "pip", "compile", "--no-config", "--default-index", index.url, "--format"]
     subprocess.run([*words, "pylock.toml", "-o", str(theirs), "-"], input=b"sympy", check=True)
     other = make_environment(tmp_path / "other")
     assert install_lock(theirs, other, "none") == 0
@@ -169,7 +178,7 @@ def plain_index(tmp_path: Path) -> Iterator[IndexServer]:
 
 def lock_torch(index: IndexServer, output: Path, *words: str) -> int:
     common = ["--index", index.url, "--dependency-index", index.url, "--python", HERE, "-o", str(output)]
-    return run_command(cli, ["lock", "install", "torch", *common, *words])
+    return boundary.run_command(main.cli, ["lock", "install", "torch", *common, *words])
 
 
 def test_a_card_beside_graphics_inside_the_processor_is_locked_as_it_is_installed(
@@ -182,7 +191,9 @@ def test_a_card_beside_graphics_inside_the_processor_is_locked_as_it_is_installe
     hidden = "HIP_VISIBLE_DEVICES=1"  # as they are stated: graphics first
     assert hidden in capsys.readouterr().out
     words = ["--index", plain_index.url, "--gfx", "gfx1036,gfx1100", "--dry-run", "--json"]
-    assert run_command(cli, ["install", "torch", "--venv", str(tmp_path / "other"), *words]) == 0
+    assert (
+        boundary.run_command(main.cli, ["install", "torch", "--venv", str(tmp_path / "other"), *words]) == 0
+    )
     assert json.loads(capsys.readouterr().out)["environment"] == hidden
     assert lock_torch(plain_index, lock, "--gfx", "gfx1036") == 17, "alone it needs kernels"
 
@@ -239,7 +250,7 @@ def check_sums(bundle: Path) -> set[str]:
 
 def make_bundle(made: Path, index: IndexServer, *words: str) -> int:
     common = ["--gfx", "gfx942", "--gfx", "gfx1100", "--python", HERE, "--index", index.url]
-    return run_command(cli, ["index", "bundle", "torch", *common, "-o", str(made), *words])
+    return boundary.run_command(main.cli, ["index", "bundle", "torch", *common, "-o", str(made), *words])
 
 
 def test_a_bundle_installs_where_there_is_no_network(
@@ -290,7 +301,7 @@ def test_a_bundle_brings_the_tool_along(
 def test_a_machine_is_known_again_whatever_its_card_was_called_by(tmp_path: Path, index: IndexServer) -> None:
     lock = tmp_path / "pylock.toml"
     assert lock_for(index, lock, "--gfx", "RX 7900 XTX", "--gfx", "GFX942", "--python", HERE) == 0
-    assert parse_toml(lock.read_text(), name="lock")["tool"]["rocm-wheels"]["machines"] == [
+    assert toml_reader.parse_toml(lock.read_text(), name="lock")["tool"]["rocm-wheels"]["machines"] == [
         "gfx1100",
         "gfx942",
     ]
@@ -309,6 +320,8 @@ def test_a_machine_is_known_again_whatever_its_card_was_called_by(tmp_path: Path
         "-o",
         str(made),
     ]
-    assert run_command(cli, [*words, "--index", index.url, "--dependency-index", index.url]) == 0
+    assert (
+        boundary.run_command(main.cli, [*words, "--index", index.url, "--dependency-index", index.url]) == 0
+    )
     assert (made / "gfx1100" / "torch").is_dir() and not (made / ".busy").exists()
     check_sums(made)

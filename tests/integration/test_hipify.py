@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 from source_trees import DEEP, MIDDLE, Tree, Upstream, content, times
 
-from rocm_wheels.core import SourceError
-from rocm_wheels.sources import (
-    identify_tree,
-)
+from rocm_wheels.core import errors
+from rocm_wheels.sources import trees
 
 UPSTREAM_TAG, HIPIFY_TAG = "THEROCK_UPSTREAM_DIFFBASE", "THEROCK_HIPIFY_DIFFBASE"
 PYTHON = Path(sys.executable)
@@ -46,20 +44,22 @@ def test_own_changes_are_not_mixed_into_the_commit(tree: Tree) -> None:
     head = tree.checkout().head
     (tree.directory / "third_party/middle/mid.cu").write_text("cuda mine\n")
     files = content(tree.directory)
-    with pytest.raises(SourceError, match=r"modified third_party/middle/mid.cu") as refused:
+    with pytest.raises(errors.SourceError, match=r"modified third_party/middle/mid.cu") as refused:
         tree.hipify()
     assert "--no-commit-hipify" in (refused.value.tip or "")
     assert content(tree.directory) == files
     tree.hipify(commit=False)
     assert tree.git("rev-parse", "HEAD") == head
     # what hipify wrote is ours, what was edited is not
-    with pytest.raises(SourceError) as kept:
+    with pytest.raises(errors.SourceError) as kept:
         tree.checkout(ref="feature")
     assert [line.strip() for line in kept.value.message.splitlines()[1:]] == [
         "modified third_party/middle/mid.cu"
     ]
     tree.git("commit", "-qam", "Mine", where="third_party/middle")
-    with pytest.raises(SourceError, match=r"modified third_party/middle\n|modified third_party/middle$"):
+    with pytest.raises(
+        errors.SourceError, match=r"modified third_party/middle\n|modified third_party/middle$"
+    ):
         tree.hipify()  # the parent does not know the commit yet
 
 
@@ -83,7 +83,7 @@ def test_commits_on_top_stay_between_tag_and_head(tree: Tree) -> None:
 
 def test_uncommitted_then_committed_is_the_same_commit(tree: Tree, tmp_path: Path) -> None:
     tree.checkout(commit_hipify=False)
-    once = identify_tree(tree.directory, env=tree.upstream.env)
+    once = trees.identify_tree(tree.directory, env=tree.upstream.env)
     assert not once.dirty
     assert once.upstream == once.commit
     committed = tree.hipify()
@@ -118,7 +118,9 @@ def test_a_script_that_fails_leaves_a_tree_to_carry_on_with(tree: Tree) -> None:
     (tree.directory / ".git/info/exclude").write_text("fail-hipify\n")
     (tree.directory / "fail-hipify").touch()
     (tree.directory / "ignored_hip/a.hip").unlink()  # else nothing is to be done
-    with pytest.raises(SourceError, match=r"build_amd.py[^\n]*failed with exit code 1:\n.*boom") as failed:
+    with pytest.raises(
+        errors.SourceError, match=r"build_amd.py[^\n]*failed with exit code 1:\n.*boom"
+    ) as failed:
         tree.hipify()
     assert "hipify.log" in (failed.value.tip or "")
     (tree.directory / "fail-hipify").unlink()
@@ -132,7 +134,7 @@ def test_a_tree_without_the_script(tree: Tree, upstream: Upstream) -> None:
     upstream.git("root", "rm", "-qr", "tools")
     upstream.commit("root", "no script")
     upstream.git("root", "checkout", "-q", "main")
-    with pytest.raises(SourceError, match=r"has no tools/amd_build/build_amd.py") as missing:
+    with pytest.raises(errors.SourceError, match=r"has no tools/amd_build/build_amd.py") as missing:
         tree.checkout(ref="scriptless")
     assert "--no-hipify" in (missing.value.tip or "")
     tree.checkout(ref="scriptless", hipify=False)
@@ -209,7 +211,7 @@ def test_a_new_clone_is_hipified_in_one_run(twice: Tree, tmp_path: Path) -> None
 
 def test_what_somebody_hipified_and_committed_is_made_anew(twice: Tree, tmp_path: Path) -> None:
     twice.upstream.git(tmp_path, "clone", "-q", "-b", "twice", twice.upstream.url, "tree")
-    with pytest.raises(SourceError, match=MIDDLE) as refused:
+    with pytest.raises(errors.SourceError, match=MIDDLE) as refused:
         twice.hipify()  # fetched afterwards, it would never be hipified
     assert "submodule update --init --recursive" in (refused.value.tip or "")
     assert HIPIFY_TAG not in twice.git("tag") and not twice.git("status", "--porcelain")
@@ -241,7 +243,7 @@ def test_edits_of_what_hipify_makes_stay(tree: Tree) -> None:
     source.write_text("cuda other\n1\n2\n3\nfour\n")
     (tree.directory / "new.cu").write_text("cuda new\n")
     files = content(tree.directory)
-    with pytest.raises(SourceError, match=r"hip/a\.hip in .*: edited") as refused:
+    with pytest.raises(errors.SourceError, match=r"hip/a\.hip in .*: edited") as refused:
         tree.hipify(commit=False)
     assert "move your file away" in (refused.value.tip or "")
     assert content(tree.directory) == files

@@ -13,17 +13,10 @@ from programs import run_program
 from source_trees import content, isolated_environment, times
 from warm_python import warm_python
 
-from rocm_wheels.core import get_project_home
-from rocm_wheels.demo import fetch_hipify, make_repositories
-from rocm_wheels.models import load_project
-from rocm_wheels.sources import (
-    CheckoutRequest,
-    checkout_project,
-    choose_pin,
-    find_translated_line,
-    hipify_checkout,
-    identify_tree,
-)
+from rocm_wheels.core import workspace
+from rocm_wheels.demo.miniature import fetch_hipify, make_repositories
+from rocm_wheels.models import project
+from rocm_wheels.sources import checkout, hipify, hipify_record, pins, trees
 
 pytestmark = pytest.mark.network
 
@@ -32,34 +25,34 @@ def test_from_clone_to_one_edit(tmp_path: Path) -> None:
     real = {k: v for k, v in os.environ.items() if k not in ("PIP_FIND_LINKS", "UV_FIND_LINKS")}
     env, python = isolated_environment(tmp_path / "home"), Path(sys.executable)
     made = make_repositories(
-        get_project_home() / "tests/miniature",
+        workspace.get_project_home() / "tests/miniature",
         tmp_path / "repositories",
         hipify=fetch_hipify(tmp_path / "cache", env=real),
         env=env,
     )
-    torch, audio = load_project("pytorch"), load_project("pytorch_audio")
+    torch, audio = project.load_project("pytorch"), project.load_project("pytorch_audio")
     heads = []
     for folder, committed in (("one", True), ("two", True), ("three", False)):
-        pin = choose_pin(torch, origin=made["pytorch"].url, ref="nightly")
-        request = CheckoutRequest(
+        pin = pins.choose_pin(torch, origin=made["pytorch"].url, ref="nightly")
+        request = checkout.CheckoutRequest(
             torch, tmp_path / folder, pin, depth=1, commit_hipify=committed, local_origin=True
         )
-        heads.append(checkout_project(request, env=env, python=python).head)
-        assert not checkout_project(request, env=env, python=python).changed
+        heads.append(checkout.checkout_project(request, env=env, python=python).head)
+        assert not checkout.checkout_project(request, env=env, python=python).changed
     assert heads[0] == heads[1] != made["pytorch"].commit == heads[2]
     for folder, committed in (("one", True), ("three", False)):
         tree = tmp_path / folder
-        assert not identify_tree(tree, env=env).dirty
+        assert not trees.identify_tree(tree, env=env).dirty
         kernel = sorted(tree.glob("aten/src/ATen/native/cuda/*.cu"))[0]
         before = times(tree)
-        again = hipify_checkout(torch, tree, commit=committed, env=env, python=python)
+        again = hipify.hipify_checkout(torch, tree, commit=committed, env=env, python=python)
         assert (again.changed, again.head) == ((), heads[0] if committed else heads[2])
         assert times(tree) == before
         header = (tree / "torch/csrc/cuda/Module.h").read_text()
         assert "either rocm/cuda.h or hip/driver_types.h" in header
         kernel.write_text(kernel.read_text() + "// edited\n")
         hip = f"aten/src/ATen/native/hip/{kernel.stem}.hip"
-        assert hipify_checkout(torch, tree, commit=False, env=env, python=python).changed == (hip,)
+        assert hipify.hipify_checkout(torch, tree, commit=False, env=env, python=python).changed == (hip,)
         assert {path for path, at in times(tree).items() if at != before.get(path)} == {
             str(kernel.relative_to(tree)),
             hip,
@@ -67,17 +60,17 @@ def test_from_clone_to_one_edit(tmp_path: Path) -> None:
         translated = (tree / hip).read_text().splitlines()
         for line, text in enumerate(kernel.read_text().splitlines(), start=1):
             if text in translated and len(text) > 5:  # hipify adds a line at the top
-                place = find_translated_line(tree / hip, translated.index(text) + 1, env=env)
+                place = hipify_record.find_translated_line(tree / hip, translated.index(text) + 1, env=env)
                 assert place == (kernel, line), text
-        assert find_translated_line(tree / "setup.py", 1, env=env) is None
-    pin = choose_pin(audio, torch_dir=tmp_path / "one", require_related_commit=True)
-    request = CheckoutRequest(audio, tmp_path / "audio", pin)
-    assert checkout_project(request, env=env, python=python).head == made["audio"].commit
+        assert hipify_record.find_translated_line(tree / "setup.py", 1, env=env) is None
+    pin = pins.choose_pin(audio, torch_dir=tmp_path / "one", require_related_commit=True)
+    request = checkout.CheckoutRequest(audio, tmp_path / "audio", pin)
+    assert checkout.checkout_project(request, env=env, python=python).head == made["audio"].commit
 
 
 def test_what_hipify_cannot_translate_is_named_and_the_tree_stays(tmp_path: Path) -> None:
     real = {k: v for k, v in os.environ.items() if k not in ("PIP_FIND_LINKS", "UV_FIND_LINKS")}
-    env, miniature = isolated_environment(tmp_path / "home"), get_project_home() / "tests/miniature"
+    env, miniature = isolated_environment(tmp_path / "home"), workspace.get_project_home() / "tests/miniature"
     made, tree = tmp_path / "made", tmp_path / "pytorch"
     shutil.copytree(miniature / "pytorch", made)
     shutil.copytree(miniature / "minigemm", made / "third_party/minigemm")

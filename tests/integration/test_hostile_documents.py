@@ -28,27 +28,17 @@ from promoted_sets import linked
 from release_world import a_lock
 from run_records import night
 
-from rocm_wheels.cli import config
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import RocmWheelsError, Workspace
-from rocm_wheels.index import HTML_TYPE, JSON_TYPE, add_wheels, parse_page
-from rocm_wheels.models import get_recipes_folder
-from rocm_wheels.pipeline import (
-    OutputFile,
-    Plan,
-    PlanFile,
-    StepStamp,
-    deliver_files,
-    explain_run,
-    read_stamp,
-    refuse_foreign_wheels,
-    write_plan,
-    write_stamp,
-)
-from rocm_wheels.sources import format_lock
-from rocm_wheels.variants import parse_document, read_any_format
-from rocm_wheels.wheels import BUILD_TYPE, format_statement, locate_statement
+from rocm_wheels.cli import boundary, config, main
+from rocm_wheels.core import errors
+from rocm_wheels.core.workspace import Workspace
+from rocm_wheels.index import update
+from rocm_wheels.index.pages import HTML_TYPE, JSON_TYPE
+from rocm_wheels.index.reader import parse_page
+from rocm_wheels.models import project_names
+from rocm_wheels.pipeline import outputs, plan, step
+from rocm_wheels.sources.lock import format_lock
+from rocm_wheels.variants.document import parse_document, read_any_format
+from rocm_wheels.wheels.statement import BUILD_TYPE, format_statement, locate_statement
 
 SAMPLE, LEAST, KINDS = 101, 648, 20
 ALLOWED = {0, 2, *range(10, 19)}  # done, or an error of ours
@@ -75,14 +65,14 @@ class Document:
 
 
 def run(*words: str | Path) -> int:
-    return run_command(cli, [str(word) for word in words])
+    return boundary.run_command(main.cli, [str(word) for word in words])
 
 
 def call(function: Callable[[], object]) -> int:
     """Return the exit code with which a command would end that calls this first."""
     try:
         function()
-    except RocmWheelsError as error:
+    except errors.RocmWheelsError as error:
         return error.exit_code
     return 0
 
@@ -138,7 +128,7 @@ def list_index_documents(folder: Path) -> Iterator[Document]:
     index = folder / "index"
     properties = {"rocm": {"version": ["7.1"]}}
     wheels = [wheel(folder / "wheels"), variant(folder / "wheels", "rocm7.1", properties)]
-    add_wheels(index, wheels, now=NOW)
+    update.add_wheels(index, wheels, now=NOW)
 
     def choose(place: Path) -> list[int]:
         options = ("--gfx", "gfx942", "--rocm", "7.1", "--platform", "linux", "--python", "3.12")
@@ -239,7 +229,7 @@ def list_source_documents(folder: Path) -> Iterator[Document]:
         return [run("--config", file, "config", "show"), run("--config", file, "config", "show", "build")]
 
     yield Document("configuration", "rocm-wheels.toml", mutate_toml, show_config, folder / "config")
-    recipe = yaml.safe_load((get_recipes_folder() / "apex.yaml").read_text(encoding="utf-8"))
+    recipe = yaml.safe_load((project_names.get_recipes_folder() / "apex.yaml").read_text(encoding="utf-8"))
     checks = {**recipe["checks"], "import_name": "mine"}
     own = {**recipe, "name": "mine", "distribution": "mine", "checks": checks}
     (folder / "recipe/mine.yaml").write_text(json.dumps(own).replace("apex/", "mine/"))
@@ -256,7 +246,9 @@ def list_build_documents(folder: Path) -> Iterator[Document]:
     """Yield what builds write and read: plan, record, stamp, list of wheels."""
     facts = make_facts(folder)
     (folder / "plan").mkdir()
-    write_plan(folder / "plan/plan.json", PlanFile(facts.request, Plan(settled(facts)[1], ("gfx942",)), {}))
+    plan.write_plan(
+        folder / "plan/plan.json", plan.PlanFile(facts.request, step.Plan(settled(facts)[1], ("gfx942",)), {})
+    )
 
     def read_planned(place: Path) -> list[int]:
         return [run("run-step", "no-such-step", "--plan", place / "plan.json")]
@@ -283,14 +275,14 @@ def list_build_documents(folder: Path) -> Iterator[Document]:
     yield Document("plan of a run", plan_of_run, json_at(3), read_record, folder / "work")
     stamps = folder / "stamps"
     stamps.mkdir()
-    output = OutputFile(str(folder / "x.whl"), 1, 1, "0" * 64)
-    write_stamp(stamps, StepStamp("build", {"python": "3.12"}, (output,), {"version": "1"}))
+    output = outputs.OutputFile(str(folder / "x.whl"), 1, 1, "0" * 64)
+    outputs.write_stamp(stamps, outputs.StepStamp("build", {"python": "3.12"}, (output,), {"version": "1"}))
 
     def read_stamps(place: Path) -> list[int]:
         def look() -> None:
-            stamp = read_stamp(place, "build")
+            stamp = outputs.read_stamp(place, "build")
             if stamp is not None:
-                explain_run(stamp, {"python": "3.12"})
+                outputs.explain_run(stamp, {"python": "3.12"})
 
         return [call(look)]
 
@@ -300,13 +292,13 @@ def list_build_documents(folder: Path) -> Iterator[Document]:
     delivered = wheel(folder / "built", tag="cp312-cp312-linux_x86_64")
     workspace = Workspace(collected)
     options = {"distribution": "torch", "python_tag": "cp312", "purpose": "gfx942"}
-    deliver_files(workspace, [delivered], collected / "dist", **options)
+    outputs.deliver_files(workspace, [delivered], collected / "dist", **options)
 
     def read_collected(place: Path) -> list[int]:
         output = place / "dist"
         return [
-            call(lambda: refuse_foreign_wheels(Workspace(place), output, *options.values())),
-            call(lambda: deliver_files(Workspace(place), [delivered], output, **options)),
+            call(lambda: outputs.refuse_foreign_wheels(Workspace(place), output, *options.values())),
+            call(lambda: outputs.deliver_files(Workspace(place), [delivered], output, **options)),
         ]
 
     yield Document("collected.json", "collected.json", json_at(4), read_collected, collected)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from source_trees import MIDDLE, Upstream, enter
 
-from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli import boundary
 from rocm_wheels.cli.checkout import make_recipe_group
 
 LEAST, SAMPLE = 150, 19
@@ -303,7 +303,7 @@ def find_harm(attempt: Attempt, box: Path, upstream: Upstream, log: Path) -> str
         log.unlink(missing_ok=True)
         before = sorted(box.parent.iterdir())
         try:
-            code = run_command(make_recipe_group(attempt.project), attempt.words)
+            code = boundary.run_command(make_recipe_group(attempt.project), attempt.words)
         except BaseException as harm:
             return f"{type(harm).__name__}: {str(harm)[:200]}"
     allowed = ALLOWED | ({0} if attempt.what in HARMLESS else set())

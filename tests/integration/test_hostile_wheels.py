@@ -24,8 +24,7 @@ from audit_wheels import Draft, library, torch_draft
 from greedy_files import list_greedy_files
 from hostile_wheels import Attack, list_attacks, rewrite
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
+from rocm_wheels.cli import boundary, main
 
 ATTACKS, GREEDY_FILES = list_attacks(), list_greedy_files()
 EXIT_CODES = {0, 2, 13, 14, 15, 17}
@@ -65,7 +64,7 @@ def run(*words: object) -> tuple[int, str]:
     """Run a command; return its exit code and all that it printed. An exception is a bug, and raised."""
     out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
-        code = run_command(cli, list(map(str, words)))
+        code = boundary.run_command(main.cli, list(map(str, words)))
     out.flush()
     content = out.buffer
     assert isinstance(content, io.BytesIO)

@@ -26,18 +26,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft
 from index_wheels import NOW, Properties, files, make_object, variant, wheel
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import DataError
-from rocm_wheels.index import (
-    IndexServer,
-    add_wheels,
-    build_index,
-    remove_wheels,
-    serve_folder,
-    verify_index,
-    yank_wheels,
-)
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.core import errors
+from rocm_wheels.index import update, verify
+from rocm_wheels.index.server import IndexServer, serve_folder
 
 pytestmark = pytest.mark.slow
 PIP = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-cache-dir"]
@@ -81,8 +73,8 @@ def server(tmp_path: Path):  # type: ignore[no-untyped-def]
         wheel(fresh, "triton", "3.5.0"),
         wheel(fresh, "triton", "3.6.0"),
     ]
-    add_wheels(root, wheels, now=NOW)
-    yank_wheels(root, ["torch==2.9.1+rocm7.1.0"], reason="crashes on gfx942")
+    update.add_wheels(root, wheels, now=NOW)
+    update.yank_wheels(root, ["torch==2.9.1+rocm7.1.0"], reason="crashes on gfx942")
     with serve_folder(root) as running:
         yield running
 
@@ -120,7 +112,7 @@ def test_every_installer_takes_a_name_that_is_not_normalized(installer: list[str
     draft.file_name = "backports_zstd_x-1.0-py3-none-any.whl"
     torch = wheel(tmp_path / "fresh", version="2.9.0", requires=("backports-zstd.x>=1",))
     root = tmp_path / "index"
-    add_wheels(root, [draft.write(tmp_path / "fresh"), torch], now=NOW)
+    update.add_wheels(root, [draft.write(tmp_path / "fresh"), torch], now=NOW)
     plain = partial(SimpleHTTPRequestHandler, directory=str(root))
     with serve_folder(root) as running, serve_requests(plain) as html_alone:
         for url, target in ((running.url, tmp_path / "of JSON"), (html_alone, tmp_path / "of HTML")):
@@ -164,24 +156,24 @@ def test_source_distributions_are_listed_too(tool: list[str], tmp_path: Path) ->
     root = tmp_path / "index"
     torch = wheel(tmp_path / "fresh", version="2.9.0", requires=("rocm==7.14.0",))
     source = sdist(tmp_path / "fresh")
-    assert add_wheels(root, [torch, source], now=NOW).new == (torch.name, source.name)
-    assert add_wheels(root, [source], now=NOW).unchanged == (source.name,)
-    assert build_index(root, now=NOW).new == 0
-    assert verify_index(str(root)).findings == ()
+    assert update.add_wheels(root, [torch, source], now=NOW).new == (torch.name, source.name)
+    assert update.add_wheels(root, [source], now=NOW).unchanged == (source.name,)
+    assert update.build_index(root, now=NOW).new == 0
+    assert verify.verify_index(str(root)).findings == ()
     (entry,) = json.loads((root / "rocm" / "index.json").read_text())["files"]
     assert entry["requires-python"] == ">=3.9" and "core-metadata" not in entry
     with serve_folder(root) as running:
         versions, _ = install(tool, ["--index-url", running.url], tmp_path, "torch")
     assert versions == {"torch": "2.9.0", "rocm": "7.14.0"}
     (root / "rocm" / source.name).write_bytes(b"other")
-    assert {one.check for one in verify_index(str(root)).findings} >= {"wrong-hash", "wrong-size"}
-    yank_wheels(root, [source.name], reason="")
-    assert remove_wheels(root, [source.name]) == [source.name]
-    with pytest.raises(DataError, match=r"METADATA of rocm-7\.14\.0\.tar\.gz is of rocm 7\.13"):
-        add_wheels(root, [sdist(tmp_path, stated="7.13")], now=NOW)
+    assert {one.check for one in verify.verify_index(str(root)).findings} >= {"wrong-hash", "wrong-size"}
+    update.yank_wheels(root, [source.name], reason="")
+    assert update.remove_wheels(root, [source.name]) == [source.name]
+    with pytest.raises(errors.DataError, match=r"METADATA of rocm-7\.14\.0\.tar\.gz is of rocm 7\.13"):
+        update.add_wheels(root, [sdist(tmp_path, stated="7.13")], now=NOW)
     source.write_bytes(source.read_bytes()[:-40])
-    with pytest.raises(DataError, match="not a readable source distribution"):
-        add_wheels(root, [source], now=NOW)
+    with pytest.raises(errors.DataError, match="not a readable source distribution"):
+        update.add_wheels(root, [source], now=NOW)
 
 
 def test_a_family_is_an_index_of_its_own(tool: list[str], tmp_path: Path) -> None:
@@ -189,8 +181,8 @@ def test_a_family_is_an_index_of_its_own(tool: list[str], tmp_path: Path) -> Non
     root = tmp_path / "index"
     for family in ("gfx94X-dcgpu", "gfx110X-all"):
         mine = wheel(tmp_path / family, requires=("triton==3.5.0",), text=family)
-        add_wheels(root, [mine], now=NOW, family=family)
-    add_wheels(root, [wheel(tmp_path, "triton", "3.5.0")], now=NOW)
+        update.add_wheels(root, [mine], now=NOW, family=family)
+    update.add_wheels(root, [wheel(tmp_path, "triton", "3.5.0")], now=NOW)
     with serve_folder(root) as server:
         for number, family in enumerate(("gfx94X-dcgpu", "gfx110X-all")):
             home = tmp_path / f"home{number}"
@@ -232,7 +224,7 @@ def test_uv_takes_the_variant_that_the_index_names(tmp_path: Path) -> None:
     root = tmp_path / "index"
     labels: dict[str, Properties] = {"null": {}, "rocm7.1": {"rocm": {"version": ["7.1"]}}}
     labels["rocm7.2"] = {"rocm": {"version": ["7.2"]}}
-    add_wheels(root, [variant(tmp_path, label, said) for label, said in labels.items()], now=NOW)
+    update.add_wheels(root, [variant(tmp_path, label, said) for label, said in labels.items()], now=NOW)
     preview = ["--preview-features", "wheel-variants"]
     with serve_folder(root) as server:
         install(UV, [*preview, "--index-url", server.url], tmp_path, "torch")
@@ -293,17 +285,17 @@ def test_a_killed_writer_leaves_an_index_that_is_before_or_after(
 
     def made(name: str) -> tuple[Path, list[str]]:
         root = tmp_path / name
-        assert run_command(cli, ["index", "add", str(root), *map(str, base)]) == 0
+        assert boundary.run_command(main.cli, ["index", "add", str(root), *map(str, base)]) == 0
         return root, ["index", *(word.format(root=root, new=new, more=more) for word in words)]
 
     whole, argv = made("whole")
     before = contents(whole)
-    assert run_command(cli, argv) == 0
+    assert boundary.run_command(main.cli, argv) == 0
     after = contents(whole)
-    assert run_command(cli, ["index", "add", str(whole), str(other)]) == 0
+    assert boundary.run_command(main.cli, ["index", "add", str(whole), str(other)]) == 0
     finished = contents(whole)
     untouched, _ = made("untouched")
-    assert run_command(cli, ["index", "add", str(untouched), str(other)]) == 0
+    assert boundary.run_command(main.cli, ["index", "add", str(untouched), str(other)]) == 0
     taken_back = contents(untouched)
     assert before != after
     outcomes = set()
@@ -314,13 +306,13 @@ def test_a_killed_writer_leaves_an_index_that_is_before_or_after(
         if child.returncode == 0:
             break
         assert child.returncode == -signal.SIGKILL, told
-        faults = {finding.check for finding in verify_index(str(root)).findings}
+        faults = {finding.check for finding in verify.verify_index(str(root)).findings}
         assert faults <= {"stale-page", "not-listed", "forms-differ"}, (point, faults)  # nothing is broken
-        assert run_command(cli, ["index", "add", str(root), str(other)]) == 0
+        assert boundary.run_command(main.cli, ["index", "add", str(root), str(other)]) == 0
         now = contents(root)
         assert now in (finished, taken_back), (point, sorted(now.keys() ^ finished.keys()))
         outcomes.add("finished" if now == finished else "taken back")
-        assert verify_index(str(root)).findings == ()
+        assert verify.verify_index(str(root)).findings == ()
     assert outcomes == {"finished", "taken back"}
 
 
@@ -345,7 +337,7 @@ def test_what_a_wheel_requires_is_there_wherever_it_is(change: str, tmp_path: Pa
     seen = set()
     for point in range(100):
         root = tmp_path / f"index-{point}"
-        add_wheels(root, old if change == "add" else [*old, *new], now=NOW)
+        update.add_wheels(root, old if change == "add" else [*old, *new], now=NOW)
         child = start(KILLED, point, "index", argv[0], root, *argv[1:])
         told, _ = child.communicate()
         for page in ("html", "json"):
@@ -365,13 +357,13 @@ def test_a_folder_that_is_named_from_beside(tmp_path: Path, monkeypatch: pytest.
     assert serve("add", "../ix", f"../fresh/{torch.name}") == 0
     assert serve("build", "../ix") == 0
     assert serve("yank", "../ix", "torch==2.9.0") == 0
-    assert verify_index("../ix").findings == ()
+    assert verify.verify_index("../ix").findings == ()
 
 
 def test_a_family_whose_folder_somebody_removed(tmp_path: Path) -> None:
     root, fresh = tmp_path / "index", tmp_path / "fresh"
-    add_wheels(root, [wheel(fresh, version="2.9.0")], now=NOW)
-    add_wheels(root, [wheel(fresh, version="2.10.0")], now=NOW, family="gfx1100")
+    update.add_wheels(root, [wheel(fresh, version="2.9.0")], now=NOW)
+    update.add_wheels(root, [wheel(fresh, version="2.10.0")], now=NOW, family="gfx1100")
     shutil.rmtree(root / "gfx1100")
     before = contents(root)
     apex = str(wheel(fresh, "apex", "1.0"))
@@ -381,19 +373,19 @@ def test_a_family_whose_folder_somebody_removed(tmp_path: Path) -> None:
     assert serve("verify", str(root)) == 14
     assert serve("build", str(root), "--drop-missing") == 0
     assert serve("add", str(root), apex) == 0
-    assert verify_index(str(root)).findings == ()
+    assert verify.verify_index(str(root)).findings == ()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limits of file sizes there")
 def test_a_copy_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
     root = tmp_path / "index"
-    add_wheels(root, [wheel(tmp_path)], now=NOW)
+    update.add_wheels(root, [wheel(tmp_path)], now=NOW)
     large = wheel(tmp_path, version="2.10.0", text="x" * 200_000)
     before = files(root)
     script = """
         import resource, sys
         from pathlib import Path
-        from rocm_wheels.index import add_wheels
+        from rocm_wheels.index.update import add_wheels
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
         add_wheels(Path(sys.argv[1]), [Path(sys.argv[2])], now="2026-01-01T00:00:00Z")
     """
@@ -419,13 +411,13 @@ def test_writers_that_meet_lose_nothing(tmp_path: Path) -> None:
         assert child.returncode == 0, told
     page = json.loads((root / "torch/index.json").read_text())
     assert [file["filename"] for file in page["files"]] == [path.name for path in wheels]
-    assert verify_index(str(root), full=True).findings == ()
+    assert verify.verify_index(str(root), full=True).findings == ()
 
 
 def test_a_reader_never_sees_half_a_change(tmp_path: Path) -> None:
     """A crawl that runs beside a writer meets no broken link, whatever it reads first."""
     root = tmp_path / "index"
-    add_wheels(root, [wheel(tmp_path, version="1.0")], now=NOW)
+    update.add_wheels(root, [wheel(tmp_path, version="1.0")], now=NOW)
     versions = [wheel(tmp_path, version=f"2.{n}.0") for n in range(8)]
     script = """
         import sys
@@ -439,7 +431,7 @@ def test_a_reader_never_sees_half_a_change(tmp_path: Path) -> None:
         writer = start(script, root, *versions)
         looked = 0
         while writer.poll() is None:
-            faults = {finding.check for finding in verify_index(server.url).findings}
+            faults = {finding.check for finding in verify.verify_index(server.url).findings}
             assert faults <= {"forms-differ"}  # two pages that were read one after another
             looked += 1
         told, _ = writer.communicate()
@@ -448,7 +440,7 @@ def test_a_reader_never_sees_half_a_change(tmp_path: Path) -> None:
 
 
 def serve(*words: str) -> int:
-    return run_command(cli, ["index", *words])
+    return boundary.run_command(main.cli, ["index", *words])
 
 
 def test_dates_are_refused_and_taken(
@@ -474,11 +466,11 @@ def test_installers_take_wheels_whose_provenance_is_offered(tool: list[str], tmp
     root.mkdir()
     home.mkdir()
     with serve_folder(root) as served:
-        add_wheels(root, [fresh], now=NOW, public_url=served.url)
+        update.add_wheels(root, [fresh], now=NOW, public_url=served.url)
         link = f"{served.url}triton/{fresh.name.replace('+', '%2B')}.provenance"
         assert f'data-provenance="{link}"' in (root / "triton" / "index.html").read_text()
         (file,) = json.loads((root / "triton" / "index.json").read_text())["files"]
         assert file["provenance"] == link
-        assert verify_index(served.url).findings == ()
+        assert verify.verify_index(served.url).findings == ()
         versions, _ = install(tool, ["--index-url", served.url], home, "triton")
     assert versions == {"triton": "3.5.0+rocm7.1.0"}

@@ -14,20 +14,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from index_wheels import NOW, wheel
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.index import serve
-from rocm_wheels.index import (
-    HTML_TYPE,
-    JSON_TYPE,
-    IndexReader,
-    IndexServer,
-    UnreachableError,
-    add_wheels,
-    serve_folder,
-)
+from rocm_wheels.cli import boundary, index
+from rocm_wheels.index import pages, reader, update
+from rocm_wheels.index.server import IndexServer, serve_folder
 
 TORCH = "/torch/torch-2.9.1%2Brocm7.1.0-py3-none-any.whl"
-PIP = f"{JSON_TYPE}, {HTML_TYPE}; q=0.1, text/html; q=0.01"
+PIP = f"{pages.JSON_TYPE}, {pages.HTML_TYPE}; q=0.1, text/html; q=0.01"
 HTML = "text/html; charset=utf-8"
 
 
@@ -35,7 +27,7 @@ HTML = "text/html; charset=utf-8"
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IndexServer]:
     folder = tmp_path_factory.mktemp("served")
     (folder / "secret").write_text("secret")
-    add_wheels(folder / "index", [wheel(folder)], now=NOW)
+    update.add_wheels(folder / "index", [wheel(folder)], now=NOW)
     with serve_folder(folder / "index") as running:
         yield running
 
@@ -56,10 +48,10 @@ ACCEPTED = [
     ("", HTML),
     ("*/*", HTML),
     ("text/html", HTML),
-    (PIP, JSON_TYPE),
-    (f"{JSON_TYPE};q=0.2, text/html", HTML),
-    (HTML_TYPE, f"{HTML_TYPE}; charset=utf-8"),
-    ("application/vnd.pypi.simple.latest+json", JSON_TYPE),
+    (PIP, pages.JSON_TYPE),
+    (f"{pages.JSON_TYPE};q=0.2, text/html", HTML),
+    (pages.HTML_TYPE, f"{pages.HTML_TYPE}; charset=utf-8"),
+    ("application/vnd.pypi.simple.latest+json", pages.JSON_TYPE),
 ]
 
 
@@ -68,12 +60,12 @@ def test_the_form_is_chosen_by_accept(server: IndexServer, accept: str, kind: st
     for path in ("/", "/torch/"):
         status, headers, content = ask(server, path, Accept=accept)
         assert (status, headers["content-type"], headers["vary"]) == (200, kind, "Accept")
-        assert content.startswith(b"{" if kind == JSON_TYPE else b"<!DOCTYPE html>")
+        assert content.startswith(b"{" if kind == pages.JSON_TYPE else b"<!DOCTYPE html>")
 
 
 def test_the_form_can_be_asked_for_in_the_url(server: IndexServer) -> None:
-    status, headers, content = ask(server, f"/torch/?format={JSON_TYPE.replace('+', '%2B')}")
-    assert (status, headers["content-type"]) == (200, JSON_TYPE)
+    status, headers, content = ask(server, f"/torch/?format={pages.JSON_TYPE.replace('+', '%2B')}")
+    assert (status, headers["content-type"]) == (200, pages.JSON_TYPE)
     assert json.loads(content)["name"] == "torch"
     assert ask(server, "/torch/", Accept="image/png")[0] == 406
 
@@ -139,7 +131,7 @@ def test_a_port_that_is_taken(server: IndexServer, capsys: pytest.CaptureFixture
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        assert run_command(serve, [str(server.folder), "--port", str(port)]) == 2
+        assert boundary.run_command(index.serve, [str(server.folder), "--port", str(port)]) == 2
     assert f"cannot listen on 127.0.0.1:{port}" in capsys.readouterr().err
 
 
@@ -150,6 +142,6 @@ def test_no_proxy_stands_between_us_and_a_server_of_this_machine(
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
-    assert IndexReader(retries=0).get(f"{server.url}torch/", accept=HTML_TYPE).status == 200
-    with pytest.raises(UnreachableError):
-        IndexReader(retries=0).get("http://192.0.2.1/")  # others are asked through it
+    assert reader.IndexReader(retries=0).get(f"{server.url}torch/", accept=pages.HTML_TYPE).status == 200
+    with pytest.raises(reader.UnreachableError):
+        reader.IndexReader(retries=0).get("http://192.0.2.1/")  # others are asked through it

@@ -17,16 +17,9 @@ from flaky_server import Answer, FileServer, FlakyServer, serve_requests, servin
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from index_wheels import NOW, Properties, variant, wheel
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.index import verify as command
-from rocm_wheels.index import (
-    FAULTS,
-    IndexReader,
-    UnusableAnswerError,
-    add_wheels,
-    serve_folder,
-    verify_index,
-)
+from rocm_wheels.cli import boundary, index
+from rocm_wheels.index import reader, update, verify
+from rocm_wheels.index.server import serve_folder
 
 TORCH = "torch-2.9.1+rocm7.1.0-py3-none-any.whl"
 LINK = "torch-2.9.1%2Brocm7.1.0-py3-none-any.whl"
@@ -38,11 +31,11 @@ def root(tmp_path: Path) -> Path:
     """A right index: a plain wheel, two variants, another project."""
     fresh, root = tmp_path / "fresh", tmp_path / "index"
     large = "x" * 100_000  # not read whole from a server
-    add_wheels(
+    update.add_wheels(
         root, [wheel(fresh, text=large), wheel(fresh, "triton", "3.6.0", requires=("numpy",))], now=NOW
     )
     labelled = [variant(fresh, label, values, namespaces=("amd",)) for label, values in LABELS.items()]
-    add_wheels(root, labelled, now=NOW)
+    update.add_wheels(root, labelled, now=NOW)
     return root
 
 
@@ -161,15 +154,15 @@ TABLE: list[tuple[str, Callable[[Path], None], set[str]]] = [
 
 
 def found(root: Path | str, **options: bool) -> set[str]:
-    return {finding.check for finding in verify_index(str(root), retries=0, **options).findings}
+    return {finding.check for finding in verify.verify_index(str(root), retries=0, **options).findings}
 
 
 def test_a_right_index_has_no_faults(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert verify_index(str(root), full=True).findings == ()
+    assert verify.verify_index(str(root), full=True).findings == ()
     with serve_folder(root) as server:
-        result = verify_index(server.url, full=True)
+        result = verify.verify_index(server.url, full=True)
         assert (result.findings, result.projects, result.files) == ((), 2, 5)
-        assert run_command(command, [server.url, "--json"]) == 0
+        assert boundary.run_command(index.verify, [server.url, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["passed"], told["files"], told["findings"]) == (True, 5, [])
 
@@ -191,14 +184,14 @@ def test_fault(root: Path, fault: str, change: Callable[[Path], None], others: s
 
 def test_the_table_has_every_fault() -> None:
     on_servers = {"forbidden", "wrong-type", "no-ranges"}
-    assert {row[0] for row in TABLE} | on_servers == set(FAULTS)
+    assert {row[0] for row in TABLE} | on_servers == set(verify.FAULTS)
 
 
 def test_families_are_read_too(root: Path, tmp_path: Path) -> None:
-    add_wheels(root, [wheel(tmp_path / "f", "apex", "1.0")], now=NOW, family="gfx1100")
-    assert verify_index(str(root)).findings == ()
+    update.add_wheels(root, [wheel(tmp_path / "f", "apex", "1.0")], now=NOW, family="gfx1100")
+    assert verify.verify_index(str(root)).findings == ()
     (root / "gfx1100/apex/apex-1.0-py3-none-any.whl").unlink()
-    (finding,) = verify_index(str(root)).findings
+    (finding,) = verify.verify_index(str(root)).findings
     assert finding.check == "broken-link"
     assert "/gfx1100/apex/" in finding.subject
 
@@ -244,7 +237,7 @@ def strange(root: Path, way: str) -> Iterator[str]:
 @pytest.mark.parametrize("way", ["forbidden", "wrong-type"])
 def test_servers(root: Path, way: str, capsys: pytest.CaptureFixture[str]) -> None:
     with strange(root, way) as url:
-        assert run_command(command, [url, "--jobs", "2"]) == 14
+        assert boundary.run_command(index.verify, [url, "--jobs", "2"]) == 14
     told = capsys.readouterr()
     assert f"error: {way}: {url}/" in told.out
     assert f" in {url}" in told.err
@@ -252,8 +245,8 @@ def test_servers(root: Path, way: str, capsys: pytest.CaptureFixture[str]) -> No
 
 def test_credentials_of_a_url_are_not_shown(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with strange(root, "forbidden") as url:
-        assert run_command(command, [url.replace("//", "//user:geheim@")]) == 14
-        assert run_command(command, [url.replace("//", "//user:geheim@"), "--json"]) == 14
+        assert boundary.run_command(index.verify, [url.replace("//", "//user:geheim@")]) == 14
+        assert boundary.run_command(index.verify, [url.replace("//", "//user:geheim@"), "--json"]) == 14
     told = capsys.readouterr()
     assert "geheim" not in told.out + told.err
 
@@ -261,7 +254,7 @@ def test_credentials_of_a_url_are_not_shown(root: Path, capsys: pytest.CaptureFi
 def test_a_file_that_breaks_off_is_told(root: Path) -> None:
     """With --full files are read whole; one that can be looked at and not read is no crash."""
     with strange(root, "unreadable") as url:
-        found = verify_index(url, full=True, retries=0).findings
+        found = verify.verify_index(url, full=True, retries=0).findings
     assert any(one.check == "broken-link" and "cannot be read whole: " in one.message for one in found)
 
 
@@ -275,7 +268,7 @@ def test_a_server_does_not_lead_to_this_disk(root: Path, tmp_path: Path) -> None
         text = page.read_text()
         page.write_text(text.replace("</body>", f'<a href="{secret.as_uri()}#sha256=0">secret</a></body>'))
     with serve_folder(root) as server:
-        found = verify_index(server.url, full=True).findings
+        found = verify.verify_index(server.url, full=True).findings
     told = [one for one in found if secret.as_uri() in one.subject + one.message]
     assert {one.check for one in told} == {"broken-link", "forms-differ"}
     assert sum("leads from a server to a file of this machine" in one.message for one in told) == 2
@@ -283,7 +276,7 @@ def test_a_server_does_not_lead_to_this_disk(root: Path, tmp_path: Path) -> None
 
 def test_a_server_without_ranges_is_slow_not_wrong(root: Path) -> None:
     with strange(root, "no-ranges") as url:
-        result = verify_index(url)
+        result = verify.verify_index(url)
     assert {finding.check for finding in result.findings} == {"no-ranges"}
     assert result.errors == ()
 
@@ -298,12 +291,12 @@ class EndlessPages(FlakyServer):
 
 def test_a_page_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(EndlessPages()) as server:
-        with pytest.raises(UnusableAnswerError, match="sends more than 64 MiB"):
-            IndexReader().get(server.url)
+        with pytest.raises(reader.UnusableAnswerError, match="sends more than 64 MiB"):
+            reader.IndexReader().get(server.url)
         assert len(server.requests) == 1
         monkeypatch.setattr("rocm_wheels.core.http_session.MOST_SECONDS", -1.0)
-        with pytest.raises(UnusableAnswerError, match="did not come within"):
-            IndexReader().get(server.url)
+        with pytest.raises(reader.UnusableAnswerError, match="did not come within"):
+            reader.IndexReader().get(server.url)
 
 
 def test_a_server_without_ranges_is_not_called_silent(tmp_path: Path) -> None:
@@ -312,10 +305,10 @@ def test_a_server_without_ranges_is_not_called_silent(tmp_path: Path) -> None:
     served.ranges = False
     with serving(served):
         url = f"{served.url}/{torch.name}"
-        with pytest.raises(UnusableAnswerError, match=re.escape(torch.name)):
-            IndexReader().fetch_metadata_and_variant(url, torch.name, None)
+        with pytest.raises(reader.UnusableAnswerError, match=re.escape(torch.name)):
+            reader.IndexReader().fetch_metadata_and_variant(url, torch.name, None)
 
 
 def test_a_busy_server_is_asked_again(root: Path) -> None:
     with strange(root, "busy") as url:
-        assert {finding.check for finding in verify_index(url, retries=2).findings} == {"no-ranges"}
+        assert {finding.check for finding in verify.verify_index(url, retries=2).findings} == {"no-ranges"}

@@ -32,14 +32,16 @@ from install_world import (
     torch,
 )
 
-from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli import boundary, main
 from rocm_wheels.cli.install import install_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import HostError, hash_file, lock_folder
-from rocm_wheels.hosts import InstallRequest, WheelCache, carry_out_plan, plan_installation
-from rocm_wheels.index import IndexServer, add_wheels, remove_wheels
-from rocm_wheels.package import sign_statement
-from rocm_wheels.wheels import format_statement, locate_statement, write_statement
+from rocm_wheels.core import errors
+from rocm_wheels.core.files import hash_file, lock_folder
+from rocm_wheels.index import update
+from rocm_wheels.index.server import IndexServer
+from rocm_wheels.package import provenance
+from rocm_wheels.user import plan_install, wheel_cache
+from rocm_wheels.user.install import carry_out_plan
+from rocm_wheels.wheels.statement import format_statement, locate_statement, write_statement
 
 SET = {
     "mpmath": "1.3.0",
@@ -88,7 +90,7 @@ def install(index: str, venv: Environment, *words: str, gfx: str = "gfx942") -> 
     assert "--python" not in words or "--dry-run" in words
     defaults = {"--index": index, "--python": str(venv.prefix), "--gfx": gfx}
     given = [word for name, value in defaults.items() if name not in words for word in (name, value)]
-    return run_command(install_command, [*given, *words])
+    return boundary.run_command(install_command, [*given, *words])
 
 
 def test_the_set_is_installed_once_and_nothing_of_it_is_from_elsewhere(
@@ -413,11 +415,11 @@ def test_an_installation_that_breaks_says_what_is_there_and_goes_on(
 def test_a_plan_is_not_carried_out_where_another_run_came_first(
     index: IndexServer, venv: Environment, tmp_path: Path
 ) -> None:
-    asked = InstallRequest(("torch",), index.url, python=venv.prefix, gfx=("gfx942",))
-    cache, env = WheelCache(tmp_path / "cache"), dict(os.environ)
-    planned = plan_installation(asked, cache, env)
+    asked = plan_install.InstallRequest(("torch",), index.url, python=venv.prefix, gfx=("gfx942",))
+    cache, env = wheel_cache.WheelCache(tmp_path / "cache"), dict(os.environ)
+    planned = plan_install.plan_installation(asked, cache, env)
     venv.uv("install", "--no-index", "--no-deps", str(torch(tmp_path / "other", "2.9.1", built=CUDA)))
-    with pytest.raises(HostError, match="has changed since this was planned: torch"):
+    with pytest.raises(errors.HostError, match="has changed since this was planned: torch"):
         carry_out_plan(planned, cache, env)
     assert venv.packages() == {"torch": "2.9.1"}
 
@@ -425,13 +427,16 @@ def test_a_plan_is_not_carried_out_where_another_run_came_first(
 def test_an_environment_is_changed_by_one_run_at_a_time_whatever_cache_each_has(
     index: IndexServer, venv: Environment, tmp_path: Path
 ) -> None:
-    asked, env = InstallRequest(("torch",), index.url, python=venv.prefix, gfx=("gfx942",)), dict(os.environ)
-    planned = plan_installation(asked, WheelCache(tmp_path / "cache"), env)
+    asked, env = (
+        plan_install.InstallRequest(("torch",), index.url, python=venv.prefix, gfx=("gfx942",)),
+        dict(os.environ),
+    )
+    planned = plan_install.plan_installation(asked, wheel_cache.WheelCache(tmp_path / "cache"), env)
     held = lock_folder(venv.site / ".rocm-wheels", purpose="installing")
-    with held, pytest.raises(HostError, match="in use by process"):
-        carry_out_plan(planned, WheelCache(tmp_path / "other"), env)
+    with held, pytest.raises(errors.HostError, match="in use by process"):
+        carry_out_plan(planned, wheel_cache.WheelCache(tmp_path / "other"), env)
     assert venv.packages() == {}
-    carry_out_plan(planned, WheelCache(tmp_path / "other"), env)
+    carry_out_plan(planned, wheel_cache.WheelCache(tmp_path / "other"), env)
 
 
 def test_a_torch_that_is_not_what_its_index_says_is_found_out(
@@ -535,15 +540,15 @@ def test_wheels_that_nobody_asked_for_has_signed_are_not_installed(
         modes = [("--provenance", mode) for mode in ("off", "optional", "required")]
         return [ask(*words) for words in (*modes, *by, (*by[1], "--provenance", "optional"))]
 
-    add_wheels(root, [wheel_file], now=NOW)
+    update.add_wheels(root, [wheel_file], now=NOW)
     assert ask_all() == [0, 0, 17, 17, 17, 0]  # there is none
     definition = {"buildType": "urn:test", "externalParameters": {}, "resolvedDependencies": []}
     predicate = {"buildDefinition": definition, "runDetails": {"builder": {"id": "urn:test"}}}
     write_statement(wheel_file, format_statement(wheel_file.name, hash_file(wheel_file), predicate))
-    add_wheels(root, [wheel_file], now=NOW)
+    update.add_wheels(root, [wheel_file], now=NOW)
     assert ask_all() == [0, 0, 0, 17, 17, 17]  # by nobody
-    sign_statement(wheel_file, keys[0], dict(os.environ))
-    add_wheels(root, [wheel_file], now=NOW)
+    provenance.sign_statement(wheel_file, keys[0], dict(os.environ))
+    update.add_wheels(root, [wheel_file], now=NOW)
     assert ask_all() == [0, 0, 0, 0, 17, 17]
     assert ask("--signed-by", f"{keys[0]}.pub", "--provenance", "off") == 2
     # a bare folder states no sha256: the bytes must be those of the statement
@@ -559,13 +564,13 @@ def test_wheels_that_nobody_asked_for_has_signed_are_not_installed(
     statement.write_bytes(b"<html>")
     assert ask() == 17
     # a policy that a user keeps
-    remove_wheels(root, [wheel_file.name])
+    update.remove_wheels(root, [wheel_file.name])
     assert not list(root.rglob("*.intoto*"))
     locate_statement(wheel_file).unlink()
-    add_wheels(root, [wheel_file], now=NOW)
+    update.add_wheels(root, [wheel_file], now=NOW)
     config = tmp_path / "rocm-wheels.toml"
     config.write_text('[install]\nprovenance = "required"\n')
     words = ["--index", str(root), "--python", str(venv.prefix), "--gfx", "gfx942", "--dry-run"]
     words += ["--dependency-index", rest.url]
-    assert run_command(cli, ["--config", str(config), "install", "torch", *words]) == 17
-    assert run_command(cli, ["--config", "", "install", "torch", *words]) == 0
+    assert boundary.run_command(main.cli, ["--config", str(config), "install", "torch", *words]) == 17
+    assert boundary.run_command(main.cli, ["--config", "", "install", "torch", *words]) == 0

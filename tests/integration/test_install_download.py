@@ -18,20 +18,20 @@ from pathlib import Path
 import pytest
 from flaky_server import FileServer, serving
 
-from rocm_wheels.core import DownloadPolicy, DownloadTarget, HostError, RocmWheelsError
-from rocm_wheels.hosts import WheelCache, download_wheels
+from rocm_wheels.core import download, errors
+from rocm_wheels.user import wheel_cache
 
 CONTENT = random.Random(7).randbytes(3 << 20)
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
 NAME = "torch-2.9.1+rocm7.2-cp311-cp311-linux_x86_64.whl"
-QUICK = DownloadPolicy(retries=2, first_wait=0.01, silence=5)
+QUICK = download.DownloadPolicy(retries=2, first_wait=0.01, silence=5)
 # a run of its own, in another process: what the tests below kill and starve
 RUN = """
 import sys
 from pathlib import Path
-from rocm_wheels.core import explain_error, RocmWheelsError
-from rocm_wheels.core import DownloadTarget
-from rocm_wheels.hosts import WheelCache, download_wheels
+from rocm_wheels.core.errors import explain_error, RocmWheelsError
+from rocm_wheels.core.download import DownloadTarget
+from rocm_wheels.user.wheel_cache import WheelCache, download_wheels
 url, digest, folder, name = sys.argv[1:]
 try:
     target = DownloadTarget(name, url, digest or None)
@@ -47,13 +47,13 @@ def server() -> Iterator[FileServer]:
         yield running
 
 
-def wanted(server: FileServer, digest: str | None = DIGEST, name: str = NAME) -> DownloadTarget:
-    return DownloadTarget(name, f"{server.url}/{name}", digest, None)
+def wanted(server: FileServer, digest: str | None = DIGEST, name: str = NAME) -> download.DownloadTarget:
+    return download.DownloadTarget(name, f"{server.url}/{name}", digest, None)
 
 
 def fetch(server: FileServer, cache: Path, digest: str | None = DIGEST) -> Path:
     one = wanted(server, digest)
-    return download_wheels([one], WheelCache(cache), policy=QUICK)[one].path
+    return wheel_cache.download_wheels([one], wheel_cache.WheelCache(cache), policy=QUICK)[one].path
 
 
 def parts(cache: Path) -> list[Path]:
@@ -110,10 +110,10 @@ def test_what_does_not_pass_is_said_and_what_there_is_is_kept(
 ) -> None:
     if ways[0] == "unsatisfied":
         server.fail("cut", "busy", "busy", "busy")
-        with pytest.raises(HostError):
+        with pytest.raises(errors.HostError):
             fetch(server, tmp_path)
     server.fail(*ways)
-    with pytest.raises(HostError, match=said) as failure:
+    with pytest.raises(errors.HostError, match=said) as failure:
         fetch(server, tmp_path)
     assert failure.value.exit_code == 17 and failure.value.tip
     assert sum(path.stat().st_size for path in parts(tmp_path)) == kept
@@ -124,7 +124,7 @@ def test_what_does_not_pass_is_said_and_what_there_is_is_kept(
 
 def test_a_file_that_changes_meanwhile_is_never_mixed(server: FileServer, tmp_path: Path) -> None:
     server.fail("cut", "busy", "busy", "busy")
-    with pytest.raises(HostError):
+    with pytest.raises(errors.HostError):
         fetch(server, tmp_path, None)
     server.files[NAME] = other = CONTENT[::-1]
     assert fetch(server, tmp_path, None).read_bytes() == other
@@ -143,7 +143,7 @@ def test_without_validators_only_a_digest_lets_a_part_be_carried_on(
         assert [asked for _, asked, _ in server.requests] == ranges
     # a part of other bytes is found out by the digest, and thrown away once
     server.fail("cut", "busy", "busy", "busy")
-    with pytest.raises(HostError):
+    with pytest.raises(errors.HostError):
         fetch(server, tmp_path / "mixed")
     part = parts(tmp_path / "mixed")[0]
     part.write_bytes(bytes(part.stat().st_size))
@@ -154,12 +154,14 @@ def test_no_password_of_an_index_is_written_down(server: FileServer, tmp_path: P
     for digest in (DIGEST, None):
         server.fail("cut", "busy", "busy")
         one = replace(wanted(server, digest), url=f"{server.url.replace('//', '//me:s3cret@')}/{NAME}")
-        with pytest.raises(HostError):
-            download_wheels([one], WheelCache(tmp_path), policy=QUICK)
+        with pytest.raises(errors.HostError):
+            wheel_cache.download_wheels([one], wheel_cache.WheelCache(tmp_path), policy=QUICK)
         assert len(parts(tmp_path)) == 1
         said = [path.read_text() for path in tmp_path.rglob("*.json")]
         # somebody else's password changes nothing: what is there of the file is carried on
-        download_wheels([replace(one, url=f"{server.url}/{NAME}")], WheelCache(tmp_path), policy=QUICK)
+        wheel_cache.download_wheels(
+            [replace(one, url=f"{server.url}/{NAME}")], wheel_cache.WheelCache(tmp_path), policy=QUICK
+        )
         said += [path.read_text() for path in tmp_path.rglob("*.json")]
         assert said and not any("s3cret" in text for text in said)
         assert server.requests[-1][1] == f"bytes={HALF}-"
@@ -236,37 +238,46 @@ def test_a_cache_that_cannot_be_written_is_said_before_anything_is_asked_for(
     server: FileServer, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(HostError, match="cannot be written") as failure:
+    with pytest.raises(errors.HostError, match="cannot be written") as failure:
         fetch(server, tmp_path / "file")
     assert "--no-cache" in str(failure.value.tip)
-    huge = DownloadTarget("huge.whl", f"{server.url}/huge.whl", DIGEST, 1 << 60)
-    with pytest.raises(HostError, match="has room for"):
-        download_wheels([huge], WheelCache(tmp_path / "cache"))
+    huge = download.DownloadTarget("huge.whl", f"{server.url}/huge.whl", DIGEST, 1 << 60)
+    with pytest.raises(errors.HostError, match="has room for"):
+        wheel_cache.download_wheels([huge], wheel_cache.WheelCache(tmp_path / "cache"))
     assert server.requests == []
 
 
 def test_a_failure_leaves_the_other_files(server: FileServer, tmp_path: Path) -> None:
     server.files["good.whl"] = b"good"
-    good = DownloadTarget("good.whl", f"{server.url}/good.whl", hashlib.sha256(b"good").hexdigest())
-    with pytest.raises(RocmWheelsError, match="404"):
-        download_wheels([good, wanted(server, DIGEST, "none.whl")], WheelCache(tmp_path), policy=QUICK)
-    assert WheelCache(tmp_path).wheel_path(str(good.sha256), "good.whl").read_bytes() == b"good"
+    good = download.DownloadTarget("good.whl", f"{server.url}/good.whl", hashlib.sha256(b"good").hexdigest())
+    with pytest.raises(errors.RocmWheelsError, match="404"):
+        wheel_cache.download_wheels(
+            [good, wanted(server, DIGEST, "none.whl")], wheel_cache.WheelCache(tmp_path), policy=QUICK
+        )
+    assert wheel_cache.WheelCache(tmp_path).wheel_path(str(good.sha256), "good.whl").read_bytes() == b"good"
 
 
 def test_files_of_the_disk_are_checked_where_they_are(tmp_path: Path) -> None:
     path = tmp_path / NAME
     path.write_bytes(CONTENT)
-    right = DownloadTarget(NAME, path.as_uri(), DIGEST)
-    assert download_wheels([right], WheelCache(tmp_path / "cache"))[right].path == path
-    wrong = DownloadTarget(NAME, path.as_uri(), "0" * 64)
-    with pytest.raises(HostError, match=f"has the sha256 {DIGEST}"):
-        download_wheels([wrong], WheelCache(tmp_path / "cache"))
+    right = download.DownloadTarget(NAME, path.as_uri(), DIGEST)
+    assert (
+        wheel_cache.download_wheels([right], wheel_cache.WheelCache(tmp_path / "cache"))[right].path == path
+    )
+    wrong = download.DownloadTarget(NAME, path.as_uri(), "0" * 64)
+    with pytest.raises(errors.HostError, match=f"has the sha256 {DIGEST}"):
+        wheel_cache.download_wheels([wrong], wheel_cache.WheelCache(tmp_path / "cache"))
     assert not (tmp_path / "cache").exists()
 
 
 def test_a_stalled_server_is_left(server: FileServer, tmp_path: Path) -> None:
     server.fail("mute")
     one = wanted(server)
-    quick = DownloadPolicy(retries=2, first_wait=0.01, silence=0.3)
-    assert download_wheels([one], WheelCache(tmp_path), policy=quick)[one].path.read_bytes() == CONTENT
+    quick = download.DownloadPolicy(retries=2, first_wait=0.01, silence=0.3)
+    assert (
+        wheel_cache.download_wheels([one], wheel_cache.WheelCache(tmp_path), policy=quick)[
+            one
+        ].path.read_bytes()
+        == CONTENT
+    )
     assert [status for _, _, status in server.requests] == [0, 200]

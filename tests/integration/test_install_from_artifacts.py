@@ -16,11 +16,10 @@ from packed_artifacts import pack, packed_tree, page, put, with_digests
 from rocm_artifacts import add
 from warm_python import warm_python
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import get_project_home
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.core import workspace
 
-DOOR = get_project_home() / "build_tools" / "install_rocm_from_artifacts.py"
+DOOR = workspace.get_project_home() / "build_tools" / "install_rocm_from_artifacts.py"
 FAMILY = ["--family", "gfx94X-dcgpu"]
 Install = Callable[..., "tuple[list[str], str]"]
 
@@ -59,7 +58,7 @@ def server(tmp_path: Path) -> Iterator[FileServer]:
 def install(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Install:
     def run(*words: str, code: int = 0) -> tuple[list[str], str]:
         argv = ["install-rocm-from-artifacts", *words, "--output-dir", str(tmp_path / "rocm")]
-        assert run_command(cli, argv) == code
+        assert boundary.run_command(main.cli, argv) == code
         both = capsys.readouterr()
         return [line.rpartition("/")[2] for line in both.out.splitlines()], both.err
 

@@ -19,7 +19,7 @@ from index_wheels import wheel
 from install_world import torch
 from workflow_actions import pythons_here
 
-from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli import boundary
 from rocm_wheels.cli.install import install_command
 
 BASE = Path(getattr(sys, "_base_executable", sys.executable))
@@ -51,23 +51,23 @@ def test_it_is_planned_then_made_then_used_again(tmp_path: Path, capsys: pytest.
     folder = tmp_path / "new" / "venv"
     (tmp_path / "new").mkdir()
     given = words(folder, "torch")
-    assert run_command(install_command, [*given, "--dry-run"]) == 0
+    assert boundary.run_command(install_command, [*given, "--dry-run"]) == 0
     said = capsys.readouterr().out
     assert f"into {folder} (Python " in said and f", new, of {BASE})" in said
     by_hand = said.partition("by hand:\n")[2].splitlines()
     assert by_hand[0] == f"  uv venv --no-config --no-project --python {BASE} {folder}"
     assert not folder.exists()
-    assert run_command(install_command, given) == 0
+    assert boundary.run_command(install_command, given) == 0
     capsys.readouterr()
     assert packages(folder) == {"torch", "triton"}
     python = folder / "bin" / "python"
     ask = "import sys, torch; print(sys.prefix, sys.base_prefix != sys.prefix, torch.__file__)"
     told = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.split()
     assert told == [str(folder), "True", str(next(folder.rglob("torch/__init__.py")))]
-    assert run_command(install_command, [*given, "apex"]) == 0  # what is there stays
+    assert boundary.run_command(install_command, [*given, "apex"]) == 0  # what is there stays
     assert packages(folder) == {"torch", "triton", "apex"}
     capsys.readouterr()
-    assert run_command(install_command, [*given, "--json"]) == 0
+    assert boundary.run_command(install_command, [*given, "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert (plan["made_of"], plan["prefix"]) == (None, str(folder))
 
@@ -76,7 +76,7 @@ KILL = """
 import os, signal, sys
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.install import install_command
-from rocm_wheels.hosts import plan_install
+from rocm_wheels.user import plan_install
 
 def die(*given, **more):
     if sys.argv[1] == "after":
@@ -96,7 +96,7 @@ def test_the_same_command_makes_what_a_killed_one_began(when: str, tmp_path: Pat
     killed = subprocess.run([sys.executable, "-c", KILL, when, *given], capture_output=True, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert (folder / "pyvenv.cfg").exists() == (when == "after") and packages(folder) == set()
-    assert run_command(install_command, given) == 0
+    assert boundary.run_command(install_command, given) == 0
     assert packages(folder) == {"torch", "triton"}
 
 
@@ -109,7 +109,7 @@ def test_the_same_command_finishes_what_was_cut_at_a_step_of_our_own(
 
     def install(at: int) -> None:
         cut_at_event(at, None if at else log)
-        if code := run_command(install_command, words(folder, "torch")):
+        if code := boundary.run_command(install_command, words(folder, "torch")):
             raise SystemExit(code)
 
     assert in_a_process(lambda: install(0), os.environ) == 0
@@ -119,7 +119,7 @@ def test_the_same_command_finishes_what_was_cut_at_a_step_of_our_own(
         shutil.rmtree(folder)
         ended = in_a_process(lambda at=at: install(at), os.environ)  # type: ignore[misc]
         assert ended in {-signal.SIGKILL, 0 if exhaustive else -signal.SIGKILL}  # what is cached is not done
-        assert run_command(install_command, words(folder, "torch")) == 0, events[at - 1]
+        assert boundary.run_command(install_command, words(folder, "torch")) == 0, events[at - 1]
         assert packages(folder) == {"torch", "triton"}, events[at - 1]
 
 
@@ -153,7 +153,7 @@ def test_what_is_refused_leaves_the_disk_as_it_was(
     if there is not None:
         there(folder)
     before = sorted(folder.rglob("*"))
-    assert run_command(install_command, words(folder, *more)) != 0
+    assert boundary.run_command(install_command, words(folder, *more)) != 0
     told = capsys.readouterr().err
     assert all(one in told for one in said)
     assert sorted(folder.rglob("*")) == before and folder.exists() == (there is not None)
@@ -168,11 +168,11 @@ def test_an_environment_of_another_python_is_refused(
         pytest.skip("there is one Python alone on this machine")
     folder = tmp_path / "venv"
     subprocess.run([others[0], "-I", "-m", "venv", "--without-pip", folder], check=True)
-    assert run_command(install_command, words(folder, "torch")) == 2
+    assert boundary.run_command(install_command, words(folder, "torch")) == 2
     told = capsys.readouterr().err
     assert f"{folder} is an environment of Python 3." in told and f"and not of {running}." in told
     assert packages(folder) == set()
-    assert run_command(install_command, words(folder, "torch", python=others[0])) == 0
+    assert boundary.run_command(install_command, words(folder, "torch", python=others[0])) == 0
 
 
 @pytest.mark.parametrize("word", ["3.{minor}", "python3.{minor}", "cp3{minor}", "python", "environment"])
@@ -189,11 +189,13 @@ def test_a_python_is_named_as_people_name_it(
     monkeypatch.chdir(tmp_path)
     Path("environment").symlink_to(sys.prefix)
     given = words(tmp_path / "venv", "torch", "--dry-run", "--json", python=Path(word.format(minor=minor)))
-    assert run_command(install_command, given) == 0
+    assert boundary.run_command(install_command, given) == 0
     made_of = json.loads(capsys.readouterr().out)["made_of"]
     asked = [made_of, "-c", "import sys; print(sys.version_info[1])"]
     assert subprocess.check_output(asked, text=True).strip() == str(minor)
-    assert run_command(install_command, words(tmp_path / "venv", "torch", python=Path("pithon"))) == 2
+    assert (
+        boundary.run_command(install_command, words(tmp_path / "venv", "torch", python=Path("pithon"))) == 2
+    )
 
 
 def test_one_that_is_there_needs_no_python(tmp_path: Path) -> None:
@@ -201,7 +203,10 @@ def test_one_that_is_there_needs_no_python(tmp_path: Path) -> None:
     others = [path for version, path in pythons_here().items() if version != f"3.{sys.version_info[1]}"]
     subprocess.run([[*others, BASE][0], "-I", "-m", "venv", "--without-pip", folder], check=True)
     given = words(folder, "torch")
-    assert run_command(install_command, [word for word in given if word not in ("--python", str(BASE))]) == 0
+    assert (
+        boundary.run_command(install_command, [word for word in given if word not in ("--python", str(BASE))])
+        == 0
+    )
     assert packages(folder) == {"torch", "triton"}
 
 
@@ -219,14 +224,14 @@ def test_the_environment_of_the_program_is_taken_when_it_is_named(
     monkeypatch.setenv("VIRTUAL_ENV", str(prefix) if active else "")
     given = ["torch", "--index", str(tmp_path / "builds"), "--gfx", "gfx942"]
     is_taken = active and kind == "plain"
-    assert run_command(install_command, given) == (0 if is_taken else 17)
+    assert boundary.run_command(install_command, given) == (0 if is_taken else 17)
     assert packages(prefix) == ({"torch", "triton"} if is_taken else set())
     if not is_taken:
-        assert run_command(install_command, [*given, "--python", str(prefix)]) == 0
+        assert boundary.run_command(install_command, [*given, "--python", str(prefix)]) == 0
     assert packages(prefix) == {"torch", "triton"}
 
 
 def test_a_place_where_nothing_can_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
-    assert run_command(install_command, words(tmp_path / "file" / "venv", "torch")) == 17
+    assert boundary.run_command(install_command, words(tmp_path / "file" / "venv", "torch")) == 17
     assert "venv cannot be made: Not a directory" in capsys.readouterr().err

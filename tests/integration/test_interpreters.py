@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from rocm_wheels.core import UsageError
-from rocm_wheels.sdk import RequestedPython, find_interpreters, parse_launcher_output, query_interpreter
+from rocm_wheels.core import errors
+from rocm_wheels.sdk import interpreters
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="fakes are shell scripts")
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -45,7 +45,7 @@ def find(tmp_path: Path, machine: dict[str, str]) -> Callable[..., list[str]]:
     """Find words on that machine; each found one as "tag path"."""
 
     def look(*words: str) -> list[str]:
-        found = find_interpreters(words, machine, opt_python=tmp_path / "opt")
+        found = interpreters.find_interpreters(words, machine, opt_python=tmp_path / "opt")
         return [f"{one.tag} {one.path.relative_to(tmp_path)}" for one in found]
 
     return look
@@ -89,20 +89,20 @@ def test_free_threaded_pythons_have_a_tag_of_their_own(
     assert find("3.13t", "3.13") == ["cp313t opt/cp313-cp313t/bin/python", "cp313 opt/cp313-cp313/bin/python"]
     assert find("cp313-cp313t", "3.14t")[0].startswith("cp313t ")
     assert find("3.14t") == ["cp314t uv/cpython-3.14.0+freethreaded-linux-x86_64-gnu/bin/python"]
-    with pytest.raises(UsageError, match=r"there is no Python 3\.14;"):
+    with pytest.raises(errors.UsageError, match=r"there is no Python 3\.14;"):
         find("3.14")
 
 
 def test_nothing_is_taken_for_what_its_name_says(tmp_path: Path, find: Callable[..., list[str]]) -> None:
     program = fake(tmp_path / "bin/python3.12", version="3.11.9")
-    with pytest.raises(UsageError, match=rf"{program} says that it is Python 3\.11\.9"):
+    with pytest.raises(errors.UsageError, match=rf"{program} says that it is Python 3\.11\.9"):
         find("3.12")
     (tmp_path / "bin/python3.9").symlink_to(sys.executable)
-    with pytest.raises(UsageError, match=rf"says that it is Python {HERE}"):
+    with pytest.raises(errors.UsageError, match=rf"says that it is Python {HERE}"):
         find("3.9")
     assert find(str(program)) == ["cp311 bin/python3.12"]  # a path says nothing about a version
     fake(tmp_path / "opt/cp313-cp313t/bin/python")
-    with pytest.raises(UsageError, match=r"cp313-cp313t/bin/python says that it is Python 3\.13\.1"):
+    with pytest.raises(errors.UsageError, match=r"cp313-cp313t/bin/python says that it is Python 3\.13\.1"):
         find("3.13t")
 
 
@@ -110,7 +110,7 @@ def test_a_missing_one_names_every_place(tmp_path: Path, find: Callable[..., lis
     fake(tmp_path / "bin/python3", version="3.11.9")
     (tmp_path / "bin/python3.12").write_text("#!/bin/sh\nexit 127\n")
     (tmp_path / "bin/python3.12").chmod(0o755)
-    with pytest.raises(UsageError) as fault:
+    with pytest.raises(errors.UsageError) as fault:
         find("3.12")
     said = str(fault.value).replace(str(tmp_path), "")
     assert said == (
@@ -125,7 +125,7 @@ def test_a_missing_one_names_every_place(tmp_path: Path, find: Callable[..., lis
 def test_the_environment_of_this_test_stands_for_the_python_below_it(tmp_path: Path) -> None:
     """Asked for real: environments of the one Python there is, also one made of another environment."""
     env = dict(os.environ)
-    own = query_interpreter(Path(sys.executable), env)
+    own = interpreters.query_interpreter(Path(sys.executable), env)
     assert (own.tag, own.implementation) == (TAG, "cpython")
     assert own.version.startswith(".".join(map(str, sys.version_info[:3])))
     assert Path(sys.base_prefix).resolve() in own.path.parents or own.path.exists()
@@ -133,9 +133,9 @@ def test_the_environment_of_this_test_stands_for_the_python_below_it(tmp_path: P
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", first], check=True)
     subprocess.run([first / "bin/python", "-m", "venv", "--without-pip", "--copies", second], check=True)
     for word in (first, first / "bin/python", second, own.path):
-        assert find_interpreters([str(word)], env) == (own,)
-    with pytest.raises(UsageError, match="are the same Python"):
-        find_interpreters([str(first), str(second)], env)
+        assert interpreters.find_interpreters([str(word)], env) == (own,)
+    with pytest.raises(errors.UsageError, match="are the same Python"):
+        interpreters.find_interpreters([str(first), str(second)], env)
 
 
 def test_an_environment_whose_python_is_gone_is_an_error(
@@ -143,7 +143,7 @@ def test_an_environment_whose_python_is_gone_is_an_error(
 ) -> None:
     program = fake(tmp_path / "venv/bin/python", base_prefix=str(tmp_path / "gone"))
     with pytest.raises(
-        UsageError, match=rf"{program} is of the virtual environment .*not in {tmp_path}/gone"
+        errors.UsageError, match=rf"{program} is of the virtual environment .*not in {tmp_path}/gone"
     ):
         find(str(program))
 
@@ -161,7 +161,7 @@ def test_what_torch_is_not_built_for_is_refused(
 ) -> None:
     program = fake(tmp_path / "bin/python3.13", **said)
     for word in (str(program), "3.13"):
-        with pytest.raises(UsageError, match=message):
+        with pytest.raises(errors.UsageError, match=message):
             find(word)
 
 
@@ -185,13 +185,15 @@ def test_wrong_words(
     if message is None:
         words, message = [str(tmp_path / "home")], "there is no Python in the folder"
         (tmp_path / "home").mkdir()
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(errors.UsageError, match=message):
         find(*words)
 
 
 def test_two_pythons_of_one_tag_are_refused(tmp_path: Path, find: Callable[..., list[str]]) -> None:
     one, other = fake(tmp_path / "bin/python3.13"), fake(tmp_path / "other/python", version="3.13.7")
-    with pytest.raises(UsageError, match=rf"3\.13 and {other} are both cp313: {one} .*3\.13\.1.*3\.13\.7"):
+    with pytest.raises(
+        errors.UsageError, match=rf"3\.13 and {other} are both cp313: {one} .*3\.13\.1.*3\.13\.7"
+    ):
         find("3.13", str(other))
 
 
@@ -199,10 +201,10 @@ def test_what_does_not_answer_is_an_error(tmp_path: Path, find: Callable[..., li
     program = tmp_path / "bin/strange"
     program.write_text("#!/bin/sh\necho hello\n")
     program.chmod(0o755)
-    with pytest.raises(UsageError, match=r"said 'hello'"):
+    with pytest.raises(errors.UsageError, match=r"said 'hello'"):
         find(str(program))
     program.write_text("no program")
-    with pytest.raises(UsageError, match=r"could not be started"):
+    with pytest.raises(errors.UsageError, match=r"could not be started"):
         find(str(program))
 
 
@@ -213,12 +215,13 @@ def test_the_launcher_of_windows_is_read_in_both_of_its_forms() -> None:
         " -3.9-32  C:\\x.exe\n"
     )
     new = " -V:3.13 *        C:\\P\\python.exe\n -V:Astral/CPython3.13 C:\\uv\\python.exe\n"
-    assert [str(path) for path in parse_launcher_output(RequestedPython("3.13"), old)] == [
-        "C:\\My Pythons\\python.exe"
-    ]
-    assert [str(path) for path in parse_launcher_output(RequestedPython("3.13", None, True), old)] == [
-        "C:\\P\\python3.13t.exe"
-    ]
-    assert [str(path) for path in parse_launcher_output(RequestedPython("3.13"), new)] == [
-        "C:\\P\\python.exe"
-    ]
+    assert [
+        str(path) for path in interpreters.parse_launcher_output(interpreters.RequestedPython("3.13"), old)
+    ] == ["C:\\My Pythons\\python.exe"]
+    assert [
+        str(path)
+        for path in interpreters.parse_launcher_output(interpreters.RequestedPython("3.13", None, True), old)
+    ] == ["C:\\P\\python3.13t.exe"]
+    assert [
+        str(path) for path in interpreters.parse_launcher_output(interpreters.RequestedPython("3.13"), new)
+    ] == ["C:\\P\\python.exe"]

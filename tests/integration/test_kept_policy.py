@@ -15,10 +15,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from nights import FAMILY, Night, know, verified
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import FolderStore
-from rocm_wheels.release import FamilyPaths, SetDocument, load_layout
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.release import layout, wheel_set
+from rocm_wheels.stores import folder
 
 NOW = datetime.now(timezone.utc).replace(microsecond=0)
 STRICT = """
@@ -26,12 +25,12 @@ channels:
   nightly: {rules: {verify: {fresh: 14d}, smoke: {fresh: 7d, targets: one}}}
   stable: {rules: {verify: {fresh: 14d}}}
 """
-CHANNEL = FamilyPaths(load_layout(), FAMILY, "release").channel_document("nightly")
+CHANNEL = layout.FamilyPaths(layout.load_layout(), FAMILY, "release").channel_document("nightly")
 Run = Callable[..., str]
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderStore:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> folder.FolderStore:
     monkeypatch.setattr(os, "fsync", lambda _: None)
     policies = {
         "strict": STRICT,
@@ -53,22 +52,22 @@ waivers:
     }  # fmt: skip
     for name, text in policies.items():
         (tmp_path / f"{name}.yaml").write_text(text)
-    return FolderStore(tmp_path / "store")
+    return folder.FolderStore(tmp_path / "store")
 
 
 @pytest.fixture
-def run(store: FolderStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(store: folder.FolderStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
     def run_words(*words: str, policy: str = "", code: int = 0) -> str:
         more = ["--policy", str(tmp_path / f"{policy}.yaml")] if policy else []
         command, *options = words
-        assert run_command(cli, ["set", command, store.url, *options, *more]) == code
+        assert boundary.run_command(main.cli, ["set", command, store.url, *options, *more]) == code
         both = capsys.readouterr()
         return both.out + both.err
 
     return run_words
 
 
-def stage(store: FolderStore, tmp_path: Path, day: int) -> SetDocument:
+def stage(store: folder.FolderStore, tmp_path: Path, day: int) -> wheel_set.SetDocument:
     document = Night("2.10.0", day).stage(store, tmp_path / "wheels")
     when = NOW - timedelta(hours=1)
     verified(store, document, when)
@@ -76,16 +75,18 @@ def stage(store: FolderStore, tmp_path: Path, day: int) -> SetDocument:
     return document
 
 
-def read_channel(store: FolderStore) -> dict[str, Any]:
+def read_channel(store: folder.FolderStore) -> dict[str, Any]:
     content: dict[str, Any] = json.loads(store.read(CHANNEL).content)
     return content
 
 
-def promote(run: Run, document: SetDocument, *words: str, **more: Any) -> str:
+def promote(run: Run, document: wheel_set.SetDocument, *words: str, **more: Any) -> str:
     return run("promote", "--set", document.id, "--channel", "nightly", *words, **more)
 
 
-def test_a_channel_keeps_the_policy_of_its_first_set(store: FolderStore, run: Run, tmp_path: Path) -> None:
+def test_a_channel_keeps_the_policy_of_its_first_set(
+    store: folder.FolderStore, run: Run, tmp_path: Path
+) -> None:
     """Refresh and promote judge by it, and refuse another that is named: nothing is written then."""
     first, second = (stage(store, tmp_path, day) for day in (21, 22))
     promote(run, first, policy="strict")
@@ -105,7 +106,9 @@ def test_a_channel_keeps_the_policy_of_its_first_set(store: FolderStore, run: Ru
     assert read_channel(store)["policy"] == kept["policy"]
 
 
-def test_a_channel_takes_another_policy_when_told_to(store: FolderStore, run: Run, tmp_path: Path) -> None:
+def test_a_channel_takes_another_policy_when_told_to(
+    store: folder.FolderStore, run: Run, tmp_path: Path
+) -> None:
     """It is in its history, with who and when; the one of before is another policy from then on."""
     document = stage(store, tmp_path, 21)
     promote(run, document, policy="strict")
@@ -123,7 +126,7 @@ def test_a_channel_takes_another_policy_when_told_to(store: FolderStore, run: Ru
 
 
 def test_a_channel_of_before_keeps_the_policy_of_who_comes_first(
-    store: FolderStore, run: Run, tmp_path: Path
+    store: folder.FolderStore, run: Run, tmp_path: Path
 ) -> None:
     promote(run, stage(store, tmp_path, 21), policy="strict")
     channel = read_channel(store)

@@ -20,19 +20,11 @@ from flaky_server import FileServer, serving
 from index_wheels import wheel
 from install_world import CUDA, ROCM, TAG, Environment, library, make_environment, served_index, torch
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import hash_file
-from rocm_wheels.hosts import (
-    KernelProof,
-    StatedMachine,
-    UnservedGpuError,
-    find_host_indexes,
-    make_demand,
-    make_host,
-)
-from rocm_wheels.index import IndexServer
-from rocm_wheels.index.server import _IndexHandler
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.core.files import hash_file
+from rocm_wheels.index.server import IndexServer, _IndexHandler
+from rocm_wheels.user import index_pages, install_options, kernel_proof
+from rocm_wheels.user.host import StatedMachine, make_host
 
 CLONE = Path(__file__).resolve().parents[2]
 CPU = "hip: str | None = None\ncuda: str | None = None\n"
@@ -64,7 +56,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IndexServer]:
 
 def install(index: str, venv: Environment, *words: str) -> int:
     given = ["install", "torch", "--index", index, "--dependency-index", index, "--python", str(venv.prefix)]
-    return run_command(cli, [*given, *words])
+    return boundary.run_command(main.cli, [*given, *words])
 
 
 def test_a_cuda_torch_is_told_by_its_requirements_before_a_byte_of_a_wheel_is_fetched(
@@ -192,8 +184,8 @@ def test_a_gpu_that_no_index_serves_is_an_error_that_says_what_does(
     gfx: str, python: str, platform: str, commands: tuple[str, ...]
 ) -> None:
     host = make_host({}, StatedMachine((gfx,), "none", python, platform))
-    with pytest.raises(UnservedGpuError) as refusal:
-        find_host_indexes(host, "stable", allow_cpu=False)
+    with pytest.raises(install_options.UnservedGpuError) as refusal:
+        index_pages.find_host_indexes(host, "stable", allow_cpu=False)
     assert all(command in refusal.value.message for command in commands), refusal.value.message
     assert "--allow-cpu" in (refusal.value.tip or "")
     if gfx in ("gfx803", "gfx1399"):
@@ -202,8 +194,11 @@ def test_a_gpu_that_no_index_serves_is_an_error_that_says_what_does(
 
 def test_a_card_that_runs_the_kernels_of_another_is_served_by_those() -> None:
     host = make_host({}, StatedMachine(("gfx90c",), "none", "3.12", "linux"))
-    proof = KernelProof("torch 2.9.1", "rocm", "", ("gfx900",), "libtorch_hip.so")
-    demand, posing_demand = make_demand(host, None), make_demand(host, "HSA_OVERRIDE_GFX_VERSION=9.0.0")
+    proof = kernel_proof.KernelProof("torch 2.9.1", "rocm", "", ("gfx900",), "libtorch_hip.so")
+    demand, posing_demand = (
+        kernel_proof.make_demand(host, None),
+        kernel_proof.make_demand(host, "HSA_OVERRIDE_GFX_VERSION=9.0.0"),
+    )
     assert demand is not None and len(demand.list_faults(proof)) == 1
     assert posing_demand is not None and posing_demand.list_faults(proof) == []
 
@@ -211,7 +206,7 @@ def test_a_card_that_runs_the_kernels_of_another_is_served_by_those() -> None:
 def test_no_gpu_and_a_served_gpu_are_let_pass() -> None:
     for gfx in ("none", "gfx1100", "gfx1032,gfx1100"):
         host = make_host({}, StatedMachine((gfx,), "none", "3.12", "linux"))
-        assert find_host_indexes(host, "stable", allow_cpu=False)[0]
+        assert index_pages.find_host_indexes(host, "stable", allow_cpu=False)[0]
 
 
 def test_a_torch_without_any_device_code_serves_no_gpu(

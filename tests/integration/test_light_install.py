@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.core import find_uv
+from rocm_wheels.core.extras import find_uv
 
 CLONE = Path(__file__).resolve().parents[2]
 LIGHT_BYTES = 40_000_000

@@ -11,7 +11,7 @@ import pytest
 from flaky_server import FileServer, GitServer, serving
 from source_trees import TRITON_PIN, Upstream, write_files
 
-from rocm_wheels.sources import read_lock
+from rocm_wheels.sources.lock import read_lock
 
 OPTIONS = ["--rocm", "7.10.0a1", "--gfx", "gfx942,gfx1100", "--python", "3.12,3.14t"]
 
@@ -456,7 +456,7 @@ def test_help_names_every_recipe(shared: Servers) -> None:
 
 def test_a_lock_of_a_manifest_by_file_or_url(shared: Servers, tmp_path: Path) -> None:
     """What the manifest names at its commits, branches moved on or not, with what a manifest has not."""
-    from rocm_wheels.sources import parse_lock
+    from rocm_wheels.sources.lock import parse_lock
 
     shared.lock("-o", "set.lock", "--rocm", "7.10.0")
     shared.run("lock", "manifest", "set.lock", "-o", "m.json")

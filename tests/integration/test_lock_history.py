@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from source_trees import Upstream, isolated_environment
 
-from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli import boundary
 from rocm_wheels.cli.lock import diff_command
-from rocm_wheels.models import Lock, LockedProject
-from rocm_wheels.sources import CommitRange, compare_locks, locate_mirror, read_histories
+from rocm_wheels.models.lock import Lock, LockedProject
+from rocm_wheels.sources import lock_diff
+from rocm_wheels.sources.mirrors import locate_mirror
 
 NOBODY = "0123456789012345678901234567890123456789"
 
@@ -89,17 +90,19 @@ def between(
     *,
     repos: Path,
     mirrors: Path | None = None,
-) -> CommitRange | str:
+) -> lock_diff.CommitRange | str:
     a, b = (
         Lock(projects={"torch": LockedProject(origin=origin, ref="main", why="given", commit=commit)})
         for origin, commit in (old, new)
     )
-    histories = read_histories(compare_locks(a, b), repos=repos, submodules=False, mirrors=mirrors, env=env)
+    histories = lock_diff.read_histories(
+        lock_diff.compare_locks(a, b), repos=repos, submodules=False, mirrors=mirrors, env=env
+    )
     return histories["torch", ""]
 
 
-def subjects(found: CommitRange | str) -> tuple[list[str], list[str]]:
-    assert isinstance(found, CommitRange)
+def subjects(found: lock_diff.CommitRange | str) -> tuple[list[str], list[str]]:
+    assert isinstance(found, lock_diff.CommitRange)
     return [one.subject for one in found.added], [one.subject for one in found.dropped]
 
 
@@ -121,7 +124,7 @@ def test_a_branch_that_was_pushed_with_force(
         ["taken back 2", "taken back 1"],
     )
     back = between((upstream.url, new), (upstream.url, old), env, repos=tmp_path)
-    assert isinstance(found, CommitRange) and isinstance(back, CommitRange)
+    assert isinstance(found, lock_diff.CommitRange) and isinstance(back, lock_diff.CommitRange)
     assert found.added[0].id == new
     assert (back.added, back.dropped) == (found.dropped, found.added)
 
@@ -135,7 +138,7 @@ def test_a_checkout_is_read_and_nobody_asked(
     gone = "file:///no/such/repository"
     found = between((gone, old), (gone, new), env, repos=tmp_path)
     assert subjects(found) == (["three"], [])
-    assert isinstance(found, CommitRange) and found.source == str(checkout)
+    assert isinstance(found, lock_diff.CommitRange) and found.source == str(checkout)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +194,7 @@ def test_a_mirror_is_read_and_nobody_asked(upstream: Repository, tmp_path: Path,
     upstream.up.folder.rename(tmp_path / "away")
     found = between((upstream.url, old), (upstream.url, new), env, repos=tmp_path / "none", mirrors=mirrors)
     assert subjects(found) == (["three"], [])
-    assert isinstance(found, CommitRange) and found.source == str(place)
+    assert isinstance(found, lock_diff.CommitRange) and found.source == str(place)
     nobody = between((upstream.url, old), (upstream.url, NOBODY), env, repos=tmp_path, mirrors=mirrors)
     assert nobody == ""
 
@@ -246,7 +249,7 @@ def lock(path: Path, **projects: dict[str, Any]) -> Path:
 
 
 def run(*arguments: object) -> int:
-    return run_command(diff_command, [*map(str, arguments)])
+    return boundary.run_command(diff_command, [*map(str, arguments)])
 
 
 def test_what_a_person_reads(

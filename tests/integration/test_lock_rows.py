@@ -11,25 +11,26 @@ import pytest
 from click.testing import CliRunner
 from source_trees import enter, isolated_environment
 
-from rocm_wheels.ci import list_line_projects
-from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.ci import matrix_work
+from rocm_wheels.cli import boundary, matrix
 from rocm_wheels.cli.main import cli
-from rocm_wheels.cli.matrix import matrix_command as command
-from rocm_wheels.models import get_release_line, get_release_lines, list_project_names, load_project
+from rocm_wheels.models import project, project_names, release_lines
 
 GITHUB = "https://github.com/"
-ROWS = json.loads(CliRunner().invoke(command, ["--format", "github", "--rows", "lines"]).stdout)["include"]
+ROWS = json.loads(
+    CliRunner().invoke(matrix.matrix_command, ["--format", "github", "--rows", "lines"]).stdout
+)["include"]
 
 
 def places() -> Iterator[tuple[str, str]]:
     """Every repository and ref that a line or a recipe names."""
-    for line in get_release_lines():
+    for line in release_lines.get_release_lines():
         for one in line.projects.values():
             if one.checkout.origin is not None:
                 yield one.checkout.origin, one.checkout.ref or "main"
-    for name in list_project_names():
+    for name in project_names.list_project_names():
         for platform in ("linux", "windows"):
-            yield load_project(name).source.get_platform_source(platform).origin, "main"
+            yield project.load_project(name).source.get_platform_source(platform).origin, "main"
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,7 @@ def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         commit(ref, versions)
     git("-C", str(whole), "fast-import", "--quiet", told="".join(said))
     main, said = git("-C", str(whole), "rev-parse", "main").strip(), []
-    for line in get_release_lines():
+    for line in release_lines.get_release_lines():
         torch = line.projects["pytorch"].checkout
         if torch.origin is None or torch.ref is None:
             continue
@@ -86,9 +87,11 @@ def test_a_row_can_be_locked(
 ) -> None:
     enter(monkeypatch, tmp_path, env)
     words = ["--line", row["line"], "--platform", row["platform"], "--rocm", row["rocm"]]
-    assert run_command(cli, ["lock", *words, "--python", row["pythons"], "-o", "set.lock"]) == 0
+    assert boundary.run_command(cli, ["lock", *words, "--python", row["pythons"], "-o", "set.lock"]) == 0
     lock = json.loads(Path("set.lock").read_text())
-    assert set(lock["projects"]) == {one.name for one in list_line_projects(row["platform"], row["line"])}
+    assert set(lock["projects"]) == {
+        one.name for one in matrix_work.list_line_projects(row["platform"], row["line"])
+    }
     assert (lock["line"], lock["platform"], " ".join(lock["pythons"])) == (
         *(row["line"], row["platform"], row["pythons"]),
     )
@@ -99,15 +102,15 @@ def test_what_a_line_has_elsewhere_only_is_said_and_can_be_asked_for(
 ) -> None:
     enter(monkeypatch, tmp_path, env)
     line = next(row["line"] for row in ROWS if row["platform"] == "windows")
-    assert get_release_line(line).leaves_out(load_project("triton"), "windows")
+    assert release_lines.get_release_line(line).leaves_out(project.load_project("triton"), "windows")
     words = ["lock", "--line", line, "--platform", "windows", "-o", "set.lock"]
-    assert run_command(cli, words) == 0
+    assert boundary.run_command(cli, words) == 0
     said = f"without triton: release line {line} has none for windows"
     assert said in capfd.readouterr().err
-    assert run_command(cli, [*words, "--triton-ref", "main"]) == 0
+    assert boundary.run_command(cli, [*words, "--triton-ref", "main"]) == 0
     assert said not in capfd.readouterr().err
     assert json.loads(Path("set.lock").read_text())["projects"]["triton"]["origin"].endswith(
         "triton-windows.git"
     )
-    assert run_command(cli, [*words, "--project", "triton"]) == 10
+    assert boundary.run_command(cli, [*words, "--project", "triton"]) == 10
     assert "name it with --triton-ref" in capfd.readouterr().err

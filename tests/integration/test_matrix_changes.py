@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 from git import Actor, Repo
 
-from rocm_wheels.ci import list_changed_since
-from rocm_wheels.cli.matrix import matrix_command as command
-from rocm_wheels.core import UsageError
+from rocm_wheels.ci import matrix_report
+from rocm_wheels.cli import matrix
+from rocm_wheels.core import errors
 
 
 def test_files_that_a_branch_changed(tmp_path: Path) -> None:
@@ -23,21 +23,21 @@ def test_files_that_a_branch_changed(tmp_path: Path) -> None:
     repo.index.commit("second", author=who, committer=who)
     (tmp_path / "edited").write_text("now")
     (tmp_path / "new ü").write_text("new")
-    assert list_changed_since(tmp_path, base.hexsha) == ["away", "edited", "moved", "new ü"]
-    assert list_changed_since(tmp_path, "0" * 40) == [
+    assert matrix_report.list_changed_since(tmp_path, base.hexsha) == ["away", "edited", "moved", "new ü"]
+    assert matrix_report.list_changed_since(tmp_path, "0" * 40) == [
         "away",
         "edited",
         "kept",
         "new ü",
     ]  # GitHub's "no commit"
-    with pytest.raises(UsageError, match="is no git repository"):
-        list_changed_since(tmp_path / "kept", "HEAD")
-    with pytest.raises(UsageError, match="there is no commit no-such-ref"):
-        list_changed_since(tmp_path, "no-such-ref")
-    with pytest.raises(UsageError, match="there is no commit '' in"):
-        list_changed_since(tmp_path, "")
+    with pytest.raises(errors.UsageError, match="is no git repository"):
+        matrix_report.list_changed_since(tmp_path / "kept", "HEAD")
+    with pytest.raises(errors.UsageError, match="there is no commit no-such-ref"):
+        matrix_report.list_changed_since(tmp_path, "no-such-ref")
+    with pytest.raises(errors.UsageError, match="there is no commit '' in"):
+        matrix_report.list_changed_since(tmp_path, "")
 
 
 def test_a_commit_that_is_not_there_is_said() -> None:
-    result = CliRunner().invoke(command, ["--since", "no-such-ref"])
-    assert isinstance(result.exception, UsageError)
+    result = CliRunner().invoke(matrix.matrix_command, ["--since", "no-such-ref"])
+    assert isinstance(result.exception, errors.UsageError)

@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import torch_draft
 from index_wheels import NOW, wheel
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.index import add_wheels
+from rocm_wheels.cli import boundary
+from rocm_wheels.index import update
 
 OURS = {".lock", ".owner", "rocm-wheels", ".rocm-wheels"}  # left by locking: no files of somebody's
 OF_THIS_MACHINE = ("CONDA", "GITHUB_", "HIP", "MAX_JOBS", "PYTHON", "PYTORCH", "ROCM", "UV_", "VIRTUAL_ENV")
@@ -71,7 +71,7 @@ def lay_out_checkouts(box: Path, github: Upstream) -> None:
 def lay_out_index(box: Path, github: Upstream) -> None:
     path = wheel(box / "fresh")
     write_files(box, {"note": "a note\n", "site/index.html": "<h1>My page</h1>\n"})
-    add_wheels(box / "index", [path], now=NOW)
+    update.add_wheels(box / "index", [path], now=NOW)
     (box / "empty").mkdir()
 
 
@@ -166,7 +166,7 @@ def run_line(
         with monkeypatch.context() as patch:  # click is to take its own name from the words
             patch.setattr(sys, "argv", [Path(words[0]).name])
             patch.setattr(sys.modules["__main__"], "__package__", None, raising=False)
-            code = run_command(program, words[1:])
+            code = boundary.run_command(program, words[1:])
     return code, "".join(capfd.readouterr())
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.core import get_project_home
-from rocm_wheels.demo import HIPIFY_DIGESTS, fetch_hipify
+from rocm_wheels.core import workspace
+from rocm_wheels.demo import miniature
 
-MINIATURE = get_project_home() / "tests" / "miniature"
+MINIATURE = workspace.get_project_home() / "tests" / "miniature"
 
 pytestmark = pytest.mark.network
 
@@ -22,12 +22,12 @@ pytestmark = pytest.mark.network
 def hipify(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """hipify from the index, whatever local folders there are."""
     env = {k: v for k, v in os.environ.items() if k not in ("PIP_FIND_LINKS", "UV_FIND_LINKS")}
-    return fetch_hipify(tmp_path_factory.mktemp("cache"), env=env)
+    return miniature.fetch_hipify(tmp_path_factory.mktemp("cache"), env=env)
 
 
 def test_it_is_read_from_the_index_once(hipify: Path) -> None:
-    assert {path.name for path in hipify.iterdir()} == {*HIPIFY_DIGESTS, ".made-from"}
-    assert fetch_hipify(hipify.parent, env={"PIP_NO_INDEX": "1"}) == hipify
+    assert {path.name for path in hipify.iterdir()} == {*miniature.HIPIFY_DIGESTS, ".made-from"}
+    assert miniature.fetch_hipify(hipify.parent, env={"PIP_NO_INDEX": "1"}) == hipify
 
 
 def test_it_translates_the_tree_and_the_submodule(hipify: Path, tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.core import get_project_home
-from rocm_wheels.demo import HIPIFY_DIGESTS, DemoRepository, make_repositories
+from rocm_wheels.core import workspace
+from rocm_wheels.demo.miniature import HIPIFY_DIGESTS, DemoRepository, make_repositories
 
-MINIATURE = get_project_home() / "tests" / "miniature"
+MINIATURE = workspace.get_project_home() / "tests" / "miniature"
 ENV = {"PATH": os.environ["PATH"]}
 
 

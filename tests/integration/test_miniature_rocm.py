@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from small_rocm import ENV, SOURCE, TARGETS, beside_ziglang, lay_out
 
-from rocm_wheels.core import SdkError
-from rocm_wheels.demo import MINIATURE_LIBRARIES, make_artifacts
-from rocm_wheels.sdk import merge_artifacts, read_artifacts
-from rocm_wheels.wheels import read_file_code
+from rocm_wheels.core import errors
+from rocm_wheels.demo import miniature
+from rocm_wheels.device_code import code_objects
+from rocm_wheels.sdk.artifacts import merge_artifacts, read_artifacts
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the small ROCm is for Linux")
 
@@ -35,7 +35,7 @@ extern "C" int launch(float* x) {
 
 @pytest.fixture(scope="module")
 def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_artifacts(
+    return miniature.make_artifacts(
         SOURCE, tmp_path_factory.mktemp("rocm") / "artifacts", version="7.1.0", targets=TARGETS, env=ENV
     )
 
@@ -53,7 +53,7 @@ def _run(*words: str | Path, cwd: Path, env: dict[str, str] | None = None) -> st
 
 def test_the_same_bytes_anywhere_and_nothing_twice(artifacts: Path, tmp_path: Path) -> None:
     options = {"version": "7.1.0", "targets": list(reversed(TARGETS)), "env": ENV}
-    again = make_artifacts(SOURCE, tmp_path / "deep" / "down" / "artifacts", **options)  # type: ignore[arg-type]
+    again = miniature.make_artifacts(SOURCE, tmp_path / "deep" / "down" / "artifacts", **options)  # type: ignore[arg-type]
 
     def files(folder: Path) -> list[str]:
         return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
@@ -61,14 +61,14 @@ def test_the_same_bytes_anywhere_and_nothing_twice(artifacts: Path, tmp_path: Pa
     assert files(again) == files(artifacts)
     assert filecmp.cmpfiles(artifacts, again, files(again), shallow=False)[1:] == ([], [])
     inode = again.stat().st_ino
-    make_artifacts(SOURCE, again, **options)  # type: ignore[arg-type]
+    miniature.make_artifacts(SOURCE, again, **options)  # type: ignore[arg-type]
     assert again.stat().st_ino == inode
 
 
 def test_another_version_or_target_is_made_anew(tmp_path: Path) -> None:
     dest = tmp_path / "artifacts"
-    make_artifacts(SOURCE, dest, version="7.1.0", targets=["gfx942"], env=ENV)
-    make_artifacts(SOURCE, dest, version="7.2.1rc1", targets=["gfx1201"], env=ENV)
+    miniature.make_artifacts(SOURCE, dest, version="7.1.0", targets=["gfx942"], env=ENV)
+    miniature.make_artifacts(SOURCE, dest, version="7.2.1rc1", targets=["gfx1201"], env=ENV)
     found = read_artifacts(dest)
     assert {artifact.family for artifact in found} == {"generic", "gfx1201"}
     tree = merge_artifacts(found)
@@ -79,8 +79,8 @@ def test_another_version_or_target_is_made_anew(tmp_path: Path) -> None:
 
 
 def test_a_compiler_that_fails_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
-    with pytest.raises(SdkError, match="compiling lib"):
-        make_artifacts(
+    with pytest.raises(errors.SdkError, match="compiling lib"):
+        miniature.make_artifacts(
             SOURCE, tmp_path / "artifacts", version="7.1.0", targets=TARGETS, env={**ENV, "CC": "false"}
         )
     assert list(tmp_path.iterdir()) == []
@@ -88,7 +88,7 @@ def test_a_compiler_that_fails_leaves_the_folder_as_it_was(tmp_path: Path) -> No
 
 def test_the_runtime_answers_as_without_a_gpu(artifacts: Path) -> None:
     tree = merge_artifacts(read_artifacts(artifacts))
-    for library in MINIATURE_LIBRARIES:
+    for library in miniature.MINIATURE_LIBRARIES:
         ctypes.CDLL(str(tree[f"{library.folder}/{library.soname}"].path))
         assert tree[f"{library.folder}/lib{library.name}.so"].link == library.soname
     hip = ctypes.CDLL(str(tree["lib/libamdhip64.so.7"].path))
@@ -113,7 +113,7 @@ def test_hipcc_compiles_for_all_targets(
     archs = [f"--offload-arch={target}" for target in TARGETS]
     _run(rocm / "bin/hipcc", *archs, *options, "-O2", "-fPIC", "-c", kernel, "-o", "kernel.o", cwd=tmp_path)
     _run(rocm / "bin/hipcc", "-shared", "kernel.o", "-o", "libkernel.so", cwd=tmp_path)
-    found = read_file_code(tmp_path / "libkernel.so")
+    found = code_objects.read_file_code(tmp_path / "libkernel.so")
     assert {(str(code.target), code.machine, code.packing) for code in found} == {
         (target, target, packing) for target in TARGETS
     }

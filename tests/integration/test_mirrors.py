@@ -15,18 +15,18 @@ import pytest
 from flaky_server import GitServer, serving
 from source_trees import Tree, Upstream, content
 
-from rocm_wheels.core import SourceError
-from rocm_wheels.sources import Transport, make_origin_slug, name_repository
+from rocm_wheels.core import errors
 from rocm_wheels.sources import mirrors as sharing
+from rocm_wheels.sources import network
 
 MODULES = ("", "modules/third_party/middle", "modules/third_party/middle/modules/deep dir")
 DRIVER = """
 import os, sys
 from pathlib import Path
-from rocm_wheels.models import load_project
-from rocm_wheels.sources import CheckoutRequest, checkout_project
-from rocm_wheels.sources import Transport
-from rocm_wheels.sources import Pin
+from rocm_wheels.models.project import load_project
+from rocm_wheels.sources.checkout import CheckoutRequest, checkout_project
+from rocm_wheels.sources.network import Transport
+from rocm_wheels.sources.pins import Pin
 url, ref, tree, folder = sys.argv[1:]
 transport = Transport(retries=0, timeout=60, mirrors=Path(folder) if folder else None)
 request = CheckoutRequest(load_project("pytorch"), Path(tree), Pin(url, ref, "test"), hipify=False,
@@ -62,7 +62,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tree(upstream: Upstream, server: GitServer, tmp_path: Path, folder: Path) -> Tree:
-    transport = Transport(retries=0, mirrors=folder)
+    transport = network.Transport(retries=0, mirrors=folder)
     return Tree(
         upstream, tmp_path / "first", origin=f"{server.url}/root", transport=transport, hipifies=False
     )
@@ -88,7 +88,7 @@ def test_a_second_checkout_fetches_only_what_is_new(tree: Tree, server: GitServe
     sizes = [path.stat().st_size for path in sorted((folder / "root.git/objects/pack").glob("*.pack"))]
     assert min(sizes) < max(sizes) * 0.8  # the second held what was new alone
     assert second.is_sound()
-    plain = another(tree, "plain", transport=Transport(retries=0))
+    plain = another(tree, "plain", transport=network.Transport(retries=0))
     plain.checkout("feature")
     for args in (("config", "--list", "--local"), ("for-each-ref",), ("rev-parse", "HEAD")):
         assert second.git(*args) == plain.git(*args)
@@ -130,7 +130,7 @@ def test_a_mirror_may_be_repacked_and_removed(tree: Tree, folder: Path) -> None:
         assert one.is_sound()
         one.git("gc", "-q", "--prune=now")
         assert one.is_sound()
-    second.transport = Transport(retries=0)
+    second.transport = network.Transport(retries=0)
     second.checkout("main")
     assert content(second.directory) == whole
     tree.checkout("feature")  # and the folder is made again
@@ -147,7 +147,7 @@ def test_a_commit_of_the_mirror_needs_no_server_and_a_branch_does(tree: Tree, se
     away.checkout(commit)
     assert server.requests == []
     assert content(away.directory) == content(tree.directory)
-    with pytest.raises(SourceError, match=r"asking http://.*/root for feature failed") as refused:
+    with pytest.raises(errors.SourceError, match=r"asking http://.*/root for feature failed") as refused:
         another(tree, "branch").checkout("feature")
     assert "A mirror never answers for a branch or tag" in str(refused.value.tip)
     assert not tree.directory.with_name("branch").exists()
@@ -242,7 +242,7 @@ def test_a_mirror_that_cannot_vouch_is_refused(tree: Tree, folder: Path, kind: s
         mirror.mkdir()
         (mirror / "holiday.jpg").write_text("mine")
     before = content(mirror)
-    with pytest.raises(SourceError, match=kind) as refused:
+    with pytest.raises(errors.SourceError, match=kind) as refused:
         tree.checkout()
     assert str(mirror) in str(refused.value)
     left = {name: text for name, text in content(mirror).items() if not name.startswith("rocm-wheels/")}
@@ -309,7 +309,7 @@ def test_killed_while_a_transfer_stands_still(
     os.kill(run.pid, signal.SIGKILL)
     run.communicate()
     server.packs.clear()
-    tree.transport = Transport(retries=0, mirrors=folder if mirrored else None)
+    tree.transport = network.Transport(retries=0, mirrors=folder if mirrored else None)
     tree.checkout()
     assert tree.is_sound()
     assert not list(tree.directory.parent.rglob("tmp_pack*"))
@@ -329,17 +329,17 @@ def test_killed_while_a_transfer_stands_still(
     ],
 )
 def test_names(origin: str, name: str, slug: str) -> None:
-    assert name_repository(origin) == name
-    assert make_origin_slug(origin).startswith(slug)
+    assert sharing.name_repository(origin) == name
+    assert sharing.make_origin_slug(origin).startswith(slug)
     assert (
         subprocess.run(
-            ["git", "check-ref-format", f"refs/origins/{make_origin_slug(origin)}/x"], check=False
+            ["git", "check-ref-format", f"refs/origins/{sharing.make_origin_slug(origin)}/x"], check=False
         ).returncode
         == 0
     )
 
 
 def test_an_origin_is_the_same_with_and_without_a_password() -> None:
-    slugs = {make_origin_slug(f"https://{user}h/a/b") for user in ("", "u@", "u:p@w@")}
+    slugs = {sharing.make_origin_slug(f"https://{user}h/a/b") for user in ("", "u@", "u:p@w@")}
     assert len(slugs) == 1
-    assert make_origin_slug("https://h/a/c") not in slugs
+    assert sharing.make_origin_slug("https://h/a/c") not in slugs

@@ -14,8 +14,8 @@ from flaky_server import GitServer, serving
 from source_trees import Tree, Upstream, content
 from warm_python import warm_python
 
-from rocm_wheels.core import SourceError, UsageError
-from rocm_wheels.sources import Transport, find_case_clash
+from rocm_wheels.core import errors
+from rocm_wheels.sources import network, submodules
 
 DOOR = Path(__file__).resolve().parents[2] / "repos/pytorch_torch_repo.py"
 
@@ -28,7 +28,7 @@ def server(upstream: Upstream) -> Iterator[GitServer]:
 
 @pytest.fixture
 def tree(upstream: Upstream, server: GitServer, tmp_path: Path) -> Tree:
-    transport = Transport(retries=1, timeout=20)
+    transport = network.Transport(retries=1, timeout=20)
     return Tree(upstream, tmp_path / "tree", origin=f"{server.url}/root", transport=transport, hipifies=False)
 
 
@@ -47,7 +47,7 @@ def test_what_passes_is_tried_again(
 def test_a_transfer_that_stands_still_is_cut(
     tree: Tree, server: GitServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tree.transport = Transport(retries=3, timeout=4)
+    tree.transport = network.Transport(retries=3, timeout=4)
     server.fail("stall", where="/middle/git-upload-pack")
     begin = time.monotonic()
     tree.checkout()
@@ -58,9 +58,9 @@ def test_a_transfer_that_stands_still_is_cut(
 
 def test_a_program_that_says_nothing_is_ended(tree: Tree) -> None:
     tree.env = {**tree.env, "GIT_SSH_COMMAND": "sleep 60 #"}
-    tree.origin, tree.transport = "ssh://nowhere/root", Transport(retries=0, timeout=1)
+    tree.origin, tree.transport = "ssh://nowhere/root", network.Transport(retries=0, timeout=1)
     for ref, end in (("1234" * 10, "without any progress"), ("main", "without an end")):
-        with pytest.raises(SourceError, match=f"was stopped after 1 s {end}"):
+        with pytest.raises(errors.SourceError, match=f"was stopped after 1 s {end}"):
             tree.checkout(ref)
     assert not (tree.directory / "plain.txt").exists()
 
@@ -71,7 +71,7 @@ def test_a_failure_leaves_every_file_and_a_later_run_carries_on(tree: Tree, serv
     configured = (tree.directory / ".git/config").read_bytes()
     server.fail(*["busy"] * 9, where="/inner")
     with pytest.raises(
-        SourceError, match=r"(?s)fetching 559f\w+ of .*/inner \(third_party/middle/deep dir\)"
+        errors.SourceError, match=r"(?s)fetching 559f\w+ of .*/inner \(third_party/middle/deep dir\)"
     ):
         tree.checkout("feature")
     assert (content(tree.directory), tree.git("rev-parse", "HEAD")) == (before, head)
@@ -89,9 +89,9 @@ def test_what_lasts_is_not_tried_again_and_no_password_is_shown(
     tree: Tree, server: GitServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tree.origin = tree.origin.replace("http://", "http://somebody:s3cr%40t@")
-    tree.transport = Transport(retries=3, mirrors=tree.directory.parent / "mirrors")
+    tree.transport = network.Transport(retries=3, mirrors=tree.directory.parent / "mirrors")
     server.fail("forbidden", where="/middle")
-    with pytest.raises(SourceError, match="403") as refused:
+    with pytest.raises(errors.SourceError, match="403") as refused:
         tree.checkout()
     assert len([one for one in server.requests if one.name.startswith("middle")]) == 1
     assert "let git know how to log in" in str(refused.value.tip)
@@ -121,10 +121,10 @@ def test_a_damaged_repository_is_asked_once(
     if damage == "gone":
         file.unlink()
     with serving(GitServer(folder)) as server:
-        transport = Transport(retries=3, timeout=20)
+        transport = network.Transport(retries=3, timeout=20)
         url = f"{server.url}/root"
         tree = Tree(upstream, tmp_path / "tree", origin=url, transport=transport, hipifies=False)
-        with pytest.raises(SourceError, match="repository corruption on the remote side") as refused:
+        with pytest.raises(errors.SourceError, match="repository corruption on the remote side") as refused:
             tree.checkout()
         assert server.packs == ["root"]
     assert "is damaged" in (refused.value.tip or "")
@@ -142,11 +142,11 @@ def test_a_server_that_gives_out_names_only(
         said = capsys.readouterr().err
         assert "the server gives out branches and tags only" in said
         assert tree.is_sound()
-    mirrors = Transport(0, mirrors=tree.directory.parent)
+    mirrors = network.Transport(0, mirrors=tree.directory.parent)
     mirrored = replace(tree, directory=tree.directory.with_name("m"), transport=mirrors)
     mirrored.checkout(old)
     assert mirrored.is_sound()
-    with pytest.raises(SourceError, match=r"no branch or tag of .*/root holds 1234"):
+    with pytest.raises(errors.SourceError, match=r"no branch or tag of .*/root holds 1234"):
         tree.checkout("1234" * 10)
 
 
@@ -185,13 +185,13 @@ def test_sha256_is_refused(upstream: Upstream, server: GitServer, tree: Tree, tm
     why = "SHA-256 object ids, and only SHA-1"
     for origin, ref in (((tmp_path / "long").as_uri(), "HEAD"), (tree.origin, commit)):
         tree.origin = origin
-        with pytest.raises(SourceError, match=why):
+        with pytest.raises(errors.SourceError, match=why):
             tree.checkout(ref)
         assert not tree.directory.exists()
     short = "1234" * 10
-    with pytest.raises(SourceError, match=why):
+    with pytest.raises(errors.SourceError, match=why):
         replace(tree, origin=(tmp_path / "long").as_uri()).checkout(short)
-    with pytest.raises(SourceError, match=why):
+    with pytest.raises(errors.SourceError, match=why):
         replace(tree, directory=tmp_path / "long", origin=f"{server.url}/root").checkout()
     assert (tmp_path / "long/a").read_text() == "a"
 
@@ -209,7 +209,9 @@ def test_names_that_clash_where_case_does_not_count(tree: Tree, upstream: Upstre
     tree.checkout()
     tree.git("config", "core.ignorecase", "true")
     before = content(tree.directory)
-    with pytest.raises(SourceError, match=r"of third_party/middle has 'README' and 'Readme', which are one"):
+    with pytest.raises(
+        errors.SourceError, match=r"of third_party/middle has 'README' and 'Readme', which are one"
+    ):
         tree.checkout("clash")
     assert content(tree.directory) == before
     tree.git("config", "--unset", "core.ignorecase")
@@ -227,7 +229,7 @@ def test_names_that_clash_where_case_does_not_count(tree: Tree, upstream: Upstre
     ],
 )
 def test_clash(paths: list[str], pair: tuple[str, str] | None) -> None:
-    assert find_case_clash(paths) == pair
+    assert submodules.find_case_clash(paths) == pair
 
 
 def test_the_options_of_a_door(upstream: Upstream, server: GitServer, tmp_path: Path) -> None:
@@ -263,6 +265,6 @@ def test_the_options_of_a_door(upstream: Upstream, server: GitServer, tmp_path: 
 
 
 def test_a_ref_that_is_none_is_told_before_anything(tree: Tree) -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises(errors.UsageError):
         tree.checkout("a..b")
     assert not tree.directory.exists()

@@ -20,14 +20,8 @@ from flaky_server import Answer, FlakyServer, serving
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.index import (
-    IndexReader,
-    UnreachableError,
-    UnreadablePageError,
-    UnusableAnswerError,
-)
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.index import reader
 
 HTML, JSON = "text/html", "application/vnd.pypi.simple.v1+json"
 WHEEL = "torch-2.9.0-py3-none-any.whl"
@@ -136,15 +130,17 @@ def server(wheel: bytes) -> Iterator[Pages]:
 
 def choose(index: str, *words: str) -> int:
     machine = ("--gfx", "none", "--rocm", "none", "--python", "3.12", "--platform", "linux-x86_64")
-    return run_command(cli, ["choose", "torch", "--index", index, "--retries", "0", *machine, *words])
+    return boundary.run_command(
+        main.cli, ["choose", "torch", "--index", index, "--retries", "0", *machine, *words]
+    )
 
 
 def read(index: str, **options: object) -> type[BaseException] | int | None:
     """Return what comes of reading torch's page: the number of links, None, or the class of the error."""
     base = index if index.endswith("/") else f"{index}/"
     try:
-        page = IndexReader(retries=0).read_page(base, f"{base}torch/", project="torch", **options)  # type: ignore[arg-type]
-    except (UnreachableError, UnreadablePageError) as error:
+        page = reader.IndexReader(retries=0).read_page(base, f"{base}torch/", project="torch", **options)  # type: ignore[arg-type]
+    except (reader.UnreachableError, reader.UnreadablePageError) as error:
         return type(error)
     return None if page is None else len(page.links)
 
@@ -152,9 +148,9 @@ def read(index: str, **options: object) -> type[BaseException] | int | None:
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_what_is_no_page_is_never_an_index_without_wheels(name: str, server: Pages) -> None:
     server.answers["/torch/"] = make_answer(*UNREADABLE[name])
-    assert read(server.url) is UnreadablePageError
+    assert read(server.url) is reader.UnreadablePageError
     assert choose(server.url) == 2
-    assert run_command(cli, ["index", "verify", server.url]) == 14
+    assert boundary.run_command(main.cli, ["index", "verify", server.url]) == 14
 
 
 @pytest.mark.parametrize("name", READABLE)
@@ -177,7 +173,7 @@ def test_a_request_that_is_led_to_a_login_is_not_answered(content: str, server: 
         "/torch/": Answer(302, {"Location": "/login?next=/torch/"}, b""),
         "/login?next=/torch/": make_answer(HTML, content),
     }
-    assert read(server.url) is UnreadablePageError
+    assert read(server.url) is reader.UnreadablePageError
     assert choose(server.url) == 2
 
 
@@ -193,15 +189,15 @@ def test_a_page_may_be_elsewhere(server: Pages) -> None:
 
 def test_a_damaged_encoding_is_no_page(server: Pages) -> None:
     server.answers["/torch/"] = Answer(200, {"Content-Type": HTML, "Content-Encoding": "gzip"}, b"no gzip")
-    assert read(server.url) is UnreadablePageError
+    assert read(server.url) is reader.UnreadablePageError
     assert choose(server.url) == 2
-    assert run_command(cli, ["index", "verify", server.url]) == 14
+    assert boundary.run_command(main.cli, ["index", "verify", server.url]) == 14
 
 
 @pytest.mark.parametrize("status", [401, 407, 429, 500, 502, 503])
 def test_a_server_that_fails_or_refuses_is_out_of_reach(status: int, server: Pages) -> None:
     server.answers["/torch/"] = make_answer(HTML, LINKS, status)
-    assert read(server.url) is UnreachableError
+    assert read(server.url) is reader.UnreachableError
     assert choose(server.url) == 17
 
 
@@ -216,26 +212,26 @@ def test_a_server_that_is_not_there_is_out_of_reach() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/"  # nobody listens
-        assert read(url) is UnreachableError
-        assert choose(url) == run_command(cli, ["index", "verify", url, "--retries", "0"]) == 17
-    assert read("http://no-such-server.invalid/") is UnreachableError
+        assert read(url) is reader.UnreachableError
+        assert choose(url) == boundary.run_command(main.cli, ["index", "verify", url, "--retries", "0"]) == 17
+    assert read("http://no-such-server.invalid/") is reader.UnreachableError
 
 
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (200, UnusableAnswerError),
-        (416, UnusableAnswerError),
-        (501, UnusableAnswerError),
-        (500, UnreachableError),
+        (200, reader.UnusableAnswerError),
+        (416, reader.UnusableAnswerError),
+        (501, reader.UnusableAnswerError),
+        (500, reader.UnreachableError),
     ],
 )
 def test_a_server_without_ranges_is_not_one_out_of_reach(
     status: int, kind: type[Exception], server: Pages, wheel: bytes
 ) -> None:
     server.answers[f"/torch/{WHEEL}"] = make_answer("application/octet-stream", wheel, status)
-    with pytest.raises(UnreachableError) as failure:
-        IndexReader(retries=0).fetch_metadata_and_variant(f"{server.url}/torch/{WHEEL}", WHEEL, None)
+    with pytest.raises(reader.UnreachableError) as failure:
+        reader.IndexReader(retries=0).fetch_metadata_and_variant(f"{server.url}/torch/{WHEEL}", WHEEL, None)
     assert type(failure.value) is kind
 
 
@@ -259,7 +255,7 @@ def test_other_commands_say_so_too(
         server.answers["/torch/"] = make_answer(*READABLE["html"])
         server.answers[path] = make_answer(*UNREADABLE[name])
         for line in lines:
-            assert run_command(cli, line) == 2, line
+            assert boundary.run_command(main.cli, line) == 2, line
             told = capsys.readouterr()
             assert "Usage:" not in told.err
             assert path in told.err  # the page, not the command line
@@ -274,10 +270,10 @@ def test_pages_of_folders_are_judged_as_those_of_servers(name: str, tmp_path: Pa
     (tmp_path / "index.html").write_text('<!DOCTYPE html><a href="torch/">torch</a>')
     for place in (str(tmp_path), tmp_path.as_uri()):
         assert choose(place) == 2
-        assert run_command(cli, ["index", "verify", place]) == 14
+        assert boundary.run_command(main.cli, ["index", "verify", place]) == 14
 
 
 def test_a_root_page_that_is_none_is_no_index_without_projects(server: Pages) -> None:
     for name in ("login", "login-by-script", "octets", "api-2.0", "nothing"):
         server.answers["/"] = make_answer(*UNREADABLE[name])
-        assert run_command(cli, ["index", "verify", server.url]) == 14
+        assert boundary.run_command(main.cli, ["index", "verify", server.url]) == 14

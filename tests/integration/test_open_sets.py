@@ -14,20 +14,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from nights import FAMILY, Night
 from release_world import NOW, PYTHON, ROCM
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import FolderStore
-from rocm_wheels.release import (
-    ChannelActor,
-    FamilyPaths,
-    Promoter,
-    RuleResult,
-    StoreQuery,
-    Verdict,
-    list_open_sets,
-    load_layout,
-    load_policy_for,
-)
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.release import layout, policy, promote, queries
+from rocm_wheels.release.gate import load_policy_for
+from rocm_wheels.stores import folder
 
 MOMENT = datetime(2026, 11, 20, 12, 0, tzinfo=timezone.utc)
 
@@ -46,18 +36,18 @@ class NamedNight(Night):
 def test_open_is_the_newest_of_each_torch_that_the_channel_neither_shows_nor_took_back(
     tmp_path: Path,
 ) -> None:
-    store = FolderStore(tmp_path / "store")
-    promoter = Promoter(
+    store = folder.FolderStore(tmp_path / "store")
+    promoter = promote.Promoter(
         store,
-        FamilyPaths(load_layout(), FAMILY),
+        layout.FamilyPaths(layout.load_layout(), FAMILY),
         "nightly",
-        ChannelActor("ann@here", NOW),
+        promote.ChannelActor("ann@here", NOW),
         allow_unpinned=True,
     )
-    query = StoreQuery(store, load_layout(), load_policy_for("nightly", None), MOMENT, {})
+    query = queries.StoreQuery(store, layout.load_layout(), load_policy_for("nightly", None), MOMENT, {})
 
     def list_open(days: int = 3) -> list[str]:
-        return [row.id for row in list_open_sets(query, "nightly", timedelta(days=days))]
+        return [row.id for row in queries.list_open_sets(query, "nightly", timedelta(days=days))]
 
     nights = [("2.13.0", 18), ("2.13.0", 19), ("2.12.0", 15), ("2.14.0", 19)]
     old, new, early, other = (NamedNight(torch, day).stage(store, tmp_path) for torch, day in nights)
@@ -65,7 +55,7 @@ def test_open_is_the_newest_of_each_torch_that_the_channel_neither_shows_nor_too
     assert (
         set(list_open()) == {new.id, other.id} and early.id in list_open(30) and old.id not in list_open(30)
     )
-    passed = Verdict("x", FAMILY, "nightly", MOMENT, (RuleResult("hashes", "pass", "yes"),))
+    passed = policy.Verdict("x", FAMILY, "nightly", MOMENT, (policy.RuleResult("hashes", "pass", "yes"),))
     promoter.promote(new, lambda: passed)
     assert list_open() == [other.id]
     promoter.demote((new.id,))
@@ -75,11 +65,11 @@ def test_open_is_the_newest_of_each_torch_that_the_channel_neither_shows_nor_too
 def test_a_staged_set_tells_a_workflow_what_it_is_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    document = NamedNight("2.13.0", 18, line="2.13").stage(FolderStore(tmp_path / "store"), tmp_path)
+    document = NamedNight("2.13.0", 18, line="2.13").stage(folder.FolderStore(tmp_path / "store"), tmp_path)
     output = tmp_path / "output"
     monkeypatch.setenv("GITHUB_OUTPUT", str(output))
     argv = ["set", "show", str(tmp_path / "store"), "--set", document.id[:9], "--outputs", "--json"]
-    assert run_command(cli, argv) == 0
+    assert boundary.run_command(main.cli, argv) == 0
     outputs = dict(line.split("=", 1) for line in output.read_text().splitlines())
     assert outputs == {
         "set": document.id,
@@ -95,11 +85,11 @@ def test_a_staged_set_tells_a_workflow_what_it_is_of(
     assert {wheel["sha256"] for wheel in shown["wheels"]} == document.hashes
     # a gate that does not let it pass is an answer, where a workflow asks for one
     gate = ["set", "gate", str(tmp_path / "store"), "--set", document.id, "--channel", "nightly"]
-    assert run_command(cli, gate) == 15
-    assert run_command(cli, [*gate, "--outputs"]) == 0
+    assert boundary.run_command(main.cli, gate) == 15
+    assert boundary.run_command(main.cli, [*gate, "--outputs"]) == 0
     assert output.read_text().endswith("passed=false\n")
 
 
 @pytest.mark.parametrize("words", [["--open", "nightly", "--channel", "nightly"], ["--outputs"]])
 def test_questions_that_exclude_each_other(words: list[str], tmp_path: Path) -> None:
-    assert run_command(cli, ["set", "list", str(tmp_path), *words]) == 2
+    assert boundary.run_command(main.cli, ["set", "list", str(tmp_path), *words]) == 2

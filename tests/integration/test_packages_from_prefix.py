@@ -15,8 +15,9 @@ import pytest
 from rocm_artifacts import make_artifacts
 from warm_python import warm_python
 
-from rocm_wheels.core import find_uv
-from rocm_wheels.sdk import compose_uv_environment, merge_artifacts, read_artifacts
+from rocm_wheels.core import extras
+from rocm_wheels.sdk import interpreters
+from rocm_wheels.sdk.artifacts import merge_artifacts, read_artifacts
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="compiles ELF files")
 
@@ -133,13 +134,13 @@ def test_all_unknown_targets_are_named_at_once(prefix: Path, tmp_path: Path) -> 
 def test_the_installed_tree_is_whole_again(prefix: Path, tmp_path: Path) -> None:
     assert make_packages(tmp_path / "made", "--from-prefix", prefix).returncode == 0
     venv = tmp_path / "venv"
-    env = compose_uv_environment({**os.environ, "UV_CACHE_DIR": str(tmp_path / "cache")})
+    env = interpreters.compose_uv_environment({**os.environ, "UV_CACHE_DIR": str(tmp_path / "cache")})
     for words in (
         ["venv", "--no-project", "--python", sys.executable, str(venv)],
         ["pip", "install", "--python", str(venv), "--no-index", "--find-links", str(tmp_path / "made/dist"),
          "rocm[libraries,devel,device]"],
     ):  # fmt: skip
-        subprocess.run([find_uv(), "-q", *words], env=env, check=True, timeout=120)
+        subprocess.run([extras.find_uv(), "-q", *words], env=env, check=True, timeout=120)
     tree = Path(subprocess.check_output([venv / "bin/rocm-sdk", "path", "--root"], text=True).strip())
     files = [path.relative_to(prefix) for path in prefix.rglob("*") if path.is_file()]
     assert files

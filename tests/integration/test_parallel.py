@@ -11,16 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.core import (
-    SourceError,
-    log_note,
-    note_groups_in,
-    prefix_log_lines,
-    run_command,
-    run_growing_work,
-    run_in_parallel,
-    try_in_parallel,
-)
+from rocm_wheels.core import errors, log, parallel, process
 
 ENV = dict(os.environ)
 
@@ -35,14 +26,14 @@ def test_results_come_in_the_order_of_the_items_whatever_is_ready_first() -> Non
         ready[number].set()
         return number
 
-    assert run_in_parallel(work, range(3), jobs=3) == [0, 1, 2]
+    assert parallel.run_in_parallel(work, range(3), jobs=3) == [0, 1, 2]
 
 
 def test_work_that_finds_more_work_does_all_of_it() -> None:
     def work(number: int) -> tuple[int, Iterable[int]]:
         return number, [2 * number, 2 * number + 1] if number < 8 else []
 
-    assert sorted(run_growing_work(work, [1], jobs=4)) == list(range(1, 16))
+    assert sorted(parallel.run_growing_work(work, [1], jobs=4)) == list(range(1, 16))
 
 
 def test_the_first_failure_is_raised_and_nothing_new_begins() -> None:
@@ -53,17 +44,17 @@ def test_the_first_failure_is_raised_and_nothing_new_begins() -> None:
         begun.append(number)
         if number == 1:
             failed.set()
-            raise SourceError("one")
+            raise errors.SourceError("one")
         assert failed.wait(20)
         return number
 
-    with pytest.raises(SourceError, match="one"):
-        run_in_parallel(work, range(20), jobs=2)
+    with pytest.raises(errors.SourceError, match="one"):
+        parallel.run_in_parallel(work, range(20), jobs=2)
     assert len(begun) <= 4
 
 
 def test_a_failure_that_is_a_result_stops_nothing() -> None:
-    found = list(try_in_parallel(lambda n: 6 // n, [1, 0, 3], jobs=2))
+    found = list(parallel.try_in_parallel(lambda n: 6 // n, [1, 0, 3], jobs=2))
     assert found[0] == 6 and found[2] == 2 and isinstance(found[1], ZeroDivisionError)
 
 
@@ -72,7 +63,7 @@ def test_an_interruption_ends_the_programs_of_every_thread(tmp_path: Path) -> No
     up = threading.Event()
 
     def sleeper(_: int) -> None:
-        run_command(argv, env=ENV, on_line=lambda _: up.set(), check=None)
+        process.run_command(argv, env=ENV, on_line=lambda _: up.set(), check=None)
 
     def interrupted(number: int) -> None:
         if number == 0:
@@ -82,7 +73,7 @@ def test_an_interruption_ends_the_programs_of_every_thread(tmp_path: Path) -> No
 
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        run_in_parallel(interrupted, range(3), jobs=3)
+        parallel.run_in_parallel(interrupted, range(3), jobs=3)
     assert time.monotonic() - begin < 20
 
 
@@ -91,15 +82,15 @@ def test_each_thread_notes_programs_where_its_caller_does(tmp_path: Path) -> Non
     seen = {}
 
     def work(ledger: Path) -> None:
-        with note_groups_in(ledger):
-            run_command(
+        with process.note_groups_in(ledger):
+            process.run_command(
                 [sys.executable, "-c", "print('up', flush=True); input()"],
                 env=ENV,
                 on_line=lambda _: seen.setdefault(ledger, ledger.read_text()),
                 check=None,
             )
 
-    run_in_parallel(work, ledgers, jobs=2)
+    parallel.run_in_parallel(work, ledgers, jobs=2)
     assert all(seen[ledger].startswith("+") for ledger in ledgers) or sys.platform != "linux"
     assert not any(ledger.exists() for ledger in ledgers)
 
@@ -108,22 +99,25 @@ def test_a_silent_program_is_ended_and_one_that_draws_progress_is_not() -> None:
     # at last a line of dots that takes longer than it may be silent
     drawing = "import time\nfor n in range(10): print(n, end='.\\r'[n < 3], flush=True); time.sleep(0.4)"
     drawn: list[str] = []
-    run_command([sys.executable, "-c", drawing], env=ENV, silence=3, on_line=drawn.append)
+    process.run_command([sys.executable, "-c", drawing], env=ENV, silence=3, on_line=drawn.append)
     then_silent = "import time; print('all is here', flush=True); time.sleep(3.5)"
-    run_command(
+    process.run_command(
         [sys.executable, "-c", then_silent], env=ENV, silence=3, ends_silence=lambda line: "all" in line
     )
     assert drawn[:3] == ["0", "1", "2"]
-    with pytest.raises(SourceError, match=r"stopped after 0\.5 s without any progress"):
-        run_command(
-            [sys.executable, "-c", "import time; time.sleep(30)"], env=ENV, silence=0.5, check=SourceError
+    with pytest.raises(errors.SourceError, match=r"stopped after 0\.5 s without any progress"):
+        process.run_command(
+            [sys.executable, "-c", "import time; time.sleep(30)"],
+            env=ENV,
+            silence=0.5,
+            check=errors.SourceError,
         )
 
 
 def test_lines_of_work_side_by_side_say_whose_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     def work(name: str) -> None:
-        with prefix_log_lines(name):
-            log_note("begun")
+        with log.prefix_log_lines(name):
+            log.log_note("begun")
 
-    run_in_parallel(work, ["torch", "apex"], jobs=2)
+    parallel.run_in_parallel(work, ["torch", "apex"], jobs=2)
     assert sorted(capsys.readouterr().err.splitlines()) == ["[apex] begun", "[torch] begun"]

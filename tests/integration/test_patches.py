@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from source_trees import DEEP, MIDDLE, ODD, Tree, Upstream, times
 
-from rocm_wheels.core import RocmWheelsError, SourceError, explain_error
-from rocm_wheels.models import load_project
-from rocm_wheels.sources import PatchRefusedError, hipify_checkout
+from rocm_wheels.core import errors
+from rocm_wheels.models import project
+from rocm_wheels.sources import hipify, patches
 
 UPSTREAM, HIPIFIED = "THEROCK_UPSTREAM_DIFFBASE", "THEROCK_HIPIFY_DIFFBASE"
 
@@ -162,9 +162,13 @@ def test_where_the_sets_lead_without_hipify_or_commit(
     upstream: Upstream, saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tree = Tree(upstream, tmp_path / "tree", shutil.copytree(saved, tmp_path / "main"))
-    with pytest.raises(PatchRefusedError, match=r"hipified has patches, which go on top of the commit"):
+    with pytest.raises(
+        patches.PatchRefusedError, match=r"hipified has patches, which go on top of the commit"
+    ):
         tree.checkout(commit_hipify=False)
-    with pytest.raises(PatchRefusedError, match=r"for submodules \(third_party/middle.*there are to be none"):
+    with pytest.raises(
+        patches.PatchRefusedError, match=r"for submodules \(third_party/middle.*there are to be none"
+    ):
         tree.checkout(submodules=False)
     assert not tree.directory.exists()
     tree.checkout(hipify=False)
@@ -178,7 +182,7 @@ def test_where_the_sets_lead_without_hipify_or_commit(
     tree.checkout(commit_hipify=False)
     assert (tree.directory / "hip/a.hip").read_text() == "hip patched\n"
     tree.git("commit", "-q", "--allow-empty", "-m", "Mine")
-    with pytest.raises(SourceError, match="cannot be told apart"):
+    with pytest.raises(errors.SourceError, match="cannot be told apart"):
         tree.save()
 
 
@@ -224,7 +228,7 @@ def test_a_patch_that_does_not_apply_leaves_the_tree_as_it_was(
     for way in ways if exhaustive else ways[turn : turn + 1]:
         good.checkout(**way)  # type: ignore[arg-type]
         before, seen = good.everything(), times(good.directory)
-        with pytest.raises(PatchRefusedError, match=name) as refused:
+        with pytest.raises(patches.PatchRefusedError, match=name) as refused:
             bad.checkout("main")
         assert f"it needs commit {needed}" in refused.value.message
         assert good.everything() == before
@@ -232,7 +236,7 @@ def test_a_patch_that_does_not_apply_leaves_the_tree_as_it_was(
         assert good.checkout(**way).head == good.git("rev-parse", "HEAD")  # type: ignore[arg-type]
         assert times(good.directory) == seen
     shutil.rmtree(good.directory)
-    with pytest.raises(PatchRefusedError, match=name):
+    with pytest.raises(patches.PatchRefusedError, match=name):
         bad.checkout()
     assert not bad.directory.exists()
     assert [path.name for path in (tmp_path / ".tree.unfinished/tree").iterdir()] == [".git"]
@@ -248,7 +252,8 @@ def test_a_line_that_moved_on(upstream: Upstream, saved: Path, tmp_path: Path) -
     before = tree.everything()
     needed = upstream.git("root", "rev-parse", "main")
     with pytest.raises(
-        PatchRefusedError, match=rf"0001-ROCm.*does not apply to upstream's .*it needs commit {needed}"
+        patches.PatchRefusedError,
+        match=rf"0001-ROCm.*does not apply to upstream's .*it needs commit {needed}",
     ):
         tree.checkout("feature")
     assert tree.everything() == before
@@ -261,7 +266,7 @@ def test_a_clone_of_somebodys_is_put_back_onto_its_branch(
     tree = Tree(upstream, tmp_path / "tree", shutil.copytree(saved, tmp_path / "main"))
     break_hipified(tree.patch_set)
     before = tree.everything()
-    with pytest.raises(PatchRefusedError):
+    with pytest.raises(patches.PatchRefusedError):
         tree.checkout("main")
     assert tree.everything() == before
     assert tree.git("symbolic-ref", "HEAD") == "refs/heads/main"
@@ -321,8 +326,8 @@ def test_commits_after_an_uncommitted_hipify_of_a_hipified_tree_are_saved(
     mine = Tree(upstream, tmp_path / "mine", tmp_path / "patches/pytorch/main")
     mine.checkout(patch=False)
     (mine.directory / "a.cu").write_text("cuda mine\n")
-    recipe, python = load_project("pytorch"), Path(sys.executable)
-    hipify_checkout(recipe, mine.directory, commit=False, env=upstream.env, python=python)
+    recipe, python = project.load_project("pytorch"), Path(sys.executable)
+    hipify.hipify_checkout(recipe, mine.directory, commit=False, env=upstream.env, python=python)
     mine.commit("Both", {})
     assert mine.save().written == ("hipified/0001-Both.patch",)
     assert b"+hip mine" in mine.patches()["hipified/0001-Both.patch"]
@@ -374,10 +379,10 @@ def test_wrong_sets(upstream: Upstream, plain: Path, tmp_path: Path, row: tuple[
         text.replace("OLD", upstream.git("root", "rev-parse", f"main:{MIDDLE}"))
     )
     before = tree.everything()
-    with pytest.raises(RocmWheelsError) as refused:
+    with pytest.raises(errors.RocmWheelsError) as refused:
         tree.checkout(hipify=False)
-    assert said in explain_error(refused.value)
-    assert "tip:" in explain_error(refused.value)
+    assert said in errors.explain_error(refused.value)
+    assert "tip:" in errors.explain_error(refused.value)
     assert tree.everything() == before
 
 
@@ -424,7 +429,7 @@ def test_what_cannot_be_saved(tree: Tree, what: str, said: str) -> None:
     tree.checkout(patch=False)
     unsaveable(tree, what)
     before = (tree.everything(), tree.patches() if tree.patch_set.exists() else None)
-    with pytest.raises(SourceError) as refused:
+    with pytest.raises(errors.SourceError) as refused:
         tree.save()
     assert said in refused.value.message
     assert refused.value.tip

@@ -12,22 +12,15 @@ from typing import Any
 
 import pytest
 
-from rocm_wheels.core import measure_machine
-from rocm_wheels.models import load_project
-from rocm_wheels.pipeline import (
-    Estimate,
-    PreflightSubject,
-    StepCost,
-    complete_subject,
-    find_headers,
-    run_preflight_checks,
-)
+from rocm_wheels.core import machine
+from rocm_wheels.models import project
+from rocm_wheels.pipeline import estimates, preflight, preflight_checks
 
 ENV = dict(os.environ)
 MIB = 1 << 20
 
 
-def looked(folder: Path, **changes: Any) -> PreflightSubject:
+def looked(folder: Path, **changes: Any) -> preflight_checks.PreflightSubject:
     """Look at a run that builds apex in folders below ``folder``."""
     source = folder / "apex"
     source.mkdir(exist_ok=True)
@@ -38,13 +31,14 @@ def looked(folder: Path, **changes: Any) -> PreflightSubject:
         "output": folder / "dist",
         "sources": {"apex": source},
     }
-    return complete_subject(
-        PreflightSubject("linux", measure_machine(ENV), ("apex",), **stated), **{**given, **changes}
+    return preflight.complete_subject(
+        preflight_checks.PreflightSubject("linux", machine.measure_machine(ENV), ("apex",), **stated),
+        **{**given, **changes},
     )
 
 
-def said(subject: PreflightSubject) -> list[tuple[str, str]]:
-    return [(finding.check, finding.severity) for finding in run_preflight_checks(subject)]
+def said(subject: preflight_checks.PreflightSubject) -> list[tuple[str, str]]:
+    return [(finding.check, finding.severity) for finding in preflight_checks.run_preflight_checks(subject)]
 
 
 def program(folder: Path, name: str, script: str) -> None:
@@ -55,7 +49,7 @@ def program(folder: Path, name: str, script: str) -> None:
 
 
 def test_this_machine(tmp_path: Path) -> None:
-    python = find_headers(Path(sys.executable), ENV)
+    python = preflight.find_headers(Path(sys.executable), ENV)
     (tmp_path / "work").mkdir()
     looked(tmp_path)
     begin = time.process_time()
@@ -80,10 +74,12 @@ def let_disk_be(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
 
 
 def test_a_disk_that_is_too_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch = StepCost("build-apex-cp311", "apex", Estimate(60, 300 * MIB, 0, "stated", 0, 1))
+    torch = preflight_checks.StepCost(
+        "build-apex-cp311", "apex", estimates.Estimate(60, 300 * MIB, 0, "stated", 0, 1)
+    )
     let_disk_be(monkeypatch, 200 * MIB)
     subject = looked(tmp_path, costs=[torch])
-    [finding] = [one for one in run_preflight_checks(subject) if one.check == "disk"]
+    [finding] = [one for one in preflight_checks.run_preflight_checks(subject) if one.check == "disk"]
     assert finding.severity == "warning"
     assert "200.0 MiB free, and this run may add 300.0 MiB" in finding.message
     assert len({f.device for f in subject.folders[:3]}) == 1
@@ -112,12 +108,12 @@ def test_programs_that_are_missing_or_broken(tmp_path: Path) -> None:
     program(bin, "git", "exit 0")
     program(bin, "cc", "exit 0")
     program(bin, "g++", "echo 'cannot execute cc1plus' >&2; exit 1")
-    found = run_preflight_checks(looked(tmp_path, env={**ENV, "PATH": str(bin)}))
+    found = preflight_checks.run_preflight_checks(looked(tmp_path, env={**ENV, "PATH": str(bin)}))
     texts = "\n".join(finding.message for finding in found)
     assert [finding.check for finding in found] == ["programs"]
     assert f"{bin}/g++ does not work: C++ compiler failed" in texts
     assert "cannot execute cc1plus" in texts
-    found = run_preflight_checks(looked(tmp_path, env={**ENV, "PATH": str(tmp_path)}))
+    found = preflight_checks.run_preflight_checks(looked(tmp_path, env={**ENV, "PATH": str(tmp_path)}))
     assert [f.message.split(" on ")[0] for f in found] == [
         f"there is no {name}" for name in ("git", "C compiler", "C++ compiler")
     ]
@@ -135,7 +131,7 @@ def test_somebody_elses_wheel(tmp_path: Path) -> None:
     dist.mkdir()
     (dist / "apex-0.1-cp311-cp311-linux_x86_64.whl").touch()
     (dist / "apex-0.1-cp39-cp39-linux_x86_64.whl").touch()
-    wheels = [(load_project("apex"), tag, dist, "") for tag in ("cp311", "cp312")]
+    wheels = [(project.load_project("apex"), tag, dist, "") for tag in ("cp311", "cp312")]
     subject = looked(tmp_path, wheels=wheels)
     assert len(subject.foreign) == 1
     assert ("foreign-wheels", "error") in said(subject)
@@ -143,8 +139,8 @@ def test_somebody_elses_wheel(tmp_path: Path) -> None:
 
 def test_a_python_that_is_none(tmp_path: Path) -> None:
     program(tmp_path / "bin", "python3", "exit 3")
-    [finding] = run_preflight_checks(
-        looked(tmp_path, pythons=[find_headers(tmp_path / "bin" / "python3", ENV)])
+    [finding] = preflight_checks.run_preflight_checks(
+        looked(tmp_path, pythons=[preflight.find_headers(tmp_path / "bin" / "python3", ENV)])
     )
     assert (finding.check, finding.severity) == ("python-headers", "warning")
     assert "python3" in finding.message

@@ -10,18 +10,9 @@ from pathlib import Path
 import pytest
 from source_trees import commit_files
 
-from rocm_wheels.cli.build import build
-from rocm_wheels.cli.build_options import make_wheels_request
-from rocm_wheels.core import Finding
-from rocm_wheels.pipeline import (
-    PlannedRun,
-    check_request,
-    find_headers,
-    make_subject,
-    plan_run,
-    preflight_plan,
-    run_preflight_checks,
-)
+from rocm_wheels.cli import build, build_options
+from rocm_wheels.core import errors
+from rocm_wheels.pipeline import plan, preflight, preflight_checks
 
 TAG = f"cp3{sys.version_info[1]}"
 
@@ -34,15 +25,15 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-def planned(root: Path, *words: str, **env: str) -> PlannedRun:
+def planned(root: Path, *words: str, **env: str) -> plan.PlannedRun:
     options = ["--source-dir", root, "--output-dir", root.parent / "dist", "--install-rocm"]
-    given = build.make_context("build", [*map(str, options), "--gfx", "gfx942,gfx1100", *words])
+    given = build.build.make_context("build", [*map(str, options), "--gfx", "gfx942,gfx1100", *words])
     whole = {**os.environ, **env}
-    return plan_run(check_request(make_wheels_request(given.params, whole), whole))
+    return plan.plan_run(plan.check_request(build_options.make_wheels_request(given.params, whole), whole))
 
 
 def test_a_plan_of_everything(root: Path) -> None:
-    subject = make_subject(planned(root, MAX_JOBS="400"))
+    subject = preflight.make_subject(planned(root, MAX_JOBS="400"))
     assert subject.projects == ("pytorch",)
     assert {f.role: f.path for f in subject.folders if f.role != "temporary"} == {
         "work": root / ".rocm-wheels",
@@ -53,7 +44,7 @@ def test_a_plan_of_everything(root: Path) -> None:
     assert steps[f"build-pytorch-{TAG}"].project == "pytorch"
     assert steps[f"install-rocm-{TAG}"].estimate.disk > 1 << 30
     assert (subject.jobs, subject.targets, subject.sdk_targets) == (400, ("gfx942", "gfx1100"), None)
-    assert "memory" in [finding.check for finding in run_preflight_checks(subject)]
+    assert "memory" in [finding.check for finding in preflight_checks.run_preflight_checks(subject)]
 
 
 def test_somebody_elses_wheel_is_found_where_this_one_goes(root: Path) -> None:
@@ -62,9 +53,9 @@ def test_somebody_elses_wheel_is_found_where_this_one_goes(root: Path) -> None:
         (root.parent / folder).mkdir()
     (root.parent / "dist" / "gfx942" / name).touch()
 
-    def foreign(*words: str) -> list[Finding]:
+    def foreign(*words: str) -> list[errors.Finding]:
         """Without what depends on the machine that the tests run on: its disk, its memory."""
-        return [f for f in preflight_plan(planned(root, *words)) if f.check == "foreign-wheels"]
+        return [f for f in preflight.preflight_plan(planned(root, *words)) if f.check == "foreign-wheels"]
 
     assert foreign() == []
     [finding] = foreign("--per-target")
@@ -73,8 +64,10 @@ def test_somebody_elses_wheel_is_found_where_this_one_goes(root: Path) -> None:
 
 
 def test_the_compiler_that_a_project_was_given_is_tried(root: Path) -> None:
-    subject = make_subject(planned(root, "--set-env", "pytorch:CXX=/no/such/compiler"))
-    [finding] = [one for one in run_preflight_checks(subject) if one.check != "disk"]  # of this machine
+    subject = preflight.make_subject(planned(root, "--set-env", "pytorch:CXX=/no/such/compiler"))
+    [finding] = [
+        one for one in preflight_checks.run_preflight_checks(subject) if one.check != "disk"
+    ]  # of this machine
     assert (finding.check, finding.severity) == ("programs", "error")
     assert "there is no C++ compiler" in finding.message
 
@@ -83,7 +76,7 @@ def test_headers_where_they_usually_are_and_where_python_says(tmp_path: Path) ->
     python, env = Path(sys.executable), dict(os.environ)
     there = Path(sysconfig.get_path("include"), "Python.h").is_file()
     for tag in (TAG, "", "cp399"):
-        folder = find_headers(python, env, tag).folder
+        folder = preflight.find_headers(python, env, tag).folder
         assert (folder is not None and (folder / "Python.h").is_file()) == there
 
 
@@ -99,7 +92,9 @@ def test_what_builds_download_is_told_and_offline_it_must_be_there(root: Path, t
     def told(*words: str, **env: str) -> list[tuple[str, str]]:
         plain = {"LLVM_SYSPATH": "", "JSON_SYSPATH": "", "AOTRITON_INSTALLED_PREFIX": ""}
         found = [
-            f for f in preflight_plan(planned(root, *words, **{**plain, **env})) if f.check == "downloads"
+            f
+            for f in preflight.preflight_plan(planned(root, *words, **{**plain, **env}))
+            if f.check == "downloads"
         ]
         return [(f.severity, f.message + f.tip) for f in found]
 
@@ -129,7 +124,7 @@ def test_a_download_that_a_variable_leaves_out(root: Path) -> None:
     commit_files(root / "pytorch_audio", files, "audio")
 
     def list_tips(*words: str) -> list[str]:
-        findings = preflight_plan(planned(root, *words, USE_FFMPEG="0"))
+        findings = preflight.preflight_plan(planned(root, *words, USE_FFMPEG="0"))
         return [f.tip for f in findings if f.check == "downloads" and "pytorch_audio" in f.message]
 
     [tip] = list_tips("--offline")

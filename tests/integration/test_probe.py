@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from small_rocm import ENV, another, small_sdk
 
-from rocm_wheels.compile import SdkTree, probe_targets, sdk_tree
-from rocm_wheels.core import SdkError
+from rocm_wheels.compile import sdk_tree
+from rocm_wheels.core import errors
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the small ROCm is for Linux"),
@@ -20,13 +20,13 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def sdk(tmp_path_factory: pytest.TempPathFactory) -> SdkTree:
+def sdk(tmp_path_factory: pytest.TempPathFactory) -> sdk_tree.SdkTree:
     return small_sdk(tmp_path_factory)
 
 
-def test_one_bad_target_hides_no_other(sdk: SdkTree, tmp_path: Path) -> None:
+def test_one_bad_target_hides_no_other(sdk: sdk_tree.SdkTree, tmp_path: Path) -> None:
     targets = ["gfx90a", "gfx9999", "gfx942:xnack-", "gfx1100", "gfx1201"]
-    found = probe_targets(sdk, targets, tmp_path / "work", ENV, platform="linux", jobs=2)
+    found = sdk_tree.probe_targets(sdk, targets, tmp_path / "work", ENV, platform="linux", jobs=2)
     assert list(found) == targets
     assert found.pop("gfx9999") == "unsupported HIP gpu architecture: gfx9999 (compiled for gfx9999)"
     assert set(found.values()) == {None}
@@ -43,16 +43,18 @@ def test_one_bad_target_hides_no_other(sdk: SdkTree, tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_can_go_wrong(
-    sdk: SdkTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str
+    sdk: sdk_tree.SdkTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str
 ) -> None:
     monkeypatch.setattr(sdk_tree, "_PROBE_SECONDS", 1.0)
     broken = another(sdk, tmp_path / "broken")
     (broken.bin / "hipcc").write_text(f"#!/bin/sh\n{script}\n")
-    found = probe_targets(broken, ["gfx942"], tmp_path / "work", ENV, platform="linux", jobs=1)
+    found = sdk_tree.probe_targets(broken, ["gfx942"], tmp_path / "work", ENV, platform="linux", jobs=1)
     assert (found["gfx942"] or "").endswith(said)
     assert list((tmp_path / "work").iterdir()) == []
 
 
-def test_no_compiler_is_no_fault_of_a_target(sdk: SdkTree, tmp_path: Path) -> None:
-    with pytest.raises(SdkError, match="has no hipcc in"):
-        probe_targets(replace(sdk, bin=tmp_path), ["gfx942"], tmp_path, ENV, platform="linux", jobs=1)
+def test_no_compiler_is_no_fault_of_a_target(sdk: sdk_tree.SdkTree, tmp_path: Path) -> None:
+    with pytest.raises(errors.SdkError, match="has no hipcc in"):
+        sdk_tree.probe_targets(
+            replace(sdk, bin=tmp_path), ["gfx942"], tmp_path, ENV, platform="linux", jobs=1
+        )

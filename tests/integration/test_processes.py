@@ -13,30 +13,22 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.core import (
-    BuildError,
-    UsageError,
-    capture_output,
-    is_process_alive,
-    list_group_members,
-    lock_folder,
-    note_groups_in,
-    run_command,
-)
+from rocm_wheels.core import errors, files, process
 
 # a program that starts another one, and ends only when it is made to
 FAMILY = "sleep 1000 & sleep 1000"
 HOLDER = """
 import sys
 from pathlib import Path
-from rocm_wheels.core import lock_folder, run_command
+from rocm_wheels.core.files import lock_folder
+from rocm_wheels.core.process import run_command
 with lock_folder(Path(sys.argv[1]), purpose="a test"):
     run_command(["sh", "-c", sys.argv[2]], env={"PATH": sys.argv[3]})
 """
 
 
 def alive(leader: int) -> list[int]:
-    return list_group_members({leader})
+    return process.list_group_members({leader})
 
 
 def carriers(mark: str) -> list[int]:
@@ -68,25 +60,25 @@ def test_what_a_killed_run_had_started_is_ended_by_the_next(
     holder = subprocess.Popen(argv, start_new_session=True)
     leader = started_in(tmp_path)
     with (
-        pytest.raises(UsageError, match=f"is in use by process {holder.pid}"),
-        lock_folder(tmp_path, purpose="second"),
+        pytest.raises(errors.UsageError, match=f"is in use by process {holder.pid}"),
+        files.lock_folder(tmp_path, purpose="second"),
     ):
         pass
     os.kill(holder.pid, signal.SIGKILL)
     holder.wait()
     assert len(alive(leader)) >= 2
-    with lock_folder(tmp_path, purpose="next"):
+    with files.lock_folder(tmp_path, purpose="next"):
         assert alive(leader) == []
     assert re.search(r"ended \d+ process(es)? of a run that was killed", capfd.readouterr().err)
     assert not (tmp_path / ".groups").exists()
 
 
-@pytest.mark.parametrize("start", [run_command, capture_output], ids=["run", "capture"])
+@pytest.mark.parametrize("start", [process.run_command, process.capture_output], ids=["run", "capture"])
 def test_a_timeout_ends_the_whole_group(start: object, tmp_path: Path) -> None:
     assert callable(start)
     pid_file = tmp_path / "pid"
     words = ["sh", "-c", f"echo $$ > {pid_file}; {FAMILY}"]
-    with pytest.raises(BuildError, match="was stopped after 1 s without an end"):
+    with pytest.raises(errors.BuildError, match="was stopped after 1 s without an end"):
         start(words, env={"PATH": os.environ["PATH"]}, timeout=1)
     assert alive(int(pid_file.read_text())) == []
 
@@ -98,34 +90,34 @@ def test_a_timeout_ends_the_whole_tree_where_there_are_no_groups(
     monkeypatch.setattr("rocm_wheels.core.process._WINDOWS", True)
     pid_file = tmp_path / "pids"
     words = ["sh", "-c", f"sleep 1000 & echo $! $$ > {pid_file}; sleep 1000"]
-    with pytest.raises(BuildError, match="was stopped after 1 s without an end"):
-        run_command(words, env={"PATH": os.environ["PATH"]}, timeout=1)
-    assert not any(is_process_alive(int(pid), "") for pid in pid_file.read_text().split())
+    with pytest.raises(errors.BuildError, match="was stopped after 1 s without an end"):
+        process.run_command(words, env={"PATH": os.environ["PATH"]}, timeout=1)
+    assert not any(process.is_process_alive(int(pid), "") for pid in pid_file.read_text().split())
 
 
-@pytest.mark.parametrize("start", [run_command, capture_output], ids=["run", "capture"])
+@pytest.mark.parametrize("start", [process.run_command, process.capture_output], ids=["run", "capture"])
 def test_a_full_disk_is_told_apart(start: object) -> None:
     assert callable(start)
     words = ["sh", "-c", "echo 'fatal: write error: No space left on device' >&2; exit 128"]
-    with pytest.raises(BuildError) as caught:
+    with pytest.raises(errors.BuildError) as caught:
         start(words, env={"PATH": os.environ["PATH"]}, tip="wait for the network")
     assert caught.value.tip == "free some space, then run the same command again"
 
 
 def test_a_value_is_stdout_alone() -> None:
     env = {"PATH": os.environ["PATH"]}
-    assert capture_output(["sh", "-c", "echo noise >&2; echo value"], env=env) == "value"
-    with pytest.raises(BuildError, match=r"(?s)failed with exit code 3:.*the reason"):
-        capture_output(["sh", "-c", "echo 7.1; echo the reason >&2; exit 3"], env=env)
-    with pytest.raises(BuildError, match="was killed by signal 9"):
-        capture_output(["sh", "-c", "kill -9 $$"], env=env)
+    assert process.capture_output(["sh", "-c", "echo noise >&2; echo value"], env=env) == "value"
+    with pytest.raises(errors.BuildError, match=r"(?s)failed with exit code 3:.*the reason"):
+        process.capture_output(["sh", "-c", "echo 7.1; echo the reason >&2; exit 3"], env=env)
+    with pytest.raises(errors.BuildError, match="was killed by signal 9"):
+        process.capture_output(["sh", "-c", "kill -9 $$"], env=env)
 
 
 def test_output_is_kept_and_credentials_are_not(tmp_path: Path) -> None:
     log = tmp_path / "logs" / "step.log"
     seen: list[str] = []
     secret = "https://me:secret@example.invalid/simple"
-    run_command(
+    process.run_command(
         ["sh", "-c", f"echo fetching {secret}"],
         env={"PATH": os.environ["PATH"]},
         log=log,
@@ -143,7 +135,7 @@ def test_a_number_that_is_somebody_elses_now_is_left_alone(tmp_path: Path, began
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         ticks = Path("/proc", str(stranger.pid), "stat").read_text().split()[21]
         (tmp_path / ".groups").write_text(f"+{stranger.pid}{began.format(boot=boot, ticks=ticks)}\n")
-        with lock_folder(tmp_path, purpose="a test"):
+        with files.lock_folder(tmp_path, purpose="a test"):
             assert alive(stranger.pid) == [stranger.pid]
     finally:
         stranger.kill()
@@ -160,13 +152,13 @@ def test_a_program_whose_begin_cannot_be_noted_does_not_go_on(tmp_path: Path) ->
 
     env = {"PATH": os.environ["PATH"]}
     with pytest.raises(OSError, match="No space left") as caught:
-        run_command(["sh", "-c", FAMILY], env=env, on_start=noted, log=tmp_path / "step.log")
+        process.run_command(["sh", "-c", FAMILY], env=env, on_start=noted, log=tmp_path / "step.log")
     assert (caught.value.filename, alive(started[0])) == (str(tmp_path / "step.log"), [])
     with (
-        note_groups_in(tmp_path / "no such folder" / ".groups"),
+        process.note_groups_in(tmp_path / "no such folder" / ".groups"),
         pytest.raises(OSError, match="No such file"),
     ):
-        run_command(["sh", "-c", FAMILY], env={**env, "MARK": str(tmp_path)})
+        process.run_command(["sh", "-c", FAMILY], env={**env, "MARK": str(tmp_path)})
     assert carriers(str(tmp_path)) == []  # it may be stopped before it can tell its number
     other = subprocess.Popen(["sleep", "1000"], env={**env, "MARK": str(tmp_path)})
     try:

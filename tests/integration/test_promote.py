@@ -19,11 +19,11 @@ import s3_servers
 from faulty_store import FaultyStore, Killed, Watched
 from promoted_sets import PAGES, Sets, channel_of, linked, promote, promoter, sets, watched_point
 
-from rocm_wheels.core import FolderStore, ReleaseError, Store, run_in_parallel
+from rocm_wheels.core import errors, parallel
 from rocm_wheels.index import publish
-from rocm_wheels.release import (
-    ChannelChange,
-)
+from rocm_wheels.release.promote import ChannelChange
+from rocm_wheels.stores import folder
+from rocm_wheels.stores.store import Store
 
 _ = sets  # a fixture
 
@@ -49,7 +49,7 @@ def writes_of(
 
 
 def killed_promote(sets: Sets, place: Path, write: str, fault: str) -> None:
-    with pytest.raises((Killed, ReleaseError)):
+    with pytest.raises((Killed, errors.ReleaseError)):
         promote(sets.store(place, write, fault), sets.documents[1])
 
 
@@ -110,7 +110,7 @@ def test_what_was_killed_can_be_undone_and_that_may_be_killed_too(
             with pytest.raises(Killed):
                 promoter(sets.store(place, fault, "before")).abandon(new.id)
             assert sets.get(place) in {"old", "new"}
-            with pytest.raises(ReleaseError, match=r"is being changed: abandon of 2\.9\.2"):
+            with pytest.raises(errors.ReleaseError, match=r"is being changed: abandon of 2\.9\.2"):
                 promote(sets.store(place), new)
             assert promoter(sets.store(place)).abandon(new.id).finished
             assert sets.get(place) == "old"
@@ -157,14 +157,15 @@ def test_of_two_promoters_one_is_told_of_the_other(sets: Sets, tmp_path: Path) -
         with pytest.raises(Killed):
             promote(store, new, "ann@there")
         with pytest.raises(
-            ReleaseError, match=r"nightly of .* is being changed: promote of 2\.9\.2-.* by ann@there"
+            errors.ReleaseError, match=r"nightly of .* is being changed: promote of 2\.9\.2-.* by ann@there"
         ):
             promoter(sets.store(place)).demote([old.id])
         slow = promoter(sets.store(place))
         held = slow.read_channel_record()
         promoter(sets.store(place), "bob@here").abandon(new.id)
         with pytest.raises(
-            ReleaseError, match=r"nightly was changed by another process in the meantime: abandon .*bob@here"
+            errors.ReleaseError,
+            match=r"nightly was changed by another process in the meantime: abandon .*bob@here",
         ):
             slow._complete_pending(held)
         assert sets.get(place) == "old"
@@ -176,7 +177,7 @@ sys.path[:0] = {path!r}
 from pathlib import Path
 import promoted_sets
 from rocm_wheels.index import publish
-from rocm_wheels.release import find_set
+from rocm_wheels.release.wheel_set import find_set
 os.fsync = lambda _: None
 publish.point_link = promoted_sets.watched_point
 for number, write in enumerate({writes!r}):
@@ -243,7 +244,7 @@ def test_a_full_disk_leaves_the_old_release_or_the_new_one(mode: str, sets: Sets
             disk.count, disk.left = 0, 5 + full
             try:
                 promote(sets.store(place), sets.documents[1])
-            except (ReleaseError, OSError) as failure:
+            except (errors.ReleaseError, OSError) as failure:
                 causes = [failure, failure.__cause__, failure.__context__]
                 assert any(getattr(one, "errno", 0) == errno.ENOSPC for one in causes), failure
                 full += 1
@@ -289,9 +290,9 @@ class Bucket:
     seen: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.store, start = s3_servers.a_store(bucket=self.name), FolderStore(self.sets.pages)
+        self.store, start = s3_servers.a_store(bucket=self.name), folder.FolderStore(self.sets.pages)
         paths = [one.path for area in ("v2-staging", "v2") for one in start.listing(area)]
-        run_in_parallel(lambda path: self.store.create(path, self.sets.pages / path), paths, jobs=8)
+        parallel.run_in_parallel(lambda path: self.store.create(path, self.sets.pages / path), paths, jobs=8)
         promote(self.sets.store(self.shown), self.sets.documents[1])  # its files are there
 
     def look(self, written: str = "") -> None:

@@ -14,10 +14,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from judged_sets import said
 from release_world import FAMILY, World
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import FolderStore
-from rocm_wheels.release import add_evidence, find_set, load_layout, read_channel
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.release import layout, wheel_set
+from rocm_wheels.release.channel import read_channel
+from rocm_wheels.release.evidence.store import add_evidence
+from rocm_wheels.stores import folder
 
 POLICY = """
 channels:
@@ -40,13 +41,13 @@ def everything(place: Path) -> dict[str, bytes]:
 def test_from_the_gate_to_the_channel_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place, policy = tmp_path / "store", tmp_path / "policy.yaml"
     policy.write_text(POLICY)
-    store = FolderStore(place)
+    store = folder.FolderStore(place)
     ids = []
     for number, version in enumerate(("2.9.1", "2.9.2")):
         world = World(tmp_path / version, version)
         if number:
             world.wheels[0] = next((tmp_path / "2.9.1").glob("triton*.whl"))
-        assert run_command(cli, [*world.words(str(place)), "--json"]) == 0
+        assert boundary.run_command(main.cli, [*world.words(str(place)), "--json"]) == 0
         ids.append(json.loads(capsys.readouterr().out)["set"])
     old, new = ids
 
@@ -65,25 +66,25 @@ def test_from_the_gate_to_the_channel_and_back(tmp_path: Path, capsys: pytest.Ca
         ]
 
     before = everything(place)
-    assert run_command(cli, words(old)) == 15
+    assert boundary.run_command(main.cli, words(old)) == 15
     said_of_gate = capsys.readouterr().err
     assert f"{old} cannot go to nightly" in said_of_gate and "no evidence for 3 of 3 wheels" in said_of_gate
     assert everything(place) == before
-    assert run_command(cli, words("")) == 2
+    assert boundary.run_command(main.cli, words("")) == 2
     assert "the id of the set is empty" in capsys.readouterr().err
-    assert run_command(cli, words(old, channel="weekly")) == 2
+    assert boundary.run_command(main.cli, words(old, channel="weekly")) == 2
     assert "the policy has no channel weekly" in capsys.readouterr().err
     for one in ids:
-        document = find_set(store, one)
+        document = wheel_set.find_set(store, one)
         moment = datetime.now(timezone.utc) - timedelta(hours=1)
         known = said("verify", document=document, when=moment, added=moment)
-        add_evidence(store, load_layout(), document, known.evidence)
+        add_evidence(store, layout.load_layout(), document, known.evidence)
 
     before = everything(place)
-    assert run_command(cli, words(old, "--dry-run", "--json")) == 0
+    assert boundary.run_command(main.cli, words(old, "--dry-run", "--json")) == 0
     would = json.loads(capsys.readouterr().out)["writes"]
     assert everything(place) == before
-    assert run_command(cli, words(old)) == 0
+    assert boundary.run_command(main.cli, words(old)) == 0
     told = capsys.readouterr().out
     assert f"{old} promoted; nightly of {FAMILY} is at {old}: 24 files copied" in told
     made = {write.split()[1] for write in would} - {"v2/gfx94X-dcgpu/simple/nightly"}
@@ -95,34 +96,39 @@ def test_from_the_gate_to_the_channel_and_back(tmp_path: Path, capsys: pytest.Ca
     data = json.loads((place / f"v2/{FAMILY}/simple/nightly/torch/index.json").read_text())
     assert [(one["set"], one["state"]) for one in data["_untested"]] == [(old, "untested")]
 
-    assert run_command(cli, words(new, "--json")) == 0
+    assert boundary.run_command(main.cli, words(new, "--json")) == 0
     done = json.loads(capsys.readouterr().out)
     assert (done["current"], done["shown"], done["copied"]) == (new, [old, new], 21)
     assert [url.rsplit("/", 3)[1] for url in done["set_indexes"]] == [new]
-    assert run_command(cli, words(new)) == 0
+    assert boundary.run_command(main.cli, words(new)) == 0
     assert "nothing to do; nightly of" in capsys.readouterr().out
     back = ["set", "demote", str(place), "--channel", "nightly", "--to", old]
-    assert run_command(cli, [*back, "--dry-run"]) == 0
+    assert boundary.run_command(main.cli, [*back, "--dry-run"]) == 0
     assert f"would point v2/{FAMILY}/simple/nightly to" in capsys.readouterr().out
     assert read_channel(store, _release(), "nightly").channel.current == new
     begins = ["set", "demote", str(place), "--channel", "nightly", "--set"]
-    assert run_command(cli, [*begins, "2.9."]) == 15
+    assert boundary.run_command(main.cli, [*begins, "2.9."]) == 15
     assert f"2.9. could be {old}, {new}\ntip: give the whole id" in capsys.readouterr().err
-    assert run_command(cli, [*begins, ""]) == 15
+    assert boundary.run_command(main.cli, [*begins, ""]) == 15
     assert f" is not on nightly of {FAMILY}" in capsys.readouterr().err
-    assert run_command(cli, [*back[:-1], old[:-3]]) == 0
+    assert boundary.run_command(main.cli, [*back[:-1], old[:-3]]) == 0
     assert f"{new} demoted; nightly of {FAMILY} is at {old}" in capsys.readouterr().out
-    assert run_command(cli, back) == 0
+    assert boundary.run_command(main.cli, back) == 0
     assert "nothing to do" in capsys.readouterr().out
-    assert run_command(cli, [*begins, new[:-3]]) == 0
+    assert boundary.run_command(main.cli, [*begins, new[:-3]]) == 0
     assert "nothing to do" in capsys.readouterr().out
-    assert run_command(cli, ["set", "demote", str(place), "--channel", "nightly", "--set", "2.9.3-x"]) == 15
+    assert (
+        boundary.run_command(
+            main.cli, ["set", "demote", str(place), "--channel", "nightly", "--set", "2.9.3-x"]
+        )
+        == 15
+    )
     assert f"is not on nightly of {FAMILY}" in capsys.readouterr().err
-    assert run_command(cli, words(new, "--abandon")) == 15
+    assert boundary.run_command(main.cli, words(new, "--abandon")) == 15
     assert "nothing is pending on nightly" in capsys.readouterr().err
-    assert run_command(cli, ["set", "demote", str(place), "--channel", "nightly"]) == 0
+    assert boundary.run_command(main.cli, ["set", "demote", str(place), "--channel", "nightly"]) == 0
     assert "is at no set" in capsys.readouterr().out
-    assert run_command(cli, ["set", "demote", str(place), "--channel", "nightly"]) == 15
+    assert boundary.run_command(main.cli, ["set", "demote", str(place), "--channel", "nightly"]) == 15
     assert "shows no sets" in capsys.readouterr().err
     events = read_channel(store, _release(), "nightly").channel.history
     assert [(one.action, one.sets) for one in events] == [
@@ -136,9 +142,8 @@ def test_from_the_gate_to_the_channel_and_back(tmp_path: Path, capsys: pytest.Ca
 
 
 def _release():
-    from rocm_wheels.release import FamilyPaths
 
-    return FamilyPaths(load_layout(), FAMILY, "release")
+    return layout.FamilyPaths(layout.load_layout(), FAMILY, "release")
 
 
 @pytest.mark.parametrize("damage", ["wheel", "page", "released"])
@@ -147,11 +152,14 @@ def test_only_what_was_tested_is_released(
 ) -> None:
     world, place, policy = World(tmp_path / "world"), tmp_path / "store", tmp_path / "policy.yaml"
     policy.write_text(POLICY)
-    assert run_command(cli, world.words(str(place))) == 0
-    store, document = FolderStore(place), world.plan().document
+    assert boundary.run_command(main.cli, world.words(str(place))) == 0
+    store, document = folder.FolderStore(place), world.plan().document
     moment = datetime.now(timezone.utc) - timedelta(hours=1)
     add_evidence(
-        store, load_layout(), document, said("verify", document=document, when=moment, added=moment).evidence
+        store,
+        layout.load_layout(),
+        document,
+        said("verify", document=document, when=moment, added=moment).evidence,
     )
     file = document.files[0]
     staged = place / world.places.wheel_file(file.sha256, file.name)
@@ -172,7 +180,7 @@ def test_only_what_was_tested_is_released(
         "--policy",
         str(policy),
     ]
-    assert run_command(cli, words) == 15
+    assert boundary.run_command(main.cli, words) == 15
     says = {
         "wheel": "has other bytes: their sha256 is",
         "page": "has lost files in staging: v2-staging",

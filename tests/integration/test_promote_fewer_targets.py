@@ -15,17 +15,18 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from nights import Night, hours_ago, know, verified
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import FolderStore
-from rocm_wheels.release import FamilyPaths, SetDocument, load_layout
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.release import layout, wheel_set
+from rocm_wheels.stores import folder
 
 POLICY = (
     "channels: {nightly: {rules: {verify: {fresh: 14d}, smoke: {fresh: 14d, targets: one, pythons: one}}}}"
 )
 ALL, SOME = ("gfx942", "gfx1100", "gfx1201"), ("gfx1100", "gfx1201")
 FAMILY = "multi-arch"
-PAGE = f"{FamilyPaths(load_layout(), FAMILY, 'release').channel_pages('nightly')}/torch/index.json"
+PAGE = (
+    f"{layout.FamilyPaths(layout.load_layout(), FAMILY, 'release').channel_pages('nightly')}/torch/index.json"
+)
 Promote = Callable[..., Any]
 
 
@@ -33,10 +34,10 @@ class Bench:
     """A store of sets for all GPUs; what is staged passes its gate."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.store = root, FolderStore(root / "store")
+        self.root, self.store = root, folder.FolderStore(root / "store")
         (root / "policy.yaml").write_text(POLICY)
 
-    def stage(self, torch: str, day: int, targets: tuple[str, ...], **more: Any) -> SetDocument:
+    def stage(self, torch: str, day: int, targets: tuple[str, ...], **more: Any) -> wheel_set.SetDocument:
         night = Night(torch, day, targets=targets, **{"family": FAMILY, "layout": "multi-arch", **more})
         document, now = night.stage(self.store, self.root / "made"), datetime.now(timezone.utc)
         verified(self.store, document, hours_ago(now, 1))
@@ -55,10 +56,12 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 @pytest.fixture
 def promote(bench: Bench, capsys: pytest.CaptureFixture[str]) -> Promote:
-    def asked(document: SetDocument, *words: str, code: int = 0) -> Any:
+    def asked(document: wheel_set.SetDocument, *words: str, code: int = 0) -> Any:
         named = ["--set", document.id, "--family", document.family, "--channel", "nightly"]
         said = ["--policy", str(bench.root / "policy.yaml"), *words]
-        assert run_command(cli, ["set", "promote", str(bench.store.folder), *named, *said]) == code
+        assert (
+            boundary.run_command(main.cli, ["set", "promote", str(bench.store.folder), *named, *said]) == code
+        )
         both = capsys.readouterr()
         return both.err if code else both.out
 
@@ -77,7 +80,9 @@ def test_a_set_for_all_gpus_that_lacks_some_is_refused_unless_it_is_meant(
         assert "tip: promote a set for all of them, or allow this with --allow-fewer-targets" in said
     assert bench.files() == before
     gate = ["set", "gate", str(bench.store.folder), "--set", part.id, "--channel", "nightly"]
-    assert run_command(cli, [*gate, "--policy", str(bench.root / "policy.yaml")]) == 0  # as it was
+    assert (
+        boundary.run_command(main.cli, [*gate, "--policy", str(bench.root / "policy.yaml")]) == 0
+    )  # as it was
     capsys.readouterr()
     promote(part, "--allow-fewer-targets")
     told = f"fewer targets: no code of torch for gfx942; torchvision for gfx942, which {whole.id} has"
@@ -85,8 +90,8 @@ def test_a_set_for_all_gpus_that_lacks_some_is_refused_unless_it_is_meant(
     (shown,) = [one for one in page["_untested"] if one["set"] == part.id]
     assert shown["told"][-1] == told
     assert (
-        run_command(
-            cli, ["set", "refresh", str(bench.store.folder), "--policy", str(bench.root / "policy.yaml")]
+        boundary.run_command(
+            main.cli, ["set", "refresh", str(bench.store.folder), "--policy", str(bench.root / "policy.yaml")]
         )
         == 0
     )
@@ -140,19 +145,20 @@ def test_a_killed_promotion_of_such_a_set_is_finished(bench: Bench, promote: Pro
     """It was said once that it is meant: what was begun is completed by the same command, or without it."""
     from faulty_store import FaultyStore, Killed
 
-    from rocm_wheels.release import ChannelActor, Promoter, RuleResult, Verdict
+    from rocm_wheels.release import policy
+    from rocm_wheels.release.promote import ChannelActor, Promoter
 
     promote(bench.stage("2.13.0", 11, ALL))
     part = bench.stage("2.13.1", 12, SOME)
-    places = FamilyPaths(load_layout(), FAMILY)
-    passed = Verdict(
-        "x", FAMILY, "nightly", datetime.now(timezone.utc), (RuleResult("hashes", "pass", "yes"),)
+    places = layout.FamilyPaths(layout.load_layout(), FAMILY)
+    passed = policy.Verdict(
+        "x", FAMILY, "nightly", datetime.now(timezone.utc), (policy.RuleResult("hashes", "pass", "yes"),)
     )
     store = FaultyStore(bench.store)
     promoter = Promoter(
         store, places, "nightly", ChannelActor("eve", "2026-11-21T00:00:00Z"), allow_fewer_targets=True
     )
-    path = FamilyPaths(load_layout(), FAMILY, "release").channel_document("nightly")
+    path = layout.FamilyPaths(layout.load_layout(), FAMILY, "release").channel_document("nightly")
     store.at, store.fault = f"replace {path}", "after"
     with pytest.raises(Killed):
         promoter.promote(part, lambda: passed)

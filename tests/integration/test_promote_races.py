@@ -15,22 +15,20 @@ from promoted_sets import PAGES, PASSED, RELEASE, Sets, channel_of, promote, pro
 from release_world import FAMILY, NOW, World
 from staged import stage
 
-from rocm_wheels.core import DryRunStore, FolderStore, ReleaseError
+from rocm_wheels.core import errors
 from rocm_wheels.index import publish
-from rocm_wheels.release import (
-    ChannelActor,
-    FamilyPaths,
-    Promoter,
-    RuleResult,
-    Verdict,
-    find_set,
-    load_layout,
-)
+from rocm_wheels.release import layout, policy, wheel_set
 from rocm_wheels.release import promote as promoting
+from rocm_wheels.stores import folder
+from rocm_wheels.stores.store import DryRunStore
 
 _ = sets  # a fixture
-HELD = Verdict(
-    "x", FAMILY, "nightly", datetime.now(timezone.utc), (RuleResult("smoke", "fail", "2 tests failed"),)
+HELD = policy.Verdict(
+    "x",
+    FAMILY,
+    "nightly",
+    datetime.now(timezone.utc),
+    (policy.RuleResult("smoke", "fail", "2 tests failed"),),
 )
 
 
@@ -89,7 +87,7 @@ def test_who_is_overtaken_leaves_the_channel_as_the_other_wanted_it(
         store = Meanwhile(sets.store(place), write, act, after=after)
         try:
             promote(store, new)
-        except ReleaseError as told:
+        except errors.ReleaseError as told:
             assert "nightly was changed by another process in the meantime: abandon of" in str(told)
         else:
             raise AssertionError(f"nobody told us of the other: {write}")
@@ -123,7 +121,7 @@ def test_a_demotion_that_is_overtaken_takes_nothing_away(sets: Sets, tmp_path: P
         other = Meanwhile(
             store, write, lambda: promoter(sets.store(start), "bob@here").abandon(new.id), after=False
         )
-        with pytest.raises(ReleaseError, match="changed by another process in the meantime"):
+        with pytest.raises(errors.ReleaseError, match="changed by another process in the meantime"):
             promoter(other).demote([new.id])
         assert pages(start) == before, write
         assert channel_of(store).current == new.id
@@ -132,15 +130,15 @@ def test_a_demotion_that_is_overtaken_takes_nothing_away(sets: Sets, tmp_path: P
 # ---- the gate, later
 
 
-def judged(*verdicts: Verdict) -> Callable[[], Verdict]:
-    listed: Iterator[Verdict] = iter(verdicts)
+def judged(*verdicts: policy.Verdict) -> Callable[[], policy.Verdict]:
+    listed: Iterator[policy.Verdict] = iter(verdicts)
     return lambda: next(listed)
 
 
 def test_a_result_that_comes_while_wheels_are_copied_counts(sets: Sets, tmp_path: Path) -> None:
     old, new = sets.documents
     store = sets.store(sets.copy("rename", tmp_path / "store"))
-    with pytest.raises(ReleaseError, match="cannot go to nightly:\nsmoke: 2 tests failed"):
+    with pytest.raises(errors.ReleaseError, match="cannot go to nightly:\nsmoke: 2 tests failed"):
         promoter(store).promote(new, judged(PASSED, HELD))
     channel = channel_of(store)
     assert (channel.current, channel.pending, channel.revision) == (old.id, None, 2)
@@ -154,7 +152,9 @@ def test_what_was_killed_passes_its_gate_again(mode: str, sets: Sets, tmp_path: 
     before = pages(place)
     with pytest.raises(Killed):
         promote(sets.store(place, "replace v2/gfx94X-dcgpu/channels/nightly.json", "after"), new)
-    with pytest.raises(ReleaseError, match="an earlier run had passed and was killed: promote of 2") as found:
+    with pytest.raises(
+        errors.ReleaseError, match="an earlier run had passed and was killed: promote of 2"
+    ) as found:
         promoter(sets.store(place)).promote(new, judged(HELD))
     assert f"undo what it did: rocm-wheels set promote STORE --channel nightly --family {FAMILY}" in str(
         found.value.tip
@@ -171,7 +171,7 @@ def test_a_set_that_comes_back_is_judged_again_and_nothing_is_lost_of_its_histor
     promote(store, new)
     shown = pages(store.folder)
     promoter(store).demote([new.id])
-    with pytest.raises(ReleaseError, match="2 tests failed"):
+    with pytest.raises(errors.ReleaseError, match="2 tests failed"):
         promoter(store).promote(new, judged(HELD))
     assert channel_of(store).shown == (old.id,)
     assert promote(store, new).copied == 0
@@ -200,12 +200,12 @@ class Hashed(FaultyStore):
 
 def test_what_was_released_is_neither_copied_nor_read_again(sets: Sets, tmp_path: Path) -> None:
     place = sets.copy("rename", tmp_path / "store")
-    store = Hashed(FolderStore(place))
+    store = Hashed(folder.FolderStore(place))
     promote(store, sets.documents[1])
     wheels = sorted(path.rpartition("/")[2].split("-")[0] for path in store.digests if path.endswith(".whl"))
     assert wheels == ["torch", "torch", "torchvision", "torchvision"]  # before and after; triton was there
     assert not any("triton" in write for write in store.writes if "/files/" in write)
-    store = Hashed(FolderStore(place))
+    store = Hashed(folder.FolderStore(place))
     promoter(store).demote(None)
     (place / RELEASE.wheel_file(sets.documents[1].files[0].sha256, sets.documents[1].files[0].name)).unlink()
     assert promote(store, sets.documents[1]).copied == 1  # what is gone is put back
@@ -216,7 +216,9 @@ def test_pages_of_a_set_say_what_its_document_says_whatever_lies_in_staging(
 ) -> None:
     store = sets.store(sets.copy("rename", tmp_path / "store"))
     new = sets.documents[1]
-    staged = store.folder / FamilyPaths(load_layout(), FAMILY).set_index(new.id) / "torch/index.json"
+    staged = (
+        store.folder / layout.FamilyPaths(layout.load_layout(), FAMILY).set_index(new.id) / "torch/index.json"
+    )
     wanted = staged.read_bytes()
     staged.unlink()
     staged.write_bytes(wanted.replace(new.files[0].sha256.encode(), b"0" * 64))
@@ -231,11 +233,11 @@ def test_pages_of_a_set_say_what_its_document_says_whatever_lies_in_staging(
 def test_a_lock_that_is_another_is_not_released(sets: Sets, tmp_path: Path) -> None:
     store = sets.store(sets.copy("rename", tmp_path / "store"))
     new = sets.documents[1]
-    staged = store.folder / FamilyPaths(load_layout(), FAMILY).set_lock(new.id)
+    staged = store.folder / layout.FamilyPaths(layout.load_layout(), FAMILY).set_lock(new.id)
     text = staged.read_text()
     staged.unlink()
     staged.write_text(text + "\n")
-    with pytest.raises(ReleaseError, match=r"sources\.lock\.json is not what was tested"):
+    with pytest.raises(errors.ReleaseError, match=r"sources\.lock\.json is not what was tested"):
         promote(store, new)
     assert channel_of(store).current == sets.documents[0].id
 
@@ -260,12 +262,15 @@ def test_two_channels_change_at_one_time_and_sets_are_staged_meanwhile(sets: Set
     third = World(tmp_path / "third", "2.9.3")
     third.wheels[0] = sets.worlds[0].wheels[0]
     work = [
-        lambda: promote(FolderStore(place), sets.documents[1]),
+        lambda: promote(folder.FolderStore(place), sets.documents[1]),
         lambda: stable.promote(sets.documents[1], lambda: PASSED),
-        lambda: stage(FolderStore(place), third.plan()),
+        lambda: stage(folder.FolderStore(place), third.plan()),
     ]
-    stable = Promoter(
-        FolderStore(place), FamilyPaths(load_layout(), FAMILY), "stable", ChannelActor("bob@here", NOW)
+    stable = promoting.Promoter(
+        folder.FolderStore(place),
+        layout.FamilyPaths(layout.load_layout(), FAMILY),
+        "stable",
+        promoting.ChannelActor("bob@here", NOW),
     )
     failed: list[BaseException] = []
 
@@ -284,5 +289,5 @@ def test_two_channels_change_at_one_time_and_sets_are_staged_meanwhile(sets: Set
     for channel in ("nightly", "stable"):
         page = json.loads((place / RELEASE.channel_pages(channel) / "torch/index.json").read_text())
         assert any("2.9.2" in file["filename"] for file in page["files"])
-    staged = find_set(FolderStore(place), third.plan().document.id)
-    assert promote(FolderStore(place), staged).channel.current == staged.id
+    staged = wheel_set.find_set(folder.FolderStore(place), third.plan().document.id)
+    assert promote(folder.FolderStore(place), staged).channel.current == staged.id

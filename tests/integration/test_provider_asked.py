@@ -17,11 +17,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, library
 from gpu_machines import MACHINES, machine, pci, text
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.stamp import stamp
-from rocm_wheels.gpus import detect_hardware, run_program
-from rocm_wheels.variants import VARIANT_FILE_NAME, merge_documents, parse_document
-from rocm_wheels.wheels import read_dist_info_files
+from rocm_wheels.cli import boundary, stamp
+from rocm_wheels.gpus import detect, programs
+from rocm_wheels.variants.document import VARIANT_FILE_NAME, merge_documents, parse_document
+from rocm_wheels.wheels import rewrite
 
 PROJECT = Path(__file__).resolve().parents[2] / "build_tools" / "rocm_variant_provider"
 RANK = (
@@ -125,13 +124,15 @@ def test_programs_that_hang_fail_or_speak_utf16(tmp_path: Path, monkeypatch: pyt
     env = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
     code = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); time.sleep(60)"
     began = time.monotonic()
-    assert run_program((sys.executable, "-c", code), env, 0.5).fault.endswith(
+    assert programs.run_program((sys.executable, "-c", code), env, 0.5).fault.endswith(
         "did not answer within 0.5 seconds"
     )
     assert time.monotonic() - began < 50
-    failed = run_program((sys.executable, "-c", "import sys; print('part'); sys.exit('no driver')"), env, 30)
+    failed = programs.run_program(
+        (sys.executable, "-c", "import sys; print('part'); sys.exit('no driver')"), env, 30
+    )
     assert failed.out.strip() == "part" and failed.fault.endswith("failed with exit code 1: no driver")
-    wide = run_program(
+    wide = programs.run_program(
         (sys.executable, "-c", "import sys; sys.stdout.buffer.write('PCI\\\\VEN'.encode('utf-16'))"), env, 30
     )
     assert (wide.out, wide.fault) == ("PCI\\VEN", "")
@@ -143,7 +144,7 @@ def test_programs_that_hang_fail_or_speak_utf16(tmp_path: Path, monkeypatch: pyt
         f"#!/bin/sh\ncat >&2 <<'END'\n{text('rocm_agent_enumerator_no_driver.txt')}END\nexit 1\n"
     )
     (tmp_path / "rocm_agent_enumerator").chmod(0o755)
-    found = detect_hardware(
+    found = detect.detect_hardware(
         env, root=pci(tmp_path / "m", ("0000:05:00.0", "1002:74a1", 0x1200)), vendors=("amd",)
     )
     assert found.faults == (
@@ -154,10 +155,10 @@ def test_programs_that_hang_fail_or_speak_utf16(tmp_path: Path, monkeypatch: pyt
     assert [(one.gfx, one.confidence) for one in found.usable] == [("gfx942", "derived")]
     (tmp_path / "rocminfo").write_text("")
     (tmp_path / "rocminfo").chmod(0o755)
-    assert not run_program(("no-such-program",), env, 1).installed
-    assert run_program(("rocminfo",), env, 5).fault.startswith("rocminfo cannot be started")
+    assert not programs.run_program(("no-such-program",), env, 1).installed
+    assert programs.run_program(("rocminfo",), env, 5).fault.startswith("rocminfo cannot be started")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
-    assert "cannot be started: No such file" in run_program(("rocm_agent_enumerator",), env, 5).fault
+    assert "cannot be started: No such file" in programs.run_program(("rocm_agent_enumerator",), env, 5).fault
 
 
 def test_it_says_what_it_reports(installed: Path) -> None:
@@ -199,12 +200,17 @@ def test_variantlib_asks_it_about_wheels_that_need_the_machines_rocm(
     ):
         (place := tmp_path / str(n)).mkdir()
         wheel = Draft("demo", "1.0", "py3-none-any", members=members).write(place)
-        assert run_command(stamp, [str(wheel), *words, *own]) == 0
+        assert boundary.run_command(stamp.stamp, [str(wheel), *words, *own]) == 0
     (place := tmp_path / "null").mkdir()
     wheel = Draft("demo", "1.0", "py3-none-any").write(place)
-    assert run_command(stamp, [str(wheel), "--null", *own[:3], "--output-dir", str(tmp_path / "out")]) == 0
+    assert (
+        boundary.run_command(
+            stamp.stamp, [str(wheel), "--null", *own[:3], "--output-dir", str(tmp_path / "out")]
+        )
+        == 0
+    )
     documents = [
-        (one.name, parse_document(read_dist_info_files(one)[VARIANT_FILE_NAME], name=one.name))
+        (one.name, parse_document(rewrite.read_dist_info_files(one)[VARIANT_FILE_NAME], name=one.name))
         for one in (tmp_path / "out").iterdir()
     ]
     index = tmp_path / "demo-1.0-variants.json"

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 from faulty_store import FaultyStore
 
-from rocm_wheels.core import ChangedInStoreError, FolderStore, put_file
-from rocm_wheels.index import DocumentJournal
-from rocm_wheels.index.publish import take_steps
+from rocm_wheels.index import publish
+from rocm_wheels.stores import folder
+from rocm_wheels.stores.store import ChangedInStoreError, put_file
 
 PAGE = "v2/torch/index.html"
 
 
 @pytest.mark.parametrize("before", [None, b"old"])
 def test_a_file_is_written_once_whoever_else_writes_the_same(before: bytes | None, tmp_path: Path) -> None:
-    store = FolderStore(tmp_path)
+    store = folder.FolderStore(tmp_path)
     if before is not None:
         store.create(PAGE, before)
     write = f"{'create' if before is None else 'replace'} {PAGE}"
@@ -30,7 +30,7 @@ def test_a_file_is_written_once_whoever_else_writes_the_same(before: bytes | Non
 
 
 def test_a_file_that_others_write_is_left_to_them(tmp_path: Path) -> None:
-    store = FolderStore(tmp_path)
+    store = folder.FolderStore(tmp_path)
     with pytest.raises(ChangedInStoreError) as refused:
         put_file(FaultyStore(store, at=f"create {PAGE}", fault="other"), PAGE, b"new")
     assert refused.value.tip
@@ -38,8 +38,8 @@ def test_a_file_that_others_write_is_left_to_them(tmp_path: Path) -> None:
 
 
 def test_no_step_is_taken_of_a_change_that_is_not_ours_any_more(tmp_path: Path) -> None:
-    store, document = FolderStore(tmp_path), "v2/channel.json"
-    journal = DocumentJournal(store, document, None, lambda: ChangedInStoreError("overtaken"))
+    store, document = folder.FolderStore(tmp_path), "v2/channel.json"
+    journal = publish.DocumentJournal(store, document, None, lambda: ChangedInStoreError("overtaken"))
     journal.write(b"begun")
     journal.check()
     steps = [
@@ -49,7 +49,7 @@ def test_no_step_is_taken_of_a_change_that_is_not_ours_any_more(tmp_path: Path) 
         lambda check: put_file(store, "v2/second", b"2", check),
     ]
     with pytest.raises(ChangedInStoreError, match="overtaken"):
-        take_steps(steps, journal.check)
+        publish.take_steps(steps, journal.check)
     assert store.head("v2/first") is not None and store.head("v2/second") is None
     with pytest.raises(ChangedInStoreError):
         journal.write(b"done")

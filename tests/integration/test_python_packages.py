@@ -14,15 +14,10 @@ from pathlib import Path
 import pytest
 from rocm_artifacts import add, library, make_artifacts
 
-from rocm_wheels.core import SdkError, find_uv
-from rocm_wheels.sdk import (
-    PackageRequest,
-    build_rocm_packages,
-    compose_uv_environment,
-    find_patchelf,
-    query_sdk,
-)
-from rocm_wheels.wheels import WheelPlan, read_loader_info_of_file, write_wheel
+from rocm_wheels.binaries.elf import read_loader_info_of_file
+from rocm_wheels.core import errors, extras
+from rocm_wheels.sdk import build_packages, interpreters, package_contents, rocm_sdk
+from rocm_wheels.wheels import wheel_writer
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="compiles ELF files")
 VERSION = "7.1.0+small"
@@ -32,9 +27,11 @@ ALL = "rocm[libraries,devel,device-gfx942]"
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("packages")
-    build_rocm_packages(PackageRequest(make_artifacts(root / "artifacts"), root), os.environ)
-    compiler = WheelPlan("small-compiler", "1.0", "stands for a compiler", "py3-none-any", {})
-    write_wheel(compiler, root / "dist")
+    build_packages.build_rocm_packages(
+        build_packages.PackageRequest(make_artifacts(root / "artifacts"), root), os.environ
+    )
+    compiler = wheel_writer.WheelPlan("small-compiler", "1.0", "stands for a compiler", "py3-none-any", {})
+    wheel_writer.write_wheel(compiler, root / "dist")
     return root / "dist"
 
 
@@ -72,7 +69,10 @@ class Site:
 
     def uv(self, *words: str) -> None:
         subprocess.run(
-            [find_uv(), "-q", *words], env=compose_uv_environment(self.env), check=True, timeout=120
+            [extras.find_uv(), "-q", *words],
+            env=interpreters.compose_uv_environment(self.env),
+            check=True,
+            timeout=120,
         )
 
     def run(
@@ -131,12 +131,14 @@ def test_the_set_of_packages(packages: Path) -> None:
 
 
 def test_the_same_artifacts_give_the_same_bytes(packages: Path, tmp_path: Path) -> None:
-    request = PackageRequest(make_artifacts(tmp_path / "again"), tmp_path)
-    first = {p.name: p.stat().st_mtime_ns for p in build_rocm_packages(request, os.environ)}
+    request = build_packages.PackageRequest(make_artifacts(tmp_path / "again"), tmp_path)
+    first = {p.name: p.stat().st_mtime_ns for p in build_packages.build_rocm_packages(request, os.environ)}
     digests = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in (tmp_path / "dist").iterdir()}
     assert digests == {name: hashlib.sha256((packages / name).read_bytes()).hexdigest() for name in digests}
     # … and nothing is touched when there is nothing new.
-    assert {p.name: p.stat().st_mtime_ns for p in build_rocm_packages(request, os.environ)} == first
+    assert {
+        p.name: p.stat().st_mtime_ns for p in build_packages.build_rocm_packages(request, os.environ)
+    } == first
     assert {p.name for p in tmp_path.iterdir()} == {"again", "dist", ".lock"}
 
 
@@ -151,7 +153,7 @@ def test_installed_and_asked(packages: Path, tmp_path: Path) -> None:
     assert site.sdk("init", "--quiet") == ""
     report = site.sdk("test")
     assert report.endswith("0 failed: OK") and "libhipblas.so.3" in report and "program amdclang++" in report
-    sdk = query_sdk(site.python, site.env)
+    sdk = rocm_sdk.query_sdk(site.python, site.env)
     assert (sdk.version, sdk.root, sdk.bin, sdk.cmake) == (
         VERSION,
         root,
@@ -334,21 +336,25 @@ def unlinked(tmp_path: Path) -> Path:
 
 
 def test_what_is_missing_on_the_machine_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    request = PackageRequest(unlinked(tmp_path), tmp_path / "out")
+    request = build_packages.PackageRequest(unlinked(tmp_path), tmp_path / "out")
     (tmp_path / "bin").mkdir()
-    with pytest.raises(SdkError, match=r"\(clang-22\) needs a launcher, but there is no C compiler 'cc'"):
-        build_rocm_packages(request, {"PATH": str(tmp_path / "bin")})
+    with pytest.raises(
+        errors.SdkError, match=r"\(clang-22\) needs a launcher, but there is no C compiler 'cc'"
+    ):
+        build_packages.build_rocm_packages(request, {"PATH": str(tmp_path / "bin")})
     for tool in ("cc", "as", "ld"):
         (tmp_path / "bin" / tool).symlink_to(str(shutil.which(tool)))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    with pytest.raises(SdkError, match=r"libhipblas.so.3 needs libraries of another package"):
-        build_rocm_packages(request, {"PATH": str(tmp_path / "bin")})
+    with pytest.raises(errors.SdkError, match=r"libhipblas.so.3 needs libraries of another package"):
+        build_packages.build_rocm_packages(request, {"PATH": str(tmp_path / "bin")})
     assert not request.destination.exists()
 
 
-@pytest.mark.skipif(find_patchelf(os.environ) is None, reason="patchelf is not installed")
+@pytest.mark.skipif(package_contents.find_patchelf(os.environ) is None, reason="patchelf is not installed")
 def test_libraries_are_told_where_their_siblings_are(tmp_path: Path) -> None:
-    wheels = build_rocm_packages(PackageRequest(unlinked(tmp_path), tmp_path / "out"), os.environ)
+    wheels = build_packages.build_rocm_packages(
+        build_packages.PackageRequest(unlinked(tmp_path), tmp_path / "out"), os.environ
+    )
     with zipfile.ZipFile(next(w for w in wheels if "libraries" in w.name)) as wheel:
         path = Path(wheel.extract("_rocm_sdk_libraries/lib/libhipblas.so.3", tmp_path))
     elf = read_loader_info_of_file(path)
@@ -397,8 +403,12 @@ def test_a_profiler_starts_with_its_libraries_and_modules(tmp_path: Path) -> Non
     program = artifacts / "rocprofiler-compute_run_generic/c/stage/bin/rocprof-compute"
     program.parent.mkdir()
     program.symlink_to("../libexec/rocprofiler-compute/rocprof-compute")
-    dist = build_rocm_packages(PackageRequest(artifacts, tmp_path), os.environ)[0].parent
-    write_wheel(WheelPlan("small-compiler", "1.0", "stands for a compiler", "py3-none-any", {}), dist)
+    dist = build_packages.build_rocm_packages(build_packages.PackageRequest(artifacts, tmp_path), os.environ)[
+        0
+    ].parent
+    wheel_writer.write_wheel(
+        wheel_writer.WheelPlan("small-compiler", "1.0", "stands for a compiler", "py3-none-any", {}), dist
+    )
     site = Site(tmp_path, dist, "rocm[profiler]")
     scripts = site.prefix / "bin"
     env = {**site.env, "LD_LIBRARY_PATH": "/of/mine"}

@@ -25,8 +25,8 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 from uv import find_uv_bin
 
-from rocm_wheels.core import UsageError, hash_file
-from rocm_wheels.sdk import find_interpreters
+from rocm_wheels.core import errors, files
+from rocm_wheels.sdk import interpreters
 
 CLONE = Path(__file__).resolve().parents[2]
 BASE_PYTHON = Path(getattr(sys, "_base_executable", sys.executable))
@@ -189,7 +189,7 @@ def hollow_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def use_hollow_wheels(lock: Path, folder: Path) -> str:
     """Return a lock with the digests of hollow wheels, where there are some, and all else as it is."""
     digests = {
-        (name, str(version)): hash_file(path)
+        (name, str(version)): files.hash_file(path)
         for path in folder.glob("*/*.whl")
         for name, version, *_ in [parse_wheel_filename(path.name)]
     }
@@ -387,8 +387,12 @@ def test_the_python_that_runs_a_door_is_built_for(project: Path, env: dict[str, 
     found = []
     for word in ("3.9", "3.10", "3.12", "3.13"):
         try:
-            found += [one for one in find_interpreters([word], env) if one.path != BASE_PYTHON.resolve()]
-        except UsageError:
+            found += [
+                one
+                for one in interpreters.find_interpreters([word], env)
+                if one.path != BASE_PYTHON.resolve()
+            ]
+        except errors.UsageError:
             continue
     if not found:
         pytest.skip("there is one Python on this machine")

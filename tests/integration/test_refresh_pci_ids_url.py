@@ -15,7 +15,7 @@ import pytest
 from flaky_server import serve_requests
 
 import refresh_pci_ids
-from rocm_wheels.gpus import PCI_TABLES, PCI_VENDORS, pci
+from rocm_wheels.gpus import pci
 
 SCRIPT = Path(refresh_pci_ids.__file__)
 
@@ -33,8 +33,8 @@ def served(tmp_path: Path) -> Iterator[str]:
 
 def test_a_fetched_pci_ids_is_compared_and_written(served: str, tmp_path: Path) -> None:
     lines = ["#\tVersion: 2027.01.02", "#\tDate:    2027-01-02 03:15:02", ""]
-    for vendor, name in PCI_VENDORS.items():
-        path = Path(pci.__file__).with_name(PCI_TABLES[name])
+    for vendor, name in pci.PCI_VENDORS.items():
+        path = Path(pci.__file__).with_name(pci.PCI_TABLES[name])
         shutil.copy(path, tmp_path)
         rows = [row for row in refresh_pci_ids.read_pci_table(path, name).rows if row.named == "pci.ids"]
         lines += [f"{vendor}  {name}", *(f"\t{row.id[5:]}  {row.name}" for row in rows)]

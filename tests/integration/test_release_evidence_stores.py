@@ -13,25 +13,21 @@ from faulty_store import FaultyStore, Killed
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from judged_sets import NOW, a_log, a_set, put_set, said, wheel
 
-from rocm_wheels.core import DataError, FolderStore, Store
-from rocm_wheels.release import (
-    Evidence,
-    Policy,
-    add_evidence,
-    add_failures_beside,
-    judge_set,
-    load_layout,
-    read_evidence,
-)
+from rocm_wheels.core import errors
+from rocm_wheels.release import gate, layout, policy
+from rocm_wheels.release.evidence.evidence import Evidence
+from rocm_wheels.release.evidence.store import add_evidence, add_failures_beside, read_evidence
+from rocm_wheels.stores import folder
+from rocm_wheels.stores.store import Store
 
-LAYOUT = load_layout()
+LAYOUT = layout.load_layout()
 SET = a_set(wheel("torch"))
-POLICY = Policy.model_validate({"channels": {"nightly": {"rules": {"verify": {"fresh": "14d"}}}}})
+POLICY = policy.Policy.model_validate({"channels": {"nightly": {"rules": {"verify": {"fresh": "14d"}}}}})
 
 
 @pytest.fixture(params=["folder", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    opened = FolderStore(tmp_path) if request.param == "folder" else s3_servers.a_store()
+    opened = folder.FolderStore(tmp_path) if request.param == "folder" else s3_servers.a_store()
     put_set(opened, SET)
     return opened
 
@@ -60,9 +56,9 @@ def test_what_happens_on_the_way_leaves_it_whole_or_not_there(store: Store, faul
     if fault == "raced":
         assert not add_evidence(again, LAYOUT, SET, evidence())
     elif fault == "other":  # nobody passes over what is there
-        with pytest.raises(DataError, match="cannot be read as evidence"):
+        with pytest.raises(errors.DataError, match="cannot be read as evidence"):
             add_evidence(again, LAYOUT, SET, evidence())
-        with pytest.raises(DataError, match="cannot be read as evidence"):
+        with pytest.raises(errors.DataError, match="cannot be read as evidence"):
             known(store)
         return
     else:
@@ -71,7 +67,7 @@ def test_what_happens_on_the_way_leaves_it_whole_or_not_there(store: Store, faul
         assert add_evidence(store, LAYOUT, SET, evidence()) == (fault == "before")
     assert {one.outcome for one in known(store)} == {"pass", "fail"}
     found = read_evidence(store, LAYOUT, SET, signers={}, env={})
-    assert not judge_set(
+    assert not gate.judge_set(
         POLICY, "nightly", SET, found, NOW, log=a_log(SET, found)
     ).passed  # at the same moment the failure holds
 

@@ -15,26 +15,16 @@ import pytest
 from faulty_store import FaultyStore
 from release_world import NOW, World, a_lock, add_statement, drafts
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import FolderStore, ReleaseError, Store
-from rocm_wheels.package import verify_provenance
-from rocm_wheels.release import (
-    FamilyPaths,
-    SetDocument,
-    copy_to_release,
-    finalize_set,
-    find_set,
-    judge_staged_set,
-    load_layout,
-    load_policy,
-    parse_finalize_request,
-    plan_finalize,
-    plan_stage,
-    stage_set,
-)
-from rocm_wheels.sources import format_lock
-from rocm_wheels.wheels import (
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.core import errors
+from rocm_wheels.package import provenance
+from rocm_wheels.release import final_versions, finalize, gate, layout, set_list, wheel_set
+from rocm_wheels.release.policy import load_policy
+from rocm_wheels.release.stage import plan_stage, stage_set
+from rocm_wheels.sources.lock import format_lock
+from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.stores.store import Store
+from rocm_wheels.wheels.statement import (
     locate_statement,
     locate_statement_signature,
     parse_statement,
@@ -42,7 +32,7 @@ from rocm_wheels.wheels import (
 )
 
 ENV = dict(os.environ)
-LAYOUT = load_layout()
+LAYOUT = layout.load_layout()
 POLICY = """
 channels:
   nightly:
@@ -75,19 +65,19 @@ def world(tmp_path: Path) -> World:
     return World(folder)
 
 
-def stage(world: World, store: Store) -> SetDocument:
+def stage(world: World, store: Store) -> wheel_set.SetDocument:
     plan = plan_stage(
         world.wheels, [a_lock(["triton"])], paths=world.places, layout="per-family", version="3.5.0rc1"
     )
     return stage_set(store, plan, now=NOW).document
 
 
-def judge(store: FolderStore, document: SetDocument, policy: Path) -> tuple[str, str]:
+def judge(store: FolderStore, document: wheel_set.SetDocument, policy: Path) -> tuple[str, str]:
     """Return what the rule comes to, and why."""
     from datetime import datetime, timezone
 
     now = datetime.now(timezone.utc)
-    verdict, _ = judge_staged_set(
+    verdict, _ = gate.judge_staged_set(
         store, LAYOUT, document, "nightly", policy=load_policy(policy), now=now, env=ENV
     )
     (result,) = [rule for rule in verdict.rules if rule.rule == "provenance"]
@@ -111,7 +101,7 @@ def test_a_set_names_its_statements_and_the_gate_asks_for_a_signature(
     assert judge(store, document, make_policy(tmp_path, key, ""))[0] == "pass"
     signed = make_policy(tmp_path, key, "signed_by: [ann]")
     assert judge(store, document, signed)[0] == "fail"
-    assert run_command(cli, ["provenance", "sign", str(wheel), "--sign-with", str(key)]) == 0
+    assert boundary.run_command(main.cli, ["provenance", "sign", str(wheel), "--sign-with", str(key)]) == 0
     assert stage(world, store) == document  # the signature comes to what is there
     assert judge(store, document, signed)[0] == "pass"
     stored = tmp_path / "store" / world.places.set_statement(document.id, file.name)
@@ -125,15 +115,18 @@ def test_a_set_names_its_statements_and_the_gate_asks_for_a_signature(
     ):  # nor where none is asked for
         signed.write_text(text)
         assert judge(store, document, signed)[0] == "fail"
-    with pytest.raises(ReleaseError):
-        copy_to_release(store, world.places, FamilyPaths(LAYOUT, world.places.family, "release"), document)
+    with pytest.raises(errors.ReleaseError):
+        set_list.copy_to_release(
+            store, world.places, layout.FamilyPaths(LAYOUT, world.places.family, "release"), document
+        )
 
 
 def test_a_signer_that_nobody_named_is_a_fault_of_the_policy(key: Path, tmp_path: Path) -> None:
     policy = make_policy(tmp_path, key, "signed_by: [bob]")
     assert (
-        run_command(
-            cli, ["set", "gate", str(tmp_path), "--set", "x", "--channel", "nightly", "--policy", str(policy)]
+        boundary.run_command(
+            main.cli,
+            ["set", "gate", str(tmp_path), "--set", "x", "--channel", "nightly", "--policy", str(policy)],
         )
         == 2
     )
@@ -144,11 +137,14 @@ def test_every_write_of_a_signed_set_may_fail(
 ) -> None:
     """Staged and copied for a release: the same call again gives the same files."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    assert run_command(cli, ["provenance", "sign", str(world.wheels[0]), "--sign-with", str(key)]) == 0
-    release = FamilyPaths(LAYOUT, world.places.family, "release")
+    assert (
+        boundary.run_command(main.cli, ["provenance", "sign", str(world.wheels[0]), "--sign-with", str(key)])
+        == 0
+    )
+    release = layout.FamilyPaths(LAYOUT, world.places.family, "release")
 
     def publish(store: Store) -> None:
-        copy_to_release(store, world.places, release, stage(world, store))
+        set_list.copy_to_release(store, world.places, release, stage(world, store))
 
     clean = FaultyStore(FolderStore(tmp_path / "clean"))
     publish(clean)
@@ -156,7 +152,7 @@ def test_every_write_of_a_signed_set_may_fail(
     assert sum(path.endswith((".intoto.json", ".sig")) for path in expected) == 8  # two places of two areas
     for number, write in enumerate(clean.writes):
         store = FolderStore(tmp_path / str(number))
-        with pytest.raises(ReleaseError):
+        with pytest.raises(errors.ReleaseError):
             publish(FaultyStore(store, at=write, fault="error"))
         publish(store)
         assert {listed.path: store.read(listed.path).content for listed in store.listing("")} == expected
@@ -164,9 +160,9 @@ def test_every_write_of_a_signed_set_may_fail(
 
 def test_what_is_released_has_the_same_statements(world: World, key: Path, tmp_path: Path) -> None:
     store, (wheel,) = FolderStore(tmp_path / "store"), world.wheels
-    assert run_command(cli, ["provenance", "sign", str(wheel), "--sign-with", str(key)]) == 0
-    document, release = stage(world, store), FamilyPaths(LAYOUT, world.places.family, "release")
-    copy_to_release(store, world.places, release, document)
+    assert boundary.run_command(main.cli, ["provenance", "sign", str(wheel), "--sign-with", str(key)]) == 0
+    document, release = stage(world, store), layout.FamilyPaths(LAYOUT, world.places.family, "release")
+    set_list.copy_to_release(store, world.places, release, document)
     (file,) = document.files
     for path, original in (
         (release.set_statement(document.id, wheel.name), locate_statement(wheel)),
@@ -179,15 +175,17 @@ def test_what_is_released_has_the_same_statements(world: World, key: Path, tmp_p
 
 def test_final_wheels_say_what_they_were_made_of(world: World, key: Path, tmp_path: Path) -> None:
     store, (wheel,) = FolderStore(tmp_path / "store"), world.wheels
-    assert run_command(cli, ["provenance", "sign", str(wheel), "--sign-with", str(key)]) == 0
+    assert boundary.run_command(main.cli, ["provenance", "sign", str(wheel), "--sign-with", str(key)]) == 0
     document = stage(world, store)
-    plan = plan_finalize(store, world.places, document, parse_finalize_request(document, [], [], [], ""))
+    plan = finalize.plan_finalize(
+        store, world.places, document, final_versions.parse_finalize_request(document, [], [], [], "")
+    )
     output = tmp_path / "final"
-    done = finalize_set(store, world.places, plan, tmp_path / "work", now=NOW, output=output)
+    done = finalize.finalize_set(store, world.places, plan, tmp_path / "work", now=NOW, output=output)
     (final,) = output.glob("*.whl")
-    report = verify_provenance(final, ENV)
+    report = provenance.verify_provenance(final, ENV)
     assert (report.findings, report.steps) == ([], ("finalize",))
-    (file,) = find_set(store, done.plan.document.id, layout=LAYOUT).files
+    (file,) = wheel_set.find_set(store, done.plan.document.id, layout=LAYOUT).files
     assert file.statement == hashlib.sha256(locate_statement(final).read_bytes()).hexdigest()
     statement = parse_statement(locate_statement(final).read_bytes(), name="it")
     ((inner, signature),) = walk_statements(statement)
@@ -201,5 +199,8 @@ def test_a_wrong_statement_is_not_staged(world: World, tmp_path: Path) -> None:
     document["subject"][0]["digest"]["sha256"] = "f" * 64
     locate_statement(wheel).write_text(json.dumps(document))
     words = ["set", "stage", str(tmp_path / "store"), str(wheel), "--lock", str(world.lock)]
-    assert run_command(cli, [*words, "--family", world.places.family, "--version", "3.5.0rc1"]) == 15
+    assert (
+        boundary.run_command(main.cli, [*words, "--family", world.places.family, "--version", "3.5.0rc1"])
+        == 15
+    )
     assert not (tmp_path / "store").exists() or not list((tmp_path / "store").rglob("set.json"))

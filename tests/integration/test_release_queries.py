@@ -16,31 +16,17 @@ from messages import take_down, transcript
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from judged_sets import FAMILY, NOW, a_set, put_set, said, wheel
 
-from rocm_wheels.cli import promote, releases
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import FolderStore
-from rocm_wheels.release import (
-    Channel,
-    ChannelEvent,
-    ChannelSet,
-    FamilyPaths,
-    PendingChange,
-    Refresher,
-    SetDocument,
-    SetLock,
-    StoreReport,
-    add_evidence,
-    load_layout,
-    make_set_id,
-    update_public,
-)
+from rocm_wheels.cli import boundary, evidence, main
+from rocm_wheels.release import layout, refresh, store_check, views, wheel_set
+from rocm_wheels.release.channel import Channel, ChannelEvent, ChannelSet, PendingChange
+from rocm_wheels.release.evidence.store import add_evidence
+from rocm_wheels.stores import folder
 
 _ = transcript  # a fixture for every test here
 MESSAGES = "releases"
 
-LAYOUT = load_layout()
-STAGED, RELEASED = FamilyPaths(LAYOUT, FAMILY), FamilyPaths(LAYOUT, FAMILY, "release")
+LAYOUT = layout.load_layout()
+STAGED, RELEASED = layout.FamilyPaths(LAYOUT, FAMILY), layout.FamilyPaths(LAYOUT, FAMILY, "release")
 POLICY = """
 channels:
   nightly: {rules: {verify: {fresh: 14d}}}
@@ -50,13 +36,13 @@ Ask = Callable[..., Any]
 
 
 @lru_cache
-def a_model(wheels: int) -> SetDocument:
+def a_model(wheels: int) -> wheel_set.SetDocument:
     return a_set(*(wheel("torch", f"3{10 + n}") for n in range(wheels)))
 
 
-def numbered(number: int, wheels: int = 1) -> SetDocument:
-    model, lock = a_model(wheels), SetLock(digest=f"{number:064x}", path="sources.lock.json")
-    own = make_set_id(model.version, ((f.name, f.sha256) for f in model.files), lock.digest)
+def numbered(number: int, wheels: int = 1) -> wheel_set.SetDocument:
+    model, lock = a_model(wheels), wheel_set.SetLock(digest=f"{number:064x}", path="sources.lock.json")
+    own = wheel_set.make_set_id(model.version, ((f.name, f.sha256) for f in model.files), lock.digest)
     created = f"2026-11-{1 + number // 24:02}T{number % 24:02}:00:00Z"
     return model.model_copy(update={"created": created, "locks": (lock,), "id": own})
 
@@ -66,21 +52,21 @@ IDS = [one.id for one in SETS]
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderStore:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> folder.FolderStore:
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    monkeypatch.setattr(releases, "current_time", lambda: NOW)
+    monkeypatch.setattr(evidence, "current_time", lambda: NOW)
     (tmp_path / "policy.yaml").write_text(POLICY)
-    found = FolderStore(tmp_path / "store")
+    found = folder.FolderStore(tmp_path / "store")
     for one in SETS:
         put_set(found, one)
     return found
 
 
 @pytest.fixture
-def ask(store: FolderStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
+def ask(store: folder.FolderStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
     def answer(*words: str, code: int = 0) -> Any:
         policy = ["--policy", str(tmp_path / "policy.yaml")]
-        assert run_command(cli, ["set", "list", store.url, *words, *policy]) == code
+        assert boundary.run_command(main.cli, ["set", "list", store.url, *words, *policy]) == code
         both = capsys.readouterr()
         if "--json" not in words:
             take_down(["set", "list", store.url, *words], code, both.out + both.err)
@@ -89,7 +75,7 @@ def ask(store: FolderStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     return answer
 
 
-def known(store: FolderStore, number: int, *args: str, **more: Any) -> None:
+def known(store: folder.FolderStore, number: int, *args: str, **more: Any) -> None:
     add_evidence(store, LAYOUT, SETS[number], said(*args, document=SETS[number], **more).evidence)
 
 
@@ -102,7 +88,7 @@ def shown(*numbers: int) -> tuple[ChannelSet, ...]:
 
 
 def channel(
-    store: FolderStore, name: str, on: tuple[int, ...], demoted: tuple[int, ...] = (), **more: Any
+    store: folder.FolderStore, name: str, on: tuple[int, ...], demoted: tuple[int, ...] = (), **more: Any
 ) -> None:
     for number in on:
         path = RELEASED.set_document(IDS[number])
@@ -118,7 +104,7 @@ def channel(
     store.create(RELEASED.channel_document(name), channel.to_json())
 
 
-def test_what_passed_on_a_target(store: FolderStore, ask: Ask) -> None:
+def test_what_passed_on_a_target(store: folder.FolderStore, ask: Ask) -> None:
     """The newest first, as without a filter; the rest is not listed."""
     known(store, 1, "smoke")
     known(store, 2, "smoke")
@@ -136,7 +122,7 @@ def test_what_passed_on_a_target(store: FolderStore, ask: Ask) -> None:
     ask("--passed", "gfx942", code=15)
 
 
-def test_what_a_channel_shows_that_passed(store: FolderStore, ask: Ask) -> None:
+def test_what_a_channel_shows_that_passed(store: folder.FolderStore, ask: Ask) -> None:
     """What it showed once and does not show is not among it: the first is the last known good one."""
     for number in (1, 2, 3):
         known(store, number, "smoke")
@@ -156,16 +142,16 @@ def test_what_a_channel_shows_that_passed(store: FolderStore, ask: Ask) -> None:
     assert [one["set"] for one in found["sets"]] == [IDS[3]]
 
 
-def test_what_people_see_is_said_where_that_is_known(store: FolderStore, ask: Ask) -> None:
+def test_what_people_see_is_said_where_that_is_known(store: folder.FolderStore, ask: Ask) -> None:
     channel(store, "nightly", (1,))
-    update_public(store, LAYOUT, "https://wheels.example.org", ("https://rocm.example.org/simple/",))
+    views.update_public(store, LAYOUT, "https://wheels.example.org", ("https://rocm.example.org/simple/",))
     (shows,) = ask("--channel", "nightly", "--json")["channels"]
     assert shows["index"] == f"https://wheels.example.org/{RELEASED.channel_pages('nightly')}/"
     index = f"https://wheels.example.org/{RELEASED.set_index(IDS[1])}/"
     assert [one["index"] for one in shows["sets"]] == [index]
 
 
-def test_what_a_channel_shows_and_what_is_known_now(store: FolderStore, ask: Ask) -> None:
+def test_what_a_channel_shows_and_what_is_known_now(store: folder.FolderStore, ask: Ask) -> None:
     ask("--channel", "nightly")
     pending = PendingChange(
         action="promote",
@@ -228,7 +214,7 @@ def test_what_failed_since_is_what_refresh_tells_of(  # noqa: PLR0917
     results: list[tuple[str, ...]],
     state: str,
     told: str,
-    store: FolderStore,
+    store: folder.FolderStore,
     ask: Ask,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -239,10 +225,14 @@ def test_what_failed_since_is_what_refresh_tells_of(  # noqa: PLR0917
     lines = ask("--channel", "nightly")
     assert told in lines
     (known_now,) = ask("--channel", "nightly", "--json")["channels"][0]["sets"]
-    monkeypatch.setattr(Refresher, "check_released", lambda *_: StoreReport())  # of sets without files
-    monkeypatch.setattr(promote, "current_time", lambda: NOW)
+    monkeypatch.setattr(
+        refresh.Refresher, "check_released", lambda *_: store_check.StoreReport()
+    )  # of sets without files
+    monkeypatch.setattr(evidence, "current_time", lambda: NOW)
     policy = str(tmp_path / "policy.yaml")
-    assert run_command(cli, ["set", "refresh", store.url, "--policy", policy]) == 15  # it fails, and is shown
+    assert (
+        boundary.run_command(main.cli, ["set", "refresh", store.url, "--policy", policy]) == 15
+    )  # it fails, and is shown
     (released,) = json.loads(store.read(RELEASED.support_document).content)["releases"]
     assert [released[key] for key in ("state", "told")] == [
         known_now["now"][key] for key in ("state", "told")
@@ -251,7 +241,7 @@ def test_what_failed_since_is_what_refresh_tells_of(  # noqa: PLR0917
     assert "is not what pages say" not in ask("--channel", "nightly")
 
 
-def test_what_cannot_be_read_is_no_answer(store: FolderStore, ask: Ask) -> None:
+def test_what_cannot_be_read_is_no_answer(store: folder.FolderStore, ask: Ask) -> None:
     known(store, 1, "smoke")
     store.create(f"{STAGED.evidence_folder(IDS[2])}/20261121T100000Z-000000000000.json", b"{")
     ask("--passed", "gfx1030", code=2)

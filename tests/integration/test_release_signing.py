@@ -20,31 +20,22 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from judged_sets import a_set, put_set, said, wheel
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import (
-    DataError,
-    FolderStore,
-    UsageError,
-    WorkflowIdentity,
-    find_attester,
-    is_public_key,
-)
-from rocm_wheels.release import (
-    Evidence,
-    EvidenceHost,
-    FamilyPaths,
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.core import errors, sigstore_bundle, ssh_signature
+from rocm_wheels.release import layout
+from rocm_wheels.release.evidence.evidence import Evidence, EvidenceHost
+from rocm_wheels.release.evidence.store import (
     StoredEvidence,
     add_evidence,
     is_valid_signature,
-    load_layout,
     read_evidence,
     sign_evidence,
 )
+from rocm_wheels.stores import folder
 
 ENV = dict(os.environ)
 WITHOUT_AGENT = {name: value for name, value in ENV.items() if name != "SSH_AUTH_SOCK"}
-LAYOUT = load_layout()
+LAYOUT = layout.load_layout()
 SET = a_set(wheel("torch"))
 (TORCH,) = SET.files
 POLICY = """
@@ -64,7 +55,7 @@ ISSUER = "https://token.actions.githubusercontent.com"
 WORKFLOWS = (
     "https://github.com/sigstore-conformance/extremely-dangerous-public-oidc-beacon/.github/workflows/"
 )
-BEACON = WorkflowIdentity(
+BEACON = sigstore_bundle.WorkflowIdentity(
     identity=f"{WORKFLOWS}extremely-dangerous-oidc-beacon.yml@refs/heads/main", issuer=ISSUER
 )
 
@@ -127,17 +118,17 @@ def test_a_signature_for_something_else_is_none(key: Path, tmp_path: Path):
 
 
 def test_keys_that_cannot_sign_are_refused(tmp_path: Path):
-    with pytest.raises(UsageError, match="is not an Ed25519 key"):
+    with pytest.raises(errors.UsageError, match="is not an Ed25519 key"):
         sign_evidence(evidence(), make_key(tmp_path / "ec", kind="ecdsa"), ENV)
     (tmp_path / "none").write_text("no key")
-    with pytest.raises(UsageError):
+    with pytest.raises(errors.UsageError):
         sign_evidence(evidence(), tmp_path / "none", ENV)
     key = make_key(tmp_path / "ann")
-    with pytest.raises(UsageError, match="made and checked by ssh-keygen, which is not installed"):
+    with pytest.raises(errors.UsageError, match="made and checked by ssh-keygen, which is not installed"):
         sign_evidence(evidence(), key, {"PATH": str(tmp_path)})
     make_key(tmp_path / "bob")
     shutil.copy(tmp_path / "bob.pub", tmp_path / "ann.pub")
-    with pytest.raises(UsageError, match=r"signing with .*ann|is not of the public key beside it"):
+    with pytest.raises(errors.UsageError, match=r"signing with .*ann|is not of the public key beside it"):
         sign_evidence(evidence(), key, ENV)
 
 
@@ -147,7 +138,7 @@ def test_a_key_with_a_passphrase_is_refused_at_once_where_nobody_can_be_asked(tm
     if not beside:
         closed.with_name("closed.pub").unlink()
     before = time.monotonic()
-    with pytest.raises(UsageError, match=r"(signing with|reading) .*closed") as refused:
+    with pytest.raises(errors.UsageError, match=r"(signing with|reading) .*closed") as refused:
         sign_evidence(evidence(), closed, WITHOUT_AGENT)
     assert "agent" in str(refused.value.tip)
     assert time.monotonic() - before < 30  # one that waits would wait two minutes
@@ -179,17 +170,17 @@ def test_a_key_that_only_an_agent_holds_signs_by_its_public_file(tmp_path: Path,
     assert is_valid_signature(one, ENV)
     assert one.signature is not None
     assert public.read_text().startswith(one.signature.key)
-    with pytest.raises(UsageError, match="signing with"):
+    with pytest.raises(errors.UsageError, match="signing with"):
         sign_evidence(evidence(), public, WITHOUT_AGENT)
 
 
 def test_a_public_key_is_whole_and_of_the_kind_that_it_says(key: Path):
     text = key.with_name("ann.pub").read_text()
     name, blob, _ = text.split(" ", 2)
-    assert is_public_key(text)
-    assert is_public_key(f"{name} {blob}")
+    assert ssh_signature.is_public_key(text)
+    assert ssh_signature.is_public_key(f"{name} {blob}")
     hardware = base64.b64encode(b"\0\0\0\x1ask-ssh-ed25519@openssh.com\0\0\0 " + b"k" * 32 + b"\0\0\0\4ssh:")
-    assert is_public_key(f"sk-ssh-ed25519@openssh.com {hardware.decode()} token")
+    assert ssh_signature.is_public_key(f"sk-ssh-ed25519@openssh.com {hardware.decode()} token")
     for wrong in (
         f"{name} {blob[:-4]}",
         f"{name} {'A' * 68}",
@@ -197,11 +188,11 @@ def test_a_public_key_is_whole_and_of_the_kind_that_it_says(key: Path):
         blob,
         "",
     ):
-        assert not is_public_key(wrong), wrong
+        assert not ssh_signature.is_public_key(wrong), wrong
 
 
 def test_reading_tells_known_signers_from_others_and_from_nobody(key: Path, tmp_path: Path):
-    store = FolderStore(tmp_path / "store")
+    store = folder.FolderStore(tmp_path / "store")
     put_set(store, SET)
     bob = make_key(tmp_path / "bob")
     good, strange, plain = (
@@ -218,7 +209,7 @@ def test_reading_tells_known_signers_from_others_and_from_nobody(key: Path, tmp_
     assert not any(one.trouble for one in known.values())
     # somebody who can write to the store changes what was said, and its name
     forged = good.model_copy(update={"by": "eve"})
-    path = f"{FamilyPaths(LAYOUT, SET.family).evidence_folder(SET.id)}/{forged.id}.json"
+    path = f"{layout.FamilyPaths(LAYOUT, SET.family).evidence_folder(SET.id)}/{forged.id}.json"
     store.create(path, forged.to_json())
     found = read_evidence(store, LAYOUT, SET, signers=signers, env=ENV)
     digest = hashlib.sha256(forged.to_json()).hexdigest()
@@ -229,7 +220,7 @@ def test_reading_tells_known_signers_from_others_and_from_nobody(key: Path, tmp_
 def test_a_channel_that_needs_signatures_is_opened_by_one(
     key: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    store = FolderStore(tmp_path / "store")
+    store = folder.FolderStore(tmp_path / "store")
     put_set(store, SET)
     policy, results = tmp_path / "policy.yaml", tmp_path / "verify.json"
     policy.write_text(POLICY.replace("KEY", key.with_name("ann.pub").read_text().strip()))
@@ -238,12 +229,17 @@ def test_a_channel_that_needs_signatures_is_opened_by_one(
     )
     chosen = [str(tmp_path / "store"), "--set", "2.9.1"]
     gate = ["set", "gate", *chosen, "--channel", "nightly", "--policy", str(policy), "--explain"]
-    assert run_command(cli, ["set", "evidence", "add", *chosen, "--from", str(results), "--by", "ann"]) == 0
-    assert run_command(cli, gate) == 15
+    assert (
+        boundary.run_command(
+            main.cli, ["set", "evidence", "add", *chosen, "--from", str(results), "--by", "ann"]
+        )
+        == 0
+    )
+    assert boundary.run_command(main.cli, gate) == 15
     assert "no signer listed by the policy has signed it" in capsys.readouterr().out
     add = ["set", "evidence", "add", *chosen, "--from", str(results), "--by", "ann", "--sign-with", str(key)]
-    assert run_command(cli, add) == 0
-    assert run_command(cli, gate) == 0
+    assert boundary.run_command(main.cli, add) == 0
+    assert boundary.run_command(main.cli, gate) == 0
     assert "by ann, signed by ann" in capsys.readouterr().out
     # a failure and a pass at once: the pass names the failure as it was signed
     both = [
@@ -251,8 +247,8 @@ def test_a_channel_that_needs_signatures_is_opened_by_one(
         for one in (False, True)
     ]
     results.write_text(json.dumps(both))
-    assert run_command(cli, add) == 0
-    assert run_command(cli, gate) == 15
+    assert boundary.run_command(main.cli, add) == 0
+    assert boundary.run_command(main.cli, gate) == 15
     assert "a result is gone" not in capsys.readouterr().out
 
 
@@ -266,19 +262,21 @@ def sigstore_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("sigstore_home")
 def test_an_attestation_is_by_the_workflow_that_the_policy_names_and_of_this_content():
     elsewhere = BEACON.identity.replace("heads/main", "heads/other")
-    other_ref = WorkflowIdentity(identity=elsewhere, issuer=ISSUER)
-    other_issuer = WorkflowIdentity(identity=BEACON.identity, issuer="https://accounts.example.org")
-    assert find_attester(BUNDLE, ATTESTED, {"ref": other_ref, "ci": BEACON}) == "ci"
-    assert find_attester(BUNDLE, ATTESTED, {"ref": other_ref, "issuer": other_issuer}) == ""
-    with pytest.raises(DataError, match="its attestation is not of what it says"):
-        find_attester(BUNDLE, ATTESTED + b"x", {"ci": BEACON})
+    other_ref = sigstore_bundle.WorkflowIdentity(identity=elsewhere, issuer=ISSUER)
+    other_issuer = sigstore_bundle.WorkflowIdentity(
+        identity=BEACON.identity, issuer="https://accounts.example.org"
+    )
+    assert sigstore_bundle.find_attester(BUNDLE, ATTESTED, {"ref": other_ref, "ci": BEACON}) == "ci"
+    assert sigstore_bundle.find_attester(BUNDLE, ATTESTED, {"ref": other_ref, "issuer": other_issuer}) == ""
+    with pytest.raises(errors.DataError, match="its attestation is not of what it says"):
+        sigstore_bundle.find_attester(BUNDLE, ATTESTED + b"x", {"ci": BEACON})
     bundle = json.loads(BUNDLE)
     statement = json.loads(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
     statement["subject"][0]["digest"]["sha256"] = hashlib.sha256(b"forged").hexdigest()
     bundle["dsseEnvelope"]["payload"] = base64.b64encode(json.dumps(statement).encode()).decode()
     for forged in (json.dumps(bundle), "{}", "no JSON"):
-        with pytest.raises(DataError, match="its attestation is not valid"):
-            find_attester(forged, b"forged", {"ci": BEACON})
+        with pytest.raises(errors.DataError, match="its attestation is not valid"):
+            sigstore_bundle.find_attester(forged, b"forged", {"ci": BEACON})
 
 
 @pytest.mark.usefixtures("sigstore_home")
@@ -286,7 +284,7 @@ def test_evidence_that_a_workflow_attested_is_signed_by_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     place = tmp_path / "store"
-    put_set(FolderStore(place), SET)
+    put_set(folder.FolderStore(place), SET)
     results, payloads, policy = tmp_path / "verify.json", tmp_path / "payloads", tmp_path / "policy.yaml"
     identity = f"{{identity: '{BEACON.identity}', issuer: '{ISSUER}'}}"
     policy.write_text(POLICY.replace("ann: KEY", f"ci: {identity}"))
@@ -295,27 +293,27 @@ def test_evidence_that_a_workflow_attested_is_signed_by_it(
     chosen = [str(place), "--set", "2.9.1"]
     add = ["set", "evidence", "add", *chosen, "--by", "ann", "--from"]
     gate = ["set", "gate", *chosen, "--channel", "nightly", "--policy", str(policy)]
-    assert run_command(cli, [*add, str(results), "--write-payloads", str(payloads)]) == 0
+    assert boundary.run_command(main.cli, [*add, str(results), "--write-payloads", str(payloads)]) == 0
     (payload,) = payloads.iterdir()
     attested = [*add, str(payloads), "--attestation", str(ATTESTATION / "bundle.sigstore.json")]
     content = payload.read_bytes()
     payload.write_bytes(content.replace(b'"ann"', b'"eve" '))
-    assert run_command(cli, attested) == 2
+    assert boundary.run_command(main.cli, attested) == 2
     payload.write_bytes(content)
-    assert run_command(cli, attested) == 0
-    assert run_command(cli, gate) == 15  # a real attestation, of something else
+    assert boundary.run_command(main.cli, attested) == 0
+    assert boundary.run_command(main.cli, gate) == 15  # a real attestation, of something else
     listing = ["set", "evidence", "list", *chosen, "--policy", str(policy)]
     capsys.readouterr()
-    assert run_command(cli, listing) == 0
+    assert boundary.run_command(main.cli, listing) == 0
     assert "its attestation is not of what it says" in capsys.readouterr().out
     # an evidence that this attestation is about there is not: the digest of this one is said to be that
     shutil.rmtree(place)
-    put_set(FolderStore(place), SET)
+    put_set(folder.FolderStore(place), SET)
     signature = {"key": "sigstore", "value": BUNDLE}
     values = {**json.loads(content), "added": "2026-11-21T12:00:00Z", "signature": signature}
     entry = Evidence.model_validate_json(json.dumps({**values, "when": "2026-11-21T11:00:00Z"}))
     monkeypatch.setattr(Evidence, "payload", property(lambda _: ATTESTED))
-    assert add_evidence(FolderStore(place), LAYOUT, SET, entry)
+    assert add_evidence(folder.FolderStore(place), LAYOUT, SET, entry)
     for signers, expected in (({"ci": BEACON}, "ci"), ({}, "")):
-        (stored,) = read_evidence(FolderStore(place), LAYOUT, SET, signers=signers, env=ENV)
+        (stored,) = read_evidence(folder.FolderStore(place), LAYOUT, SET, signers=signers, env=ENV)
         assert (stored.signer, stored.trouble) == (expected, "")

@@ -20,9 +20,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, bundle, elf_header
 from binary_writer import kpack_reference
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.wheels import compare_wheels, read_host_binary_file, scan_wheel
+from rocm_wheels.binaries import loader
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.wheels import edit, scan
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or shutil.which("cc") is None, reason="needs a C compiler for Linux"
@@ -107,7 +107,7 @@ def run(world: World, capfd: pytest.CaptureFixture[str]) -> Run:
         given = ["--find-links", world.links] if links else []
         given += [] if "--output-dir" in words else ["--output-dir", world.out]
         argv = ["wheel", "repair", "--json", *given, *words]
-        code = run_command(cli, [str(word) for word in argv])
+        code = boundary.run_command(main.cli, [str(word) for word in argv])
         told = capfd.readouterr()
         return code, json.loads(told.out)["wheels"][0] if code == 0 else told.err
 
@@ -138,10 +138,10 @@ def test_only_name_and_wheel_file_change(world: World, run: Run) -> None:
     assert tag.startswith("manylinux") and repaired["platforms"][0] == tag
     assert repaired["excluded"] == {"libamdhip64.so.7": f"rocm_sdk_core-7.1.0-py3-none-linux_{MACHINE}.whl"}
     path = Path(repaired["path"])
-    difference = compare_wheels(wheel, path)
+    difference = edit.compare_wheels(wheel, path)
     assert [name.partition("/")[2] for name in difference.changed] == ["WHEEL"]
     assert not difference.added and not difference.removed and not difference.metadata
-    assert scan_wheel(path).faults == ()
+    assert scan.scan_wheel(path).faults == ()
     again = world.folder / "again"
     assert run(wheel, "--output-dir", again)[0] == 0
     assert (again / path.name).read_bytes() == path.read_bytes()
@@ -237,7 +237,7 @@ def test_stray_library_and_what_it_needs_are_grafted(
     path = Path(repaired["path"])
     grafts = [name for name in contents(path) if ".so." in name]
     assert len(grafts) == 2 and all(name.startswith("torch.libs/") for name in grafts)
-    assert scan_wheel(path).faults == ()
+    assert scan.scan_wheel(path).faults == ()
     again = world.folder / "again"
     assert run(wheel, "--library-dir", strays, "--output-dir", again)[0] == 0
     assert (again / path.name).read_bytes() == path.read_bytes()
@@ -274,7 +274,7 @@ def test_run_paths_of_builders_go_in_place(
     (change,) = repaired["changes"]
     assert change["in_place"] and change["run_paths"] == [{"old": before, "new": after or ""}]
     new = world.read_library(Path(repaired["path"]))
-    binary = read_host_binary_file(new)
+    binary = loader.read_host_binary_file(new)
     assert binary is not None
     assert [path.text for path in binary.run_paths] == ([after] if after else [])
     assert all(path.is_rpath == (tag == "disable") for path in binary.run_paths)
@@ -282,7 +282,7 @@ def test_run_paths_of_builders_go_in_place(
     assert stat.S_IMODE(new.stat().st_mode) == stat.S_IMODE(old.stat().st_mode)
     ctypes.CDLL(str(world.hip))
     assert ctypes.CDLL(str(new)).f
-    assert scan_wheel(Path(repaired["path"])).faults == ()
+    assert scan.scan_wheel(Path(repaired["path"])).faults == ()
 
 
 def test_run_path_that_shares_its_text_is_written_by_patchelf(world: World, run: Run) -> None:
@@ -291,14 +291,14 @@ def test_run_path_that_shares_its_text_is_written_by_patchelf(world: World, run:
     shared = compile_library(
         world.folder / "shared", "libshared.so", "-Wl,-rpath,/opt/build:$ORIGIN", source=source
     )
-    binary = read_host_binary_file(shared)
+    binary = loader.read_host_binary_file(shared)
     assert binary is not None and binary.run_paths[0].is_shared, "this linker shares no text"
     code, repaired = run(world.write_torch(**{"torch/lib/libshared.so": shared.read_bytes()}))
     assert code == 0
     (change,) = repaired["changes"]
     assert not change["in_place"]
     new = world.read_library(Path(repaired["path"]), "libshared.so")
-    assert [path.text for path in read_host_binary_file(new).run_paths] == ["$ORIGIN"]  # type: ignore[union-attr]
+    assert [path.text for path in loader.read_host_binary_file(new).run_paths] == ["$ORIGIN"]  # type: ignore[union-attr]
     function = ctypes.CDLL(str(new)).ORIGIN
     function.restype = ctypes.c_char_p
     assert function() == b"kept"
@@ -307,7 +307,7 @@ def test_run_path_that_shares_its_text_is_written_by_patchelf(world: World, run:
 def test_folders_of_required_packages_can_be_added(world: World, run: Run) -> None:
     code, repaired = run(world.write_torch("-Wl,-rpath,$ORIGIN"), "--rocm-run-paths")
     assert code == 0
-    binary = read_host_binary_file(world.read_library(Path(repaired["path"])))
+    binary = loader.read_host_binary_file(world.read_library(Path(repaired["path"])))
     assert binary is not None
     assert binary.run_paths[0].entries == ("$ORIGIN", "$ORIGIN/../../_rocm_sdk_core/lib")
 
@@ -318,7 +318,7 @@ def test_executable_stack_is_refused_or_cleared(world: World, run: Run) -> None:
     assert code == 13 and "torch/lib/libtorch_hip.so" in told and "--clear-exec-stack" in told
     code, repaired = run(wheel, "--clear-exec-stack")
     assert code == 0 and repaired["changes"][0]["clears_stack"]
-    binary = read_host_binary_file(world.read_library(Path(repaired["path"])))
+    binary = loader.read_host_binary_file(world.read_library(Path(repaired["path"])))
     assert binary is not None and not binary.has_executable_stack
     assert (
         world.read_library(wheel).stat().st_size == world.read_library(Path(repaired["path"])).stat().st_size
@@ -340,7 +340,7 @@ def test_debug_sections_go_to_an_archive(world: World, run: Run) -> None:
     assert b"libtorch_hip.so.debug\0" in content
     ctypes.CDLL(str(world.hip))
     assert ctypes.CDLL(str(new)).f
-    assert scan_wheel(Path(repaired["path"])).faults == ()
+    assert scan.scan_wheel(Path(repaired["path"])).faults == ()
 
 
 @pytest.mark.skipif(shutil.which("objcopy") is None, reason="needs objcopy")

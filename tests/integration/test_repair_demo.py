@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from finished_demo import Demo, targets_in
 
-from rocm_wheels.demo import TARGETS
-from rocm_wheels.wheels import compare_wheels, scan_wheel
+from rocm_wheels.demo import commands
+from rocm_wheels.wheels import edit, scan
 
 pytestmark = [
     pytest.mark.slow,
@@ -47,8 +47,8 @@ def test_repaired_wheels_are_those_that_were_built(demo: Demo, tmp_path: Path) -
     assert set(repaired) == set(wheels)
     for name, row in repaired.items():
         old, new = wheels[name], Path(row["path"])
-        assert row["grafts"] == [] and scan_wheel(new).faults == ()
-        difference = compare_wheels(old, new)
+        assert row["grafts"] == [] and scan.scan_wheel(new).faults == ()
+        difference = edit.compare_wheels(old, new)
         assert not difference.added and not difference.removed and not difference.metadata
         assert {changed.rpartition("/")[2] for changed in difference.changed} <= {
             "WHEEL",
@@ -61,7 +61,7 @@ def test_repaired_wheels_are_those_that_were_built(demo: Demo, tmp_path: Path) -
             assert name == "apex" and new.read_bytes() == old.read_bytes(), "it alone has no library"
     assert "libamdhip64.so.7" in repaired["torch"]["excluded"]
     assert "libtorch_hip.so" in repaired["torchaudio"]["excluded"]
-    assert targets_in(Path(repaired["torch"]["path"])) == set(TARGETS)
+    assert targets_in(Path(repaired["torch"]["path"])) == set(commands.TARGETS)
     site = tmp_path / "site"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", site]
     rocm = [path for path in packages.glob("*.whl") if "devel" not in path.name]

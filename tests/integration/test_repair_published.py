@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 from published_wheels import download
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.wheels import compare_wheels, scan_wheel
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.wheels import edit, scan
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 
@@ -59,7 +58,7 @@ HIP_DLLS = ("amdhip64_7.dll", "hipblas.dll", "rocblas.dll", "libhipblaslt.dll")
 
 
 def repair(capfd: pytest.CaptureFixture[str], *words: object) -> tuple[int, Any]:
-    code = run_command(cli, ["wheel", "repair", "--json", *map(str, words)])
+    code = boundary.run_command(main.cli, ["wheel", "repair", "--json", *map(str, words)])
     told = capfd.readouterr()
     return code, json.loads(told.out)["wheels"][0] if told.out else told.err
 
@@ -109,10 +108,10 @@ def test_run_paths_of_builders_leave_a_published_wheel(
     assert len(changes) > 5 and all(change["in_place"] for change in changes)
     assert all("/usr/local" not in change["run_paths"][0]["new"] for change in changes)
     path = Path(repaired["path"])
-    difference = compare_wheels(wheel, path)
+    difference = edit.compare_wheels(wheel, path)
     members = [change["member"] for change in changes]
     assert sorted(name for name in difference.changed if ".dist-info" not in name) == members
-    assert scan_wheel(path).faults == ()
+    assert scan.scan_wheel(path).faults == ()
     code, again = repair(capfd, path, "--dry-run", *excludes)
     assert code == 0 and not again["changes"] and not again["platforms"]
 

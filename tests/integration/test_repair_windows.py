@@ -18,10 +18,10 @@ from small_rocm import install_ziglang
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import DataError
-from rocm_wheels.wheels import read_pe_imports, scan_wheel
+from rocm_wheels.binaries import loader
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.core import errors
+from rocm_wheels.wheels import scan
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 TAG = "cp311-cp311-win_amd64"
@@ -109,7 +109,7 @@ def run(world: World, capfd: pytest.CaptureFixture[str]) -> Run:
     def repair(*words: object) -> tuple[int, Any]:
         output = [] if "--output-dir" in words else ["--output-dir", world.out]
         argv = ["wheel", "repair", "--json", *output, "--find-links", world.links, *words]
-        code = run_command(cli, [str(word) for word in argv])
+        code = boundary.run_command(main.cli, [str(word) for word in argv])
         told = capfd.readouterr()
         return code, json.loads(told.out)["wheels"][0] if code == 0 else told.err
 
@@ -155,7 +155,7 @@ def test_stray_dll_is_named_or_grafted_with_what_it_needs(world: World, run: Run
         with zipfile.ZipFile(wheel) as old:
             library = "torch/lib/torch_hip.dll"
             assert archive.read(library) == old.read(library)
-    assert scan_wheel(path).faults == ()
+    assert scan.scan_wheel(path).faults == ()
     again = world.folder / "again"
     assert run(wheel, "--library-dir", strays, "--output-dir", again)[0] == 0
     assert (again / path.name).read_bytes() == path.read_bytes()
@@ -179,8 +179,8 @@ def test_imports_are_those_that_pefile_reads(world: World) -> None:
         content = archive.read("torch/lib/torch_hip.dll")
     oracle = pefile.PE(data=content)
     names = tuple(entry.dll.decode() for entry in oracle.DIRECTORY_ENTRY_IMPORT)
-    assert read_pe_imports(memoryview(content), "x") == names == ("amdhip64_7.dll",)
-    assert read_pe_imports(memoryview(b"MZ"), "x") is None
+    assert loader.read_pe_imports(memoryview(content), "x") == names == ("amdhip64_7.dll",)
+    assert loader.read_pe_imports(memoryview(b"MZ"), "x") is None
     delayed = bytearray(content)
     section = max(oracle.sections, key=lambda row: row.SizeOfRawData - row.Misc_VirtualSize)
     place = section.Misc_VirtualSize + 7 & ~7  # in what pads the section in the file
@@ -192,9 +192,9 @@ def test_imports_are_those_that_pefile_reads(world: World) -> None:
     directory = oracle.OPTIONAL_HEADER.DATA_DIRECTORY[13].get_file_offset()
     delayed[directory : directory + 8] = struct.pack("<II", address, 64)
     assert [e.dll for e in pefile.PE(data=bytes(delayed)).DIRECTORY_ENTRY_DELAY_IMPORT] == [b"Later.dll"]
-    assert read_pe_imports(memoryview(delayed), "x") == ("amdhip64_7.dll", "Later.dll")
+    assert loader.read_pe_imports(memoryview(delayed), "x") == ("amdhip64_7.dll", "Later.dll")
     for size in range(64, len(content), 97):
         try:
-            read_pe_imports(memoryview(content)[:size], "x")
-        except DataError:
+            loader.read_pe_imports(memoryview(content)[:size], "x")
+        except errors.DataError:
             continue

@@ -14,11 +14,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from index_wheels import NOW, files, wheel
 from release_world import FAMILY, World
 
-from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli import boundary
 from rocm_wheels.cli.index import resolve_command
-from rocm_wheels.core import FolderStore
-from rocm_wheels.index import IndexReader, add_wheels, resolve_check, serve_folder
-from rocm_wheels.release import ChannelActor, Promoter, RuleResult, Verdict, stage_set
+from rocm_wheels.index import reader, update
+from rocm_wheels.index.server import serve_folder
+from rocm_wheels.release import policy, promote, stage
+from rocm_wheels.stores import folder
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]  # pip comes from there where this Python has none
 OLD = "2.12.0+rocm7.15.0a20260728"
@@ -31,12 +32,12 @@ def index(tmp_path: Path) -> Path:
     """An index with the stack of before for two Pythons."""
     root, fresh = tmp_path / "index", tmp_path / "old"
     old = [wheel(fresh, version=OLD, tag=tag) for tag in TAGS.values()]
-    add_wheels(root, [*old, wheel(fresh, "triton", "3.6.0")], now=NOW)
+    update.add_wheels(root, [*old, wheel(fresh, "triton", "3.6.0")], now=NOW)
     return root
 
 
 def check(*words: str | Path) -> int:
-    return run_command(resolve_command, [str(word) for word in words])
+    return boundary.run_command(resolve_command, [str(word) for word in words])
 
 
 def test_a_build_that_sorts_below_the_old_one_is_refused(
@@ -142,7 +143,7 @@ def test_wrong_input(  # noqa: PLR0917 - pytest passes them by name
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        resolve_check, "IndexReader", partial(IndexReader, retries=0)
+        reader, "IndexReader", partial(reader.IndexReader, retries=0)
     )  # a server is asked again for seconds
     new = wheel(tmp_path / "new", version=NEW, tag=TAGS["3.12"])
     win = wheel(tmp_path / "new", version=NEW, tag="cp312-cp312-win_amd64")
@@ -161,11 +162,13 @@ def test_files_may_lie_beside_the_folder_of_the_index(
 ) -> None:
     """As those of a set in a store do; its channel is a link to a folder elsewhere."""
     world = World(tmp_path / "wheels")
-    plan, store = world.plan(), FolderStore(tmp_path / "store")
-    stage_set(store, plan, now=NOW)
-    rules = (RuleResult("hashes", "pass", "yes"),)
-    passed = Verdict(plan.document.id, FAMILY, "nightly", datetime.now(timezone.utc), rules)
-    Promoter(store, world.places, "nightly", ChannelActor("ann", NOW)).promote(plan.document, lambda: passed)
+    plan, store = world.plan(), folder.FolderStore(tmp_path / "store")
+    stage.stage_set(store, plan, now=NOW)
+    rules = (policy.RuleResult("hashes", "pass", "yes"),)
+    passed = policy.Verdict(plan.document.id, FAMILY, "nightly", datetime.now(timezone.utc), rules)
+    promote.Promoter(store, world.places, "nightly", promote.ChannelActor("ann", NOW)).promote(
+        plan.document, lambda: passed
+    )
     channel = tmp_path / "store/v2" / FAMILY / "simple/nightly"
     assert channel.is_symlink()
     assert check(channel, world.wheels[1]) == 0

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 import rocm_wheels
-from rocm_wheels.pipeline import create_run_record, read_run
+from rocm_wheels.pipeline import run_record
 
 WRITER = """
 import sys
 from pathlib import Path
-from rocm_wheels.pipeline import RunRecord
+from rocm_wheels.pipeline.run_record import RunRecord
 record = RunRecord(Path(sys.argv[1]))
 for number in range(int(sys.argv[3])):
     record.write("command", step=sys.argv[2], command="x" * (number * 37 % 9000), number=number)
@@ -32,11 +32,11 @@ def start(code: str, *words: str) -> subprocess.Popen[bytes]:
 
 
 def test_lines_of_processes_side_by_side_never_mix(tmp_path: Path) -> None:
-    record = create_run_record(tmp_path, datetime.now(timezone.utc))
+    record = run_record.create_run_record(tmp_path, datetime.now(timezone.utc))
     names = ["build-audio", "build-vision", "build-apex"]
     writers = [start(WRITER, str(record.folder), name, "200") for name in names]
     assert [writer.wait() for writer in writers] == [0, 0, 0]
-    run = read_run(record.folder)
+    run = run_record.read_run(record.folder)
     assert (run.damaged, run.torn, len(run.events)) == (0, False, 600)
     for name in names:
         assert [event["number"] for event in run.steps[name].events] == list(range(200))
@@ -44,17 +44,19 @@ def test_lines_of_processes_side_by_side_never_mix(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_a_writer_that_is_killed_takes_nothing_of_the_others_with_it(tmp_path: Path) -> None:
-    record = create_run_record(tmp_path, datetime.now(timezone.utc))
+    record = run_record.create_run_record(tmp_path, datetime.now(timezone.utc))
     other = start(WRITER, str(record.folder), "build-audio", "300")
     for number in range(4):
         victim = start(WRITER, str(record.folder), f"victim-{number}", "1000000")
         deadline = time.monotonic() + 60
-        while f"victim-{number}" not in read_run(record.folder).steps and time.monotonic() < deadline:
+        while (
+            f"victim-{number}" not in run_record.read_run(record.folder).steps and time.monotonic() < deadline
+        ):
             time.sleep(0.01)
         os.kill(victim.pid, signal.SIGKILL)
         victim.wait()
     assert other.wait() == 0
-    run = read_run(record.folder)
+    run = run_record.read_run(record.folder)
     assert [event["number"] for event in run.steps["build-audio"].events] == list(range(300))
     assert run.damaged <= 4
     for number in range(4):
@@ -67,23 +69,29 @@ def test_a_run_is_running_until_its_process_is_killed(tmp_path: Path) -> None:
     code = """
 import os, platform, sys, time
 from pathlib import Path
-from rocm_wheels.core import get_process_start
-from rocm_wheels.pipeline import RunRecord
+from rocm_wheels.core.process import get_process_start
+from rocm_wheels.pipeline.run_record import RunRecord
 mark = {"pid": os.getpid(), "began": get_process_start(os.getpid())}
 record = RunRecord(Path(sys.argv[1]))
 record.write("run-begun", host=platform.node(), **mark)
 record.write("step-begun", step="build-pytorch", **mark)
 time.sleep(60)
 """
-    record = create_run_record(tmp_path, datetime.now(timezone.utc))
+    record = run_record.create_run_record(tmp_path, datetime.now(timezone.utc))
     process = start(code, str(record.folder))
     deadline = time.monotonic() + 60
-    while not read_run(record.folder).steps and time.monotonic() < deadline:
+    while not run_record.read_run(record.folder).steps and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert (read_run(record.folder).state, read_run(record.folder).count_steps("running")) == ("running", 1)
+    assert (
+        run_record.read_run(record.folder).state,
+        run_record.read_run(record.folder).count_steps("running"),
+    ) == ("running", 1)
     process.kill()
     deadline = time.monotonic() + 60
-    while read_run(record.folder).state == "running" and time.monotonic() < deadline:
+    while run_record.read_run(record.folder).state == "running" and time.monotonic() < deadline:
         time.sleep(0.01)  # not reaped yet: a dead process that still has its number
-    assert (read_run(record.folder).state, read_run(record.folder).count_steps("killed")) == ("killed", 1)
+    assert (
+        run_record.read_run(record.folder).state,
+        run_record.read_run(record.folder).count_steps("killed"),
+    ) == ("killed", 1)
     process.wait()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.core import SdkError
-from rocm_wheels.sdk import query_sdk
+from rocm_wheels.core import errors
+from rocm_wheels.sdk import rocm_sdk
 
 _GOOD = {
     "version": "7.1.0+local.1",
@@ -49,7 +49,7 @@ def fake(folder: Path, answers: dict[str, str], *, installed: str | None = "7.1.
 
 
 def test_everything_is_asked_once_and_noise_does_not_matter(tmp_path: Path) -> None:
-    sdk = query_sdk(Path(sys.executable), fake(tmp_path, {}))
+    sdk = rocm_sdk.query_sdk(Path(sys.executable), fake(tmp_path, {}))
     root = tmp_path / "root"
     assert (sdk.version, sdk.targets) == ("7.1.0+local.1", ("gfx942", "gfx1100"))
     assert (sdk.root, sdk.cmake, sdk.bin) == (root, root / "lib" / "cmake", root / "bin")
@@ -79,16 +79,16 @@ def test_everything_is_asked_once_and_noise_does_not_matter(tmp_path: Path) -> N
     ],
 )
 def test_bad_answers(tmp_path: Path, question: str, answer: str, message: str) -> None:
-    with pytest.raises(SdkError) as caught:
-        query_sdk(Path(sys.executable), fake(tmp_path, {question: answer}))
+    with pytest.raises(errors.SdkError) as caught:
+        rocm_sdk.query_sdk(Path(sys.executable), fake(tmp_path, {question: answer}))
     assert message in str(caught.value)
     assert "-m rocm_sdk" in str(caught.value) and caught.value.tip
 
 
 def test_no_sdk_at_all(tmp_path: Path) -> None:
-    with pytest.raises(SdkError, match="No module named rocm_sdk"):
-        query_sdk(Path(sys.executable), {**os.environ, "PYTHONPATH": str(tmp_path)})
-    with pytest.raises(SdkError, match="no distribution 'rocm' is installed"):
-        query_sdk(Path(sys.executable), fake(tmp_path, {}, installed=None))
-    with pytest.raises(SdkError, match="could not be started"):
-        query_sdk(tmp_path / "python", os.environ)
+    with pytest.raises(errors.SdkError, match="No module named rocm_sdk"):
+        rocm_sdk.query_sdk(Path(sys.executable), {**os.environ, "PYTHONPATH": str(tmp_path)})
+    with pytest.raises(errors.SdkError, match="no distribution 'rocm' is installed"):
+        rocm_sdk.query_sdk(Path(sys.executable), fake(tmp_path, {}, installed=None))
+    with pytest.raises(errors.SdkError, match="could not be started"):
+        rocm_sdk.query_sdk(tmp_path / "python", os.environ)

@@ -13,21 +13,10 @@ from pathlib import Path
 import pytest
 from rocm_artifacts import make_artifacts
 
-from rocm_wheels.core import SdkError, Workspace, capture_output, lock_folder
-from rocm_wheels.sdk import (
-    ENVIRONMENT_RECORD,
-    BuildEnvironment,
-    EnvironmentSpec,
-    PackageRequest,
-    build_rocm_packages,
-    check_environment,
-    ensure_environment,
-    install_into,
-    install_requirements,
-    install_wheel,
-    query_sdk,
-)
-from rocm_wheels.wheels import PlannedMember, WheelPlan, write_wheel
+from rocm_wheels.core import errors, process, workspace
+from rocm_wheels.core.files import lock_folder
+from rocm_wheels.sdk import build_environment, build_packages, rocm_sdk
+from rocm_wheels.wheels import wheel_writer
 
 ENV = {**os.environ, "UV_NO_INDEX": "1"}
 PY = f"py{sys.version_info[0]}.{sys.version_info[1]}"
@@ -54,42 +43,56 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 def wheel(folder: Path, name: str, version: str, code: str = "", requires: tuple[str, ...] = ()) -> Path:
     module = name.replace("-", "_")
     (folder / f"{module}-{version}-py3-none-any.whl").unlink(missing_ok=True)
-    files = {f"{module}.py": PlannedMember(code.encode())}
-    return write_wheel(WheelPlan(name, version, "small", "py3-none-any", files, requires), folder)
+    files = {f"{module}.py": wheel_writer.PlannedMember(code.encode())}
+    return wheel_writer.write_wheel(
+        wheel_writer.WheelPlan(name, version, "small", "py3-none-any", files, requires), folder
+    )
 
 
 @pytest.fixture
-def spec(tmp_path: Path) -> EnvironmentSpec:
+def spec(tmp_path: Path) -> build_environment.EnvironmentSpec:
     """Packages without any compiled file: fast to make, whole all the same."""
     artifacts = make_artifacts(tmp_path / "artifacts", compile_elf=False)
-    build_rocm_packages(PackageRequest(artifacts, tmp_path / "packages"), os.environ)
+    build_packages.build_rocm_packages(
+        build_packages.PackageRequest(artifacts, tmp_path / "packages"), os.environ
+    )
     dist = tmp_path / "packages" / "dist"
     wheel(dist, "small-compiler", "1.0")
-    return EnvironmentSpec(Path(sys.executable), rocm_spec="==7.1.0", find_links=str(dist))
+    return build_environment.EnvironmentSpec(Path(sys.executable), rocm_spec="==7.1.0", find_links=str(dist))
 
 
-def ensure(spec: EnvironmentSpec, tmp_path: Path, *, upgrade: bool = False) -> BuildEnvironment:
-    return ensure_environment(spec, Workspace(tmp_path / "work"), ENV, upgrade=upgrade)
+def ensure(
+    spec: build_environment.EnvironmentSpec, tmp_path: Path, *, upgrade: bool = False
+) -> build_environment.BuildEnvironment:
+    return build_environment.ensure_environment(
+        spec, workspace.Workspace(tmp_path / "work"), ENV, upgrade=upgrade
+    )
 
 
-def test_made_once_and_used_again(spec: EnvironmentSpec, tmp_path: Path) -> None:
+def test_made_once_and_used_again(spec: build_environment.EnvironmentSpec, tmp_path: Path) -> None:
     lines: list[str] = []
-    made = ensure_environment(spec, Workspace(tmp_path / "work"), ENV, lines.append)
+    made = build_environment.ensure_environment(
+        spec, workspace.Workspace(tmp_path / "work"), ENV, lines.append
+    )
     assert made.created and any("rocm==7.1.0+small" in line for line in lines)
     assert made.prefix == tmp_path / "work/environments" / f"{PY}-rocm-7.1.0"
-    assert query_sdk(made.python, ENV).version == "7.1.0+small"
+    assert rocm_sdk.query_sdk(made.python, ENV).version == "7.1.0+small"
     assert not (made.bin / "pip").exists()
-    again = ensure_environment(spec, Workspace(tmp_path / "work"), NO_NETWORK, pytest.fail)
+    again = build_environment.ensure_environment(
+        spec, workspace.Workspace(tmp_path / "work"), NO_NETWORK, pytest.fail
+    )
     assert not again.created and again.prefix == made.prefix
-    looked = check_environment(spec, Workspace(tmp_path / "work"), ENV)
+    looked = build_environment.check_environment(spec, workspace.Workspace(tmp_path / "work"), ENV)
     assert (looked.environment, looked.why) == (again, "")
-    looked = check_environment(replace(spec, rocm_spec="==8"), Workspace(tmp_path / "work"), ENV)
+    looked = build_environment.check_environment(
+        replace(spec, rocm_spec="==8"), workspace.Workspace(tmp_path / "work"), ENV
+    )
     assert (looked.environment, looked.why) == (None, "no earlier result")
     # Credentials are neither in the record nor a reason to make it anew.
-    assert "secret" not in (made.prefix / ENVIRONMENT_RECORD).read_text()
+    assert "secret" not in (made.prefix / build_environment.ENVIRONMENT_RECORD).read_text()
 
 
-def test_changed_inputs_make_it_anew(spec: EnvironmentSpec, tmp_path: Path) -> None:
+def test_changed_inputs_make_it_anew(spec: build_environment.EnvironmentSpec, tmp_path: Path) -> None:
     made = ensure(spec, tmp_path)
     (made.prefix / "stale").touch()
     links = tmp_path / "work" / "rocm"  # by which other environments reach the ROCm in this one
@@ -99,23 +102,27 @@ def test_changed_inputs_make_it_anew(spec: EnvironmentSpec, tmp_path: Path) -> N
     assert ensure(replace(spec, extras=("device-gfx942",)), tmp_path).created
     assert not (made.prefix / "stale").exists()
     assert [link.name for link in links.iterdir()] == ["rocm-2"]
-    assert "rocm-sdk-device-gfx942" in query_sdk(made.python, ENV).installed
+    assert "rocm-sdk-device-gfx942" in rocm_sdk.query_sdk(made.python, ENV).installed
     # Packages of the same name and version, built again with other content, are noticed.
     core = next(Path(str(spec.find_links)).glob("rocm_sdk_libraries-*"))
-    plan = WheelPlan("rocm-sdk-libraries", "7.1.0+small", "", "py3-none-linux_x86_64",
-                     {"rebuilt.py": PlannedMember(b"")}, ("rocm-sdk-core",))  # fmt: skip
+    plan = wheel_writer.WheelPlan("rocm-sdk-libraries", "7.1.0+small", "", "py3-none-linux_x86_64",
+                     {"rebuilt.py": wheel_writer.PlannedMember(b"")}, ("rocm-sdk-core",))  # fmt: skip
     core.unlink()
-    write_wheel(plan, core.parent)
+    wheel_writer.write_wheel(plan, core.parent)
     assert ensure(spec, tmp_path).created
     assert list(made.prefix.glob("lib/python*/site-packages/rebuilt.py"))
     # without a network as well
     core.unlink()
-    write_wheel(replace(plan, files={"again.py": PlannedMember(b"")}), core.parent)
-    assert ensure_environment(spec, Workspace(tmp_path / "work"), NO_NETWORK).created
+    wheel_writer.write_wheel(replace(plan, files={"again.py": wheel_writer.PlannedMember(b"")}), core.parent)
+    assert build_environment.ensure_environment(
+        spec, workspace.Workspace(tmp_path / "work"), NO_NETWORK
+    ).created
     assert list(made.prefix.glob("lib/python*/site-packages/again.py"))
 
 
-def test_each_target_family_gets_its_own_build_of_rocm(spec: EnvironmentSpec, tmp_path: Path) -> None:
+def test_each_target_family_gets_its_own_build_of_rocm(
+    spec: build_environment.EnvironmentSpec, tmp_path: Path
+) -> None:
     """ROCm's own `rocm` is a source distribution that is evaluated where it is installed."""
     dist = Path(str(spec.find_links))
     next(dist.glob("rocm-*.whl")).unlink()
@@ -130,13 +137,18 @@ def test_each_target_family_gets_its_own_build_of_rocm(spec: EnvironmentSpec, tm
     cached = replace(spec, cache_dir=tmp_path / "cache")
     for family in ("gfx94X-dcgpu", "gfx110X-all", "gfx94X-dcgpu"):
         env = {**ENV, "ROCM_SDK_TARGET_FAMILY": family}
-        made = ensure_environment(cached, Workspace(tmp_path / "work"), env)
+        made = build_environment.ensure_environment(cached, workspace.Workspace(tmp_path / "work"), env)
         assert made.created
         program = "import importlib.metadata as m; print(m.metadata('rocm')['Summary'])"
-        assert capture_output([made.python, "-c", program], env=env, check=SdkError).strip() == family
+        assert (
+            process.capture_output([made.python, "-c", program], env=env, check=errors.SdkError).strip()
+            == family
+        )
 
 
-def test_an_open_specifier_is_looked_up_again_only_when_asked(spec: EnvironmentSpec, tmp_path: Path) -> None:
+def test_an_open_specifier_is_looked_up_again_only_when_asked(
+    spec: build_environment.EnvironmentSpec, tmp_path: Path
+) -> None:
     open_spec = replace(spec, rocm_spec=">1.0")
     assert ensure(open_spec, tmp_path).prefix.name.endswith("-rocm-gt1.0")
     assert not ensure(open_spec, tmp_path).created
@@ -146,11 +158,11 @@ def test_an_open_specifier_is_looked_up_again_only_when_asked(spec: EnvironmentS
 
 
 @pytest.mark.parametrize("when", ["before the record", "with the old one aside", "after all"])
-def test_killed_in_the_middle(spec: EnvironmentSpec, tmp_path: Path, when: str) -> None:
+def test_killed_in_the_middle(spec: build_environment.EnvironmentSpec, tmp_path: Path, when: str) -> None:
     made = ensure(spec, tmp_path)
     aside = made.prefix.with_name(f".{made.prefix.name}.old")
     if when == "before the record":
-        (made.prefix / ENVIRONMENT_RECORD).unlink()
+        (made.prefix / build_environment.ENVIRONMENT_RECORD).unlink()
     elif when == "with the old one aside":
         made.prefix.rename(aside)
         made.python.parent.mkdir(parents=True)  # a beginning of the new one
@@ -158,10 +170,10 @@ def test_killed_in_the_middle(spec: EnvironmentSpec, tmp_path: Path, when: str) 
         aside.mkdir()
     again = ensure(spec, tmp_path)
     assert again.created == (when == "before the record")
-    assert not aside.exists() and query_sdk(again.python, ENV).version == "7.1.0+small"
+    assert not aside.exists() and rocm_sdk.query_sdk(again.python, ENV).version == "7.1.0+small"
 
 
-def test_killed_for_real_while_installing(spec: EnvironmentSpec, tmp_path: Path) -> None:
+def test_killed_for_real_while_installing(spec: build_environment.EnvironmentSpec, tmp_path: Path) -> None:
     made = ensure(spec, tmp_path)
     kill = "import os, signal\nfrom rocm_wheels.sdk import build_environment\n"
     kill += "build_environment.install_packages = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -177,18 +189,20 @@ def test_killed_for_real_while_installing(spec: EnvironmentSpec, tmp_path: Path)
     killed()  # it had begun to make another one in place of this
     assert not ensure(one, tmp_path).created
     python = made.prefix.with_name(f"{PY}-rocm-ge7-lt8") / "bin" / "python"
-    assert query_sdk(python, ENV).version == "7.1.0+small"
+    assert rocm_sdk.query_sdk(python, ENV).version == "7.1.0+small"
 
 
-def test_a_failure_leaves_the_old_environment(spec: EnvironmentSpec, tmp_path: Path) -> None:
+def test_a_failure_leaves_the_old_environment(
+    spec: build_environment.EnvironmentSpec, tmp_path: Path
+) -> None:
     made = ensure(spec, tmp_path)
-    before = json.loads((made.prefix / ENVIRONMENT_RECORD).read_text())
-    with pytest.raises(SdkError) as caught:
+    before = json.loads((made.prefix / build_environment.ENVIRONMENT_RECORD).read_text())
+    with pytest.raises(errors.SdkError) as caught:
         ensure(replace(spec, extra_requirements=("not-there==1",)), tmp_path)
     assert "installing not-there==1" in str(caught.value) and "not-there" in str(caught.value)
-    assert json.loads((made.prefix / ENVIRONMENT_RECORD).read_text()) == before
+    assert json.loads((made.prefix / build_environment.ENVIRONMENT_RECORD).read_text()) == before
     assert not ensure(spec, tmp_path).created
-    with pytest.raises(SdkError):
+    with pytest.raises(errors.SdkError):
         ensure(replace(spec, rocm_spec="==9.9"), tmp_path)
     assert sorted(p.name for p in made.prefix.parent.iterdir() if p.name != ".locks") == [made.prefix.name]
 
@@ -209,24 +223,28 @@ def test_a_failure_leaves_the_old_environment(spec: EnvironmentSpec, tmp_path: P
         ),
     ],
 )
-def test_wrong_inputs(spec: EnvironmentSpec, tmp_path: Path, change: dict[str, object], message: str) -> None:
-    with pytest.raises(SdkError) as caught:
+def test_wrong_inputs(
+    spec: build_environment.EnvironmentSpec, tmp_path: Path, change: dict[str, object], message: str
+) -> None:
+    with pytest.raises(errors.SdkError) as caught:
         ensure(replace(spec, **change), tmp_path)  # type: ignore[arg-type]
     assert message in str(caught.value) and caught.value.tip
     assert not list((tmp_path / "work").glob("environments/py*"))
 
 
-def test_credentials_are_hidden(spec: EnvironmentSpec, tmp_path: Path) -> None:
+def test_credentials_are_hidden(spec: build_environment.EnvironmentSpec, tmp_path: Path) -> None:
     lines: list[str] = []
     index = replace(spec, index_url="http://user:secret@127.0.0.1:9/simple", find_links=None)
     fast = {**os.environ, "UV_HTTP_RETRIES": "0", "UV_HTTP_TIMEOUT": "2"}
-    with pytest.raises(SdkError) as caught:
-        ensure_environment(index, Workspace(tmp_path / "work"), fast, lines.append)
+    with pytest.raises(errors.SdkError) as caught:
+        build_environment.ensure_environment(
+            index, workspace.Workspace(tmp_path / "work"), fast, lines.append
+        )
     assert "secret" not in str(caught.value) + "".join(lines)
     assert "could not be reached" in str(caught.value.tip)
 
 
-def test_one_run_at_a_time(spec: EnvironmentSpec, tmp_path: Path) -> None:
+def test_one_run_at_a_time(spec: build_environment.EnvironmentSpec, tmp_path: Path) -> None:
     made = ensure(spec, tmp_path)
     with lock_folder(made.prefix.parent / ".locks" / made.prefix.name, purpose="somebody else"):
         done = subprocess.run(
@@ -239,53 +257,57 @@ def test_one_run_at_a_time(spec: EnvironmentSpec, tmp_path: Path) -> None:
 _ENSURE = """
 import os, sys
 from pathlib import Path
-from rocm_wheels.sdk import ensure_environment
-from rocm_wheels.sdk import EnvironmentSpec
-from rocm_wheels.core import Workspace
+from rocm_wheels.sdk.build_environment import ensure_environment
+from rocm_wheels.sdk.build_environment import EnvironmentSpec
+from rocm_wheels.core.workspace import Workspace
 spec = EnvironmentSpec(Path(sys.executable), "==7.1.0", find_links=sys.argv[1])
 ensure_environment(spec, Workspace(Path(sys.argv[2])), os.environ)
 """
 
 
-def test_into_an_environment_of_ones_own(spec: EnvironmentSpec, tmp_path: Path) -> None:
+def test_into_an_environment_of_ones_own(spec: build_environment.EnvironmentSpec, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "own"], check=True)
     python = tmp_path / "own" / "bin" / "python"
     for _ in range(2):  # the second time replaces what is there
-        found = install_into(python, spec, ENV)
+        found = build_environment.install_into(python, spec, ENV)
         assert (found.prefix, found.created) == (tmp_path / "own", False)
-        assert query_sdk(found.python, ENV).version == "7.1.0+small"
+        assert rocm_sdk.query_sdk(found.python, ENV).version == "7.1.0+small"
 
 
-def test_wheels_and_requirements_into_an_environment(spec: EnvironmentSpec, tmp_path: Path) -> None:
+def test_wheels_and_requirements_into_an_environment(
+    spec: build_environment.EnvironmentSpec, tmp_path: Path
+) -> None:
     made = ensure(spec, tmp_path)
     fresh = tmp_path / "fresh"
     fresh.mkdir()
 
     def said() -> str:  # without bytecode, which is known by the second and the size of its source
-        return capture_output([made.python, "-B", "-c", "import torchy; print(torchy.n)"], env=ENV)
+        return process.capture_output([made.python, "-B", "-c", "import torchy; print(torchy.n)"], env=ENV)
 
     for n in ("1", "2"):  # the same file name, other content
         cache = tmp_path / f"cache-{n}"
         env = {**NO_NETWORK, "UV_CACHE_DIR": str(cache)}
-        install_wheel(made, wheel(fresh, "torchy", "2.9", f"n = {n}", ("surely-missing",)), env=env)
+        build_environment.install_wheel(
+            made, wheel(fresh, "torchy", "2.9", f"n = {n}", ("surely-missing",)), env=env
+        )
         assert said() == n
         assert not list(cache.rglob("torchy"))  # it would keep each torch that was ever built
     assert not (made.prefix / ".wheel-cache").exists()
     (tmp_path / "requirements.txt").write_text(f"--find-links {spec.find_links}\nsmall-compiler\n")
-    install_requirements(made, [tmp_path / "requirements.txt", "rocm"], env=ENV)
-    install_requirements(made, [], env=ENV)
+    build_environment.install_requirements(made, [tmp_path / "requirements.txt", "rocm"], env=ENV)
+    build_environment.install_requirements(made, [], env=ENV)
     for name in ("ninja", "needed"):
         wheel(fresh, name, "1.0", "", ("ninja==1.0",) if name == "needed" else ())
     (tmp_path / "requirements.txt").write_text(f"--find-links {fresh}\nninja==1.0\nneeded\n")
     for platform, there in (("windows", False), ("linux", True)):
         for requirement in ([tmp_path / "requirements.txt"], [tmp_path / "requirements.txt", "ninja"]):
-            install_requirements(made, requirement, env=NO_NETWORK, platform=platform)
+            build_environment.install_requirements(made, requirement, env=NO_NETWORK, platform=platform)
         site = next((made.prefix / "lib").glob("python*/site-packages"))
         assert (site / "needed-1.0.dist-info").is_dir()
         assert (site / "ninja-1.0.dist-info").is_dir() == there
-    with pytest.raises(SdkError, match=r"installing requirements\.txt failed"):
+    with pytest.raises(errors.SdkError, match=r"installing requirements\.txt failed"):
         (tmp_path / "requirements.txt").write_text("surely-missing\n")
-        install_requirements(made, [tmp_path / "requirements.txt"], env=ENV)
+        build_environment.install_requirements(made, [tmp_path / "requirements.txt"], env=ENV)
 
 
 STRANGERS = {"rocm": "99.0", "rocm-sdk-libraries": "7.1.0+small", "rocm-sdk-device-gfx942": "7.1.0+small",
@@ -299,15 +321,15 @@ def strangers_index(tmp_path: Path) -> str:
         folder = tmp_path / "simple" / name
         folder.mkdir(parents=True)
         extras = {"devel": (), "libraries": ()} if name == "rocm" else {}
-        files = {f"{name.replace('-', '_')}.py": PlannedMember(b"stranger = True\n")}
-        plan = WheelPlan(name, version, "small", "py3-none-any", files, extras=extras)
-        file = write_wheel(plan, folder)
+        files = {f"{name.replace('-', '_')}.py": wheel_writer.PlannedMember(b"stranger = True\n")}
+        plan = wheel_writer.WheelPlan(name, version, "small", "py3-none-any", files, extras=extras)
+        file = wheel_writer.write_wheel(plan, folder)
         (folder / "index.html").write_text(f'<!DOCTYPE html><a href="{file.name}">{file.name}</a>')
     return (tmp_path / "simple").as_uri()
 
 
 def test_rocm_comes_from_the_folder_or_index_that_was_named(
-    spec: EnvironmentSpec, tmp_path: Path, strangers_index: str
+    spec: build_environment.EnvironmentSpec, tmp_path: Path, strangers_index: str
 ) -> None:
     variables = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_EXTRA_INDEX_URL")
     env = {
@@ -347,9 +369,11 @@ def test_rocm_comes_from_the_folder_or_index_that_was_named(
         refused = install("--find-links", str(dist), "--rocm-extras", "device-gfx942")
         assert refused.returncode == 11 and str(dist) in refused.stderr
     # what is installed beside that ROCm may come from the user's index, and is no ROCm or torch
-    made = BuildEnvironment(*(tmp_path / "own" / path for path in ("bin/python", "bin", "")), created=True)
+    made = build_environment.BuildEnvironment(
+        *(tmp_path / "own" / path for path in ("bin/python", "bin", "")), created=True
+    )
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", made.prefix], check=True)
-    install_requirements(made, ["small-tool"], env=env, source=spec.tools_source)
-    with pytest.raises(SdkError):
-        install_requirements(made, ["triton"], env=env, source=spec.tools_source)
-    install_requirements(made, ["triton"], env=env)  # where no place of ROCm was named
+    build_environment.install_requirements(made, ["small-tool"], env=env, source=spec.tools_source)
+    with pytest.raises(errors.SdkError):
+        build_environment.install_requirements(made, ["triton"], env=env, source=spec.tools_source)
+    build_environment.install_requirements(made, ["triton"], env=env)  # where no place of ROCm was named

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from warm_python import warm_python
 
-from rocm_wheels.hosts import CASE_GROUPS, GROUP_FILES
+from rocm_wheels.user import selftest
 
 SMOKE_TESTS = Path(__file__).resolve().parents[2] / "smoke-tests"
 INIT = """
@@ -207,7 +207,7 @@ def test_every_group_has_checks_and_every_quick_test_a_group(torch: Path) -> Non
         check=False,
     )
     files = {line.partition("::")[0] for line in ended.stdout.splitlines() if "::" in line}
-    assert files == {name for group in CASE_GROUPS for name in GROUP_FILES[group]}
+    assert files == {name for group in selftest.CASE_GROUPS for name in selftest.GROUP_FILES[group]}
 
 
 LOOK = """

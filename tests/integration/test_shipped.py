@@ -13,8 +13,9 @@ import pytest
 CLONE = Path(__file__).resolve().parents[2]
 LOOK = """
 import json
-from rocm_wheels.core import get_project_home as home, is_clone
-from rocm_wheels.models import list_project_names, load_project
+from rocm_wheels.core.workspace import get_project_home as home, is_clone
+from rocm_wheels.models.project_names import list_project_names
+from rocm_wheels.models.project import load_project
 files = sorted(p.relative_to(home()).as_posix() for p in home().rglob("*") if p.is_file())
 distributions = [load_project(name).distribution for name in list_project_names()]
 print(json.dumps([str(home()), is_clone(), distributions, files]))

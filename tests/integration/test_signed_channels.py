@@ -24,29 +24,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from install_world import make_environment
 from judged_sets import policy, said
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import ReleaseError, Store, UsageError, read_public_key
-from rocm_wheels.index import Snapshot, SnapshotMemory, publish, verify_snapshot
-from rocm_wheels.release import (
-    ChannelActor,
-    FamilyPaths,
-    Promoter,
-    Refresher,
-    ReleaseSigner,
-    SetDocument,
-    StoreCheck,
-    StoreRepairer,
-    StoreReport,
-    add_evidence,
-    load_layout,
-)
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.core import errors, ssh_signature
+from rocm_wheels.index import publish
+from rocm_wheels.index.snapshot import Snapshot, SnapshotMemory, verify_snapshot
+from rocm_wheels.release import layout, store_check, store_repair, wheel_set
+from rocm_wheels.release.evidence.store import add_evidence
+from rocm_wheels.release.promote import ChannelActor, Promoter
+from rocm_wheels.release.refresh import Refresher
+from rocm_wheels.release.snapshots import ReleaseSigner
+from rocm_wheels.stores.store import Store
 
 _ = sets  # a fixture
 pytestmark = pytest.mark.skipif(
     shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not installed"
 )
-LAYOUT = load_layout()
+LAYOUT = layout.load_layout()
 MOMENT = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 POLICY = policy("channels: {nightly: {rules: {verify: {fresh: 14d}}}}")
 SIGNING_CHECKS = {"unsigned", "wrong-snapshot", "expired-snapshot", "old-state", "unsigned-file"}
@@ -82,7 +75,7 @@ class Signing:
 
     def promoter(self, store: Store) -> Promoter:
         actor = ChannelActor("ann@here", f"{self.now:%Y-%m-%dT%H:%M:%SZ}")
-        return Promoter(store, FamilyPaths(LAYOUT, FAMILY), "nightly", actor, signer=self.signer)
+        return Promoter(store, layout.FamilyPaths(LAYOUT, FAMILY), "nightly", actor, signer=self.signer)
 
     def refresh(self, store: Store) -> None:
         refresher = Refresher(store, LAYOUT, self.policy, "ann@here", self.now, ENV, signer=self.signer)
@@ -90,11 +83,11 @@ class Signing:
         refresher.refresh_channel(FAMILY, "nightly")
         refresher.refresh_support([FAMILY])
 
-    def promote(self, store: Store, document: SetDocument) -> None:
+    def promote(self, store: Store, document: wheel_set.SetDocument) -> None:
         self.promoter(store).promote(document, lambda: PASSED)
         self.refresh(store)
 
-    def demote(self, store: Store, document: SetDocument) -> None:
+    def demote(self, store: Store, document: wheel_set.SetDocument) -> None:
         self.promoter(store).demote([document.id])
         self.refresh(store)
 
@@ -105,9 +98,11 @@ class Signing:
         signing.signer = replace(self.signer, anew=True)
         signing.refresh(store)
 
-    def check(self, store: Store, memory: SnapshotMemory | None = None) -> StoreReport:
-        signers = {"release": read_public_key(self.signer.key, ENV)} if self.signer else None
-        found = StoreCheck(store, LAYOUT, self.now, pauses=(), signers=signers, env=ENV, memory=memory)
+    def check(self, store: Store, memory: SnapshotMemory | None = None) -> store_check.StoreReport:
+        signers = {"release": ssh_signature.read_public_key(self.signer.key, ENV)} if self.signer else None
+        found = store_check.StoreCheck(
+            store, LAYOUT, self.now, pauses=(), signers=signers, env=ENV, memory=memory
+        )
         return found.run()
 
 
@@ -129,7 +124,7 @@ def signed(sets: Sets, keys: list[Path]) -> Mapping[str, Path]:
 
 
 def read_snapshot(store: Store, key: Path, path: str = SNAPSHOT) -> Snapshot:
-    trusted = {"release": read_public_key(key, ENV)}
+    trusted = {"release": ssh_signature.read_public_key(key, ENV)}
     return verify_snapshot(store.read(path).content, path, trusted, ENV).snapshot
 
 
@@ -237,15 +232,15 @@ def promoted(
     return sets.store(linked(newer, tmp_path / "store")), sets.store(signed["rename"])
 
 
-def require_never_signed(store: FaultyStore, signing: Signing, document: SetDocument) -> None:
+def require_never_signed(store: FaultyStore, signing: Signing, document: wheel_set.SetDocument) -> None:
     """Nobody who signs takes a store as it is: neither who changes a channel, nor who repairs it."""
     before = store.inner.read(CHANNEL).content
     for attempt in (signing.promote, signing.demote):
-        with pytest.raises(ReleaseError):
+        with pytest.raises(errors.ReleaseError):
             attempt(store, document)
-    looked = StoreCheck(store, LAYOUT, signing.now, pauses=(), signers={}, env=ENV)
+    looked = store_check.StoreCheck(store, LAYOUT, signing.now, pauses=(), signers={}, env=ENV)
     looked = replace(looked, signers=signing.signer.trusted if signing.signer else None)
-    repair = StoreRepairer(looked, POLICY, "ann@here", ENV, signer=signing.signer).repair()
+    repair = store_repair.StoreRepairer(looked, POLICY, "ann@here", ENV, signer=signing.signer).repair()
     assert SIGNING_CHECKS.intersection(finding.check for finding in repair.report.errors)
     assert store.inner.read(CHANNEL).content == before
 
@@ -280,11 +275,11 @@ def test_an_old_state_that_is_put_back_is_named_and_never_signed(
     put_back(whole, old, snapshots=True)  # only who saw the newer one can tell, until it expires
     assert signing.check(whole).errors == ()
     urls = SnapshotMemory(memory.folder)
-    moved = StoreCheck(whole, LAYOUT, now, pauses=(), env=ENV, memory=_follow(urls, store, whole))
+    moved = store_check.StoreCheck(whole, LAYOUT, now, pauses=(), env=ENV, memory=_follow(urls, store, whole))
     assert ("old-state", SNAPSHOT) in {finding.key for finding in moved.run().errors}
     assert signing.signer is not None
     signing.signer = replace(signing.signer, memory=urls)
-    with pytest.raises(ReleaseError, match="an old state was put back"):
+    with pytest.raises(errors.ReleaseError, match="an old state was put back"):
         signing.refresh(whole)
     restored = sets.store(linked(whole.inner.folder, tmp_path / "restored"))
     signing.signer = replace(signing.signer, memory=_follow(urls, store, restored))
@@ -292,7 +287,7 @@ def test_an_old_state_that_is_put_back_is_named_and_never_signed(
     assert signing.check(restored, urls).errors == ()
     later = Signing(keys[0], MOMENT + timedelta(days=15))
     assert ("expired-snapshot", SNAPSHOT) in {finding.key for finding in later.check(whole).errors}
-    with pytest.raises(ReleaseError, match="expired"):
+    with pytest.raises(errors.ReleaseError, match="expired"):
         later.refresh(whole)
     later.begin(whole)
     assert later.check(whole).errors == ()
@@ -312,7 +307,7 @@ def test_a_channel_is_signed_for_the_first_time_whether_or_not_it_tells_somethin
     store, signing = sets.store(linked(sets.rename, tmp_path / "store")), Signing(keys[0])
     Signing(None).refresh(store)
     clean = sets.store(linked(store.inner.folder, tmp_path / "clean"))
-    with pytest.raises(ReleaseError, match="nobody has signed"):
+    with pytest.raises(errors.ReleaseError, match="nobody has signed"):
         signing.refresh(clean)
     signing.begin(clean)
     for number, write in enumerate(clean.writes):
@@ -331,7 +326,7 @@ def test_the_policy_that_a_channel_keeps_is_signed_before_it_counts(
     signing = Signing(keys[0])
     signing.policy = policy("channels: {nightly: {rules: {verify: {fresh: 1d}}}}")
     clean = sets.store(linked(signed["pages"], tmp_path / "clean pages"))
-    with pytest.raises(ReleaseError, match="fresh is 2w, and would be 1d"):
+    with pytest.raises(errors.ReleaseError, match="fresh is 2w, and would be 1d"):
         signing.refresh(clean)
     assert clean.writes == []
     signing.change_policy = True
@@ -357,7 +352,7 @@ def test_the_policy_that_a_channel_keeps_is_signed_before_it_counts(
     forged = {**document, "revision": document["revision"] + 1, "pending": pending}
     (place / CHANNEL).unlink()
     (place / CHANNEL).write_text(json.dumps(forged))
-    with pytest.raises(ReleaseError, match="nobody signed that"):
+    with pytest.raises(errors.ReleaseError, match="nobody signed that"):
         Signing(keys[0]).refresh(store)
 
 
@@ -367,7 +362,7 @@ def test_without_the_key_what_is_signed_stays_as_it_is(
     store, nobody, stranger = promoted[0], Signing(None), Signing(keys[1])
     store.writes.clear()
     for attempt in (nobody.promote, nobody.demote, stranger.promote, stranger.demote):
-        with pytest.raises((UsageError, ReleaseError)):
+        with pytest.raises((errors.UsageError, errors.ReleaseError)):
             attempt(store, sets.documents[0])
     assert store.writes == []
     assert {finding.check for finding in stranger.check(store).errors} == {"wrong-snapshot"}
@@ -378,7 +373,7 @@ def test_without_the_key_what_is_signed_stays_as_it_is(
     assert memory.find_version(forged.url_of(SNAPSHOT)) == 0  # whose it is, nobody said
     store.remove(SNAPSHOT)
     assert ("unsigned", CHANNEL) in {finding.key for finding in nobody.check(store).errors}
-    with pytest.raises(ReleaseError, match="nobody has signed"):
+    with pytest.raises(errors.ReleaseError, match="nobody has signed"):
         Signing(keys[0]).promote(store, sets.documents[0])
 
 
@@ -392,7 +387,7 @@ def test_a_signature_is_renewed_when_half_of_its_time_is_over(
         Signing(keys[0], MOMENT + timedelta(days=days)).refresh(store)
         written[days] = [write.removeprefix("replace ") for write in store.writes]
     assert written == {6: [], 8: [SNAPSHOT, SUPPORT, "v2/support.snapshot.json"]}
-    replaced = replace(Signing(keys[1]).signer, signers={"old": read_public_key(keys[0], ENV)})
+    replaced = replace(Signing(keys[1]).signer, signers={"old": ssh_signature.read_public_key(keys[0], ENV)})
     successor = Signing(keys[1], MOMENT + timedelta(days=16))
     successor.signer = replace(replaced, now=successor.now)
     successor.refresh(store)  # another key, which knows the one before
@@ -402,7 +397,9 @@ def test_a_signature_is_renewed_when_half_of_its_time_is_over(
 def choose(url: str, key: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     """Return the exit code of a choice from an index whose pages must be signed, and what it says."""
     machine = ["--gfx", TARGET, "--rocm", "7.1", "--python", "3.11", "--platform", "linux", "--retries", "0"]
-    code = run_command(cli, ["choose", "torch", "--index", url, *machine, "--released-by", f"{key}.pub"])
+    code = boundary.run_command(
+        main.cli, ["choose", "torch", "--index", url, *machine, "--released-by", f"{key}.pub"]
+    )
     output = capsys.readouterr()
     return code, output.out + output.err
 
@@ -461,7 +458,7 @@ def test_torch_is_installed_from_a_signed_channel(
     words += ["--gfx", TARGET, "--python", str(venv.prefix), "--cache-dir", str(tmp_path / "cache")]
 
     def install(*more: str, dependencies: str = f"{url}rocm/") -> int:
-        return run_command(cli, ["install", *words, "--dependency-index", dependencies, *more])
+        return boundary.run_command(main.cli, ["install", *words, "--dependency-index", dependencies, *more])
 
     assert install("--released-by", f"{keys[1]}.pub") == 17
     assert install("--released-by", f"{keys[0]}.pub", "--provenance", "required") == 17
@@ -482,15 +479,15 @@ def test_the_commands_sign_by_a_key_that_a_variable_holds(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temp"))
     look = ["store", "fsck", str(place), "--released-by", f"{keys[0]}.pub"]
     demote = ["set", "demote", str(place), "--channel", "nightly"]
-    assert run_command(cli, look) == 15  # nobody has signed it
+    assert boundary.run_command(main.cli, look) == 15  # nobody has signed it
     monkeypatch.setenv("ROCM_WHEELS_RELEASE_KEY", keys[0].read_text())
-    assert run_command(cli, ["set", "refresh", str(place)]) == 15
-    assert run_command(cli, ["set", "refresh", str(place), "--sign-anew", "--dry-run"]) == 0
-    assert run_command(cli, look) == 15
-    assert run_command(cli, ["set", "refresh", str(place), "--sign-anew"]) == 0
-    assert run_command(cli, look) == 0
+    assert boundary.run_command(main.cli, ["set", "refresh", str(place)]) == 15
+    assert boundary.run_command(main.cli, ["set", "refresh", str(place), "--sign-anew", "--dry-run"]) == 0
+    assert boundary.run_command(main.cli, look) == 15
+    assert boundary.run_command(main.cli, ["set", "refresh", str(place), "--sign-anew"]) == 0
+    assert boundary.run_command(main.cli, look) == 0
     monkeypatch.delenv("ROCM_WHEELS_RELEASE_KEY")
-    assert run_command(cli, demote) == 2
-    assert run_command(cli, [*demote, "--sign-with", str(keys[0])]) == 0
-    assert run_command(cli, look) == 0
+    assert boundary.run_command(main.cli, demote) == 2
+    assert boundary.run_command(main.cli, [*demote, "--sign-with", str(keys[0])]) == 0
+    assert boundary.run_command(main.cli, look) == 0
     assert not list((tmp_path / "temp").rglob("key"))

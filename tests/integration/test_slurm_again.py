@@ -12,16 +12,8 @@ import pytest
 from faked_slurm import Arrays, Faked, Submitted, fake
 from programs import Ended
 
-from rocm_wheels.executors import (
-    ExecutorUnreachableError,
-    Job,
-    JobLedger,
-    QueuedJob,
-    SlurmExecutor,
-    SlurmSite,
-    slurm,
-)
-from rocm_wheels.pipeline import Plan
+from rocm_wheels.executors import executor, job_records, slurm, slurm_cluster, slurm_jobs
+from rocm_wheels.pipeline.step import Plan
 
 _ = fake  # a fixture
 TRITON, TORCH = "build-triton-cp311", "build-pytorch-cp311"
@@ -37,18 +29,18 @@ class Again(Arrays):
         calls = [line.rsplit("/", 1)[1].removesuffix(".sbatch") for line in fake.calls()]
         self.ids = {name: number for number, name in enumerate(calls, 1)}
 
-    def planned(self, submission: SlurmExecutor) -> Plan:
+    def planned(self, submission: slurm.SlurmExecutor) -> Plan:
         done = self.up_to_date.pop(0) if len(self.up_to_date) > 1 else self.up_to_date[0]
         plan = submission.file.plan
         skipped = {name: replace(plan.steps[name], verdict="skip") for name in done}
         return replace(plan, steps={**plan.steps, **skipped})
 
     def jobs(self, subcommand: str, *words: str, **env: str) -> Ended:
-        def now(submission: SlurmExecutor) -> Plan:
+        def now(submission: slurm.SlurmExecutor) -> Plan:
             return self.planned(submission)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(SlurmExecutor, "settle_plan", now)
+            patch.setattr(slurm.SlurmExecutor, "settle_plan", now)
             return Submitted.jobs(self, subcommand, *words, **env)
 
     def changes_queue(self, change: Callable[[str], str]) -> None:
@@ -144,19 +136,25 @@ def test_jobs_that_slurm_itself_has_taken_back_need_not_be_cancelled(site: Again
 def test_what_others_submit_while_the_queue_is_asked_is_not_lost(
     site: Again, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    submission = SlurmExecutor.from_plan(site.plan, SlurmSite(("rocm-wheels",)), {})
+    submission = slurm.SlurmExecutor.from_plan(site.plan, slurm_jobs.SlurmSite(("rocm-wheels",)), {})
     folder = submission.folder
-    before = JobLedger(folder.compute_digest(), {TRITON: Job(4, 1)})
+    before = job_records.JobLedger(folder.compute_digest(), {TRITON: job_records.Job(4, 1)})
     folder.write_ledger(before)
 
-    def asked(env: Any) -> list[QueuedJob]:
-        folder.write_ledger(replace(before, jobs={TRITON: Job(4, 1), TORCH: Job(99, 1)}))
-        return [QueuedJob(Job(4, 1), "PENDING", "Priority", f"{folder.job_prefix()}build-triton")]
+    def asked(env: Any) -> list[slurm_cluster.QueuedJob]:
+        folder.write_ledger(
+            replace(before, jobs={TRITON: job_records.Job(4, 1), TORCH: job_records.Job(99, 1)})
+        )
+        return [
+            slurm_cluster.QueuedJob(
+                job_records.Job(4, 1), "PENDING", "Priority", f"{folder.job_prefix()}build-triton"
+            )
+        ]
 
-    monkeypatch.setattr(slurm, "query_queue", asked)
+    monkeypatch.setattr(slurm_cluster, "query_queue", asked)
     found = submission.read_states()
     assert (found[TRITON].state, found[TORCH].state) == ("waiting", "not submitted")
     monkeypatch.setattr(slurm, "_LOCK_SECONDS", 0.01)
-    refused = pytest.raises(ExecutorUnreachableError, match="is in use by")  # --wait asks again
+    refused = pytest.raises(executor.ExecutorUnreachableError, match="is in use by")  # --wait asks again
     with submission.hold_lock("submit"), refused, submission.hold_lock("submit"):
         pass

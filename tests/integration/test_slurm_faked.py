@@ -18,7 +18,7 @@ from faked_slurm import AUDIO, TORCH, TRITON, Arrays, Faked, Submitted, fake
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from tiny_projects import TAG, make_world
 
-from rocm_wheels.executors import JobArray, JobFolder, JobSize, SlurmSite, make_job_script
+from rocm_wheels.executors import job_records, slurm_jobs
 
 _ = fake  # a fixture
 
@@ -26,14 +26,19 @@ _ = fake  # a fixture
 class Job:
     """A job's script, as Slurm starts it."""
 
-    def __init__(self, fake: Faked, folder: Path, array: JobArray | None = None) -> None:
-        self.fake, self.folder = fake, JobFolder(folder / "a plan.json")
+    def __init__(self, fake: Faked, folder: Path, array: slurm_jobs.JobArray | None = None) -> None:
+        self.fake, self.folder = fake, job_records.JobFolder(folder / "a plan.json")
         self.folder.plan.write_text("{}")
         self.folder.path.mkdir()
         script = folder / "script"
-        array = array or JobArray("build-x", {0: "build-x"}, plain=True)
+        array = array or slurm_jobs.JobArray("build-x", {0: "build-x"}, plain=True)
         script.write_text(
-            make_job_script(self.folder, array, JobSize(2, None, None, 30), SlurmSite(("rocm-wheels",)))
+            slurm_jobs.make_job_script(
+                self.folder,
+                array,
+                slurm_jobs.JobSize(2, None, None, 30),
+                slurm_jobs.SlurmSite(("rocm-wheels",)),
+            )
         )
         self.argv = ["bash", str(script)]
 
@@ -108,7 +113,7 @@ def test_a_job_near_its_limit_ends_its_step(fake: Faked, tmp_path: Path) -> None
 
 
 def test_a_task_of_an_array_does_the_step_of_its_number(fake: Faked, tmp_path: Path) -> None:
-    job = Job(fake, tmp_path, JobArray("build-x", {0: "build-x-cp310", 4: "build-x-cp314"}))
+    job = Job(fake, tmp_path, slurm_jobs.JobArray("build-x", {0: "build-x-cp310", 4: "build-x-cp314"}))
     fake.write(verdict="again 0\n", step="exit 12")
     task = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_JOB_ID": "7"}  # the last task has the id of the whole array
     assert job.run(SLURM_ARRAY_TASK_ID="4", **task)[0] == 0

@@ -22,8 +22,8 @@ from xml.etree import ElementTree as ET
 import pytest
 from warm_python import warm_python
 
-from rocm_wheels.gpus import Gpu
-from rocm_wheels.testing import SmokeRequest, SmokeRun, make_smoke_data, run_smoke_tests
+from rocm_wheels.gpus.gpu import Gpu
+from rocm_wheels.testing import smoke
 
 CLONE = Path(__file__).resolve().parents[2]
 HARNESS = (
@@ -183,9 +183,9 @@ def environment(place: Path, mode: str = "") -> dict[str, str]:
     return {**kept, **quick, "STAND_IN": mode, "NOTE": str(place / "note")}
 
 
-def run(place: Path, mode: str, *words: str, gpus: tuple[Gpu, ...] = (), **more: object) -> SmokeRun:
-    request = SmokeRequest(Path(sys.executable), place / "smoke-tests", words=words, **more)  # type: ignore[arg-type]
-    return run_smoke_tests(request, gpus, environment(place, mode), show=sys.stdout.write)
+def run(place: Path, mode: str, *words: str, gpus: tuple[Gpu, ...] = (), **more: object) -> smoke.SmokeRun:
+    request = smoke.SmokeRequest(Path(sys.executable), place / "smoke-tests", words=words, **more)  # type: ignore[arg-type]
+    return smoke.run_smoke_tests(request, gpus, environment(place, mode), show=sys.stdout.write)
 
 
 def is_alive(pid: int) -> bool:
@@ -195,7 +195,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def assert_ends(ran: SmokeRun, *names: str) -> None:
+def assert_ends(ran: smoke.SmokeRun, *names: str) -> None:
     found = {one.name.partition("::")[2]: one for one in ran.results.tests}
     for name in names:
         outcome, reason = ENDS[name]
@@ -277,8 +277,8 @@ def test_a_gpu_that_is_there_and_does_not_calculate_fails_at_once(
 RUNNER = """
 import os, sys
 from pathlib import Path
-from rocm_wheels.testing import write_results
-from rocm_wheels.testing import SmokeRequest, run_smoke_tests
+from rocm_wheels.testing.results import write_results
+from rocm_wheels.testing.smoke import SmokeRequest, run_smoke_tests
 place = Path(sys.argv[1])
 words = ("-k", "passes or hangs or of_gpu")
 request = SmokeRequest(Path(sys.executable), place / "smoke-tests", words=words, limit=60)
@@ -544,7 +544,7 @@ def test_the_half_of_the_gpu_runs_on_a_rehearsed_one_and_notices_wrong_results(t
     """Every line but those that need a compiler for GPUs, and two of them; see rehearsed_gpu.py."""
     gpu = {"index": 0, "name": "rehearsed", "arch": "gfx942:sramecc+"}
     torch = {"version": "2.13.0", "kind": "rocm", "of": "7.2", "file": ""}
-    data = make_smoke_data("gfx942", "2.13.0", "7.2")
+    data = smoke.make_smoke_data("gfx942", "2.13.0", "7.2")
     given = {
         "torch": torch,
         "fault": "",

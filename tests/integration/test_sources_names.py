@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from source_trees import HIPIFY, Tree, Upstream, isolated_environment
 
-from rocm_wheels.core import RocmWheelsError, SourceError
-from rocm_wheels.models import load_project
-from rocm_wheels.sources import PatchRefusedError, hipify_changes, read_tree_status
+from rocm_wheels.core import errors
+from rocm_wheels.models import project
+from rocm_wheels.sources import hipify, patches, tree_status
 
 NO_TEXT = os.fsdecode(b"inv\xff\xfe.cu")
 NAMES = (
@@ -159,7 +159,7 @@ def test_own_changes_stay_and_come_back_from_patches(odd: Odd, tmp_path: Path) -
         write(tree.directory, name, "mine\n")
     (tree.directory / "tab\tx.cu").rename(tree.directory / "tab\ty.cu")
     before = files(tree.directory)
-    with pytest.raises(SourceError, match="has changes of yours") as refused:
+    with pytest.raises(errors.SourceError, match="has changes of yours") as refused:
         tree.checkout(first, patch=False)
     for words in (
         "modified --help",
@@ -170,11 +170,13 @@ def test_own_changes_stay_and_come_back_from_patches(odd: Odd, tmp_path: Path) -
     ):
         assert words in refused.value.message
     assert files(tree.directory) == before
-    status = read_tree_status(load_project("pytorch"), tree.directory, env=odd.env)
+    status = tree_status.read_tree_status(project.load_project("pytorch"), tree.directory, env=odd.env)
     listed = {path for _, path in status.repositories[0].files}
     assert {"a b.cu", NO_TEXT, "tab\ty.cu", 'un"tracked\n'} <= listed
 
-    assert hipify_changes(load_project("pytorch"), tree.directory, env=odd.env, python=Path(sys.executable))
+    assert hipify.hipify_changes(
+        project.load_project("pytorch"), tree.directory, env=odd.env, python=Path(sys.executable)
+    )
     before = files(tree.directory)
     tree.git("add", "-A")
     tree.git("commit", "-q", "-m", "Mine: ünï")
@@ -185,7 +187,7 @@ def test_own_changes_stay_and_come_back_from_patches(odd: Odd, tmp_path: Path) -
     assert files(tree.directory) == before
     assert tree.save().written == ()
     assert tree.status().labels == ("patched", "hipified")
-    with pytest.raises(PatchRefusedError):
+    with pytest.raises(patches.PatchRefusedError):
         tree.checkout(first)
     assert files(tree.directory) == before
 
@@ -196,7 +198,7 @@ def test_a_file_in_the_way_is_named_by_its_outermost_part(odd: Odd, tmp_path: Pa
     tree.checkout(second, patch=False, hipify=False, submodules=False)
     write(tree.directory, "module/s.cu", "mine, where git does not look\n")
     before = files(tree.directory)
-    with pytest.raises(SourceError, match=r"are in the way of .*:\n  module/s.cu"):
+    with pytest.raises(errors.SourceError, match=r"are in the way of .*:\n  module/s.cu"):
         tree.checkout(third, patch=False, hipify=False, submodules=False)
     assert files(tree.directory) == before
     (tree.directory / "module/s.cu").unlink()
@@ -204,7 +206,7 @@ def test_a_file_in_the_way_is_named_by_its_outermost_part(odd: Odd, tmp_path: Pa
     (tree.directory / ".git/info").mkdir(exist_ok=True)
     (tree.directory / ".git/info/exclude").write_text("/case.cu\n")
     (tree.directory / "case.cu").symlink_to("dir.git")
-    with pytest.raises(SourceError, match=r"are in the way of .*:\n  case.cu"):
+    with pytest.raises(errors.SourceError, match=r"are in the way of .*:\n  case.cu"):
         tree.checkout(second, patch=False, hipify=False)
     assert (tree.directory / "case.cu").is_symlink()
 
@@ -286,7 +288,7 @@ NO_COMMIT = {
 def test_a_ref_that_means_none_or_two(refs: Upstream, tmp_path: Path, name: str) -> None:
     tree = Tree(refs, tmp_path / "tree", tmp_path / "none")
     ref = refs.git("root", "rev-parse", "main^{tree}") if name == "TREE" else name
-    with pytest.raises(RocmWheelsError, match=NO_COMMIT[name]) as refused:
+    with pytest.raises(errors.RocmWheelsError, match=NO_COMMIT[name]) as refused:
         tree.checkout(ref, patch=False)
     assert refused.value.tip
     assert not tree.directory.exists()

@@ -19,11 +19,10 @@ import pytest
 from messages import generalize, require_entries, require_good_failure
 from source_trees import Upstream
 
-from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli import boundary, main
 from rocm_wheels.cli.checkout import make_recipe_group
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import SourceError
-from rocm_wheels.sources import require_git
+from rocm_wheels.core import errors
+from rocm_wheels.sources.git import require_git
 
 CLONE = Path(__file__).resolve().parents[2]
 DOORS: dict[str, Callable[[], click.Command]] = {
@@ -31,7 +30,7 @@ DOORS: dict[str, Callable[[], click.Command]] = {
     "audio": lambda: make_recipe_group("pytorch_audio"),
     "vision": lambda: make_recipe_group("pytorch_vision"),
     "triton": lambda: make_recipe_group("triton", "release"),
-    "all": lambda: cli,
+    "all": lambda: main.cli,
 }
 MIDDLE = ".git/modules/third_party/middle"
 STATE = ".git/rocm-wheels/state.json"
@@ -361,7 +360,7 @@ def ready(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in upstream.env.items():
             patch.setenv(name, value)
-        assert run_command(DOORS[line[0]](), line[1:]) == 0
+        assert boundary.run_command(DOORS[line[0]](), line[1:]) == 0
     return place
 
 
@@ -392,7 +391,7 @@ def test_wrong_input(
         monkeypatch.setenv(name, value)
     before = box.everything()
     capsys.readouterr()
-    code = run_command(DOORS[line[0]](), line[1:])
+    code = boundary.run_command(DOORS[line[0]](), line[1:])
     shown = "".join(capsys.readouterr())
     assert code == row.code, shown
     require_good_failure(row.what, shown)
@@ -482,16 +481,16 @@ def test_checkout_sets_a_tag_again_that_was_pruned(
     for name, value in box.upstream.env.items():
         monkeypatch.setenv(name, value)
     line = [word.format(url=box.upstream.url) for word in checkout(at="tree")]
-    assert run_command(DOORS[line[0]](), line[1:]) == 0
+    assert boundary.run_command(DOORS[line[0]](), line[1:]) == 0
     assert (box.git("tree", "show-ref", "--tags"), box.git("tree", "rev-parse", "HEAD")) == (before, head)
-    assert run_command(DOORS[line[0]](), line[1:]) == 0
+    assert boundary.run_command(DOORS[line[0]](), line[1:]) == 0
     assert "nothing to do" in capsys.readouterr().err
 
 
 def test_an_empty_path_is_not_the_same_as_none() -> None:
     """Without a PATH programs are looked for in the usual folders, and with an empty one nowhere."""
     require_git({})
-    with pytest.raises(SourceError, match="no git that can be started"):
+    with pytest.raises(errors.SourceError, match="no git that can be started"):
         require_git({"PATH": ""})
 
 
@@ -510,7 +509,7 @@ def test_a_tree_in_or_of_another_repository_leaves_that_one_alone(
         monkeypatch.setenv(name, value)
     for ref in ("main", "feature"):
         line = [word.format(url=box.upstream.url) for word in checkout(at=place, ref=ref)]
-        assert run_command(DOORS[line[0]](), line[1:]) == 0
+        assert boundary.run_command(DOORS[line[0]](), line[1:]) == 0
         tagged = box.git(place, "rev-parse", "THEROCK_UPSTREAM_DIFFBASE")
         assert tagged == box.upstream.git("root", "rev-parse", ref)
     assert [box.git("outer", *words) for words in looks] == before
@@ -532,9 +531,9 @@ def test_a_git_of_somebodys_in_an_interrupted_tree_keeps_its_lock(
         ["git", "cat-file", "--batch"], cwd=box / "tree", stdin=subprocess.PIPE, env=box.upstream.env
     ) as other:
         before = box.everything()
-        assert run_command(DOORS[line[0]](), line[1:]) == 10
+        assert boundary.run_command(DOORS[line[0]](), line[1:]) == 10
         assert f"git (process {other.pid}) is at work in {box / 'tree'}" in capsys.readouterr().err
         assert box.everything() == before
         assert lock.exists()
-    assert run_command(DOORS[line[0]](), line[1:]) == 0
+    assert boundary.run_command(DOORS[line[0]](), line[1:]) == 0
     assert not lock.exists()

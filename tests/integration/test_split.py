@@ -34,23 +34,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import VERSION, Draft
 from binary_writer import HOST, bundle, compress, hip, kpack, wheel
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import DataError
-from rocm_wheels.wheels import (
-    WheelParts,
-    encode_record_digest,
-    find_held_code,
-    format_sbom,
-    list_bundle_places,
-    list_steps,
-    locate_bundles,
-    read_fat_library,
-    read_loader_info,
-    read_pe_imports,
-    read_wheel_code,
-    scan_wheel,
-)
+from rocm_wheels.binaries import elf, loader
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.core import errors
+from rocm_wheels.device_code import code_objects, fat_library, repack
+from rocm_wheels.wheels import dist_info, scan, wheel_code
+from rocm_wheels.wheels.sbom import WheelParts, format_sbom, list_steps
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or shutil.which("cc") is None, reason="links and loads ELF libraries"
@@ -109,11 +98,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 def split(*words: str | Path) -> int:
-    return run_command(cli, ["wheel", "split", *map(str, words)])
+    return boundary.run_command(main.cli, ["wheel", "split", *map(str, words)])
 
 
 def join(*words: str | Path) -> int:
-    return run_command(cli, ["wheel", "join", *map(str, words)])
+    return boundary.run_command(main.cli, ["wheel", "join", *map(str, words)])
 
 
 def read(path: Path) -> dict[str, bytes]:
@@ -142,10 +131,10 @@ def unpack(folder: Path, *wheels: Path) -> Path:
 
 def digest_code(library: bytes) -> list[tuple[int, str, str]]:
     """Return number of the bundle, target and digest of each code object, sorted."""
-    (span,) = find_held_code(memoryview(library), "library").bundle_spans
+    (span,) = code_objects.find_held_code(memoryview(library), "library").bundle_spans
     return sorted(
         (number, name.rpartition("--")[2], hashlib.sha256(content).hexdigest())
-        for number, bundle in enumerate(locate_bundles(span))
+        for number, bundle in enumerate(repack.locate_bundles(span))
         for name, content in bundle.read_contents()
     )
 
@@ -191,13 +180,13 @@ def test_files_go_where_their_target_goes(world: World, tmp_path: Path) -> None:
     assert old.keys() - new.keys() == old.keys() & moved
     changed = {name for name in old.keys() & new.keys() if old[name] != new[name]}
     assert changed == {HIP, C10, "torch/__init__.py"}
-    assert list(read_wheel_code(host)) == [ALL], "no other code object is left over"
+    assert list(wheel_code.read_wheel_code(host)) == [ALL], "no other code object is left over"
     for target in GPUS:
         kernel = code(target, 0)[1]
         assert all(kernel[at : at + 64] not in new[HIP] for at in range(64, len(kernel), 4096))
     assert len(new[HIP]) < len(old[HIP]) - (1 << 15) * 3, "the pages of the section are given back"
     for path in [host, *devices.values()]:
-        assert not scan_wheel(path).faults
+        assert not scan.scan_wheel(path).faults
 
 
 def test_metadata_is_that_of_rocms_own_packages(world: World, tmp_path: Path) -> None:
@@ -278,7 +267,7 @@ def test_joined_a_wheel_has_what_it_had(
     (report,) = json.loads(capfd.readouterr().out)["wheels"]
     assert report["libraries"] == {C10: 1, HIP: 3}
     joined = Path(report["written"])
-    assert not scan_wheel(joined).faults
+    assert not scan.scan_wheel(joined).faults
     old, new = world.torch.members, read(joined)
     assert {name for name in new if "dist-info" not in name} == old.keys()
     assert [n for n in old if old[n] != new[n]] == [HIP, C10]
@@ -286,7 +275,9 @@ def test_joined_a_wheel_has_what_it_had(
     assert new[info] == read(tmp_path / "fat" / joined.name)[info]
     for name in (HIP, C10):
         assert digest_code(new[name]) == digest_code(old[name])
-        assert read_loader_info(memoryview(new[name]), name) == read_loader_info(memoryview(old[name]), name)
+        assert elf.read_loader_info(memoryview(new[name]), name) == elf.read_loader_info(
+            memoryview(old[name]), name
+        )
         assert list_exports(new[name], tmp_path) == list_exports(old[name], tmp_path)
     records = load_library(unpack(tmp_path / "all", joined) / HIP, world.stub)
     assert [(record["magic"], record["number"]) for record in records] == [("FPIH", 0)] * 3
@@ -392,7 +383,7 @@ def test_a_library_for_windows(tmp_path: Path, tmp_path_factory: pytest.TempPath
     records = map_dll(host, path)
     assert find_kernels(records, "gfx1100") == [code("gfx1100", i)[1] for i in range(2)]
     assert find_kernels(records, "gfx942") == [code("gfx942", 0)[1], None]
-    assert read_pe_imports(memoryview(host), "host") == read_pe_imports(memoryview(dll), "dll")
+    assert loader.read_pe_imports(memoryview(host), "host") == loader.read_pe_imports(memoryview(dll), "dll")
     assert join(*wheels, "-o", tmp_path / "joined") == 0
     joined = read(tmp_path / "joined" / name)["demo/bin/demo.dll"]
     assert digest_code(joined) == digest_code(dll)
@@ -458,12 +449,12 @@ def test_any_mutation_of_a_library_is_split_or_refused(world: World) -> None:
         for place in [chance.choice(tables), chance.randrange(len(content))]:
             content[place] = chance.choice((0, 1, 0x7F, 0xFF, chance.randrange(256)))
         try:
-            split_library = read_fat_library(memoryview(content), "mutated")
-            list_bundle_places(split_library)
+            split_library = fat_library.read_fat_library(memoryview(content), "mutated")
+            fat_library.list_bundle_places(split_library)
             size = sum(map(len, split_library.remove_code(b"marker")))
             assert size < len(library) + (1 << 20)
             outcomes["split"] += 1
-        except DataError as fault:
+        except errors.DataError as fault:
             assert str(fault).startswith("mutated: ")
             outcomes["refused"] += 1
     assert min(outcomes["split"], outcomes["refused"]) > 20
@@ -598,7 +589,11 @@ def rewrite(path: Path, change: Callable[[Members], object], *, as_hex: bool = F
     lines = []
     for name, content in members.items():
         digest = hashlib.sha256(content)
-        spelled = digest.hexdigest() if as_hex else encode_record_digest(digest.digest()).partition("=")[2]
+        spelled = (
+            digest.hexdigest()
+            if as_hex
+            else dist_info.encode_record_digest(digest.digest()).partition("=")[2]
+        )
         lines.append(f"{name},sha256={spelled},{len(content)}\n")
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in {**members, record: "".join([*lines, f"{record},,\n"]).encode()}.items():
@@ -673,12 +668,12 @@ def test_a_library_that_still_has_its_code_is_named(
 
 def keep_bundles(old: bytes, new: bytes) -> bytes:
     """Return a split library that has its bundles in the section that was emptied, and not shortened."""
-    library = read_fat_library(memoryview(old), "old")
-    marker = read_fat_library(memoryview(new), "new").marker
+    library = fat_library.read_fat_library(memoryview(old), "old")
+    marker = fat_library.read_fat_library(memoryview(new), "new").marker
     assert library.code and marker
     pieces = library.remove_code(new[marker.offset : marker.offset + marker.size])
     whole = bytearray(b"".join(pieces))
-    section = read_fat_library(memoryview(whole), "host").code
+    section = fat_library.read_fat_library(memoryview(whole), "host").code
     assert section
     content = old[library.code.offset : library.code.offset + section.size]
     whole[section.offset : section.offset + section.size] = content
@@ -689,6 +684,6 @@ def verify_set(host: Path, devices: Mapping[str, Path], capfd: pytest.CaptureFix
     """Return what `verify` finds in a host wheel with its device wheels."""
     capfd.readouterr()
     words = ["verify", host, *devices.values(), "--rocm", "7.1.0", "--json"]
-    assert run_command(cli, list(map(str, words))) in (0, 14)
+    assert boundary.run_command(main.cli, list(map(str, words))) in (0, 14)
     (report,) = json.loads(capfd.readouterr().out)
     return list(report["findings"])

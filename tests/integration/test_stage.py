@@ -20,12 +20,13 @@ from our_pip import PIP, UV
 from release_world import NOW, ROCM, World, rocm_wheel
 from staged import LATER, killed_again_and_again, require_whole, small_plan, stage, visible
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import FolderStore, ReleaseError, capture_output
-from rocm_wheels.index import add_wheels, serve_folder
-from rocm_wheels.release import StagePlan, stage_set
-from rocm_wheels.wheels import WheelArchive
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.core import errors, process
+from rocm_wheels.index import update
+from rocm_wheels.index.server import serve_folder
+from rocm_wheels.release.stage import StagePlan, stage_set
+from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.wheels import archive
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +48,10 @@ def test_what_is_staged_is_there_and_nothing_is_sent_twice(
     world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = tmp_path / "store"
-    assert run_command(cli, world.words(str(place), "--json", "--dry-run")) == 0
+    assert boundary.run_command(main.cli, world.words(str(place), "--json", "--dry-run")) == 0
     would = json.loads(capsys.readouterr().out)
     assert (would["to_send"], would["had"], place.exists()) == (6, 0, False)
-    assert run_command(cli, world.words(str(place), "--json")) == 0
+    assert boundary.run_command(main.cli, world.words(str(place), "--json")) == 0
     first = json.loads(capsys.readouterr().out)
     assert (first["new"], first["sent"], first["had"], first["missing"]) == (True, 6, 0, [])
     assert first["set"] == would["set"] and first["set"].startswith(f"2.9.1-rocm{ROCM}-")
@@ -61,16 +62,16 @@ def test_what_is_staged_is_there_and_nothing_is_sent_twice(
         ("triton", ()),
     ]
     before = {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file()}
-    assert run_command(cli, world.words(str(place), "--json")) == 0
+    assert boundary.run_command(main.cli, world.words(str(place), "--json")) == 0
     again = json.loads(capsys.readouterr().out)
     assert (again["new"], again["sent"], again["had"]) == (False, 0, 6)
     assert before == {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file()}
     next_version = World(tmp_path / "next", "2.9.2")
     next_version.wheels[0] = world.wheels[0]  # triton is the same
-    assert run_command(cli, next_version.words(str(place), "--json")) == 0
+    assert boundary.run_command(main.cli, next_version.words(str(place), "--json")) == 0
     second = json.loads(capsys.readouterr().out)
     assert (second["sent"], second["had"]) == (4, 2)
-    assert run_command(cli, ["set", "list", str(place), "--json"]) == 0
+    assert boundary.run_command(main.cli, ["set", "list", str(place), "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)["sets"]
     assert {one["id"]: (one["wheels"], one["missing"]) for one in listed} == {
         first["set"]: (3, 0),
@@ -83,13 +84,13 @@ def test_an_audit_lies_beside_the_index_of_a_set(
 ) -> None:
     """Made of what staging read, the same wherever; of a set that is there it is never replaced."""
     opened: list[str] = []
-    open_wheel = WheelArchive.open
+    open_wheel = archive.WheelArchive.open
 
-    def open_and_note(path: Path, **how: bool) -> WheelArchive:
+    def open_and_note(path: Path, **how: bool) -> archive.WheelArchive:
         opened.append(path.name)
         return open_wheel(path, **how)
 
-    monkeypatch.setattr(WheelArchive, "open", open_and_note)
+    monkeypatch.setattr(archive.WheelArchive, "open", open_and_note)
     plan = world.plan()
     assert sorted(opened) == sorted(path.name for path in world.wheels)
     store = FolderStore(tmp_path / "store")
@@ -151,7 +152,7 @@ def test_a_store_that_no_web_server_can_read_is_said(
 ) -> None:
     before = os.umask(umask)
     try:
-        assert run_command(cli, world.words(str(tmp_path / "store"))) == 0
+        assert boundary.run_command(main.cli, world.words(str(tmp_path / "store"))) == 0
     finally:
         os.umask(before)
     assert ("chmod -R go+rX" in capsys.readouterr().err) == warned
@@ -168,15 +169,15 @@ def test_installers_install_from_the_index_of_a_set(
 ) -> None:
     store = FolderStore(tmp_path / "store")
     stage(store, plan)
-    add_wheels(tmp_path / "store" / "rocm", [rocm_wheel(tmp_path)], now=NOW)
+    update.add_wheels(tmp_path / "store" / "rocm", [rocm_wheel(tmp_path)], now=NOW)
     words = PIP if tool == "pip" else UV
     with serve_folder(tmp_path / "store") as server:
         index = ["--index-url", f"{server.url}{plan.index}", "--extra-index-url", f"{server.url}rocm/"]
-        capture_output(
+        process.capture_output(
             [*words, "--target", str(tmp_path / "site"), *index, "torchvision"], env=alone(tmp_path)
         )
         asked = [request.path for request in server.requests if request.status == 200]
-        assert run_command(cli, ["index", "verify", "--full", f"{server.url}{plan.index}"]) == 0
+        assert boundary.run_command(main.cli, ["index", "verify", "--full", f"{server.url}{plan.index}"]) == 0
     installed = sorted(path.name for path in (tmp_path / "site").glob("*.dist-info"))
     assert installed == sorted(
         [
@@ -194,18 +195,18 @@ def test_names_belong_to_their_bytes_until_they_get_a_build_tag(
     world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = str(tmp_path / "store")
-    assert run_command(cli, world.words(place)) == 0
+    assert boundary.run_command(main.cli, world.words(place)) == 0
     other = World(tmp_path / "other", text="built again")
     for option in ([], ["--dry-run"]):
-        assert run_command(cli, other.words(place, *option)) == 15
+        assert boundary.run_command(main.cli, other.words(place, *option)) == 15
         said = capsys.readouterr().err
         assert "has other bytes under the same name: torch-2.9.1" in said
         assert "rocm-wheels wheel retag --build-tag 1 --output-dir NEW torch-2.9.1" in said
     retagged = tmp_path / "retagged"
     words = ["wheel", "retag", "--build-tag", "1", "--output-dir", str(retagged), *map(str, other.wheels)]
-    assert run_command(cli, words) == 0
+    assert boundary.run_command(main.cli, words) == 0
     other.wheels = sorted(retagged.glob("*.whl"))
-    assert run_command(cli, other.words(place)) == 0
+    assert boundary.run_command(main.cli, other.words(place)) == 0
     assert len(visible(FolderStore(tmp_path / "store"))) == 2
 
 
@@ -226,7 +227,7 @@ def test_what_a_set_has_lost_is_put_back_and_nothing_else_is_touched(
     tag = store.replace(f"{plan.index}index.html", b"by another version of this tool", page.tag)
     for path in lost:
         store.remove(path)
-    assert run_command(cli, world.words(str(tmp_path), "--json")) == 0
+    assert boundary.run_command(main.cli, world.words(str(tmp_path), "--json")) == 0
     both = capsys.readouterr()
     assert (json.loads(both.out)["new"], json.loads(both.out)["sent"]) == (False, 1)
     assert f"{plan.document.id} has lost 3 files: sending again" in both.err
@@ -245,7 +246,9 @@ def test_a_wheel_that_is_written_to_while_it_is_staged_is_never_in_a_store(kind:
     triton = plan.wheels[0].path
     before = triton.read_bytes()
     triton.write_bytes(bytes(len(before)))
-    with pytest.raises(ReleaseError, match=r"triton-.*\.whl has other bytes than when it was looked at"):
+    with pytest.raises(
+        errors.ReleaseError, match=r"triton-.*\.whl has other bytes than when it was looked at"
+    ):
         stage(store, plan)
     assert not [one.path for one in store.listing("") if one.path.endswith(triton.name)]
     triton.write_bytes(before)
@@ -278,7 +281,7 @@ def test_every_write_may_fail(plan: StagePlan, tmp_path: Path) -> None:
     expected = {one.path: one.size for one in clean.listing("")}
     for number, write in enumerate(clean.writes):
         store = FolderStore(tmp_path / str(number))
-        with pytest.raises(ReleaseError):
+        with pytest.raises(errors.ReleaseError):
             stage(FaultyStore(store, at=write, fault="error"), plan)
         there = clean.writes.index(last) < number
         assert visible(store) == ([plan.document.id] if there else [])
@@ -335,7 +338,7 @@ class Raced(FaultyStore):
 def test_a_name_that_is_taken_at_the_last_moment_is_refused(plan: StagePlan, tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     name = plan.paths.name_claim(plan.document.files[0].name)
-    with pytest.raises(ReleaseError, match=r"has other bytes under the same name: torch-"):
+    with pytest.raises(errors.ReleaseError, match=r"has other bytes under the same name: torch-"):
         stage(FaultyStore(store, at=f"create {name}", fault="other"), plan)
     assert visible(store) == []
 
@@ -350,7 +353,7 @@ def test_of_two_sets_with_the_same_names_one_is_staged(kind: str, world: World, 
         start.wait()
         try:
             stage_set(store, plan, now=NOW)
-        except ReleaseError:
+        except errors.ReleaseError:
             refused.append(plan.document.id)
 
     threads = [threading.Thread(target=work, args=(plan,)) for plan in plans]
@@ -367,7 +370,7 @@ def test_bytes_that_are_not_those_that_were_sent_are_found(plan: StagePlan, tmp_
     store = FolderStore(tmp_path)
     path = plan.paths.wheel_file(plan.document.files[0].sha256, plan.document.files[0].name)
     store.create(path, bytes(plan.document.files[0].size))  # as long, by whatever tool
-    with pytest.raises(ReleaseError, match=r"1 file unlike what was sent: .*torch-"):
+    with pytest.raises(errors.ReleaseError, match=r"1 file unlike what was sent: .*torch-"):
         stage(store, plan)
     assert visible(store) == []
     store.remove(path)
@@ -381,7 +384,7 @@ sys.path[:0] = {path!r}
 from pathlib import Path
 from faulty_store import FaultyStore
 from release_world import World
-from rocm_wheels.core import FolderStore
+from rocm_wheels.stores.folder import FolderStore
 from staged import small_plan, stage
 os.fsync = lambda _: None
 world = World(Path({world!r}))

@@ -13,34 +13,23 @@ import s3_servers
 from faulty_store import FaultyStore
 from release_world import FAMILY, NOW, ROCM, World
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import FolderStore, Store
-from rocm_wheels.release import (
-    Evidence,
-    EvidenceHost,
-    FamilyPaths,
-    OutcomeCounts,
-    SetDocument,
-    SetFile,
-    SetLock,
-    list_sets,
-    load_layout,
-    make_set_id,
-    stage_set,
-    update_listing,
-)
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.release import set_list, stage, wheel_set
+from rocm_wheels.release.evidence.evidence import Evidence, EvidenceHost, OutcomeCounts
+from rocm_wheels.release.layout import FamilyPaths, load_layout
+from rocm_wheels.stores import folder
+from rocm_wheels.stores.store import Store
 
 LAYOUT = load_layout()
 PLACES = FamilyPaths(LAYOUT, FAMILY)
 
 
-def a_set(number: int, *, wheels: int = 200) -> SetDocument:
+def a_set(number: int, *, wheels: int = 200) -> wheel_set.SetDocument:
     version = f"2.9.{number}+rocm{ROCM}"
     names = [f"torch-{version}-cp3{10 + n}-cp3{10 + n}-linux_x86_64.whl" for n in range(wheels)]
     digests = [f"{number * 1000 + n:064x}" for n in range(wheels)]
     files = tuple(
-        SetFile(
+        wheel_set.SetFile(
             name=name,
             project="torch",
             version=version,
@@ -52,15 +41,15 @@ def a_set(number: int, *, wheels: int = 200) -> SetDocument:
         for name, digest in zip(names, digests, strict=True)
     )
     created = datetime(2026, 11, 1, tzinfo=timezone.utc) + timedelta(hours=number)
-    return SetDocument(
-        id=make_set_id(version, zip(names, digests, strict=True), "c" * 64),
+    return wheel_set.SetDocument(
+        id=wheel_set.make_set_id(version, zip(names, digests, strict=True), "c" * 64),
         created=f"{created:%Y-%m-%dT%H:%M:%SZ}",
         version=version,
         rocm=ROCM,
         family=FAMILY,
         layout="per-family",
         files=files,
-        locks=(SetLock(digest="c" * 64, path="sources.lock.json"),),
+        locks=(wheel_set.SetLock(digest="c" * 64, path="sources.lock.json"),),
     )
 
 
@@ -68,16 +57,16 @@ def test_a_hundred_sets_of_two_hundred_wheels_are_listed_in_a_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    store = FolderStore(tmp_path)
+    store = folder.FolderStore(tmp_path)
     ids = []
     for number in range(100):
         document = a_set(number)
         ids.append(document.id)
         store.create(PLACES.set_document(document.id), document.to_json())
-    update_listing(store, PLACES)
+    set_list.update_listing(store, PLACES)
     for most in (1.0, 5.0):  # with the listing, and when it is lost
         begun = time.process_time()
-        (found,) = list_sets(store, LAYOUT)
+        (found,) = set_list.list_sets(store, LAYOUT)
         assert time.process_time() - begun < most
         assert [row.id for row in found.rows] == ids[::-1]
         assert {row.wheels for row in found.rows} == {200}
@@ -86,18 +75,18 @@ def test_a_hundred_sets_of_two_hundred_wheels_are_listed_in_a_second(
 
 @pytest.mark.parametrize("kind", ["folder", "s3"])
 def test_the_listing_is_never_the_truth(kind: str, tmp_path: Path) -> None:
-    store: Store = FolderStore(tmp_path) if kind == "folder" else s3_servers.a_store()
+    store: Store = folder.FolderStore(tmp_path) if kind == "folder" else s3_servers.a_store()
     one, other, gone = a_set(1, wheels=1), a_set(2, wheels=1), a_set(3, wheels=1)
     for document in (one, gone):
         store.create(PLACES.set_document(document.id), document.to_json())
-    update_listing(store, PLACES)
+    set_list.update_listing(store, PLACES)
     store.create(PLACES.set_document(other.id), other.to_json())  # by somebody who ended before the listing
     store.remove(PLACES.set_document(gone.id))
     store.create(PLACES.set_lock("2.9.4-000000000000"), b"{}")
     store.create(PLACES.set_document("2.9.5-000000000000"), one.to_json())
 
     def listed() -> tuple[list[str], tuple[str, ...], tuple[str, ...]]:
-        (found,) = list_sets(store, LAYOUT)
+        (found,) = set_list.list_sets(store, LAYOUT)
         return [row.id for row in found.rows], found.unfinished, found.damaged
 
     expected = [other.id, one.id]
@@ -109,30 +98,30 @@ def test_the_listing_is_never_the_truth(kind: str, tmp_path: Path) -> None:
         rows, unfinished, damaged = listed()
         assert (rows, unfinished) == (expected, ("2.9.4-000000000000",))
         assert len(damaged) == 1 and f"and what it lists is {one.id}" in damaged[0]
-        update_listing(store, PLACES)
+        set_list.update_listing(store, PLACES)
         assert json.loads(store.read(PLACES.set_listing).content)["sets"][0]["id"] == other.id
     before = store.head(PLACES.set_listing)
-    update_listing(store, PLACES)
+    set_list.update_listing(store, PLACES)
     assert store.head(PLACES.set_listing) == before
 
 
 def test_two_who_renew_the_listing_at_a_time_do_no_harm(tmp_path: Path) -> None:
-    store = FolderStore(tmp_path)
+    store = folder.FolderStore(tmp_path)
     store.create(PLACES.set_document(a_set(1, wheels=1).id), a_set(1, wheels=1).to_json())
-    update_listing(FaultyStore(store, at=f"replace {PLACES.set_listing}", fault="other"), PLACES)
-    assert [len(one.rows) for one in list_sets(store, LAYOUT)] == [1]
+    set_list.update_listing(FaultyStore(store, at=f"replace {PLACES.set_listing}", fault="other"), PLACES)
+    assert [len(one.rows) for one in set_list.list_sets(store, LAYOUT)] == [1]
 
 
 def test_what_is_known_of_sets_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     world = World(tmp_path / "world")
     place, plan = str(tmp_path / "store"), world.plan()
-    store = FolderStore(Path(place))
-    assert run_command(cli, ["set", "list", place]) == 2
+    store = folder.FolderStore(Path(place))
+    assert boundary.run_command(main.cli, ["set", "list", place]) == 2
     assert f"there is no store at {place}: the folder does not exist" in capsys.readouterr().err
     Path(place).mkdir()
-    assert run_command(cli, ["set", "list", place]) == 0
+    assert boundary.run_command(main.cli, ["set", "list", place]) == 0
     assert f"there are no sets in {place}" in capsys.readouterr().err
-    stage_set(store, plan, now=NOW)
+    stage.stage_set(store, plan, now=NOW)
     moment = datetime(2026, 11, 21, 13, tzinfo=timezone.utc)
     for hours, failed in ((0, 1), (1, 0)):
         evidence = Evidence(
@@ -149,16 +138,16 @@ def test_what_is_known_of_sets_is_said(tmp_path: Path, capsys: pytest.CaptureFix
             added=moment + timedelta(hours=2),
         )
         store.create(f"{PLACES.evidence_folder(plan.document.id)}/{evidence.id}.json", evidence.to_json())
-    assert run_command(cli, ["set", "list", place, "--family", FAMILY]) == 0
+    assert boundary.run_command(main.cli, ["set", "list", place, "--family", FAMILY]) == 0
     said = capsys.readouterr().out
     assert f"{plan.document.id}  {FAMILY}  ROCm {ROCM}  3 wheels  complete" in said
     assert "smoke on gfx942: pass" in said and "fail" not in said
     store.create(f"{PLACES.evidence_folder(plan.document.id)}/20261121T150000Z-000000000000.json", b"{")
-    assert run_command(cli, ["set", "list", place, "--json"]) == 0
+    assert boundary.run_command(main.cli, ["set", "list", place, "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["sets"]
     assert row["results"][1] == "20261121T150000Z-000000000000.json cannot be read"
     store.create(PLACES.set_document("2.9.5-000000000000"), b"{}")
-    assert run_command(cli, ["set", "list", place]) == 15
+    assert boundary.run_command(main.cli, ["set", "list", place]) == 15
     both = capsys.readouterr()
     assert plan.document.id in both.out and "is not the document of a set" in both.err
 
@@ -175,10 +164,10 @@ def test_the_command_stages_to_s3_and_lists_it(
         "".join(f"{key}: {value}\n" for key, value in {**names, "pages": "simple", "channels": "c"}.items())
     )
     options = ["--store-layout", str(layout), "--json"]
-    assert run_command(cli, world.words(url, *options)) == 0
+    assert boundary.run_command(main.cli, world.words(url, *options)) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["index"].endswith(f"/some/where/next/{FAMILY}/sets/{said['set']}/simple/")
-    assert run_command(cli, ["set", "list", url, *options]) == 0
+    assert boundary.run_command(main.cli, ["set", "list", url, *options]) == 0
     assert [one["id"] for one in json.loads(capsys.readouterr().out)["sets"]] == [said["set"]]
 
 
@@ -198,7 +187,7 @@ def test_wrong_options_leave_nothing(
 ) -> None:
     world, place = World(tmp_path / "world"), tmp_path / "store"
     given = [word.format(folder=tmp_path) for word in words]
-    assert run_command(cli, world.words(str(place), *given)) == code
+    assert boundary.run_command(main.cli, world.words(str(place), *given)) == code
     assert said in capsys.readouterr().err
     assert not place.exists()
 
@@ -210,8 +199,8 @@ def test_a_store_without_conditions_wants_a_word(
     with s3_servers.bad_line(lambda *_: "deaf") as line:
         for name, value in s3_servers.environment(line.url).items():
             monkeypatch.setenv(name, value)
-        assert run_command(cli, world.words(url)) == 15
+        assert boundary.run_command(main.cli, world.words(url)) == 15
         assert "does not honour conditional writes" in capsys.readouterr().err
-        assert run_command(cli, world.words(url, "--unconditional")) == 0
-        assert run_command(cli, ["set", "list", url]) == 0
+        assert boundary.run_command(main.cli, world.words(url, "--unconditional")) == 0
+        assert boundary.run_command(main.cli, ["set", "list", url]) == 0
     assert "3 wheels  complete" in capsys.readouterr().out

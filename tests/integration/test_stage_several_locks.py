@@ -14,12 +14,14 @@ from judged_sets import said
 from release_world import NEWER, NOW, OLDER, rocm_wheel, several_drafts
 from uv import find_uv_bin
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import FolderStore, capture_output
-from rocm_wheels.index import add_wheels, serve_folder
-from rocm_wheels.release import FamilyPaths, add_evidence, find_set, load_layout, read_set
-from rocm_wheels.sources import write_lock
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.core import process
+from rocm_wheels.index import update
+from rocm_wheels.index.server import serve_folder
+from rocm_wheels.release import layout, wheel_set
+from rocm_wheels.release.evidence.store import add_evidence
+from rocm_wheels.sources.lock import write_lock
+from rocm_wheels.stores import folder
 
 
 def test_uv_takes_a_variant_of_a_set_with_two_locks_and_others_the_plain_wheel(
@@ -39,38 +41,43 @@ def test_uv_takes_a_variant_of_a_set_with_two_locks_and_others_the_plain_wheel(
     for name, lock in (("newer", NEWER), ("older", OLDER)):
         write_lock(tmp_path / f"{name}.lock", lock)
         words += ["--lock", str(tmp_path / f"{name}.lock")]
-    assert run_command(cli, [*words, "--json"]) == 0
+    assert boundary.run_command(main.cli, [*words, "--json"]) == 0
     staged = json.loads(capsys.readouterr().out)
     assert (staged["new"], staged["missing"], staged["rocm"]) == (True, [], ["7.0.2", "7.1.0"])
-    assert run_command(cli, [*words, "--json"]) == 0
+    assert boundary.run_command(main.cli, [*words, "--json"]) == 0
     assert not json.loads(capsys.readouterr().out)["new"]
-    assert run_command(cli, ["set", "list", str(tmp_path / "store")]) == 0
+    assert boundary.run_command(main.cli, ["set", "list", str(tmp_path / "store")]) == 0
     assert "ROCm 7.0.2, 7.1.0  5 wheels  complete" in capsys.readouterr().out
 
-    store = FolderStore(tmp_path / "store")
-    document = find_set(store, staged["set"])
+    store = folder.FolderStore(tmp_path / "store")
+    document = wheel_set.find_set(store, staged["set"])
     moment = datetime.now(timezone.utc)
     known = said("verify", document=document, when=moment, added=moment)
-    add_evidence(store, load_layout(), document, known.evidence)
+    add_evidence(store, layout.load_layout(), document, known.evidence)
     (tmp_path / "policy.yaml").write_text(
         "channels:\n  nightly: {rules: {verify: {fresh: 14d}, complete: {}}}\n"
     )
     words = ["set", "promote", str(tmp_path / "store"), "--set", document.id, "--channel", "nightly"]
-    assert run_command(cli, [*words, "--policy", str(tmp_path / "policy.yaml")]) == 0
+    assert boundary.run_command(main.cli, [*words, "--policy", str(tmp_path / "policy.yaml")]) == 0
     capsys.readouterr()
-    assert run_command(cli, ["set", "list", str(tmp_path / "store"), "--channel", "nightly"]) == 0
+    assert (
+        boundary.run_command(main.cli, ["set", "list", str(tmp_path / "store"), "--channel", "nightly"]) == 0
+    )
     assert f"{document.id}  ROCm 7.0.2, 7.1.0" in capsys.readouterr().out
     (release,) = json.loads((tmp_path / "store/v2/variants/support.json").read_text())["releases"]
     rocm = {"rocm7.1": "7.1.0", "rocm7.0": "7.0.2", "": "7.1.0"}
     assert {wheel["label"]: wheel["rocm"] for wheel in release["wheels"]} == rocm
-    released = FamilyPaths(load_layout(), "variants", "release")
-    assert read_set(store, "variants", document.id, area="release", layout=load_layout()) == document
+    released = layout.FamilyPaths(layout.load_layout(), "variants", "release")
+    assert (
+        wheel_set.read_set(store, "variants", document.id, area="release", layout=layout.load_layout())
+        == document
+    )
     there = {
         path.name for path in (tmp_path / "store" / released.set_folder(document.id)).glob("*.lock.json")
     }
     assert there == {one.path for one in document.locks} and len(there) == 2
 
-    add_wheels(tmp_path / "store" / "rocm", [rocm_wheel(tmp_path)], now=NOW)
+    update.add_wheels(tmp_path / "store" / "rocm", [rocm_wheel(tmp_path)], now=NOW)
     env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1"}
     uv = [find_uv_bin(), "pip", "install", "--no-cache", "--no-config", "--python", sys.executable]
     with serve_folder(tmp_path / "store") as server:
@@ -85,6 +92,6 @@ def test_uv_takes_a_variant_of_a_set_with_two_locks_and_others_the_plain_wheel(
             (["--preview-features", "wheel-variants"], ("rocm7.1", "null")),
         ):
             site = tmp_path / f"site {labels[0]}"
-            capture_output([*uv, *preview, *index, "--target", str(site), "torch"], env=env)
+            process.capture_output([*uv, *preview, *index, "--target", str(site), "torch"], env=env)
             found = tuple((site / name / "__init__.py").read_text() for name in ("torch", "triton"))
             assert found == tuple(f"label = {label!r}\n" for label in labels)

@@ -16,16 +16,15 @@ from variantlib.variant_dist_info import VariantDistInfo
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, library
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.stamp import stamp, unstamp
-from rocm_wheels.variants import (
+from rocm_wheels.cli import boundary, stamp
+from rocm_wheels.variants.document import (
     SCHEMA,
     SCHEMA_WITHOUT_PROVIDERS,
     VARIANT_FILE_NAME,
     merge_documents,
     parse_wheel_document,
 )
-from rocm_wheels.wheels import WheelParts, format_sbom, parse_wheel_name, read_dist_info_files, scan_wheel
+from rocm_wheels.wheels import dist_info, rewrite, sbom, scan
 
 STATIC = ["--provider", "static", "--static-targets", "gfx942,gfx1100", "--rocm-versions", "7.2,7.1"]
 
@@ -52,8 +51,8 @@ def release(folder: Path, *options: str, generic: tuple[str, ...] = ()) -> Path:
     ):
         (place := folder / str(n)).mkdir(parents=True)
         wheel = draft(*targets, *generic, rocm=rocm).write(place)
-        assert run(stamp, wheel, "--output-dir", out, *options) == 0
-    assert run(stamp, draft(rocm="").write(folder), "--null", "--output-dir", out, *options) == 0
+        assert run(stamp.stamp, wheel, "--output-dir", out, *options) == 0
+    assert run(stamp.stamp, draft(rocm="").write(folder), "--null", "--output-dir", out, *options) == 0
     write_index(out)
     return out
 
@@ -61,7 +60,9 @@ def release(folder: Path, *options: str, generic: tuple[str, ...] = ()) -> Path:
 def write_index(folder: Path) -> Path:
     """Write the index document of the variant wheels in a folder."""
     documents = [
-        (wheel.name, read(wheel)) for wheel in folder.glob("*.whl") if parse_wheel_name(wheel.name).label
+        (wheel.name, read(wheel))
+        for wheel in folder.glob("*.whl")
+        if dist_info.parse_wheel_name(wheel.name).label
     ]
     (name,) = {"-".join(wheel.split("-")[:2]) for wheel, _ in documents}
     path = folder / f"{name}-variants.json"
@@ -70,12 +71,14 @@ def write_index(folder: Path) -> Path:
 
 
 def read(wheel: Path) -> object:
-    label = parse_wheel_name(wheel.name).label or ""
-    return parse_wheel_document(read_dist_info_files(wheel)[VARIANT_FILE_NAME], name=wheel.name, label=label)
+    label = dist_info.parse_wheel_name(wheel.name).label or ""
+    return parse_wheel_document(
+        rewrite.read_dist_info_files(wheel)[VARIANT_FILE_NAME], name=wheel.name, label=label
+    )
 
 
 def run(command: object, *words: object) -> int:
-    return run_command(command, [str(word) for word in words])  # type: ignore[arg-type]
+    return boundary.run_command(command, [str(word) for word in words])  # type: ignore[arg-type]
 
 
 def uv(folder: Path, *words: object, variants: bool = True) -> None:
@@ -125,9 +128,12 @@ def test_a_release_is_stamped_and_uv_takes_the_right_wheel(tmp_path: Path) -> No
         "demo-2.9.0-py3-none-any-rocm7.2_gfx942.whl",
     ]
     for wheel in out.glob("*.whl"):
-        assert scan_wheel(wheel).faults == ()
-        label = parse_wheel_name(wheel.name).label
-        assert VariantDistInfo(read_dist_info_files(wheel)[VARIANT_FILE_NAME], label).variant_label == label
+        assert scan.scan_wheel(wheel).faults == ()
+        label = dist_info.parse_wheel_name(wheel.name).label
+        assert (
+            VariantDistInfo(rewrite.read_dist_info_files(wheel)[VARIANT_FILE_NAME], label).variant_label
+            == label
+        )
     uv(out, "demo")
     chosen = (out / "site" / "demo" / "__init__.py").read_text()
     assert chosen == "targets = ('gfx942',)\nrocm = '7.2.0'\n"
@@ -147,7 +153,7 @@ def test_uv_takes_null_where_no_provider_answers_and_plain_without_the_preview(t
 
 def run_unstamped(out: Path, folder: Path) -> Path:
     """Make a plain wheel of the variant for ROCm 7.1."""
-    assert run(unstamp, out / "demo-2.9.0-py3-none-any-rocm7.1_gfx942.whl", "--output-dir", folder) == 0
+    assert run(stamp.unstamp, out / "demo-2.9.0-py3-none-any-rocm7.1_gfx942.whl", "--output-dir", folder) == 0
     (plain,) = folder.glob("*.whl")
     return plain
 
@@ -186,11 +192,11 @@ def test_the_same_wheel_gives_the_same_bytes_and_stays_itself(tmp_path: Path) ->
     )
     before = wheel.read_bytes()
     for folder in ("a", "b"):
-        assert run(stamp, wheel, "--output-dir", tmp_path / folder) == 0
+        assert run(stamp.stamp, wheel, "--output-dir", tmp_path / folder) == 0
     (one,), (two,) = (tmp_path / "a").iterdir(), (tmp_path / "b").iterdir()
     assert one.read_bytes() == two.read_bytes()
     assert wheel.read_bytes() == before
-    metadata = read_dist_info_files(one)["METADATA"].decode()
+    metadata = rewrite.read_dist_info_files(one)["METADATA"].decode()
     assert "Version: 2.9.0\n" in metadata
     assert "Requires-Dist: demo-kernels==1.0\n" in metadata
     assert "Requires-Dist: rocm[libraries]==7.2.0\n" in metadata
@@ -210,43 +216,47 @@ def test_a_wheel_for_one_gpu_requires_what_its_rocm_has_for_it(
 ) -> None:
     """Where ROCm is in device packages, as the bill of materials of the build tells; pip reads it, too."""
     made = draft(*targets, requires=("rocm[libraries]==7.2.0", "numpy>=1; python_version >= '3'"))
-    bill = format_sbom(WheelParts("1", targets, "7.2.0", devices=devices), made.distribution, made.version)
+    bill = sbom.format_sbom(
+        sbom.WheelParts("1", targets, "7.2.0", devices=devices), made.distribution, made.version
+    )
     made.members[f"demo-{made.version}.dist-info/sboms/rocm-wheels.cdx.json"] = bill
     for more in ([], ["--keep-local-version"]):
-        assert run(stamp, made.write(tmp_path), *more, "--output-dir", tmp_path / "out", "--replace") == 0
+        assert (
+            run(stamp.stamp, made.write(tmp_path), *more, "--output-dir", tmp_path / "out", "--replace") == 0
+        )
         for variant in (tmp_path / "out").iterdir():
-            requires = scan_wheel(variant).metadata.requires_dist
+            requires = scan.scan_wheel(variant).metadata.requires_dist
             assert requires[0] == f"rocm{extras}==7.2.0" and requires[1].startswith("numpy>=1")
 
 
 def test_a_bill_of_materials_that_is_none_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     made = draft("gfx942")
     made.members[f"demo-{made.version}.dist-info/sboms/rocm-wheels.cdx.json"] = b"[]"
-    assert run(stamp, made.write(tmp_path), "--output-dir", tmp_path / "out") == 2
+    assert run(stamp.stamp, made.write(tmp_path), "--output-dir", tmp_path / "out") == 2
     assert "rocm-wheels.cdx.json is not as rocm-wheels writes it" in capfd.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
 def test_unstamp_gives_back_what_was_stamped(tmp_path: Path) -> None:
     wheel = draft("gfx942").write(tmp_path)
-    assert run(stamp, wheel, "--keep-local-version", "--output-dir", tmp_path / "a") == 0
+    assert run(stamp.stamp, wheel, "--keep-local-version", "--output-dir", tmp_path / "a") == 0
     (variant,) = (tmp_path / "a").iterdir()
     assert variant.name == "demo-2.9.0+rocm7.2.0-py3-none-any-rocm7.2_gfx942.whl"
-    assert run(unstamp, variant, "--output-dir", tmp_path / "b") == 0
+    assert run(stamp.unstamp, variant, "--output-dir", tmp_path / "b") == 0
     assert contents(tmp_path / "b" / wheel.name) == contents(wheel)
-    assert run(stamp, wheel, "--output-dir", tmp_path / "c") == 0
+    assert run(stamp.stamp, wheel, "--output-dir", tmp_path / "c") == 0
     (variant,) = (tmp_path / "c").iterdir()
-    assert run(unstamp, variant, "--local-version", "rocm7.2.0", "--output-dir", tmp_path / "d") == 0
+    assert run(stamp.unstamp, variant, "--local-version", "rocm7.2.0", "--output-dir", tmp_path / "d") == 0
     assert contents(tmp_path / "d" / wheel.name) == contents(wheel)
 
 
 def test_variants_do_not_become_one_plain_wheel(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     for rocm in ("7.1.0", "7.2.0"):
-        assert run(stamp, draft("gfx942", rocm=rocm).write(tmp_path), "--output-dir", out) == 0
+        assert run(stamp.stamp, draft("gfx942", rocm=rocm).write(tmp_path), "--output-dir", out) == 0
     wheels = sorted(out.iterdir())
     for more in ([], ["--replace"]):
-        assert run(unstamp, *wheels, *more, "--output-dir", tmp_path / "plain") == 2
+        assert run(stamp.unstamp, *wheels, *more, "--output-dir", tmp_path / "plain") == 2
         assert "would both become" in capfd.readouterr().err
     assert not (tmp_path / "plain").exists()
 
@@ -261,9 +271,9 @@ def test_a_wheel_joins_the_release_of_another_vendor(tmp_path: Path) -> None:
     index = tmp_path / "demo-2.9.0-variants.json"
     index.write_text(json.dumps(theirs))
     out = tmp_path / "out"
-    assert run(stamp, draft("gfx942").write(tmp_path), "--join", index, "--output-dir", out) == 0
+    assert run(stamp.stamp, draft("gfx942").write(tmp_path), "--join", index, "--output-dir", out) == 0
     (wheel,) = out.iterdir()
-    document = json.loads(read_dist_info_files(wheel)[VARIANT_FILE_NAME])
+    document = json.loads(rewrite.read_dist_info_files(wheel)[VARIANT_FILE_NAME])
     assert document["default-priorities"]["namespace"] == ["nvidia", "amd", "rocm"]
     assert document["providers"]["nvidia"] == theirs["providers"]["nvidia"]  # type: ignore[index]
 
@@ -320,7 +330,7 @@ def test_a_stamp_that_cannot_be_leaves_the_disk_as_it_was(
     (other := tmp_path / "theirs.json").write_text(json.dumps(theirs))
     asked = [word.format(wheel=second, plain=first, theirs=other) for word in words]
     before = sorted(tmp_path.rglob("*"))
-    assert run(stamp, wheel, *asked) == 2
+    assert run(stamp.stamp, wheel, *asked) == 2
     assert message in capfd.readouterr().err
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -329,13 +339,13 @@ def test_a_stamp_is_not_put_on_a_stamp_without_asking(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     wheel = draft("gfx942", requires=("rocm==7.2.0",)).write(tmp_path)
-    assert run(stamp, wheel) == 0
+    assert run(stamp.stamp, wheel) == 0
     (variant,) = tmp_path.glob("*gfx942.whl")
-    assert run(stamp, variant) == 2
+    assert run(stamp.stamp, variant) == 2
     assert "is a variant wheel already: rocm7.2_gfx942\ntip: --replace" in capfd.readouterr().err
-    assert run(stamp, variant, "--label", "mine", "--replace") == 0
+    assert run(stamp.stamp, variant, "--label", "mine", "--replace") == 0
     assert (tmp_path / "demo-2.9.0-py3-none-any-mine.whl").is_file()
-    assert run(unstamp, wheel) == 2
+    assert run(stamp.unstamp, wheel) == 2
     assert "is not a variant wheel" in capfd.readouterr().err
 
 
@@ -351,9 +361,9 @@ def test_a_wheel_of_2025_gets_a_stamp_of_today(tmp_path: Path) -> None:
     made.members[f"{made.folder}/{VARIANT_FILE_NAME}"] = json.dumps(stated).encode()
     wheel = made.write(tmp_path)
     words = ("--replace", "--rocm", "7.2", "--label", "mi300", "--output-dir", tmp_path / "out")
-    assert run(stamp, wheel, *words) == 0
+    assert run(stamp.stamp, wheel, *words) == 0
     (stamped,) = (tmp_path / "out").iterdir()
     assert stamped.name == wheel.name
-    document = read_dist_info_files(stamped)[VARIANT_FILE_NAME]
+    document = rewrite.read_dist_info_files(stamped)[VARIANT_FILE_NAME]
     assert VariantDistInfo(document, "mi300").variant_label == "mi300"
     assert json.loads(document)["providers"]["amd"]["requires"] == ["rocm-bootstrap>=0.3,<1"]

@@ -13,9 +13,9 @@ import pytest
 from cut_commands import in_a_process
 from source_trees import DEEP, MIDDLE, Tree, Upstream, content
 
-from rocm_wheels.core import SourceError
-from rocm_wheels.models import load_project
-from rocm_wheels.sources import hipify_changes, hipify_checkout, identify_tree
+from rocm_wheels.core import errors
+from rocm_wheels.models.project import load_project
+from rocm_wheels.sources import hipify, trees
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_own_commits_below_another_hipify_are_no_patches(tree: Tree) -> None:
     tree.checkout(patch=False)
     tree.commit("Mine", {"plain.txt": "one\ntwo\n", "e.cu": "cuda e\n"})
     tree.commit("Mine again", {"plain.txt": "three\n"})
-    hipify_checkout(
+    hipify.hipify_checkout(
         load_project("pytorch"),
         tree.directory,
         commit=True,
@@ -104,7 +104,7 @@ def test_uncommitted_hipify_is_ours_and_a_foreign_clone_has_tags_at_most(
 def test_what_is_yours_stays_yours_when_it_is_hipified(tree: Tree) -> None:
     def again(*, commit: bool) -> None:
         recipe, python = load_project("pytorch"), Path(sys.executable)
-        hipify_checkout(recipe, tree.directory, commit=commit, env=tree.env, python=python)
+        hipify.hipify_checkout(recipe, tree.directory, commit=commit, env=tree.env, python=python)
 
     tree.checkout(patch=False)
     again(commit=True)
@@ -113,7 +113,7 @@ def test_what_is_yours_stays_yours_when_it_is_hipified(tree: Tree) -> None:
     again(commit=False)
     assert tree.status().labels == ("hipified", "changed")
     assert tree.status().repositories[0].files == (("modified", "a.cu"),)
-    assert identify_tree(tree.directory, env=tree.env).dirty
+    assert trees.identify_tree(tree.directory, env=tree.env).dirty
     tree.commit("Mine", {})
     again(commit=True)
     assert tree.status().labels == ("hipified", "changed")  # no patch was applied
@@ -133,7 +133,7 @@ def test_a_tree_is_hipified_by_what_lies_in_it(tree: Tree) -> None:
     assert (tree.status().labels, tree.status().changed_since_hipify) == (("hipified", "changed"), True)
     assert "files changed since" in door(tree, "status")[1]
     env, python = tree.upstream.env, Path(sys.executable)
-    assert set(hipify_changes(load_project("pytorch"), tree.directory, env=env, python=python)) == {
+    assert set(hipify.hipify_changes(load_project("pytorch"), tree.directory, env=env, python=python)) == {
         "hip/a.hip",
         "ignored_hip/a.hip",
     }
@@ -146,13 +146,13 @@ def test_a_tree_is_hipified_by_what_lies_in_it(tree: Tree) -> None:
 def test_what_hipify_makes_of_your_edits_is_not_yours(tree: Tree) -> None:
     def build() -> None:
         env, python = tree.upstream.env, Path(sys.executable)
-        hipify_changes(load_project("pytorch"), tree.directory, env=env, python=python)
+        hipify.hipify_changes(load_project("pytorch"), tree.directory, env=env, python=python)
 
     tree.checkout(patch=False)
     (tree.directory / "a.cu").write_text("cuda mine\n")
     (tree.directory / "new.cu").write_text("cuda new\n")
     build()
-    with pytest.raises(SourceError, match=r"not committed: a\.cu, new\.cu$"):
+    with pytest.raises(errors.SourceError, match=r"not committed: a\.cu, new\.cu$"):
         tree.save()
     tree.git("add", "a.cu", "new.cu")
     tree.git("commit", "-q", "-m", "Mine")
@@ -163,7 +163,7 @@ def test_what_hipify_makes_of_your_edits_is_not_yours(tree: Tree) -> None:
     assert b".hip" not in patch
     (tree.directory / "hip/a.hip").write_text("hip by hand\n")
     assert tree.status().repositories[0].files == (("modified", "hip/a.hip"),)
-    with pytest.raises(SourceError, match="changes of yours"):
+    with pytest.raises(errors.SourceError, match="changes of yours"):
         tree.checkout(patch=False)
     tree.git("checkout", "-q", "--force", "--detach", "THEROCK_UPSTREAM_DIFFBASE")
     assert "not hipified" in tree.status().labels  # though new.hip is there, which git does not know
@@ -183,14 +183,14 @@ def test_interrupted(tree: Tree) -> None:
 
     def hipify_and_die() -> None:
         sys.addaudithook(die_at_the_script)
-        hipify_checkout(project, tree.directory, commit=True, env=tree.env, python=python)
+        hipify.hipify_checkout(project, tree.directory, commit=True, env=tree.env, python=python)
 
     assert in_a_process(hipify_and_die, os.environ) == -signal.SIGKILL
     assert "interrupted" in tree.status().labels
     assert "interrupted: hipify; run it again" in door(tree, "status")[1]
-    with pytest.raises(SourceError, match=r"the hipify in .* was interrupted"):
+    with pytest.raises(errors.SourceError, match=r"the hipify in .* was interrupted"):
         tree.save()
-    hipify_checkout(project, tree.directory, commit=True, env=tree.env, python=python)
+    hipify.hipify_checkout(project, tree.directory, commit=True, env=tree.env, python=python)
     assert "interrupted" not in tree.status().labels
 
 
@@ -206,7 +206,7 @@ def test_a_submodule_that_went_and_came_back(tree: Tree, upstream: Upstream) -> 
     patch.parent.mkdir(parents=True)
     mail = "From: A <a@b.c>\nDate: Sat, 21 Nov 2026 11:25:01 +0000\nSubject: x\n\n---\n"
     patch.write_text(f"{mail}diff --git a/n b/n\n--- a/n\n+++ b/n\n@@ -1 +1 @@\n-a\n+b\n")
-    with pytest.raises(SourceError, match=r"hipified/x\.patch does not apply"):
+    with pytest.raises(errors.SourceError, match=r"hipified/x\.patch does not apply"):
         tree.checkout("without")
     assert tree.everything() == before
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 import rocm_wheels
-from rocm_wheels.pipeline import create_run_record
+from rocm_wheels.pipeline import run_record
 
 RUN = """
 import os, platform, sys, time
 from pathlib import Path
-from rocm_wheels.core import get_process_start
-from rocm_wheels.pipeline import RunRecord
+from rocm_wheels.core.process import get_process_start
+from rocm_wheels.pipeline.run_record import RunRecord
 record = RunRecord(Path(sys.argv[1]))
 log = record.folder / "build-pytorch.log"
 mark = {"pid": os.getpid(), "began": get_process_start(os.getpid())}
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.skipif(
 
 def started(work: Path) -> tuple[subprocess.Popen[str], subprocess.Popen[str], str]:
     """Start a run, and a watcher beside it; return them and the watcher's first look."""
-    record = create_run_record(work / "runs", datetime.now(timezone.utc))
+    record = run_record.create_run_record(work / "runs", datetime.now(timezone.utc))
     run = subprocess.Popen(
         [sys.executable, "-c", RUN, str(record.folder)], env=ENV, stdin=subprocess.PIPE, text=True
     )

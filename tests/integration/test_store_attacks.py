@@ -26,17 +26,11 @@ from attacked_sets import LAYOUT, RELEASED, STAGED, Attacked, list_leaves, overw
 from judged_sets import said
 from release_world import TARGET, World
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import FolderStore
-from rocm_wheels.release import (
-    FamilyPaths,
-    LogEntry,
-    add_evidence,
-    find_set,
-    parse_evidence,
-    read_set_log,
-)
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.release import layout, set_log, wheel_set
+from rocm_wheels.release.evidence.evidence import parse_evidence
+from rocm_wheels.release.evidence.store import add_evidence
+from rocm_wheels.stores import folder
 
 SAMPLE = 12  # each that many is in CI
 
@@ -180,7 +174,7 @@ def point_entry_at_pass(attacked: Attacked) -> None:
     passed = json.loads(attacked.entries[-2].read_bytes())
     lose_failure(attacked)
     kept = {name: passed[name] for name in ("evidence", "digest", "about")}
-    forged = LogEntry.model_validate({**entry, **kept})
+    forged = set_log.LogEntry.model_validate({**entry, **kept})
     overwrite(attacked.entries[-1], forged.to_json())
     attacked.entries[-2].unlink()
 
@@ -254,19 +248,21 @@ def test_a_name_stays_taken_whatever_is_deleted(good: Attacked):
     assert attacked.promote()
     stage = world.words(str(attacked.place))
 
-    def remove_names(store: Attacked, *areas: FamilyPaths) -> None:
+    def remove_names(store: Attacked, *areas: layout.FamilyPaths) -> None:
         for area in areas:
             shutil.rmtree(store.place / area.name_claims)
 
-    assert run_command(cli, stage) == 15
+    assert boundary.run_command(main.cli, stage) == 15
     remove_names(attacked, STAGED)
-    assert run_command(cli, stage) == 15
+    assert boundary.run_command(main.cli, stage) == 15
     remove_names(attacked, RELEASED)
-    assert run_command(cli, stage) == 15
+    assert boundary.run_command(main.cli, stage) == 15
     # who may write to staging by hand puts the other set there, with its results
     other = Attacked(good.place.with_name("other"), world.plan().document, good.policy)
-    assert run_command(cli, world.words(str(other.place))) == 0
-    other = Attacked(other.place, find_set(FolderStore(other.place), other.document.id), good.policy)
+    assert boundary.run_command(main.cli, world.words(str(other.place))) == 0
+    other = Attacked(
+        other.place, wheel_set.find_set(folder.FolderStore(other.place), other.document.id), good.policy
+    )
     other.know("verify", "pass", 5)
     other.know("smoke", "pass", 4)
     shutil.copytree(other.place / LAYOUT.staging, attacked.place / LAYOUT.staging, dirs_exist_ok=True)
@@ -281,10 +277,10 @@ def test_a_name_stays_taken_whatever_is_deleted(good: Attacked):
     assert not (attacked.place / RELEASED.set_document(other.document.id)).exists()
     shutil.rmtree(attacked.place / STAGED.set_folder(other.document.id))
     (attacked.place / RELEASED.set_document(attacked.document.id)).unlink()
-    assert run_command(cli, stage) == 15  # the document in staging says it
+    assert boundary.run_command(main.cli, stage) == 15  # the document in staging says it
     attacked.set_file.unlink()
-    assert run_command(cli, stage) == 15  # and now nothing does
-    assert run_command(cli, world.words(str(other.place))) == 0
+    assert boundary.run_command(main.cli, stage) == 15  # and now nothing does
+    assert boundary.run_command(main.cli, world.words(str(other.place))) == 0
 
 
 def test_a_document_that_was_edited_is_refused_by_all_who_read_it(good: Attacked):
@@ -316,10 +312,10 @@ def test_a_set_without_a_log_is_held_until_its_wheels_are_staged_once_more(good:
     shutil.rmtree(entries[0].parent)
     assert not attacked.promote()
     world = World(good.place.with_name("world"))
-    assert run_command(cli, world.words(str(attacked.place))) == 0
+    assert boundary.run_command(main.cli, world.words(str(attacked.place))) == 0
     assert [path.name for path in attacked.entries] == ["000001.json"]
     assert not attacked.promote()  # its results are not in the log
-    store = FolderStore(attacked.place)
+    store = folder.FolderStore(attacked.place)
     for path in attacked.results:
         add_evidence(
             store,
@@ -328,7 +324,7 @@ def test_a_set_without_a_log_is_held_until_its_wheels_are_staged_once_more(good:
             parse_evidence(path.read_bytes(), where=path.name, name=path.stem),
         )
     assert attacked.promote()
-    assert not read_set_log(store, RELEASED, attacked.document.id).faults
+    assert not set_log.read_set_log(store, RELEASED, attacked.document.id).faults
     head = json.loads((attacked.place / RELEASED.channel_document("nightly")).read_bytes())["sets"][0]["log"]
     assert head == {"count": 3, "digest": hashlib.sha256(attacked.entries[-1].read_bytes()).hexdigest()}
 
@@ -379,7 +375,7 @@ def test_a_line_that_nobody_known_signed_makes_nothing_tested(
     assert view.exists(), "nightly takes reports, so that stores without keys have views"
     capsys.readouterr()
     listing = ["set", "list", str(attacked.place), "--policy", str(policy), "--channel", "nightly", "--json"]
-    assert run_command(cli, listing) == 0
+    assert boundary.run_command(main.cli, listing) == 0
     (shown,) = json.loads(capsys.readouterr().out)["channels"][0]["sets"]
     assert shown["then"]["state"] == shown["now"]["state"] == expected
     assert {target["state"] for target in shown["now"]["targets"]} == {expected}

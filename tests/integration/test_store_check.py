@@ -23,31 +23,20 @@ from staged import stage
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from judged_sets import policy, said
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import FolderStore, ListedFile, S3Store, Store, run_in_parallel
-from rocm_wheels.release import (
-    STORE_CHECKS,
-    ChannelActor,
-    FamilyPaths,
-    Promoter,
-    Refresher,
-    RuleResult,
-    SetDocument,
-    StoreCheck,
-    StoreRepair,
-    StoreRepairer,
-    StoreReport,
-    Verdict,
-    add_evidence,
-    find_set,
-    load_layout,
-)
-from rocm_wheels.sources import format_lock
-from rocm_wheels.wheels import locate_statement_signature
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.core import parallel
+from rocm_wheels.release import layout, promote, store_check, store_repair, wheel_set
+from rocm_wheels.release.evidence.store import add_evidence
+from rocm_wheels.release.policy import RuleResult, Verdict
+from rocm_wheels.release.refresh import Refresher
+from rocm_wheels.sources import lock
+from rocm_wheels.stores import s3
+from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.stores.store import ListedFile, Store
+from rocm_wheels.wheels import statement
 
-LAYOUT = load_layout()
-STAGING, RELEASE = (FamilyPaths(LAYOUT, FAMILY, area) for area in ("staging", "release"))
+LAYOUT = layout.load_layout()
+STAGING, RELEASE = (layout.FamilyPaths(LAYOUT, FAMILY, area) for area in ("staging", "release"))
 MOMENT = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 LATER = MOMENT + timedelta(days=1)
 POLICY = policy("channels: {nightly: {rules: {verify: {fresh: 14d}}}}")
@@ -61,7 +50,7 @@ class Released:
 
     folder: Path
     wheels: Path
-    documents: list[SetDocument]
+    documents: list[wheel_set.SetDocument]
 
     def copy(self, target: Path) -> FolderStore:
         """Copy it by links: nothing in a store is ever written in place."""
@@ -71,11 +60,11 @@ class Released:
         """Have another store hold the same: what is staged is promoted there once more."""
         start = FolderStore(self.folder)
         paths = [one.path for one in start.listing("v2-staging")]
-        run_in_parallel(lambda path: store.create(path, self.folder / path), paths, jobs=8)
+        parallel.run_in_parallel(lambda path: store.create(path, self.folder / path), paths, jobs=8)
         release(store, self.documents)
         return store
 
-    def path_of(self, kind: str, area: FamilyPaths = RELEASE) -> str:
+    def path_of(self, kind: str, area: layout.FamilyPaths = RELEASE) -> str:
         """Return where a kind of file lies, of the wheel of triton, which both sets have."""
         document = self.documents[-1]
         file = next(file for file in document.files if file.project == "triton")
@@ -98,11 +87,11 @@ class Released:
         }[kind]
 
 
-def promoter(store: Store, when: str) -> Promoter:
-    return Promoter(store, STAGING, "nightly", ChannelActor("ann@here", when))
+def promoter(store: Store, when: str) -> promote.Promoter:
+    return promote.Promoter(store, STAGING, "nightly", promote.ChannelActor("ann@here", when))
 
 
-def release(store: Store, documents: list[SetDocument]) -> None:
+def release(store: Store, documents: list[wheel_set.SetDocument]) -> None:
     for number, document in enumerate(documents):
         promoter(store, f"2026-11-2{number}T13:00:00Z").promote(document, lambda: PASSED)
     refresher = Refresher(store, LAYOUT, POLICY, "bob@here", MOMENT, {})
@@ -115,14 +104,14 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Released:
     home = tmp_path_factory.mktemp("released")
     worlds = [World(home / "1"), World(home / "2", "2.9.2")]
     triton = next(wheel for wheel in worlds[0].wheels if wheel.name.startswith("triton"))
-    add_statement(triton, "triton", "a" * 40, format_lock(a_lock(["triton"])).encode())
-    locate_statement_signature(triton).write_text("-----BEGIN SSH SIGNATURE-----\n")
+    add_statement(triton, "triton", "a" * 40, lock.format_lock(a_lock(["triton"])).encode())
+    statement.locate_statement_signature(triton).write_text("-----BEGIN SSH SIGNATURE-----\n")
     worlds[1].wheels = [triton, *(one for one in worlds[1].wheels if "triton" not in one.name)]
     store, documents = FolderStore(home / "store"), []
     for number, world in enumerate(worlds):
         plan = world.plan()
         stage(store, plan, now=f"2026-11-2{number}T12:00:00Z")
-        document = find_set(store, plan.document.id)
+        document = wheel_set.find_set(store, plan.document.id)
         when = MOMENT - timedelta(hours=5)
         evidence = said("smoke", gfx=TARGET, document=document, when=when, added=when).evidence
         add_evidence(store, LAYOUT, document, evidence)
@@ -147,16 +136,16 @@ def no_disk_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
-def check(store: Store, **more: Any) -> StoreReport:
-    return StoreCheck(store, LAYOUT, more.pop("now", LATER), pauses=(), **more).run()
+def check(store: Store, **more: Any) -> store_check.StoreReport:
+    return store_check.StoreCheck(store, LAYOUT, more.pop("now", LATER), pauses=(), **more).run()
 
 
-def repair(store: Store, *copies: Path, now: datetime = LATER) -> StoreRepair:
-    looked = StoreCheck(store, LAYOUT, now, hash_wheels=True, pauses=())
-    return StoreRepairer(looked, POLICY, "bob@here", {}, copies).repair()
+def repair(store: Store, *copies: Path, now: datetime = LATER) -> store_repair.StoreRepair:
+    looked = store_check.StoreCheck(store, LAYOUT, now, hash_wheels=True, pauses=())
+    return store_repair.StoreRepairer(looked, POLICY, "bob@here", {}, copies).repair()
 
 
-def named(report: StoreReport) -> set[tuple[str, str]]:
+def named(report: store_check.StoreReport) -> set[tuple[str, str]]:
     return {(finding.check, finding.subject) for finding in report.errors}
 
 
@@ -220,7 +209,7 @@ class Case:
 
     kind: str
     damage: str
-    area: FamilyPaths
+    area: layout.FamilyPaths
     name: str
 
     def __str__(self) -> str:
@@ -529,13 +518,13 @@ def test_what_seems_damaged_is_looked_at_again(released: Released, tmp_path: Pat
                 self.inner.create(path, content)
             return iter(listed)
 
-    assert StoreCheck(Slow(store), LAYOUT, LATER, pauses=(0,)).run().errors == ()
+    assert store_check.StoreCheck(Slow(store), LAYOUT, LATER, pauses=(0,)).run().errors == ()
 
 
 def test_few_requests_to_a_bucket(bucket: Store) -> None:
     """Pages and names are told by their ETags; what is read are documents, and never a wheel."""
     store = bucket
-    assert isinstance(store, S3Store)
+    assert isinstance(store, s3.S3Store)
     asked: list[tuple[str, str]] = []
     call, read = store._client.call, store._client.call_with_body
 
@@ -567,7 +556,7 @@ def test_the_command(
     place = str(store.folder)
 
     def run(*words: str) -> int:
-        return run_command(cli, ["store", "fsck", place, *words])
+        return boundary.run_command(main.cli, ["store", "fsck", place, *words])
 
     assert run("--hash") == 0
     edit(store, released.path_of("wheel"), swap)
@@ -585,7 +574,7 @@ def test_the_command(
     assert run("--family", "gfx1") == 2
     assert run("--repair", "--from", str(tmp_path / "none")) == 2
     assert run("--list-checks", "--json") == 0
-    assert json.loads(capsys.readouterr().out) == STORE_CHECKS
+    assert json.loads(capsys.readouterr().out) == store_check.STORE_CHECKS
 
 
 def test_a_refresh_looks_at_what_is_released(
@@ -598,7 +587,7 @@ def test_a_refresh_looks_at_what_is_released(
 
     def refresh() -> tuple[int, Any]:
         words = ["set", "refresh", str(store.folder), "--policy", str(rules), "--json"]
-        code = run_command(cli, words)
+        code = boundary.run_command(main.cli, words)
         return code, json.loads(capsys.readouterr().out)
 
     code, printed = refresh()

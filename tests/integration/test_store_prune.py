@@ -19,42 +19,22 @@ from staged import stage
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from judged_sets import said
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import (
-    DataError,
-    FolderStore,
-    ReleaseError,
-    Store,
-    run_in_parallel,
-)
-from rocm_wheels.release import (
-    ChannelActor,
-    FamilyPaths,
-    Promoter,
-    PrunePlan,
-    Pruner,
-    RetentionPolicy,
-    RuleResult,
-    SetDocument,
-    StagePlan,
-    StoreCheck,
-    Verdict,
-    add_evidence,
-    find_set,
-    list_pruned_sets,
-    list_set_ids,
-    load_layout,
-    plan_stage,
-)
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.core import errors, parallel
+from rocm_wheels.release import layout, policy, prune, store_check, wheel_set
+from rocm_wheels.release.evidence.store import add_evidence
+from rocm_wheels.release.promote import ChannelActor, Promoter
+from rocm_wheels.release.stage import StagePlan, plan_stage
+from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.stores.store import Store
 
-LAYOUT = load_layout()
-STAGING = FamilyPaths(LAYOUT, FAMILY)
+LAYOUT = layout.load_layout()
+STAGING = layout.FamilyPaths(LAYOUT, FAMILY)
 BEGIN = datetime.now(timezone.utc).replace(microsecond=0) - timedelta(days=80)
 NOW = BEGIN + timedelta(days=40)
-PASSED = Verdict("x", FAMILY, "nightly", NOW, (RuleResult("hashes", "pass", "yes"),))
+PASSED = policy.Verdict("x", FAMILY, "nightly", NOW, (policy.RuleResult("hashes", "pass", "yes"),))
 # of the six sets of `staged`, by number: what these keep
-RETENTION = RetentionPolicy(keep=1, keep_for=timedelta(days=7), keep_passed_for=timedelta(days=60))
+RETENTION = policy.RetentionPolicy(keep=1, keep_for=timedelta(days=7), keep_passed_for=timedelta(days=60))
 SHOWN, MADE_FROM, FAILED, PASSING, PLAIN, NEWEST = range(6)
 
 
@@ -69,7 +49,7 @@ class Staged:
         for number in range(6):
             world = World(home / str(number), f"2.9.{number + 1}")
             origin = self.ids[MADE_FROM] if number == NEWEST else None
-            paths, lock = FamilyPaths(LAYOUT, FAMILY), [a_lock()]
+            paths, lock = layout.FamilyPaths(LAYOUT, FAMILY), [a_lock()]
             plan = plan_stage(world.wheels, lock, paths=paths, layout="per-family", origin=origin)
             stage(store, plan, now=f"{BEGIN + timedelta(days=4 * number):%Y-%m-%dT%H:%M:%SZ}")
             self.plans.append(plan)
@@ -81,8 +61,8 @@ class Staged:
             add_evidence(store, LAYOUT, document, result)
         promote(store, self.read(store, SHOWN))
 
-    def read(self, store: Store, number: int) -> SetDocument:
-        return find_set(store, self.ids[number])
+    def read(self, store: Store, number: int) -> wheel_set.SetDocument:
+        return wheel_set.find_set(store, self.ids[number])
 
     def copy(self, target: Path) -> FolderStore:
         """Copy the store by links: nothing in one is ever written in place."""
@@ -91,28 +71,28 @@ class Staged:
     def fill(self, store: Store) -> Store:
         """Have another store hold the same; what is released is promoted there."""
         paths = [item.path for item in FolderStore(self.folder).listing("v2-staging")]
-        run_in_parallel(lambda path: store.create(path, self.folder / path), paths, jobs=8)
+        parallel.run_in_parallel(lambda path: store.create(path, self.folder / path), paths, jobs=8)
         promote(store, self.read(store, SHOWN))
         return store
 
 
-def promote(store: Store, document: SetDocument) -> None:
+def promote(store: Store, document: wheel_set.SetDocument) -> None:
     actor = ChannelActor("ann@here", f"{BEGIN:%Y-%m-%dT%H:%M:%SZ}")
     Promoter(store, STAGING, "nightly", actor).promote(document, lambda: PASSED)
 
 
-def pruner(store: Store, retention: RetentionPolicy = RETENTION, by: str = "bob@here") -> Pruner:
-    return Pruner(store, LAYOUT, retention, by, NOW)
+def pruner(store: Store, retention: policy.RetentionPolicy = RETENTION, by: str = "bob@here") -> prune.Pruner:
+    return prune.Pruner(store, LAYOUT, retention, by, NOW)
 
 
 def visible(store: Store) -> list[str]:
-    return list(list_set_ids(store, FAMILY, layout=LAYOUT))
+    return list(wheel_set.list_set_ids(store, FAMILY, layout=LAYOUT))
 
 
 def list_findings(store: Store) -> list[tuple[str, str]]:
     """Return what `store fsck` finds, but that nobody has refreshed the channel since its promotion."""
     in_folder = store.folder is not None
-    report = StoreCheck(store, LAYOUT, NOW, hash_wheels=in_folder, pauses=()).run()
+    report = store_check.StoreCheck(store, LAYOUT, NOW, hash_wheels=in_folder, pauses=()).run()
     return [(item.check, item.subject) for item in report.findings if item.check != "stale-status"]
 
 
@@ -167,15 +147,15 @@ def test_what_nothing_needs_goes_and_is_written_down(staged: Staged, store: Stor
     assert not [path for path in after if any(f"/sets/{set_id}/" in path for set_id in gone)]
     assert list_findings(store) == findings  # `store fsck` is content
     # names stay with their bytes, results and logs are there, and the record says who it was
-    record = list_pruned_sets(store, STAGING)[gone[0]]
+    record = prune.list_pruned_sets(store, STAGING)[gone[0]]
     assert (record.by, record.when) == ("bob@here", f"{NOW:%Y-%m-%dT%H:%M:%SZ}")
     for file in record.files:
         assert store.read(STAGING.name_claim(file.name)).content.decode().strip() == file.sha256
     assert list(store.listing(STAGING.evidence_folder(gone[0])))
     assert list(store.listing(STAGING.log_folder(gone[0])))
-    with pytest.raises(ReleaseError, match=r"was pruned .* by bob@here"):
+    with pytest.raises(errors.ReleaseError, match=r"was pruned .* by bob@here"):
         stage(store, staged.plans[FAILED])
-    with pytest.raises(ReleaseError, match="was pruned"):
+    with pytest.raises(errors.ReleaseError, match="was pruned"):
         staged.read(store, FAILED)
     assert pruner(store).prune(FAMILY).sets == () and content(store) == after
 
@@ -188,7 +168,7 @@ def test_names_of_a_pruned_set_are_not_given_to_other_bytes(staged: Staged, tmp_
     other.wheels[other.wheels.index(triton)] = next(
         wheel.path for wheel in staged.plans[NEWEST].wheels if wheel.file.project == "triton"
     )
-    with pytest.raises(ReleaseError, match="other bytes under the same name"):
+    with pytest.raises(errors.ReleaseError, match="other bytes under the same name"):
         stage(store, other.plan())
     # nor where somebody deletes the record of a name: that is damage, and is repaired
     torch = next(file for file in staged.plans[PLAIN].document.files if file.project == "torch")
@@ -242,7 +222,7 @@ def test_who_changes_his_mind_after_a_kill_keeps_what_is_there(staged: Staged, t
     plan = pruner(store, more).prune(FAMILY)
     assert plan.sets == () and list(plan.leftovers) == [staged.ids[FAILED]]
     assert set(visible(store)) == set(staged.ids) - {staged.ids[FAILED]}
-    assert set(list_pruned_sets(store, STAGING)) == {staged.ids[FAILED]}
+    assert set(prune.list_pruned_sets(store, STAGING)) == {staged.ids[FAILED]}
     assert list_damages(store) == []
     stage(store, staged.plans[PLAIN])  # it is there, and can be sent again
 
@@ -251,9 +231,9 @@ def test_of_two_at_once_one_stops(staged: Staged, tmp_path: Path) -> None:
     inner = staged.copy(tmp_path / "copy")
     document = STAGING.set_document(staged.ids[PLAIN])
     watched = Watched(inner, at=f"remove {document}")
-    plans: list[PrunePlan] = []
+    plans: list[prune.PrunePlan] = []
     watched.guest = lambda: plans.append(pruner(inner, by="eve@there").prune(FAMILY))
-    with pytest.raises(ReleaseError, match="another process prunes"):
+    with pytest.raises(errors.ReleaseError, match="another process prunes"):
         pruner(watched).prune(FAMILY)
     assert plans and staged.ids[PLAIN] not in visible(inner) and staged.ids[FAILED] not in visible(inner)
     assert inner.head(STAGING.prune_claim) is None
@@ -267,7 +247,7 @@ def test_who_slept_while_another_finished_removes_no_more(staged: Staged, tmp_pa
     first = f"remove {STAGING.wheel_file(wheels[0].sha256, wheels[0].name)}"
     watched = Watched(inner, at=first)
     watched.guest = lambda: pruner(inner, by="eve@there").prune(FAMILY)
-    with pytest.raises(ReleaseError, match="another process prunes"):
+    with pytest.raises(errors.ReleaseError, match="another process prunes"):
         pruner(watched).prune(FAMILY)
     assert len(wheels) > 1 and watched.writes[-1] == first
 
@@ -291,12 +271,14 @@ def test_nothing_goes_while_a_set_is_being_staged(
     # to the command all of it is long ago but the set that was begun: the clock is today's
     store.remove(f"{begun}/begun.json")
     begin(store, "2.9.9", datetime.now(timezone.utc))
-    assert run_command(cli, words) == 15 and content(store).keys() == before.keys()
+    assert boundary.run_command(main.cli, words) == 15 and content(store).keys() == before.keys()
     store.remove(f"{begun}/begun.json")
     begin(store, "2.9.9", datetime.now(timezone.utc) - timedelta(days=9))  # given up
-    assert run_command(cli, [*words, "--dry-run"]) == 0 and content(store).keys() == before.keys()
+    assert (
+        boundary.run_command(main.cli, [*words, "--dry-run"]) == 0 and content(store).keys() == before.keys()
+    )
     capsys.readouterr()
-    assert run_command(cli, [*words, "--json"]) == 0
+    assert boundary.run_command(main.cli, [*words, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["freed"] > 0
     (family,) = document["families"]
@@ -322,14 +304,14 @@ def test_a_set_that_is_carried_on_long_after_is_whole_or_refused(
     refusals: list[str] = []
 
     def stage_again() -> None:
-        with pytest.raises(ReleaseError) as refusal:
+        with pytest.raises(errors.ReleaseError) as refusal:
             stage(store, plan)
         refusals.append(str(refusal.value))
 
     if at == "create":
         staging = Watched(store, at=f"create {document}")
         staging.guest = lambda: pruner(store).prune(FAMILY)
-        with pytest.raises(ReleaseError, match=r"lost \d files to a prune"):
+        with pytest.raises(errors.ReleaseError, match=r"lost \d files to a prune"):
             stage(staging, plan)
     else:
         pruning = Watched(store, at=f"remove {wheel}")
@@ -350,7 +332,7 @@ def test_what_is_put_back_of_a_set_that_is_pruned_meanwhile_is_refused(
     store.remove(wheel)
     watched = Watched(store, at=f"create {wheel}")
     watched.guest = lambda: pruner(store).prune(FAMILY)
-    with pytest.raises(ReleaseError, match="was pruned"):
+    with pytest.raises(errors.ReleaseError, match="was pruned"):
         stage(watched, plan)
 
 
@@ -364,8 +346,8 @@ def test_what_is_wrong_is_said_and_nothing_goes(staged: Staged, tmp_path: Path) 
         ["--policy", str(tmp_path / "none.yaml")],
     )
     for words in wrong:
-        assert run_command(cli, ["store", "prune", place, *words]) == 2, words
-    assert run_command(cli, ["store", "prune", str(tmp_path / "none")]) == 2
+        assert boundary.run_command(main.cli, ["store", "prune", place, *words]) == 2, words
+    assert boundary.run_command(main.cli, ["store", "prune", str(tmp_path / "none")]) == 2
     assert content(store) == before
 
 
@@ -381,7 +363,7 @@ def test_what_others_do_before_the_claim_is_seen(staged: Staged, tmp_path: Path,
         watched.guest = lambda: promote(inner, staged.read(inner, PLAIN))
         plan = pruner(watched).prune(FAMILY)
         assert [document.id for document in plan.sets] == [staged.ids[FAILED]]
-    assert inner.head(STAGING.prune_claim) is None and not list_pruned_sets(inner, STAGING).keys() - {
+    assert inner.head(STAGING.prune_claim) is None and not prune.list_pruned_sets(inner, STAGING).keys() - {
         staged.ids[FAILED]
     }
 
@@ -392,7 +374,7 @@ def test_nobody_stages_while_a_family_is_pruned(staged: Staged, tmp_path: Path) 
     refusals: list[str] = []
 
     def try_to_stage() -> None:
-        with pytest.raises(ReleaseError, match="prunes") as refusal:
+        with pytest.raises(errors.ReleaseError, match="prunes") as refusal:
             stage(inner, new)
         refusals.append(str(refusal.value))
 
@@ -410,16 +392,16 @@ def test_half_a_claim_and_half_a_record_are_written_anew(staged: Staged, tmp_pat
     store.create(STAGING.prune_claim, b"{")
     store.create(STAGING.pruned_record(staged.ids[PLAIN]), b'{"schema"')
     pruner(store).prune(FAMILY)
-    assert set(list_pruned_sets(store, STAGING)) == {staged.ids[number] for number in (FAILED, PLAIN)}
+    assert set(prune.list_pruned_sets(store, STAGING)) == {staged.ids[number] for number in (FAILED, PLAIN)}
     assert list_findings(store) == []
 
 
 def test_a_channel_that_cannot_be_read_holds_everything(staged: Staged, tmp_path: Path) -> None:
     store = staged.copy(tmp_path / "copy")
-    path = FamilyPaths(LAYOUT, FAMILY, "release").channel_document("nightly")
+    path = layout.FamilyPaths(LAYOUT, FAMILY, "release").channel_document("nightly")
     stored = store.read(path)
     store.replace(path, stored.content[:-20], stored.tag)
     before = content(store)
-    with pytest.raises(DataError, match="nightly"):
+    with pytest.raises(errors.DataError, match="nightly"):
         pruner(store).prune(FAMILY)
     assert content(store) == before

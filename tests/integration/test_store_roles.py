@@ -20,22 +20,17 @@ from judged_sets import said
 from release_world import FAMILY, TARGET, World
 from s3_servers import a_bucket, a_store, bad_line, environment
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import ReleaseError, open_store, store_s3
-from rocm_wheels.release import (
-    FamilyPaths,
-    PrunePlan,
-    Pruner,
-    RetentionPolicy,
-    add_evidence,
-    find_set,
-    load_layout,
-)
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.core import errors
+from rocm_wheels.release import layout, policy, wheel_set
+from rocm_wheels.release.evidence.store import add_evidence
+from rocm_wheels.release.prune import PrunePlan, Pruner
+from rocm_wheels.stores import s3 as store_s3
+from rocm_wheels.stores.store import open_store
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "pages" / "how-to" / "store-roles.md"
-LAYOUT = load_layout()
-STAGED, RELEASED = FamilyPaths(LAYOUT, FAMILY), FamilyPaths(LAYOUT, FAMILY, "release")
+LAYOUT = layout.load_layout()
+STAGED, RELEASED = layout.FamilyPaths(LAYOUT, FAMILY), layout.FamilyPaths(LAYOUT, FAMILY, "release")
 RULES = "channels:\n  nightly: {rules: {verify: {fresh: 14d}, complete: {}, smoke: {fresh: 7d}}}\n"
 Statement = Mapping[str, Any]
 Asked = list[tuple[str, str, dict[str, str]]]  # action, resource, and what conditions look at
@@ -122,7 +117,7 @@ class Roles:
             line.refuses = refuses
             for name, value in environment(line.url).items():
                 self._set(name, value)
-            yield lambda *words: run_command(cli, [str(word) for word in words])
+            yield lambda *words: boundary.run_command(main.cli, [str(word) for word in words])
 
     def add(self, kind: str, document: Any, hours: float) -> None:
         when = datetime.now(timezone.utc).replace(microsecond=0) - timedelta(hours=hours)
@@ -144,8 +139,8 @@ def test_each_command_has_the_rights_that_it_needs_and_those_of_no_other_role(
     with roles.work_as("staging") as run:
         assert run(*stage) == 0 and roles.refused == []
         assert run(*stage) == 0 and roles.refused == []  # once more, which sends nothing
-        document = find_set(roles.all, world.plan().document.id)
-        with pytest.raises(ReleaseError, match="AccessDenied"):
+        document = wheel_set.find_set(roles.all, world.plan().document.id)
+        with pytest.raises(errors.ReleaseError, match="AccessDenied"):
             roles.add("verify", document, 5)
         assert run("set", "promote", roles.url, *judged) == 15
     with roles.work_as("evidence") as run:
@@ -167,7 +162,7 @@ def test_each_command_has_the_rights_that_it_needs_and_those_of_no_other_role(
     with roles.work_as("staging") as run:
         assert run(*other.words(roles.url)) == 0 and roles.refused == []
     later = datetime.now(timezone.utc) + timedelta(days=99)  # when all that is staged is old
-    with roles.work_as("staging"), pytest.raises(ReleaseError, match="AccessDenied"):
+    with roles.work_as("staging"), pytest.raises(errors.ReleaseError, match="AccessDenied"):
         prune(roles, later)
     with roles.work_as("prune") as run:
         assert run("store", "prune", roles.url) == 0  # today nothing is
@@ -175,14 +170,14 @@ def test_each_command_has_the_rights_that_it_needs_and_those_of_no_other_role(
         assert [gone.id for gone in plan.sets] == [document.id] and roles.refused == []
         store = open_store(roles.url, dict(os.environ))
         for name in (STAGED.name_claim(document.files[0].name), STAGED.evidence_folder(document.id) + "/x"):
-            with pytest.raises(ReleaseError, match="AccessDenied"):
+            with pytest.raises(errors.ReleaseError, match="AccessDenied"):
                 store.remove(name)
 
 
 def prune(roles: Roles, now: datetime) -> PrunePlan:
     """Prune with the rights that the environment gives: only the newest set is kept."""
     store = open_store(roles.url, dict(os.environ))
-    return Pruner(store, LAYOUT, RetentionPolicy(keep=1), "bob@here", now).prune(FAMILY)
+    return Pruner(store, LAYOUT, policy.RetentionPolicy(keep=1), "bob@here", now).prune(FAMILY)
 
 
 def test_who_holds_a_role_cannot_undo_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,8 +206,8 @@ def test_who_holds_a_role_cannot_undo_what_is_there(tmp_path: Path, monkeypatch:
             store = open_store(roles.url, dict(os.environ))
             for name in paths:
                 tag = store.head(name).tag
-                with pytest.raises(ReleaseError, match="AccessDenied"):
+                with pytest.raises(errors.ReleaseError, match="AccessDenied"):
                     store.remove(name)
                 if role != "release":
-                    with pytest.raises(ReleaseError, match="AccessDenied"):
+                    with pytest.raises(errors.ReleaseError, match="AccessDenied"):
                         store.replace(name, b"others", tag)

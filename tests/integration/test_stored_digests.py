@@ -14,18 +14,13 @@ from faulty_store import FaultyStore
 from release_world import FAMILY, NOW, World
 from s3_servers import a_store
 
-from rocm_wheels.core import FolderStore, ReleaseError, Store
-from rocm_wheels.release import (
-    FamilyPaths,
-    SetDocument,
-    StoredDigests,
-    copy_to_release,
-    load_layout,
-    stage_set,
-)
+from rocm_wheels.core import errors
+from rocm_wheels.release import layout, set_list, stage, stored_digests, wheel_set
+from rocm_wheels.stores import folder
+from rocm_wheels.stores.store import Store
 
-LAYOUT = load_layout()
-STAGED, RELEASED = FamilyPaths(LAYOUT, FAMILY), FamilyPaths(LAYOUT, FAMILY, "release")
+LAYOUT = layout.load_layout()
+STAGED, RELEASED = layout.FamilyPaths(LAYOUT, FAMILY), layout.FamilyPaths(LAYOUT, FAMILY, "release")
 LATER, LONG_AGO = 1e12, 0.0  # seconds since the epoch: all was written before, or only just
 
 
@@ -51,14 +46,14 @@ def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
-def look(store: Store, document: SetDocument, kept: Path, clock: float = LATER) -> list[str]:
+def look(store: Store, document: wheel_set.SetDocument, kept: Path, clock: float = LATER) -> list[str]:
     """Look as a new process does that has what others kept."""
-    return StoredDigests(kept, lambda: clock).list_wheel_faults(store, STAGED, document)
+    return stored_digests.StoredDigests(kept, lambda: clock).list_wheel_faults(store, STAGED, document)
 
 
 def test_a_wheel_is_read_again_when_it_was_exchanged_however_alike_it_looks(world: World, tmp_path: Path):
-    store, kept = CountingStore(FolderStore(tmp_path / "store")), tmp_path / "kept"
-    document = stage_set(store, world.plan(), now=NOW).document
+    store, kept = CountingStore(folder.FolderStore(tmp_path / "store")), tmp_path / "kept"
+    document = stage.stage_set(store, world.plan(), now=NOW).document
     store.reads.clear()
     assert [look(store, document, kept, LONG_AGO) for _ in range(2)] == [[], []]
     assert len(store.reads) == 6  # what was written just now is not remembered
@@ -73,8 +68,8 @@ def test_a_wheel_is_read_again_when_it_was_exchanged_however_alike_it_looks(worl
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert [file.name in fault for fault in look(store, document, kept)] == [True]
     assert store.reads[9:] == [STAGED.wheel_file(file.sha256, file.name)]
-    with pytest.raises(ReleaseError, match="is not what was tested"):
-        copy_to_release(store, STAGED, RELEASED, document)
+    with pytest.raises(errors.ReleaseError, match="is not what was tested"):
+        set_list.copy_to_release(store, STAGED, RELEASED, document)
     path.unlink()
     assert look(store, document, kept) == [f"{file.name} is gone"]
     for spoiled in kept.iterdir():
@@ -86,7 +81,7 @@ def test_what_a_bucket_says_of_a_wheel_is_only_what_its_writer_said(world: World
     """An object with other bytes, and beside it the sha256 and size of the right ones."""
     bucket = a_store()
     store, kept = CountingStore(bucket), tmp_path / "kept"
-    document = stage_set(store, world.plan(), now=NOW).document
+    document = stage.stage_set(store, world.plan(), now=NOW).document
     assert [look(store, document, kept) for _ in range(2)] == [[], []]
     assert len(store.reads) == len(document.files)
     file = document.files[0]
@@ -98,13 +93,13 @@ def test_what_a_bucket_says_of_a_wheel_is_only_what_its_writer_said(world: World
     assert bucket.head(path).sha256 == file.sha256
     expected = hashlib.sha256(wrong).hexdigest()
     assert [expected in fault for fault in look(store, document, kept)] == [True]
-    with pytest.raises(ReleaseError, match="is not what was tested"):
-        copy_to_release(store, STAGED, RELEASED, document)
+    with pytest.raises(errors.ReleaseError, match="is not what was tested"):
+        set_list.copy_to_release(store, STAGED, RELEASED, document)
     assert store.head(RELEASED.wheel_file(file.sha256, file.name)) is None
     bucket.remove(path)
     bucket.create(path, right)
     assert look(store, document, kept) == []
-    copy_to_release(store, STAGED, RELEASED, document, StoredDigests(kept))
+    set_list.copy_to_release(store, STAGED, RELEASED, document, stored_digests.StoredDigests(kept))
     digests = [store.digest(RELEASED.wheel_file(item.sha256, item.name)) for item in document.files]
     assert digests == [item.sha256 for item in document.files]
 
@@ -112,7 +107,7 @@ def test_what_a_bucket_says_of_a_wheel_is_only_what_its_writer_said(world: World
 def test_a_wheel_that_is_exchanged_while_it_is_read_is_not_taken_for_another(world: World):
     """The right bytes lie there for as long as somebody reads, and wrong ones before and after."""
     bucket = a_store()
-    document = stage_set(bucket, world.plan(), now=NOW).document
+    document = stage.stage_set(bucket, world.plan(), now=NOW).document
     file = document.files[0]
     path = STAGED.wheel_file(file.sha256, file.name)
     right = bucket.read(path).content
@@ -126,18 +121,18 @@ def test_a_wheel_that_is_exchanged_while_it_is_read_is_not_taken_for_another(wor
 
     store = Flickering(bucket)
     bucket.replace(path, wrong, bucket.head(path).tag)
-    (fault,) = StoredDigests().list_wheel_faults(store, STAGED, document)
+    (fault,) = stored_digests.StoredDigests().list_wheel_faults(store, STAGED, document)
     assert file.name in fault
     bucket.replace(path, wrong, bucket.head(path).tag)
-    with pytest.raises(ReleaseError, match="was written to while it was read"):
-        copy_to_release(store, STAGED, RELEASED, document)
+    with pytest.raises(errors.ReleaseError, match="was written to while it was read"):
+        set_list.copy_to_release(store, STAGED, RELEASED, document)
     assert store.head(RELEASED.wheel_file(file.sha256, file.name)) is None
 
 
 def test_only_the_file_that_was_read_is_copied(tmp_path: Path):
-    for store in (FolderStore(tmp_path / "store"), a_store()):
+    for store in (folder.FolderStore(tmp_path / "store"), a_store()):
         tag = store.create("a", b"first")
         store.replace("a", b"other", tag)
-        with pytest.raises(ReleaseError, match="was changed by another process"):
+        with pytest.raises(errors.ReleaseError, match="was changed by another process"):
             store.copy("a", "b", tag=tag)
         assert store.head("b") is None

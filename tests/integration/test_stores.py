@@ -12,23 +12,20 @@ import pytest
 import s3_servers
 from store_promises import require_promises, require_source_is_held, send_and_copy_in_parts
 
-from rocm_wheels.core import (
+from rocm_wheels.core import errors
+from rocm_wheels.stores import folder
+from rocm_wheels.stores import s3 as store_s3
+from rocm_wheels.stores.store import (
     AlreadyInStoreError,
     ChangedInStoreError,
-    FolderStore,
-    ReleaseError,
-    S3Client,
-    S3Store,
     Store,
-    UsageError,
     find_broken_promise,
     open_store,
     require_conditional_writes,
-    store_s3,
 )
 
 KINDS: dict[str, Callable[[Path], Store]] = {
-    "folder": lambda path: FolderStore(path / "store"),
+    "folder": lambda path: folder.FolderStore(path / "store"),
     "s3": lambda _: s3_servers.a_store(),
 }
 
@@ -60,7 +57,7 @@ def test_a_store_without_conditions_is_refused_or_said(
         return ask(operation, **kept)
 
     monkeypatch.setattr(store._client, "call", no_conditions)
-    with pytest.raises(ReleaseError, match="If-None-Match is ignored"):
+    with pytest.raises(errors.ReleaseError, match="If-None-Match is ignored"):
         require_conditional_writes(store)
     require_conditional_writes(store, unconditional=True)
     assert "does not honour conditional writes" in capsys.readouterr().err
@@ -92,7 +89,7 @@ def test_a_large_file_that_changes_while_it_is_sent_is_never_seen(
         return ask(operation, **words)
 
     monkeypatch.setattr(store._client, "call", changed_meanwhile)
-    with pytest.raises(ReleaseError, match=r"big has other bytes than when it was looked at"):
+    with pytest.raises(errors.ReleaseError, match=r"big has other bytes than when it was looked at"):
         store.create("big", path)
     assert asked[-1] == "abort_multipart_upload"
     assert list(store.listing("")) == []
@@ -103,7 +100,7 @@ def test_a_copy_whose_source_is_exchanged_meanwhile_is_not_said_to_be_there() ->
     s3_servers.a_store(bucket=bucket).create("a", b"old")
     with s3_servers.bad_line(lambda method, _: "412 PreconditionFailed" if method == "PUT" else "") as line:
         store = s3_servers.a_store(line.url, bucket=bucket)
-        with pytest.raises(ReleaseError, match=r"where/a changed while it was copied"):
+        with pytest.raises(errors.ReleaseError, match=r"where/a changed while it was copied"):
             store.copy("a", "b")
         assert store.head("b") is None
 
@@ -224,8 +221,8 @@ def test_a_server_that_knows_no_conditions_can_be_used_alone() -> None:
     bucket = s3_servers.a_bucket()
     with s3_servers.bad_line(lambda *_: "deaf") as line:
         store = s3_servers.a_store(line.url, bucket=bucket)
-        store._client = S3Client(s3_servers.environment(line.url))
-        with pytest.raises(ReleaseError, match=r"knows no conditional writes \(put_object .* 501"):
+        store._client = store_s3.S3Client(s3_servers.environment(line.url))
+        with pytest.raises(errors.ReleaseError, match=r"knows no conditional writes \(put_object .* 501"):
             require_conditional_writes(store)
         require_conditional_writes(store, unconditional=True)
         tag = store.create("a", b"1")
@@ -254,7 +251,7 @@ def test_what_a_server_refuses_for_good_is_said_once_with_what_helps(answer: str
 
     with s3_servers.bad_line(refuse) as line:
         store = s3_servers.a_store(line.url, bucket="any")
-        with pytest.raises(ReleaseError, match=answer) as said:
+        with pytest.raises(errors.ReleaseError, match=answer) as said:
             store.create("a", b"")
     assert (said.value.tip or "").startswith(tip)
     assert asked == ["PUT"]
@@ -291,10 +288,10 @@ def test_a_server_that_stays_away_is_named() -> None:
     bucket = s3_servers.a_bucket()
     with s3_servers.bad_line(lambda *_: "503") as line:
         store = s3_servers.a_store(line.url, bucket=bucket)
-        with pytest.raises(ReleaseError, match=f"cannot write s3://{bucket}/some/where/a") as said:
+        with pytest.raises(errors.ReleaseError, match=f"cannot write s3://{bucket}/some/where/a") as said:
             store.create("a", b"")
     assert "503" in str(said.value.__cause__)
-    with pytest.raises(ReleaseError, match="there is no bucket nobody-has-it"):
+    with pytest.raises(errors.ReleaseError, match="there is no bucket nobody-has-it"):
         s3_servers.a_store(bucket="nobody-has-it").create("a", b"")
 
 
@@ -337,15 +334,15 @@ def test_urls_of_stores() -> None:
         ("s3://b/../x", "is no path in a store"),
         ("https://wheels.example.org/x", "https:// is not supported"),
     ):
-        with pytest.raises(UsageError, match=said) as shown:
+        with pytest.raises(errors.UsageError, match=said) as shown:
             open_store(url, {})
         assert "secret" not in str(shown.value)
     guarded = open_store("s3://b", {**env, "AWS_ENDPOINT_URL": "http://key:secret@host:1"})
     assert guarded.url_of("a") == "http://***@host:1/b/a"
-    with pytest.raises(UsageError, match="AWS_ENDPOINT_URL holds credentials"):
+    with pytest.raises(errors.UsageError, match="AWS_ENDPOINT_URL holds credentials"):
         guarded.head("a")
     wrong = {**env, "AWS_ENDPOINT_URL": "host:1"}
-    with pytest.raises(UsageError, match="is not the URL of a server"):
+    with pytest.raises(errors.UsageError, match="is not the URL of a server"):
         open_store("s3://b", wrong).head("a")
 
 
@@ -353,7 +350,7 @@ def test_a_profile_of_aws_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "credentials").write_text("[us]\naws_access_key_id=testing\naws_secret_access_key=testing\n")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     env = {"AWS_ENDPOINT_URL": s3_servers.moto(), "AWS_PROFILE": "us"}
-    store = S3Store(s3_servers.a_bucket(), "", env)
+    store = store_s3.S3Store(s3_servers.a_bucket(), "", env)
     assert store.create("a", b"one") == store.read("a").tag
-    with pytest.raises(UsageError, match="the settings of AWS cannot be used"):
-        S3Store("bucket", "", {**env, "AWS_PROFILE": "nobody"}).read("a")
+    with pytest.raises(errors.UsageError, match="the settings of AWS cannot be used"):
+        store_s3.S3Store("bucket", "", {**env, "AWS_PROFILE": "nobody"}).read("a")

@@ -22,8 +22,10 @@ from release_world import FAMILY, World
 from staged import killed_again_and_again
 from store_promises import require_promises, require_source_is_held, send_and_copy_in_parts
 
-from rocm_wheels.core import AlreadyInStoreError, ReleaseError, S3Store, find_broken_promise
-from rocm_wheels.release import load_layout, read_set
+from rocm_wheels.core import errors
+from rocm_wheels.release import layout, wheel_set
+from rocm_wheels.stores import s3
+from rocm_wheels.stores.store import AlreadyInStoreError, find_broken_promise
 
 PROGRAMS = ("monmaptool", "ceph-mon", "ceph-osd", "ceph", "radosgw", "radosgw-admin")
 CONFIGURATION = """[global]
@@ -106,18 +108,18 @@ def _wait_for(port: int) -> None:
 
 
 @pytest.fixture
-def store(gateway: str) -> S3Store:
+def store(gateway: str) -> s3.S3Store:
     return _store(s3_servers.environment(gateway), f"bucket-{uuid.uuid4().hex}")
 
 
-def _store(env: Mapping[str, str], bucket: str) -> S3Store:
-    store = S3Store(bucket, "some/where", env, policy=s3_servers.QUICK)
+def _store(env: Mapping[str, str], bucket: str) -> s3.S3Store:
+    store = s3.S3Store(bucket, "some/where", env, policy=s3_servers.QUICK)
     store._client.call("create_bucket", Bucket=bucket)
     return store
 
 
 def test_it_keeps_the_promises_of_a_store(
-    store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: s3.S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert find_broken_promise(store) is None
     require_promises(store, tmp_path)
@@ -126,11 +128,11 @@ def test_it_keeps_the_promises_of_a_store(
 
 def test_it_knows_who_may_write(gateway: str) -> None:
     env = {**s3_servers.environment(gateway), "AWS_SECRET_ACCESS_KEY": "wrong"}
-    with pytest.raises(ReleaseError, match=r"403 SignatureDoesNotMatch"):
+    with pytest.raises(errors.ReleaseError, match=r"403 SignatureDoesNotMatch"):
         _store(env, "bucket-of-nobody")
 
 
-def test_of_many_writers_one_is_told_that_it_won(store: S3Store) -> None:
+def test_of_many_writers_one_is_told_that_it_won(store: s3.S3Store) -> None:
     won: list[int] = []
 
     def create(number: int) -> None:
@@ -148,15 +150,15 @@ def test_of_many_writers_one_is_told_that_it_won(store: S3Store) -> None:
     assert len(won) == 1
 
 
-def test_sets_are_staged_whatever_write_was_the_last(store: S3Store, tmp_path: Path) -> None:
+def test_sets_are_staged_whatever_write_was_the_last(store: s3.S3Store, tmp_path: Path) -> None:
     plan = World(tmp_path).plan()
     for _ in killed_again_and_again(store, plan):
         assert next(store.listing("")).path.startswith("v2-staging/")
-    found = read_set(store, FAMILY, plan.document.id, layout=load_layout())
+    found = wheel_set.read_set(store, FAMILY, plan.document.id, layout=layout.load_layout())
     assert all(
         store.digest(plan.paths.wheel_file(file.sha256, file.name)) == file.sha256 for file in found.files
     )
 
 
-def test_a_copy_is_of_what_was_looked_at(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_is_of_what_was_looked_at(store: s3.S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
     require_source_is_held(store, monkeypatch)

@@ -12,8 +12,8 @@ import pytest
 from flaky_server import GitServer, serving
 from source_trees import Tree, Upstream, content
 
-from rocm_wheels.core import SourceError
-from rocm_wheels.sources import Transport
+from rocm_wheels.core import errors
+from rocm_wheels.sources import network
 
 ODD = 'third "pärty"\nwith a line'
 
@@ -32,7 +32,7 @@ def server(upstream: Upstream) -> Iterator[GitServer]:
 
 @pytest.fixture
 def tree(upstream: Upstream, server: GitServer, tmp_path: Path) -> Tree:
-    transport = Transport(retries=0, timeout=20)
+    transport = network.Transport(retries=0, timeout=20)
     return Tree(upstream, tmp_path / "tree", origin=f"{server.url}/root", transport=transport, hipifies=False)
 
 
@@ -54,7 +54,7 @@ def test_many_come_at_a_time(tree: Tree, upstream: Upstream, server: GitServer) 
         upstream.git("root", "submodule", "--quiet", "add", "../inner", f"many/{number}")
     upstream.commit("root", "many")
     server.delay = 0.4
-    tree.transport = Transport(retries=0, jobs=3)
+    tree.transport = network.Transport(retries=0, jobs=3)
     tree.checkout()
     assert server.most == 3
     assert len(server.packs) == 7
@@ -76,7 +76,7 @@ def test_names_that_are_hard_to_read(tree: Tree, upstream: Upstream, server: Git
 
     commit(upstream, change)
     server.fail("forbidden", where="/middle")
-    with pytest.raises(SourceError):
+    with pytest.raises(errors.SourceError):
         tree.checkout("next")
     tree.checkout("next")
     assert (tree.directory / ODD / "deep dir/deep.cu").read_text() == "cuda deeper\n"
@@ -117,7 +117,7 @@ def test_one_that_stays_is_tagged_and_watched(tree: Tree, upstream: Upstream) ->
     file = tree.directory / inner / "deep.cu"
     tree.git("update-index", "--skip-worktree", "deep.cu", where=inner)
     file.write_text("mine\n")
-    with pytest.raises(SourceError):
+    with pytest.raises(errors.SourceError):
         tree.checkout("main")
     assert (file.read_text(), tree.git("rev-parse", "HEAD")) == ("mine\n", result.head)
 
@@ -190,7 +190,7 @@ def test_wrong_submodules_change_nothing(
     tree.checkout("main")
     before = content(tree.directory)
     commit(upstream, wrong, base="feature")
-    with pytest.raises(SourceError, match=message) as refused:
+    with pytest.raises(errors.SourceError, match=message) as refused:
         tree.checkout("next")
     assert "s3cret" not in str(refused.value)
     assert content(tree.directory) == before
@@ -205,7 +205,7 @@ def test_one_repository_inside_another_is_refused(tree: Tree, upstream: Upstream
     modules = upstream.root / ".gitmodules"
     modules.write_text(modules.read_text().replace('"x"', '"third_party/middle/hooks"'))
     upstream.commit("root", "nested")
-    with pytest.raises(SourceError, match="the repository of one would lie inside the other's"):
+    with pytest.raises(errors.SourceError, match="the repository of one would lie inside the other's"):
         tree.checkout()
 
 
@@ -221,7 +221,7 @@ def test_a_repository_that_is_to_be_where_others_are(tree: Tree, upstream: Upstr
     modules = upstream.root / ".gitmodules"
     modules.write_text(modules.read_text().replace('"inner"', '"third_party"'))
     upstream.commit("root", "another")
-    with pytest.raises(SourceError, match="others are in it already: middle"):
+    with pytest.raises(errors.SourceError, match="others are in it already: middle"):
         tree.checkout()
     assert (tree.directory / ".git/modules/third_party/middle/HEAD").is_file()
     assert tree.is_sound()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from rocm_wheels.wheels import CodeObject, list_code_targets, read_code_objects, read_file_code
+from rocm_wheels.device_code import code_objects
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 
@@ -94,7 +94,7 @@ def compiler(tmp_path_factory: pytest.TempPathFactory) -> Compiler:
     return Compiler(folder / "ziglang" / "zig", base / "shims")
 
 
-def _check(found: list[CodeObject], targets: list[str] = TARGETS) -> None:
+def _check(found: list[code_objects.CodeObject], targets: list[str] = TARGETS) -> None:
     """Every target once, and the ELF header names the same processor."""
     assert sorted(str(o.target) for o in found) == sorted(targets)
     assert all(o.machine == o.target.processor for o in found)
@@ -109,13 +109,13 @@ def source(tmp_path: Path) -> Path:
 
 def test_a_shared_library_stripped_or_not(compiler: Compiler, source: Path, tmp_path: Path) -> None:
     made = compiler.hip(source, tmp_path / "lib.so", TARGETS, "-shared", "-nostdlib")
-    found = read_file_code(made)
+    found = code_objects.read_file_code(made)
     _check(found)
     assert {(o.section, o.packing, o.kind, o.form) for o in found} == {
         (".hip_fatbin", "plain", "hipv4", "elf")
     }
     subprocess.run(["strip", made], check=True)
-    assert read_file_code(made) == found
+    assert code_objects.read_file_code(made) == found
 
 
 def test_two_translation_units_plain_and_compressed(compiler: Compiler, source: Path, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_two_translation_units_plain_and_compressed(compiler: Compiler, source: 
     two = compiler.hip(other, tmp_path / "two.o", ["gfx942", "gfx1201"], "-c", "--offload-compress")
     both = tmp_path / "both.so"
     compiler.tool("ld.lld", "-shared", one, two, "-o", both)
-    assert {(str(o.target), o.bundle, o.packing) for o in read_file_code(both)} == {
+    assert {(str(o.target), o.bundle, o.packing) for o in code_objects.read_file_code(both)} == {
         ("gfx942", 0, "plain"),
         ("gfx1100", 0, "plain"),
         ("gfx942", 1, "zstd v3"),
@@ -134,17 +134,21 @@ def test_two_translation_units_plain_and_compressed(compiler: Compiler, source: 
     for style in ("gnu", "bsd"):
         library = tmp_path / f"lib_{style}.a"
         compiler.tool("ar", f"--format={style}", "rcs", library, one, two)
-        assert list_code_targets(read_file_code(library)) == ["gfx942", "gfx1100", "gfx1201"]
+        assert code_objects.list_code_targets(code_objects.read_file_code(library)) == [
+            "gfx942",
+            "gfx1100",
+            "gfx1201",
+        ]
 
 
 def test_a_windows_object_and_library(compiler: Compiler, source: Path, tmp_path: Path) -> None:
     windows = "x86_64-pc-windows-msvc"
     made = compiler.hip(source, tmp_path / "kernel.obj", ["gfx1100", "gfx1151"], "-c", host=windows)
-    _check(read_file_code(made), ["gfx1100", "gfx1151"])
+    _check(code_objects.read_file_code(made), ["gfx1100", "gfx1151"])
     library = tmp_path / "kernel.dll"
     unresolved = ["/force:unresolved", "/noentry", "/nodefaultlib", "/include:__hip_fatbin"]
     compiler.tool("lld-link", "/dll", *unresolved, made, f"/out:{library}")
-    found = read_file_code(library)
+    found = code_objects.read_file_code(library)
     _check(found, ["gfx1100", "gfx1151"])
     assert {o.section for o in found} == {".hip_fat"}
 
@@ -153,5 +157,5 @@ def test_a_windows_object_and_library(compiler: Compiler, source: Path, tmp_path
 def test_a_code_object_of_its_own(compiler: Compiler, source: Path, tmp_path: Path, target: str) -> None:
     options = ["--offload-device-only", "--no-gpu-bundle-output"]
     made = compiler.hip(source, tmp_path / "kernel.hsaco", [target], *options)
-    _check(read_file_code(made), [target])
-    _check(read_code_objects(made.read_bytes(), "kernel.dat"), [target])
+    _check(code_objects.read_file_code(made), [target])
+    _check(code_objects.read_code_objects(made.read_bytes(), "kernel.dat"), [target])

@@ -16,8 +16,10 @@ import pytest
 from click.testing import CliRunner
 from filelock import FileLock
 
-from rocm_wheels.cli.wheel import targets_command
-from rocm_wheels.wheels import list_code_targets, read_wheel_code, scan_wheel
+from rocm_wheels.cli import wheel
+from rocm_wheels.device_code import code_objects
+from rocm_wheels.wheels import wheel_code
+from rocm_wheels.wheels.scan import scan_wheel
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 
@@ -68,10 +70,10 @@ def test_every_published_library_is_read(wheels: dict[str, Path]) -> None:
     found = {
         Path(member).name: objects
         for path in wheels.values()
-        for member, objects in read_wheel_code(path).items()
+        for member, objects in wheel_code.read_wheel_code(path).items()
     }
     assert {
-        name: (len(objects), {o.packing for o in objects}, list_code_targets(objects))
+        name: (len(objects), {o.packing for o in objects}, code_objects.list_code_targets(objects))
         for name, objects in found.items()
     } == {name: (count, {packing}, targets) for name, (count, packing, targets) in LIBRARIES.items()}
     everything = [item for objects in found.values() for item in objects]
@@ -89,12 +91,12 @@ def test_published_wheels_have_no_fault(wheels: dict[str, Path]) -> None:
 
 def test_the_command_prints_table_and_json(wheels: dict[str, Path]) -> None:
     windows = str(wheels["win_amd64"])
-    table = CliRunner().invoke(targets_command, [windows])
+    table = CliRunner().invoke(wheel.targets_command, [windows])
     assert table.exit_code == 0
     assert [line.split()[:4] for line in table.stdout.splitlines() if "rocm72.dll" in line] == [
         ["bitsandbytes/libbitsandbytes_rocm72.dll", "14", "zstd", "v3"]
     ]
     assert "total: 102 code objects" in table.stdout
-    result = json.loads(CliRunner().invoke(targets_command, [windows, "--json"]).stdout)
+    result = json.loads(CliRunner().invoke(wheel.targets_command, [windows, "--json"]).stdout)
     assert result["total"]["code_objects"] == 102
     assert result["files"][0]["code"][0]["targets"] == WINDOWS

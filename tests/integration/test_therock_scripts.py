@@ -13,8 +13,8 @@ from programs import run_program
 from source_trees import Upstream
 from warm_python import warm_python
 
-from rocm_wheels.core import JunitCase, JunitSuite, write_junit_file
-from rocm_wheels.testing import Results, TestResult, write_junit, write_results
+from rocm_wheels.core import junit
+from rocm_wheels.testing.results import Results, TestResult, write_junit, write_results
 
 TOOLS = Path(__file__).resolve().parents[2] / "build_tools"
 GENERATE, CHECKOUT = TOOLS / "generate_pytorch_source_manifest.py", TOOLS / "checkout_from_manifest.py"
@@ -119,15 +119,15 @@ def test_wheels_of_a_build_are_checked(demo: Demo, tmp_path: Path) -> None:
 
 def write_report(folder: Path, *failed: str, name: str = "python-pytest/test_nn/test_nn-1.xml") -> Path:
     cases = (
-        JunitCase("test_nn.TestNN", "test_passes", 1.0),
+        junit.JunitCase("test_nn.TestNN", "test_passes", 1.0),
         *(
-            JunitCase("test_nn.TestNN", test, 1.0, "failure", "failed", f"{test}: 1 | 2\nmore")
+            junit.JunitCase("test_nn.TestNN", test, 1.0, "failure", "failed", f"{test}: 1 | 2\nmore")
             for test in failed
         ),
     )
     file = folder / name
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_junit_file(file, [JunitSuite("pytest", cases)], when="2026-11-22T00:00:00", host="here")
+    junit.write_junit_file(file, [junit.JunitSuite("pytest", cases)], when="2026-11-22T00:00:00", host="here")
     return file
 
 

@@ -19,20 +19,13 @@ import pytest
 from source_trees import isolated_environment
 from uv import find_uv_bin
 
-from rocm_wheels.compile import (
-    BuildFailed,
-    BuildRequest,
-    BuiltWheel,
-    ask_preloads,
-    build_wheel,
-    compose_environment,
-    inspect_sdk,
-)
-from rocm_wheels.core import UsageError, get_project_home
-from rocm_wheels.demo import fetch_hipify, make_artifacts, make_repositories
-from rocm_wheels.models import Project, load_project
-from rocm_wheels.sdk import Interpreter, RocmSdk, find_interpreters, query_interpreter, query_sdk, share_sdk
-from rocm_wheels.sources import CheckoutRequest, checkout_project, choose_pin
+from rocm_wheels.compile import build_request, failure, frontend, sdk_tree
+from rocm_wheels.compile.environment import compose_environment
+from rocm_wheels.core import errors, workspace
+from rocm_wheels.demo.miniature import fetch_hipify, make_artifacts, make_repositories
+from rocm_wheels.models.project import Project, load_project
+from rocm_wheels.sdk import interpreters, rocm_sdk
+from rocm_wheels.sources import checkout, pins
 
 pytestmark = [
     pytest.mark.slow,
@@ -48,9 +41,9 @@ TOOLS = ("setuptools>=77,<82", "build", "cmake>=3.27", "ninja", "scikit-build-co
 class One:
     """A Python with an environment that has ROCm in it."""
 
-    base: Interpreter
+    base: interpreters.Interpreter
     python: Path
-    sdk: RocmSdk
+    sdk: rocm_sdk.RocmSdk
 
 
 @dataclass(frozen=True)
@@ -82,8 +75,10 @@ class World:
         project: Project | None = None,
         version: str = "2.13.0+rocm7.1.0",
     ) -> Built:
-        sdk = inspect_sdk(version=one.sdk.version, root=one.sdk.root, cmake=one.sdk.cmake, bin=one.sdk.bin)
-        request = BuildRequest(
+        sdk = sdk_tree.inspect_sdk(
+            version=one.sdk.version, root=one.sdk.root, cmake=one.sdk.cmake, bin=one.sdk.bin
+        )
+        request = build_request.BuildRequest(
             project=project or load_project("pytorch"),
             source=self.torch,
             platform="linux",
@@ -96,7 +91,7 @@ class World:
         )
         log = self.folder / f"{time.monotonic_ns()}.log"
         base = {**self.env, "PATH": f"{one.python.parent}{os.pathsep}{self.env['PATH']}", "MAX_JOBS": "2"}
-        made: BuiltWheel = build_wheel(
+        made: frontend.BuiltWheel = frontend.build_wheel(
             request,
             base=base,
             env=compose_environment(request, base),
@@ -104,7 +99,7 @@ class World:
             python_tag=one.base.tag,
             out_dir=self.folder / "out",
             log=log,
-            preloads=ask_preloads(one.python, "linux", base),
+            preloads=sdk_tree.ask_preloads(one.python, "linux", base),
             clean=clean,
         )
         lines = [line.split("Building ")[1] for line in log.read_text().splitlines() if "] Building " in line]
@@ -117,46 +112,50 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     folder = tmp_path_factory.mktemp("two pythons")
     real = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "ROCM", "HIP"))}
     env = {**isolated_environment(folder / "home"), "PATH": real["PATH"]}
-    miniature, python = get_project_home() / "tests" / "miniature", Path(sys.executable)
+    miniature, python = workspace.get_project_home() / "tests" / "miniature", Path(sys.executable)
     hipify = fetch_hipify(folder / "cache", env=real)
     made = make_repositories(miniature, folder / "repositories", hipify=hipify, env=env)
     project = load_project("pytorch")
-    pin = choose_pin(project, origin=made["pytorch"].url, ref="nightly")
+    pin = pins.choose_pin(project, origin=made["pytorch"].url, ref="nightly")
     torch = folder / "pytorch"
-    request = CheckoutRequest(project, torch, pin, depth=1, commit_hipify=True, local_origin=True)
-    checkout_project(request, env=env, python=python)
+    request = checkout.CheckoutRequest(project, torch, pin, depth=1, commit_hipify=True, local_origin=True)
+    checkout.checkout_project(request, env=env, python=python)
     make_artifacts(miniature / "rocm", folder / "artifacts", version=ROCM, targets=TARGETS, env=real)
     words = ["--artifact-dir", folder / "artifacts", "--output-dir", folder / "packages"]
     subprocess.run(
-        [python, get_project_home() / "build_tools/build_python_packages.py", *words], check=True, env=real
+        [python, workspace.get_project_home() / "build_tools/build_python_packages.py", *words],
+        check=True,
+        env=real,
     )
 
-    own = query_interpreter(python, env)
+    own = interpreters.query_interpreter(python, env)
     pythons = [own, another_python(own, real)]
     ones = [environment(one, folder / f"environment {n}", folder, real) for n, one in enumerate(pythons)]
     return World(folder, torch, env, *ones)
 
 
-def another_python(own: Interpreter, env: Mapping[str, str]) -> Interpreter:
+def another_python(own: interpreters.Interpreter, env: Mapping[str, str]) -> interpreters.Interpreter:
     """Return another Python of this machine; the same one when there is none."""
     for word in ("3.12", "3.13", "3.11", "3.10", "3.14"):
         try:
-            (found,) = find_interpreters([word], env)
-        except UsageError:
+            (found,) = interpreters.find_interpreters([word], env)
+        except errors.UsageError:
             continue
         if found.tag != own.tag and found.headers is not None:
             return found
     return own
 
 
-def environment(base: Interpreter, place: Path, folder: Path, env: Mapping[str, str]) -> One:
+def environment(base: interpreters.Interpreter, place: Path, folder: Path, env: Mapping[str, str]) -> One:
     """Make an environment with ROCm and the build tools; ROCm is reached by a path that all share."""
     uv, python = find_uv_bin(), place / "bin" / "python"
     subprocess.run([uv, "venv", "-q", "--no-project", "--python", base.path, place], check=True, env=env)
     rocm = f"rocm[libraries,devel,{','.join(f'device-{target}' for target in TARGETS)}]=={ROCM}"
     words = ["--prerelease", "allow", "--find-links", folder / "packages" / "dist", rocm, *TOOLS]
     subprocess.run([uv, "pip", "install", "-q", "--python", python, *words], check=True, env=env)
-    sdk = share_sdk(query_sdk(python, env), "0123abcd", folder / "rocm", lambda root: "0123abcd")
+    sdk = rocm_sdk.share_sdk(
+        rocm_sdk.query_sdk(python, env), "0123abcd", folder / "rocm", lambda root: "0123abcd"
+    )
     return One(base, python, sdk)
 
 
@@ -194,7 +193,7 @@ def test_a_hip_that_is_not_found_ends_the_build(world: World) -> None:
     hip = world.first.sdk.cmake / "hip"
     hip.rename(hip.with_name("away"))
     try:
-        with pytest.raises(BuildFailed) as fault:
+        with pytest.raises(failure.BuildFailed) as fault:
             world.build(world.first, ["gfx1100"], clean=True)
     finally:
         hip.with_name("away").rename(hip)

@@ -23,26 +23,15 @@ from click.testing import CliRunner
 from warm_python import warm_python
 
 from rocm_wheels.cli.torch_tests import torch_tests_command
-from rocm_wheels.core import ChecksError, UsageError, read_junit_report
-from rocm_wheels.models import KnownTestRow, load_torch_tests
-from rocm_wheels.sources import CheckoutState, RepositoryState, write_state
-from rocm_wheels.testing import (
-    GpuPlace,
-    TargetDistribution,
-    TargetPython,
+from rocm_wheels.core import errors, junit
+from rocm_wheels.models import torch_tests
+from rocm_wheels.sources import checkout_state
+from rocm_wheels.testing import durations, installed_torch, torch_test_plan, torch_test_run
+from rocm_wheels.testing.results import (
     TorchResults,
-    TorchTestFile,
-    TorchTestRequest,
-    TorchTestSelection,
-    TorchTestSources,
     describe_next_command,
-    find_gpu_fault,
     format_torch_table,
-    inspect_test_sources,
-    plan_test_files,
-    read_durations,
     read_torch_results,
-    run_in_place,
     write_torch_results,
 )
 
@@ -110,8 +99,10 @@ def sources(tmp_path: Path) -> Path:
     return tests.parent
 
 
-def an_order(sources: Path, *files: str, words: tuple[str, ...] = (), limit: float = 1.5) -> TorchTestRequest:
-    table = load_torch_tests()
+def an_order(
+    sources: Path, *files: str, words: tuple[str, ...] = (), limit: float = 1.5
+) -> torch_test_run.TorchTestRequest:
+    table = torch_tests.load_torch_tests()
     same = {
         "reason": "so it is",
         "source": "x",
@@ -119,13 +110,13 @@ def an_order(sources: Path, *files: str, words: tuple[str, ...] = (), limit: flo
         "owner": "ann",
         "issue": "https://example.org/1",
     }
-    rows = [KnownTestRow(**{**row, **same, "expires": "2999-01-01"}) for row in KNOWN]
-    return TorchTestRequest(
-        target=TargetPython(Path(sys.executable), (), version="9.9.0", python_version="3.12"),
+    rows = [torch_tests.KnownTestRow(**{**row, **same, "expires": "2999-01-01"}) for row in KNOWN]
+    return torch_test_run.TorchTestRequest(
+        target=installed_torch.TargetPython(Path(sys.executable), (), version="9.9.0", python_version="3.12"),
         python_version="3.12",
-        sources=TorchTestSources(sources, COMMIT, "9.9.0a0"),
-        chosen=TorchTestSelection(words=words),
-        parts=[TorchTestFile(file) for file in files],
+        sources=torch_test_plan.TorchTestSources(sources, COMMIT, "9.9.0a0"),
+        chosen=torch_test_plan.TorchTestSelection(words=words),
+        parts=[torch_test_plan.TorchTestFile(file) for file in files],
         left_out={},
         table=table.model_copy(update={"known": tuple(rows), "environment": {"OF_ALL": "1"}}),
         files={},
@@ -133,11 +124,11 @@ def an_order(sources: Path, *files: str, words: tuple[str, ...] = (), limit: flo
     )
 
 
-def a_place() -> GpuPlace:
+def a_place() -> torch_test_run.GpuPlace:
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHONPATH"))
     }
-    return GpuPlace("gfx942", "gfx942", {**kept, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
+    return torch_test_run.GpuPlace("gfx942", "gfx942", {**kept, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
 
 
 def ends(results: TorchResults) -> dict[str, str]:
@@ -148,7 +139,7 @@ def test_a_test_that_takes_its_process_with_it_costs_nothing_but_itself(
     sources: Path, tmp_path: Path
 ) -> None:
     folder, order = tmp_path / "gfx942", an_order(sources, "test_mini", "test_broken")
-    found = run_in_place(order, a_place(), folder, lambda _: None)
+    found = torch_test_run.run_in_place(order, a_place(), folder, lambda _: None)
     mini, broken = found.parts
     assert ends(found) == {
         "test_b_fails": "failed",
@@ -217,12 +208,16 @@ def test_what_ran_nothing_or_with_another_torch_or_gpu_is_told(sources: Path, tm
     for name, text in FILES.items():
         (sources / "test" / f"{name}.py").write_text(text)
     install_torch(tmp_path / "site", lock=None, more=CUDA)
-    torch = TargetDistribution("torch", "9.9.0", tmp_path / "site" / "torch-9.9.0.dist-info", None)
+    torch = installed_torch.TargetDistribution(
+        "torch", "9.9.0", tmp_path / "site" / "torch-9.9.0.dist-info", None
+    )
     order = an_order(sources, "test_uses", "test_other", "test_gone", "test_quits", limit=60)
     order = replace(order, target=replace(order.target, installed=(torch,)))
     place = a_place()
     place = replace(place, env={**place.env, "PYTHONPATH": str(tmp_path / "site")})
-    uses, other, gone, quits = run_in_place(order, place, tmp_path / "results", lambda _: None).parts
+    uses, other, gone, quits = torch_test_run.run_in_place(
+        order, place, tmp_path / "results", lambda _: None
+    ).parts
     anew = "torch was reinstalled while its tests ran"
     assert uses.devices == ("gfx1100:xnack-",) and uses.counts == {"passed": 1, "crashed": 1}
     assert "exit code 1, and no test failed" in uses.fault
@@ -250,11 +245,11 @@ def test_a_file_takes_as_long_as_its_processes_and_a_test_as_long_as_until_it_di
     (sources / "test" / "test_dies.py").write_text(f"{SLOW}{dies}def test_then(): pass\n")
     order = an_order(sources, "test_slow", "test_dies", limit=60)
     begin = time.monotonic()
-    slow, dies_too = run_in_place(order, a_place(), tmp_path / "results", lambda _: None).parts
+    slow, dies_too = torch_test_run.run_in_place(order, a_place(), tmp_path / "results", lambda _: None).parts
     whole = time.monotonic() - begin
     assert 1.0 < slow.seconds < whole and 1.7 < dies_too.seconds < whole
     assert slow.seconds + dies_too.seconds == pytest.approx(whole, abs=0.5 + whole * 0.2)
-    assert read_durations([tmp_path], "default") == {
+    assert durations.read_durations([tmp_path], "default") == {
         "test_slow": slow.seconds,
         "test_dies": dies_too.seconds,
     }
@@ -291,7 +286,7 @@ def test_what_failed_and_passes_alone_is_flaky(sources: Path, tmp_path: Path) ->
     order = an_order(sources, "test_chance", "test_more", limit=60)
     limits = order.table.limits.model_copy(update={"tests_alone": 2})
     few = replace(order, table=order.table.model_copy(update={"limits": limits}))
-    chance, more = run_in_place(order, a_place(), tmp_path / "all", lambda _: None).parts
+    chance, more = torch_test_run.run_in_place(order, a_place(), tmp_path / "all", lambda _: None).parts
     assert chance.counts == {"passed": 1, "failed": 1, "flaky": 2} and more.counts == {"failed": 3}
     assert [one.name.rpartition("::")[2] for one in chance.flaky] == [
         "test_needs_to_be_first",
@@ -299,10 +294,10 @@ def test_what_failed_and_passes_alone_is_flaky(sources: Path, tmp_path: Path) ->
     ]
     assert chance.flaky[1].reason.startswith("failed, then passed alone: AssertionError: the first time")
     assert [one.name for one in chance.bad] == ["test_chance.py::test_never"]
-    report = read_junit_report(tmp_path / "all" / chance.report)
+    report = junit.read_junit_report(tmp_path / "all" / chance.report)
     assert (report.passed, report.failed, report.flaky) == (1, 1, 2)
     (sources / "test" / "was-here").unlink()
-    chance, _ = run_in_place(few, a_place(), tmp_path / "few", lambda _: None).parts
+    chance, _ = torch_test_run.run_in_place(few, a_place(), tmp_path / "few", lambda _: None).parts
     assert chance.counts == {"passed": 1, "failed": 3}, "more failed than are tried again"
 
 
@@ -323,7 +318,7 @@ def test_what_passes_by_reruns_is_flaky_too(sources: Path, tmp_path: Path) -> No
     )
     (sources / "test" / "test_chance.py").write_text(CHANCE.replace("not ran", "ran"))
     order = an_order(sources, "test_chance", limit=60)
-    (chance,) = run_in_place(order, a_place(), tmp_path / "all", lambda _: None).parts
+    (chance,) = torch_test_run.run_in_place(order, a_place(), tmp_path / "all", lambda _: None).parts
     assert chance.counts == {"passed": 2, "failed": 1, "flaky": 1}
     assert "failed 1 time, then passed in the same process (--reruns)" in chance.flaky[0].reason
 
@@ -362,14 +357,14 @@ def test_a_lost_gpu_ends_its_part_at_once_and_the_same_command_carries_on(
     order = replace(order, find_gpu_fault=partial(ask_rehearsed_gpu, sources))
     place = a_place()
     place = replace(place, env={**place.env, "HIP_VISIBLE_DEVICES": "0"})
-    lost = run_in_place(order, place, folder, lambda _: None)
+    lost = torch_test_run.run_in_place(order, place, folder, lambda _: None)
     assert lost.lost == "gfx942, at test_1: the gfx942 does not calculate any more" and not lost.good
     assert lost.parts[0].counts == {"passed": 1, "crashed": 1, "missing": 1} and not lost.parts[0].complete
     assert lost.parts[1].counts == {} and (tests / "ran").read_text() == "test_1 a on 0\n"
     assert read_torch_results(folder) == lost and "lost GPUs:\n  gfx942, at" in format_torch_table(lost)
     (tests / "lost-0").unlink()
     (tests / "breaks").write_text("")
-    found = run_in_place(order, place, folder, lambda _: None)
+    found = torch_test_run.run_in_place(order, place, folder, lambda _: None)
     assert found.complete and found.lost == "" and found.parts[0].counts == {"passed": 2, "crashed": 1}
     ran = (tests / "ran").read_text().splitlines()
     assert ran == ["test_1 a on 0", "test_1 c on 0", "test_2 a on 0", "test_2 c on 0"]
@@ -385,11 +380,11 @@ def test_a_gpu_that_got_lost_and_lets_tests_fail_is_lost_too(sources: Path, tmp_
     order = an_order(sources, "test_1", "test_2", limit=60)
     order = replace(order, find_gpu_fault=partial(ask_rehearsed_gpu, sources))
     place = replace(a_place(), env={**a_place().env, "HIP_VISIBLE_DEVICES": "0"})
-    lost = run_in_place(order, place, folder, lambda _: None)
+    lost = torch_test_run.run_in_place(order, place, folder, lambda _: None)
     assert lost.lost and not lost.parts[0].complete and lost.parts[1].counts == {}
     (tests / "lost-0").unlink()
     (tests / "breaks").write_text("")
-    resumed = run_in_place(order, place, folder, lambda _: None)
+    resumed = torch_test_run.run_in_place(order, place, folder, lambda _: None)
     assert resumed.good and resumed.parts[0].counts == {"passed": 2, "flaky": 1}
 
 
@@ -436,7 +431,9 @@ def test_each_gpu_of_an_environment_is_asked_whether_it_calculates(tmp_path: Pat
 
     def fault(mode: str, shown: str = "0,1") -> str:
         env = {**os.environ, "PYTHONPATH": str(tmp_path), "MODE": mode, "BROKEN": "1"}
-        return find_gpu_fault(Path(sys.executable), looking, "gfx942", {**env, "HIP_VISIBLE_DEVICES": shown})
+        return installed_torch.find_gpu_fault(
+            Path(sys.executable), looking, "gfx942", {**env, "HIP_VISIBLE_DEVICES": shown}
+        )
 
     assert fault("wrong", shown="0") == "" == fault("well", shown="1")
     assert fault("wrong") == "the gfx942 does not calculate any more: a sum is wrong"
@@ -456,7 +453,7 @@ def test_several_gpus_take_files_from_one_list_and_what_a_lost_one_leaves(
     env = {**a_place().env, "HIP_VISIBLE_DEVICES": "0"}
     place = replace(a_place(), env=env, beside=({**env, "HIP_VISIBLE_DEVICES": "1"},))
     shown: list[str] = []
-    found = run_in_place(order, place, tmp_path / "results", shown.append)
+    found = torch_test_run.run_in_place(order, place, tmp_path / "results", shown.append)
     assert found.complete and not found.lost and found.counts == {"passed": 14, "crashed": 1}
     ran = (tests / "ran").read_text().splitlines()
     assert len(ran) == 10 and len({line.rpartition(" on ")[0] for line in ran}) == 10, "each once"
@@ -492,7 +489,7 @@ def test_a_full_disk_ends_a_run_in_which_somebody_waits_for_a_gpu(
 
     def run() -> None:
         with pytest.raises(OSError, match="no space") as failure:
-            run_in_place(order, place, tmp_path / "results", lambda _: None)
+            torch_test_run.run_in_place(order, place, tmp_path / "results", lambda _: None)
         failures.append(failure.value)
 
     thread = threading.Thread(target=run, daemon=True)
@@ -620,12 +617,14 @@ def test_files_of_other_suites_go_through_the_handlers_of_run_test_py(sources: P
     order = an_order(sources, limit=60)
     row = order.table.known[0].model_copy(update={"tests": ("distributed/*.py::test_known",)})
     parts = [
-        TorchTestFile("distributed/test_spawn", run_by="run_test"),
-        TorchTestFile("test_induced", run_by="run_test", words=("--inductor",)),
-        TorchTestFile("distributed/test_ucc", run_by="run_test"),
+        torch_test_plan.TorchTestFile("distributed/test_spawn", run_by="run_test"),
+        torch_test_plan.TorchTestFile("test_induced", run_by="run_test", words=("--inductor",)),
+        torch_test_plan.TorchTestFile("distributed/test_ucc", run_by="run_test"),
     ]
     order = replace(order, parts=parts, table=order.table.model_copy(update={"known": (row,)}))
-    spawn, induced, ucc = run_in_place(order, a_place(), tmp_path / "results", lambda _: None).parts
+    spawn, induced, ucc = torch_test_run.run_in_place(
+        order, a_place(), tmp_path / "results", lambda _: None
+    ).parts
     assert (ucc.counts, ucc.fault, ucc.complete) == ({"skipped": 1}, "", True)
     assert spawn.counts == {"passed": 4, "failed": 1, "flaky": 1, "left_out": 2} and not spawn.fault
     (bad,), (flaky,) = spawn.bad, spawn.flaky
@@ -640,7 +639,7 @@ def test_files_of_other_suites_go_through_the_handlers_of_run_test_py(sources: P
     assert induced.counts == {"passed": 2, "failed": 1, "flaky": 1} and not induced.fault
     assert [one.name for one in induced.bad] == ["test_induced.py::test_c"]
     assert induced.unchosen == 0
-    suites = load_torch_tests().suites
+    suites = torch_tests.load_torch_tests().suites
     for suite in ("distributed", "inductor"):
         assert {group.run_by for group in suites[suite].groups} == {"run_test"}
 
@@ -655,31 +654,37 @@ def test_a_run_that_was_ended_is_carried_on_and_one_of_something_else_begun_anew
     )
     order, folder = an_order(sources, "test_skips", "test_mini", limit=600), tmp_path / "results"
     with pytest.raises(KeyboardInterrupt):
-        run_in_place(order, a_place(), folder, lambda _: None)
+        torch_test_run.run_in_place(order, a_place(), folder, lambda _: None)
     half = read_torch_results(folder)
     assert half is not None and [part.complete for part in half.parts] == [True, False] and not half.good
     assert half.parts[1].counts == {"passed": 1, "missing": 1}
     assert "not run to the end: test_mini; the same command continues" in format_torch_table(half)
-    found = run_in_place(order, a_place(), folder, lambda _: None)
+    found = torch_test_run.run_in_place(order, a_place(), folder, lambda _: None)
     assert found.good and found.parts[1].counts == {"passed": 2} and found.when == half.when
     assert (sources / "test" / "ran").read_text() == "a", "what was done is not run again"
-    chosen = replace(order, chosen=TorchTestSelection(words=("-k", "test_a")), parts=order.parts[1:])
-    found = run_in_place(chosen, a_place(), folder, lambda _: None)
+    chosen = replace(
+        order, chosen=torch_test_plan.TorchTestSelection(words=("-k", "test_a")), parts=order.parts[1:]
+    )
+    found = torch_test_run.run_in_place(chosen, a_place(), folder, lambda _: None)
     assert found.parts[0].counts == {"passed": 1} and found.parts[0].unchosen == 1
     assert (sources / "test" / "ran").read_text() == "aa"
 
 
 def test_run_test_py_says_which_files_there_are(sources: Path) -> None:
-    suite = load_torch_tests().suites["full"]
+    suite = torch_tests.load_torch_tests().suites["full"]
     env = {**os.environ, "PYTORCH_TEST_WITH_ROCM": "1"}
     asked = (sources / "test", Path(sys.executable))
-    plan = plan_test_files(suite, TorchTestSelection("full"), *asked, env)
+    plan = torch_test_plan.plan_test_files(suite, torch_test_plan.TorchTestSelection("full"), *asked, env)
     assert [part.name for part in plan.files] == ["test_mini", "test_broken 2/3"]
     assert [row.files for row in plan.left_out] == [("nn/test_convolution",)]
-    shard = TorchTestSelection("full", shard=2, shards=2)
-    assert [part.slug for part in plan_test_files(suite, shard, *asked, env).files] == ["test_broken-2-3"]
-    with pytest.raises(ChecksError, match=r"ended with 3:(.|\n)*--shard', '1', '1'"):
-        plan_test_files(suite, TorchTestSelection("full"), *asked, {**env, "LISTER": "3"})
+    shard = torch_test_plan.TorchTestSelection("full", shard=2, shards=2)
+    assert [part.slug for part in torch_test_plan.plan_test_files(suite, shard, *asked, env).files] == [
+        "test_broken-2-3"
+    ]
+    with pytest.raises(errors.ChecksError, match=r"ended with 3:(.|\n)*--shard', '1', '1'"):
+        torch_test_plan.plan_test_files(
+            suite, torch_test_plan.TorchTestSelection("full"), *asked, {**env, "LISTER": "3"}
+        )
 
 
 def test_kinds_of_tests_are_left_out_or_not(sources: Path) -> None:
@@ -696,12 +701,15 @@ def test_kinds_of_tests_are_left_out_or_not(sources: Path) -> None:
         "if '--exclude-jit-executor' not in sys.argv: print('    test_jit_legacy 1/1')\n"
         "if '--exclude-distributed-tests' not in sys.argv: print('    distributed/test_store 1/1')\n"
     )
-    suites, env = load_torch_tests().suites, dict(os.environ)
+    suites, env = torch_tests.load_torch_tests().suites, dict(os.environ)
 
     def files(suite: str, include: tuple[str, ...] = (), **kinds: bool) -> list[str]:
         exclusions = {kind.replace("_", "-"): leave_out for kind, leave_out in kinds.items()}
-        chosen = TorchTestSelection(suite=suite, include=include, exclusions=exclusions)
-        return [part.file for part in plan_test_files(suites[suite], chosen, tests, python, env).files]
+        chosen = torch_test_plan.TorchTestSelection(suite=suite, include=include, exclusions=exclusions)
+        return [
+            part.file
+            for part in torch_test_plan.plan_test_files(suites[suite], chosen, tests, python, env).files
+        ]
 
     store = "distributed/test_store"
     assert files("full") == ["test_mini"]
@@ -711,7 +719,9 @@ def test_kinds_of_tests_are_left_out_or_not(sources: Path) -> None:
     assert files("distributed", **kinds) == ["test_mini", store]
     named = ("test_mini", "test_quantization", store)
     assert files("default", named, quantization=True, distributed=True) == ["test_mini"]
-    with pytest.raises(UsageError, match="--no-exclude-quantization: the suite default names its files"):
+    with pytest.raises(
+        errors.UsageError, match="--no-exclude-quantization: the suite default names its files"
+    ):
         files("default", named, quantization=False)
 
 
@@ -720,18 +730,23 @@ def test_only_what_is_known_here_is_run_for_debugging(sources: Path, tmp_path: P
     rows = [row.model_copy(update={"torch": "<9"}) for row in order.table.known[:1]]
     debug = replace(
         order,
-        chosen=TorchTestSelection(debug=True, known_as="8.1", cache=True),
+        chosen=torch_test_plan.TorchTestSelection(debug=True, known_as="8.1", cache=True),
         table=order.table.model_copy(update={"known": tuple(rows)}),
     )
-    (mini,) = run_in_place(debug, a_place(), tmp_path / "known", lambda _: None).parts
+    (mini,) = torch_test_run.run_in_place(debug, a_place(), tmp_path / "known", lambda _: None).parts
     assert mini.counts == {"passed": 1, "known": 1}
     assert (sources / ".pytest_cache").is_dir()
-    every = replace(debug, chosen=TorchTestSelection(debug=True, known_as="all"))
-    assert run_in_place(every, a_place(), tmp_path / "all", lambda _: None).parts[0].counts == mini.counts
+    every = replace(debug, chosen=torch_test_plan.TorchTestSelection(debug=True, known_as="all"))
+    assert (
+        torch_test_run.run_in_place(every, a_place(), tmp_path / "all", lambda _: None).parts[0].counts
+        == mini.counts
+    )
     none = replace(
-        debug, chosen=TorchTestSelection(debug=True)
+        debug, chosen=torch_test_plan.TorchTestSelection(debug=True)
     )  # the torch that is installed: nothing is known of it
-    assert run_in_place(none, a_place(), tmp_path / "none", lambda _: None).parts[0].counts == {}
+    assert (
+        torch_test_run.run_in_place(none, a_place(), tmp_path / "none", lambda _: None).parts[0].counts == {}
+    )
 
 
 def install_torch(place: Path, *, lock: str | None, more: str = "") -> Path:
@@ -798,7 +813,9 @@ def test_the_command_runs_what_the_lock_in_the_wheel_says(
     assert found.chosen.pytest_args == ("-k", "test_a or TestMini and test_f or test_it", "-q")
     for wrong in (("--nosuch=3",), ("--tb=foo",), ("--maxfail", "x")):
         refused = call("--", *wrong)
-        assert isinstance(refused.exception, UsageError) and wrong[0].split("=")[0] in str(refused.exception)
+        assert isinstance(refused.exception, errors.UsageError) and wrong[0].split("=")[0] in str(
+            refused.exception
+        )
     ci = sources / ".ci" / "docker"
     ci.mkdir(parents=True)
     assert "requirements-ci.txt, which says" in str(call("--requirements").exception)
@@ -884,7 +901,7 @@ def test_without_arguments_the_tests_are_those_of_the_checkout(
 ) -> None:
     """A torch without a lock inside: its tests are where torch is checked out to, if it is that torch's."""
     install_torch(tmp_path / "site", lock=None)
-    for name in load_torch_tests().suites["default"].named_files:
+    for name in torch_tests.load_torch_tests().suites["default"].named_files:
         (sources / "test" / f"{name}.py").write_text("def test_it():\n    pass\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
@@ -894,9 +911,9 @@ def test_without_arguments_the_tests_are_those_of_the_checkout(
     def call() -> Any:
         return CliRunner().invoke(torch_tests_command, [], standalone_mode=False)
 
-    monkeypatch.setattr("rocm_wheels.models.get_recipes_folder", lambda: tmp_path / "elsewhere")
+    monkeypatch.setattr("rocm_wheels.models.project_names.get_recipes_folder", lambda: tmp_path / "elsewhere")
     assert "has no lock inside" in str(call().exception)
-    monkeypatch.setattr("rocm_wheels.models.get_recipes_folder", lambda: tmp_path)
+    monkeypatch.setattr("rocm_wheels.models.project_names.get_recipes_folder", lambda: tmp_path)
     git(sources, "init", "-q")
     git(sources, "add", ".")
     git(sources, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x")
@@ -947,27 +964,36 @@ def test_tests_of_another_commit_are_refused(sources: Path, tmp_path: Path) -> N
     for lock, doubt in ((a_lock(commit), ""), (a_lock(COMMIT), COMMIT[:12]), (None, "2" * 12)):
         place = tmp_path / f"site-{doubt}"
         install_torch(place, lock=lock)
-        torch = TargetDistribution("torch", "9.9.0", place / "torch-9.9.0.dist-info", None)
-        target = TargetPython(Path(sys.executable), (torch,), version="9.9.0")
+        torch = installed_torch.TargetDistribution("torch", "9.9.0", place / "torch-9.9.0.dist-info", None)
+        target = installed_torch.TargetPython(Path(sys.executable), (torch,), version="9.9.0")
         if not doubt:
-            assert inspect_test_sources(sources, target, os.environ, allow_other=False).doubt == ""
+            assert (
+                torch_test_plan.inspect_test_sources(sources, target, os.environ, allow_other=False).doubt
+                == ""
+            )
             continue
-        with pytest.raises(UsageError, match=f"{commit[:12]}.*{doubt}"):
-            inspect_test_sources(sources, target, os.environ, allow_other=False)
-        assert doubt in inspect_test_sources(sources, target, os.environ, allow_other=True).doubt
-    torch = TargetDistribution("torch", "9.9.0", tmp_path / "site-" / "torch-9.9.0.dist-info", None)
-    target = TargetPython(Path("x"), (torch,), version="9.9.0")
+        with pytest.raises(errors.UsageError, match=f"{commit[:12]}.*{doubt}"):
+            torch_test_plan.inspect_test_sources(sources, target, os.environ, allow_other=False)
+        assert (
+            doubt in torch_test_plan.inspect_test_sources(sources, target, os.environ, allow_other=True).doubt
+        )
+    torch = installed_torch.TargetDistribution(
+        "torch", "9.9.0", tmp_path / "site-" / "torch-9.9.0.dist-info", None
+    )
+    target = installed_torch.TargetPython(Path("x"), (torch,), version="9.9.0")
 
     def doubt_of() -> str:
-        return inspect_test_sources(sources, target, os.environ, allow_other=False).doubt
+        return torch_test_plan.inspect_test_sources(sources, target, os.environ, allow_other=False).doubt
 
     (sources / "test" / "conftest.py").write_text("")
     assert "test/conftest.py" in doubt_of(), "nobody committed it, and pytest goes by it"
     (sources / "test" / "conftest.py").unlink()
     (sources / "test" / "test_mini.py").write_text("")
     assert "test/test_mini.py" in doubt_of()
-    left = {"": RepositoryState(head=commit, upstream=commit, tree="")}
-    write_state(sources / ".git", CheckoutState(origin="x", ref="main", upstream=commit, left=left))
+    left = {"": checkout_state.RepositoryState(head=commit, upstream=commit, tree="")}
+    checkout_state.write_state(
+        sources / ".git", checkout_state.CheckoutState(origin="x", ref="main", upstream=commit, left=left)
+    )
     git(sources, "commit", "-qam", "on top of a checkout of ours")
-    with pytest.raises(UsageError, match=f"{git(sources, 'rev-parse', 'HEAD')[:12]}.*{commit[:12]}"):
+    with pytest.raises(errors.UsageError, match=f"{git(sources, 'rev-parse', 'HEAD')[:12]}.*{commit[:12]}"):
         doubt_of()

@@ -8,16 +8,18 @@ from pathlib import Path
 import pytest
 from small_project import Make, base, compiled, make, python, recipe, source, status
 
-from rocm_wheels.compile import TREE_KEY_FILE, BuildRequest, build_trees, inspect_sdk, keep_cmake_path
-from rocm_wheels.models import AcrossPythons, Project
+from rocm_wheels.compile import build_request, build_trees, sdk_tree
+from rocm_wheels.models import project
 
 __all__ = ["base", "make", "python", "recipe", "source"]
 
 
 @pytest.fixture
-def shared(recipe: Project) -> Project:
+def shared(recipe: project.Project) -> project.Project:
     """The small project, with one tree for all Pythons."""
-    rule = AcrossPythons(again=("build/*.cache", "build/python-*", "small/*.so", "src/*"), reason="a test")
+    rule = project.AcrossPythons(
+        again=("build/*.cache", "build/python-*", "small/*.so", "src/*"), reason="a test"
+    )
     return recipe.model_copy(update={"build": recipe.build.model_copy(update={"across_pythons": rule})})
 
 
@@ -30,7 +32,9 @@ def leave(source: Path) -> list[Path]:
     return made
 
 
-def test_the_next_python_compiles_only_what_is_its_own(make: Make, source: Path, shared: Project) -> None:
+def test_the_next_python_compiles_only_what_is_its_own(
+    make: Make, source: Path, shared: project.Project
+) -> None:
     assert (make(project=shared, tag="cp311").tree, compiled(source)) == ("new", ["a", "b", "c"])
     made = leave(source)
     assert make(project=shared, tag="cp311").tree == "continued"
@@ -47,7 +51,7 @@ def test_the_next_python_compiles_only_what_is_its_own(make: Make, source: Path,
 
 @pytest.mark.parametrize("deleted", [0, 1, 2])
 def test_killed_between_two_pythons_the_tree_belongs_to_none(
-    make: Make, source: Path, shared: Project, monkeypatch: pytest.MonkeyPatch, deleted: int
+    make: Make, source: Path, shared: project.Project, monkeypatch: pytest.MonkeyPatch, deleted: int
 ) -> None:
     make(project=shared, tag="cp311")
     made = leave(source)
@@ -84,10 +88,10 @@ def installed_cmake(place: Path, version: str) -> Path:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="fakes are shell scripts")
-def test_all_pythons_of_a_tree_use_one_cmake(source: Path, shared: Project, tmp_path: Path) -> None:
+def test_all_pythons_of_a_tree_use_one_cmake(source: Path, shared: project.Project, tmp_path: Path) -> None:
     (tmp_path / "rocm").mkdir()
-    sdk = inspect_sdk(version="7.1.0", **dict.fromkeys(("root", "cmake", "bin"), tmp_path / "rocm"))
-    request = BuildRequest(shared, source, "linux", sdk, ("gfx942",), "1.0", "")
+    sdk = sdk_tree.inspect_sdk(version="7.1.0", **dict.fromkeys(("root", "cmake", "bin"), tmp_path / "rocm"))
+    request = build_request.BuildRequest(shared, source, "linux", sdk, ("gfx942",), "1.0", "")
     first, second, newer = (
         installed_cmake(tmp_path / name, version)
         for name, version in (("1", "3.9"), ("2", "3.9"), ("3", "4.0"))
@@ -95,19 +99,21 @@ def test_all_pythons_of_a_tree_use_one_cmake(source: Path, shared: Project, tmp_
     copies = source / "build" / ".cmake-program"
     (copies / "3.9.part" / "bin").mkdir(parents=True)  # of a run that was killed
     for one in (first, second):
-        env = keep_cmake_path(request, one, {"PATH": f"{one.parent}:/usr/bin"})
+        env = build_trees.keep_cmake_path(request, one, {"PATH": f"{one.parent}:/usr/bin"})
         assert env["PATH"] == f"{copies}/3.9/bin:{one.parent}:/usr/bin"
         assert env["PYTHONPATH"] == f"{copies}/3.9/python"
         assert sorted(path.name for path in copies.iterdir()) == ["3.9"]
         assert (copies / "3.9/share/cmake/Modules/x.cmake").read_text() == "3.9"
-    env = keep_cmake_path(request, newer, {"PATH": str(newer.parent)})
+    env = build_trees.keep_cmake_path(request, newer, {"PATH": str(newer.parent)})
     assert env["PATH"].startswith(f"{copies}/4.0/bin:") and not (copies / "3.9").exists()
     (newer.parent / "python").write_text("#!/bin/sh\n")  # this cmake is not a package of Python
-    assert keep_cmake_path(request, newer, {"PATH": str(newer.parent)}) == {"PATH": str(newer.parent)}
-    assert keep_cmake_path(request, newer, {"PATH": "/nowhere"}) == {"PATH": "/nowhere"}
+    assert build_trees.keep_cmake_path(request, newer, {"PATH": str(newer.parent)}) == {
+        "PATH": str(newer.parent)
+    }
+    assert build_trees.keep_cmake_path(request, newer, {"PATH": "/nowhere"}) == {"PATH": "/nowhere"}
 
 
 def test_without_a_rule_every_python_has_its_own_tree(make: Make, source: Path) -> None:
     assert make(tag="cp311").tree == "new"
     assert make(tag="cp312").tree == "new; the tree of another configuration is parked (python tag)"
-    assert '"python": {}' in (source / "build" / TREE_KEY_FILE).read_text()
+    assert '"python": {}' in (source / "build" / build_trees.TREE_KEY_FILE).read_text()

@@ -13,13 +13,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, library, torch_draft
 
-from rocm_wheels.audit import CHECKS
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.wheel import verify_command
+from rocm_wheels.audit import checks
+from rocm_wheels.cli import boundary, wheel
 
 
 def verify(*arguments: str | Path) -> int:
-    return run_command(verify_command, [str(argument) for argument in arguments])
+    return boundary.run_command(wheel.verify_command, [str(argument) for argument in arguments])
 
 
 def test_a_good_wheel_passes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -99,7 +98,7 @@ def test_json_holds_every_wheel_also_one_that_cannot_be_read(
     assert reports[0]["targets"] == ["gfx1100", "gfx942"]
     assert "not a readable wheel" in reports[1]["unreadable"]
     named = {*reports[2]["ran"], *reports[2]["skipped"]}
-    assert named == {check.name for check in CHECKS} - {"exceptions"}
+    assert named == {check.name for check in checks.CHECKS} - {"exceptions"}
     assert "1 of 3 wheels failed" in told.err
 
 
@@ -116,4 +115,4 @@ def test_an_interpreter_imports_the_wheel(tmp_path: Path, capfd: pytest.CaptureF
 def test_the_checks_can_be_listed(capfd: pytest.CaptureFixture[str]) -> None:
     assert verify("--list-checks") == 0
     lines = capfd.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == [check.name for check in CHECKS]
+    assert [line.split()[0] for line in lines] == [check.name for check in checks.CHECKS]

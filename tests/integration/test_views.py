@@ -24,34 +24,26 @@ from staged import stage
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from judged_sets import policy, said
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import FolderStore, Store, capture_output, run_in_parallel
-from rocm_wheels.index import add_wheels, point_link, publish, remove_link, serve_folder
-from rocm_wheels.release import (
-    ChannelActor,
-    FamilyPaths,
-    Promoter,
-    Refresher,
-    RefreshResult,
-    RuleResult,
-    SetDocument,
-    SupportDocument,
-    Verdict,
-    add_evidence,
-    find_set,
-    load_layout,
-)
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.core import parallel, process
+from rocm_wheels.index import publish, update
+from rocm_wheels.index.server import serve_folder
+from rocm_wheels.release import layout, promote, views, wheel_set
+from rocm_wheels.release.evidence.store import add_evidence
+from rocm_wheels.release.policy import RuleResult, Verdict
+from rocm_wheels.release.refresh import Refresher, RefreshResult
+from rocm_wheels.stores import folder
+from rocm_wheels.stores.store import Store
 
-LAYOUT = load_layout()
-RELEASE = FamilyPaths(LAYOUT, FAMILY, "release")
+LAYOUT = layout.load_layout()
+RELEASE = layout.FamilyPaths(LAYOUT, FAMILY, "release")
 VIEW, CHANNEL = RELEASE.view_pages(TARGET, "nightly"), RELEASE.channel_pages("nightly")
 POLICY = "channels: {nightly: {rules: {verify: {fresh: 14d}}}, stable: {rules: {verify: {fresh: 14d}}}}"
 PASSED = Verdict("x", FAMILY, "nightly", datetime.now(timezone.utc), (RuleResult("hashes", "pass", "yes"),))
 MOMENT = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 ALL = ["triton", "torch", "torchvision"]
 NEEDED = {"triton": f"3.5.0+rocm{ROCM}", "rocm": ROCM}
-_point, _unpoint = point_link, remove_link
+_point, _unpoint = publish.point_link, publish.remove_link
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +76,7 @@ def refresh(store: Store) -> RefreshResult:
     return done
 
 
-def know(store: Store, document: SetDocument, outcome: str = "pass", hours: float = 5) -> None:
+def know(store: Store, document: wheel_set.SetDocument, outcome: str = "pass", hours: float = 5) -> None:
     when = MOMENT - timedelta(hours=hours)
     found = said("smoke", outcome, gfx=TARGET, document=document, when=when, added=when)
     add_evidence(store, LAYOUT, document, found.evidence)
@@ -121,9 +113,11 @@ class Sets:
         plans = [world.plan() for world in worlds]
         self.asked: dict[str, str] = {}
         for number, plan in enumerate(plans):
-            stage(FolderStore(home / "staged"), plan, now=f"2026-11-2{number}T12:00:00Z")
-        add_wheels(home / "staged" / "rocm", [rocm_wheel(home)], now=NOW)
-        self.old, self.new = (find_set(FolderStore(home / "staged"), one.document.id) for one in plans)
+            stage(folder.FolderStore(home / "staged"), plan, now=f"2026-11-2{number}T12:00:00Z")
+        update.add_wheels(home / "staged" / "rocm", [rocm_wheel(home)], now=NOW)
+        self.old, self.new = (
+            wheel_set.find_set(folder.FolderStore(home / "staged"), one.document.id) for one in plans
+        )
         for mode in ("rename", "pages"):
             shutil.copytree(home / "staged", home / mode)
             self.fill(self.store(home / mode))
@@ -132,7 +126,9 @@ class Sets:
         """Release what is staged; then the newer set fails."""
         for document in (self.old, self.new):
             know(store, document)
-            promoter = Promoter(store, FamilyPaths(LAYOUT, FAMILY), "nightly", ChannelActor("ann@here", NOW))
+            promoter = promote.Promoter(
+                store, layout.FamilyPaths(LAYOUT, FAMILY), "nightly", promote.ChannelActor("ann@here", NOW)
+            )
             promoter.promote(document, lambda: PASSED)
         assert view_of(store) == "none"
         assert refresh(store).views == ((TARGET, None, self.new.id, "linux"),)
@@ -142,7 +138,7 @@ class Sets:
     @staticmethod
     def store(place: Path, at: str = "", fault: str = "") -> Watched:
         """Return the store of a copy: pages are replaced one by one where its name says so."""
-        store = Watched(FolderStore(place), at=at, fault=fault)
+        store = Watched(folder.FolderStore(place), at=at, fault=fault)
         if "pages" in place.name:
             store.folder = None
         return store
@@ -177,7 +173,7 @@ class Sets:
         index = ["--index-url", f"{url}{VIEW}/", "--extra-index-url", f"{url}rocm/"]
         if tool == "pip":
             more = ["--dry-run", "--target", str(self.home / "none"), "--quiet", "--report", "-"]
-            report = capture_output([*PIP, *more, *index, *ALL], env=self.env)
+            report = process.capture_output([*PIP, *more, *index, *ALL], env=self.env)
             listed = [one["metadata"] for one in json.loads(report)["install"]]
             found = {one["name"]: one["version"] for one in listed}
         elif not (found := self.run_uv([*UV, *index, *ALL])):
@@ -301,10 +297,10 @@ def writes_name(write: str) -> str:
 def test_refresh_in_s3_over_a_bad_line_and_killed(sets: Sets) -> None:
     bucket, seen, faults = s3_servers.a_bucket(), [0], ["503", "lost"]
     store = s3_servers.a_store(bucket=bucket)
-    there = FolderStore(sets.home / "pages")
+    there = folder.FolderStore(sets.home / "pages")
     needed = [one.path for one in there.listing("") if not one.path.endswith(".whl")]  # and no wheel
     needed = [path for path in needed if path.startswith("v2/") or "/evidence/" in path or "/log/" in path]
-    run_in_parallel(lambda path: store.create(path, there.read(path).content), needed, jobs=8)
+    parallel.run_in_parallel(lambda path: store.create(path, there.read(path).content), needed, jobs=8)
     assert view_of(store) == "new"
 
     def fault(method: str, _path: str) -> str:
@@ -337,7 +333,7 @@ def test_refresh_in_s3_over_a_bad_line_and_killed(sets: Sets) -> None:
             refresh(Watched(store, at=write, fault="after"))
         refresh(store)
         assert view_of(store) == ("old" if number % 2 == 0 else "new")
-    support = SupportDocument.model_validate_json(store.read(f"v2/{LAYOUT.support}").content)
+    support = views.SupportDocument.model_validate_json(store.read(f"v2/{LAYOUT.support}").content)
     assert {one.set for one in support.views} == {sets.old.id if number % 2 == 0 else sets.new.id}
 
 
@@ -353,7 +349,7 @@ def test_the_command_tells_what_failed_and_how_to_take_it_away(
 
     def call(*words: str, code: int = 0) -> str:
         capsys.readouterr()
-        assert run_command(cli, ["set", words[0], str(place), *words[1:]]) == code
+        assert boundary.run_command(main.cli, ["set", words[0], str(place), *words[1:]]) == code
         found = capsys.readouterr()
         assert (f"error: shown, and something failed since: {sets.new.id} (nightly of " in found.err) == (
             code == 15
@@ -387,7 +383,8 @@ def test_the_command_tells_what_failed_and_how_to_take_it_away(
     ]
     names = {path.name for path in (place / RELEASE.evidence_folder(sets.new.id)).iterdir()}
     assert names == {
-        path.name for path in (place / FamilyPaths(LAYOUT, FAMILY).evidence_folder(sets.new.id)).iterdir()
+        path.name
+        for path in (place / layout.FamilyPaths(LAYOUT, FAMILY).evidence_folder(sets.new.id)).iterdir()
     }
     (bad,) = one["failing"]
     assert (bad["set"], bad["told"]) == (sets.new.id, [f"{TARGET}: tests failed"])
@@ -395,7 +392,7 @@ def test_the_command_tells_what_failed_and_how_to_take_it_away(
     assert f"\n{sets.new.id}: tests failed; {TARGET}: tests failed\n  take it away: " in call(*taken)
     assert json.loads(call(*taken, "--json"))["failing"] == [bad]
     program, *words = shlex.split(bad["command"])
-    assert program == "rocm-wheels" and run_command(cli, words) == 0
+    assert program == "rocm-wheels" and boundary.run_command(main.cli, words) == 0
     assert f"nightly of {FAMILY} is at {sets.old.id}" in capsys.readouterr().out
     assert json.loads(call("refresh", *chosen, "--json"))["channels"][0]["failing"] == []
     outside = f"{sets.url}{quote(place.relative_to(sets.root).as_posix())}"
@@ -420,11 +417,13 @@ def test_a_change_that_somebody_else_has_begun_is_left_alone(
     place, rules = sets.copy("rename", tmp_path / "store"), tmp_path / "policy.yaml"
     rules.write_text(POLICY)
     store = sets.store(place, f"point {CHANNEL}", "before")
-    promoter = Promoter(store, FamilyPaths(LAYOUT, FAMILY), "nightly", ChannelActor("eve@there", NOW))
+    promoter = promote.Promoter(
+        store, layout.FamilyPaths(LAYOUT, FAMILY), "nightly", promote.ChannelActor("eve@there", NOW)
+    )
     with pytest.raises(Killed):
         promoter.demote([sets.new.id])
     before = everything(place)
-    assert run_command(cli, ["set", "refresh", str(place), "--policy", str(rules)]) == 15
+    assert boundary.run_command(main.cli, ["set", "refresh", str(place), "--policy", str(rules)]) == 15
     assert (
         f"nightly of {FAMILY} is being changed: demote of {sets.new.id} by eve@there"
         in capsys.readouterr().err
@@ -434,8 +433,11 @@ def test_a_change_that_somebody_else_has_begun_is_left_alone(
     other = sets.copy("rename", tmp_path / "other")
     with pytest.raises(Killed):
         refresh(sets.store(other, f"point {CHANNEL}", "before"))
-    finished = Promoter(
-        sets.store(other), FamilyPaths(LAYOUT, FAMILY), "nightly", ChannelActor("eve@there", NOW)
+    finished = promote.Promoter(
+        sets.store(other),
+        layout.FamilyPaths(LAYOUT, FAMILY),
+        "nightly",
+        promote.ChannelActor("eve@there", NOW),
     )
     assert finished.demote([sets.new.id]).channel.current == sets.old.id
     assert [one.action for one in finished.read_channel_record().channel.history[-2:]] == [
@@ -454,7 +456,7 @@ def test_a_change_that_somebody_else_has_begun_is_left_alone(
         "--policy",
         str(rules),
     ]
-    assert run_command(cli, words) == 0
+    assert boundary.run_command(main.cli, words) == 0
     said = capsys.readouterr().out
     assert (
         "an earlier run had begun it" in said
@@ -468,7 +470,7 @@ def test_a_release_is_out_when_its_views_fail(
 ) -> None:
     place, rules = sets.copy("rename", tmp_path / "store"), tmp_path / "policy.yaml"
     rules.write_text(POLICY)
-    damaged = next((place / FamilyPaths(LAYOUT, FAMILY).evidence_folder(sets.old.id)).iterdir())
+    damaged = next((place / layout.FamilyPaths(LAYOUT, FAMILY).evidence_folder(sets.old.id)).iterdir())
     (place / RELEASE.evidence_folder(sets.old.id) / damaged.name).write_text("{}")
     words = [
         "set",
@@ -482,16 +484,16 @@ def test_a_release_is_out_when_its_views_fail(
         str(rules),
     ]
     (place / RELEASE.channel_status("nightly")).unlink()
-    assert run_command(cli, words) == 15
+    assert boundary.run_command(main.cli, words) == 15
     found = capsys.readouterr()
     assert f"{sets.new.id} demoted" in found.out
     assert f"people get it (nightly of {FAMILY} is at {sets.old.id})" in found.err
     assert f"`rocm-wheels set refresh {place}` completes it" in found.err
     assert "tip: it may have said that a test failed" in found.err  # why it could not
-    assert run_command(cli, ["set", "refresh", str(place), "--policy", str(rules)]) == 15
+    assert boundary.run_command(main.cli, ["set", "refresh", str(place), "--policy", str(rules)]) == 15
     assert f"nightly of {FAMILY} was not refreshed\n  because file:" in capsys.readouterr().err
     shutil.copy(damaged, place / RELEASE.evidence_folder(sets.old.id) / damaged.name)
-    assert run_command(cli, ["set", "refresh", str(place), "--policy", str(rules)]) == 0
+    assert boundary.run_command(main.cli, ["set", "refresh", str(place), "--policy", str(rules)]) == 0
     assert sets.get(place) == "old"
 
 
@@ -518,14 +520,14 @@ def test_wrong_words_change_nothing(  # noqa: PLR0917 - pytest passes them by na
     monkeypatch.chdir(tmp_path)
     Path("stable.yaml").write_text("channels: {stable: {rules: {verify: {fresh: 14d}}}}")
     before = everything(sets.home / "rename")
-    assert run_command(cli, ["set", "refresh", str(sets.home / "rename"), *words]) == code
+    assert boundary.run_command(main.cli, ["set", "refresh", str(sets.home / "rename"), *words]) == code
     assert says in capsys.readouterr().err
     assert everything(sets.home / "rename") == before
-    assert run_command(cli, ["set", "refresh", str(tmp_path / "empty")]) == 2
+    assert boundary.run_command(main.cli, ["set", "refresh", str(tmp_path / "empty")]) == 2
     assert "the folder does not exist" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
-    assert run_command(cli, ["set", "refresh", str(tmp_path / "empty")]) == 15
+    assert boundary.run_command(main.cli, ["set", "refresh", str(tmp_path / "empty")]) == 15
     assert "nothing was promoted in" in capsys.readouterr().err
     (tmp_path / "begun/v2/gfx94X-dcgpu/files").mkdir(parents=True)  # as a promotion leaves it that was killed
-    assert run_command(cli, ["set", "refresh", str(tmp_path / "begun")]) == 0
+    assert boundary.run_command(main.cli, ["set", "refresh", str(tmp_path / "begun")]) == 0
     assert f"there is no channel in {tmp_path / 'begun'} yet" in capsys.readouterr().err

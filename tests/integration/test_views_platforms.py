@@ -21,24 +21,19 @@ from nights import FAMILY, GPUS, TAGS, Night, hours_ago, know
 from our_pip import PIP, UV
 from release_world import NOW, rocm_wheel
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import FolderStore, Store, capture_output
-from rocm_wheels.index import add_wheels, serve_folder
-from rocm_wheels.release import (
-    ChannelActor,
-    FamilyPaths,
-    Promoter,
-    Refresher,
-    RefreshResult,
-    RuleResult,
-    SetDocument,
-    Verdict,
-    load_layout,
-)
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.core import process
+from rocm_wheels.index import update
+from rocm_wheels.index.server import serve_folder
+from rocm_wheels.release import layout, wheel_set
+from rocm_wheels.release.policy import RuleResult, Verdict
+from rocm_wheels.release.promote import ChannelActor, Promoter
+from rocm_wheels.release.refresh import Refresher, RefreshResult
+from rocm_wheels.stores import store
+from rocm_wheels.stores.folder import FolderStore
 
-LAYOUT = load_layout()
-RELEASE = FamilyPaths(LAYOUT, FAMILY, "release")
+LAYOUT = layout.load_layout()
+RELEASE = layout.FamilyPaths(LAYOUT, FAMILY, "release")
 RULES = "{rules: {verify: {fresh: 14d}}}"
 POLICY = f"channels: {{nightly: {RULES}, prerelease: {RULES}, stable: {RULES}}}"
 MOMENT = datetime(2026, 11, 20, 12, 0, tzinfo=timezone.utc)
@@ -53,14 +48,16 @@ class Shop:
 
     def __init__(self, folder: Path, url: str, channel: str = "nightly", *, one_rename: bool = True) -> None:
         self.folder, self.channel, self.root = folder, channel, f"{url}{folder.name}/"
-        self.store: Store = FolderStore(folder)
+        self.store: store.Store = FolderStore(folder)
         if not one_rename:
             self.store = FaultyStore(self.store)
             self.store.folder = None
         self.ids: dict[str, str] = {}
-        add_wheels(folder / "rocm", [rocm_wheel(folder / "made")], now=NOW)
+        update.add_wheels(folder / "rocm", [rocm_wheel(folder / "made")], now=NOW)
 
-    def night(self, *args: Any, good: Sequence[str] = GPUS, loose: bool = False, **more: Any) -> SetDocument:
+    def night(
+        self, *args: Any, good: Sequence[str] = GPUS, loose: bool = False, **more: Any
+    ) -> wheel_set.SetDocument:
         """Stage a set, tested on these targets, and show it."""
         night = Night(*args, **more)
         document = night.stage(self.store, self.folder / "made")
@@ -69,9 +66,9 @@ class Shop:
         self.promote(document, loose=loose)
         return document
 
-    def promote(self, document: SetDocument, *, loose: bool = False) -> None:
+    def promote(self, document: wheel_set.SetDocument, *, loose: bool = False) -> None:
         passed = Verdict("x", FAMILY, self.channel, MOMENT, (RuleResult("hashes", "pass", "yes"),))
-        places = FamilyPaths(LAYOUT, document.family)
+        places = layout.FamilyPaths(LAYOUT, document.family)
         promoter = Promoter(
             self.store, places, self.channel, ChannelActor("ann@here", NOW), allow_unpinned=loose
         )
@@ -107,7 +104,7 @@ class Shop:
         wanted = list(projects or ("torch", "torchvision"))
         if tool == "pip":
             more = ["--platform", PLATFORMS[platform], "--only-binary", ":all:", "--quiet", "--report", "-"]
-            report = capture_output([*PIP, *index, *more, *wanted], env=env)
+            report = process.capture_output([*PIP, *index, *more, *wanted], env=env)
             found = {
                 one["metadata"]["name"]: one["metadata"]["version"] for one in json.loads(report)["install"]
             }
@@ -276,16 +273,16 @@ def test_a_store_of_before_is_brought_right(open_shop: Any, capsys: pytest.Captu
         (shop.folder / name).write_text(json.dumps(document))
     (shop.folder / "policy.yaml").write_text(POLICY)
     words = ["set", "refresh", str(shop.folder), "--policy", str(shop.folder / "policy.yaml")]
-    assert run_command(cli, [*words, "--dry-run", "--json"]) == 0
+    assert boundary.run_command(main.cli, [*words, "--dry-run", "--json"]) == 0
     would = json.loads(capsys.readouterr().out)
-    assert run_command(cli, words) == 0
+    assert boundary.run_command(main.cli, words) == 0
     said = capsys.readouterr().out
     assert f"view of {GFX} in nightly of {FAMILY}: {linux.id} (it was none)\n" in said
     assert {"gfx": GFX, "before": None, "now": linux.id, "os": "linux"} in would["channels"][0]["views"]
     assert shop.get("linux")["torch"] == "2.14.0" and shop.get("windows")["torch"] == "2.13.0"
     (view,) = [one for one in shop.support("v2/support.json")["views"] if one["gfx"] == GFX]
     assert [one["set"] for one in view["sets"]] == [linux.id, windows.id]
-    assert run_command(cli, words) == 0
+    assert boundary.run_command(main.cli, words) == 0
     assert f"nightly of {FAMILY}: nothing to do" in capsys.readouterr().out
 
 
@@ -298,7 +295,10 @@ def test_our_own_choice_of_such_a_view(
     shop.night(NEWEST, 12)
     shop.refresh()
     where = ["--index", str(shop.folder / RELEASE.view_pages(GFX, "nightly")), "--platform", platform]
-    assert run_command(cli, ["choose", "torch", *where, "--gfx", GFX, "--rocm", "none", "--json"]) == 0
+    assert (
+        boundary.run_command(main.cli, ["choose", "torch", *where, "--gfx", GFX, "--rocm", "none", "--json"])
+        == 0
+    )
     assert f"torch-{torch}+night1" in capsys.readouterr().out
 
 
@@ -316,7 +316,10 @@ def test_what_views_show_passed_and_is_listed(
     rules = ["--policy", str(shop.folder / "policy.yaml"), "--json"]
     views = {one["gfx"]: {its["set"] for its in one["sets"]} for one in shop.support()["views"]}
     for gfx, passed in ((GFX, {linux.id, windows.id, older.id}), (OTHER, {linux.id, older.id})):
-        assert run_command(cli, ["set", "list", str(shop.folder), "--passed", gfx, *where, *rules]) == 0
+        assert (
+            boundary.run_command(main.cli, ["set", "list", str(shop.folder), "--passed", gfx, *where, *rules])
+            == 0
+        )
         document = json.loads(capsys.readouterr().out)
         listed = document["channels"][0]["sets"] if where else document["sets"]
         assert {one["set" if where else "id"] for one in listed} == passed > views[gfx]

@@ -17,19 +17,10 @@ from struct import pack
 
 import pytest
 
-from rocm_wheels.wheels import (
-    METHOD_STORED,
-    WheelArchive,
-    WheelEdit,
-    ZipEntry,
-    encode_record_digest,
-    make_zip_entry,
-    pack_central_entry,
-    pack_end_records,
-    pack_local_header,
-    rewrite_wheel,
-    scan_wheel,
-)
+from rocm_wheels.wheels import dist_info, rewrite, zip_format
+from rocm_wheels.wheels.archive import WheelArchive
+from rocm_wheels.wheels.edit import WheelEdit
+from rocm_wheels.wheels.scan import scan_wheel
 
 pytestmark = pytest.mark.slow
 
@@ -70,7 +61,7 @@ def verify_installed(site: Path, name: str) -> int:
     for path, (digest, size) in installed_record(site, name).items():
         if digest:
             content = (site / path).read_bytes()
-            assert (encode_record_digest(hashlib.sha256(content).digest()), str(len(content))) == (
+            assert (dist_info.encode_record_digest(hashlib.sha256(content).digest()), str(len(content))) == (
                 digest,
                 size,
             ), path
@@ -99,7 +90,7 @@ def a_wheel(folder: Path) -> Path:
     lines = io.StringIO()
     rows = csv.writer(lines, lineterminator="\n")
     rows.writerows(
-        (n, encode_record_digest(hashlib.sha256(c).digest()), len(c)) for n, (c, _) in files.items()
+        (n, dist_info.encode_record_digest(hashlib.sha256(c).digest()), len(c)) for n, (c, _) in files.items()
     )
     rows.writerow((f"{info}/RECORD", "", ""))
     path = folder / "demo-1.0-py3-none-any.whl"
@@ -119,7 +110,7 @@ def test_installers_take_what_was_rewritten(tmp_path: Path, installer: str) -> N
         requirements=lambda old: [*old, "rocm==7.2.0"],
         put={"sboms/from, where.json": b"{}"},
     )
-    done = rewrite_wheel(a_wheel(tmp_path), tmp_path / "out", edit)
+    done = rewrite.rewrite_wheel(a_wheel(tmp_path), tmp_path / "out", edit)
     site = install(installer, done.path, tmp_path / "venv")
     metadata = (site / "demo-1.1+rocm7.2.dist-info" / "METADATA").read_text()
     assert "Requires-Dist: six\nRequires-Dist: rocm==7.2.0\n" in metadata
@@ -132,10 +123,10 @@ def test_installers_take_what_was_rewritten(tmp_path: Path, installer: str) -> N
 
 
 def test_a_variant_label_is_taken_off_for_installers(tmp_path: Path) -> None:
-    labelled = rewrite_wheel(
+    labelled = rewrite.rewrite_wheel(
         a_wheel(tmp_path), tmp_path / "v", WheelEdit(label="rocm7.2", put={"variant.json": b"{}"})
     )
-    plain = rewrite_wheel(labelled.path, tmp_path / "p", WheelEdit(label=""))
+    plain = rewrite.rewrite_wheel(labelled.path, tmp_path / "p", WheelEdit(label=""))
     assert plain.path.name == "demo-1.0-py3-none-any.whl"
     assert verify_installed(install("uv", plain.path, tmp_path / "venv"), "demo") >= 7
 
@@ -144,7 +135,7 @@ def test_a_variant_label_is_taken_off_for_installers(tmp_path: Path) -> None:
 def test_a_registry_wheel_of_thousands_of_files(tmp_path: Path) -> None:
     subprocess.run([*PIP, "download", "-q", "--no-deps", "-d", str(tmp_path), "sympy==1.14.0"], check=True)
     edit = WheelEdit(local="rocm7.2", put={"variant.json": b"{}" * 100})
-    done = rewrite_wheel(tmp_path / SYMPY, tmp_path / "out", edit)
+    done = rewrite.rewrite_wheel(tmp_path / SYMPY, tmp_path / "out", edit)
     scan = scan_wheel(done.path)
     assert scan.faults == scan.repairable == ()
     assert len(scan.members) > 1500
@@ -160,7 +151,8 @@ def test_a_registry_wheel_of_thousands_of_files(tmp_path: Path) -> None:
 
 KILLED = """
 import os, pathlib, signal, sys
-from rocm_wheels.wheels import RangeCopier, WheelEdit, rewrite_wheel
+from rocm_wheels.wheels.rewrite import RangeCopier, rewrite_wheel
+from rocm_wheels.wheels.edit import WheelEdit
 write = RangeCopier.write
 def last(self, content):
     write(self, content[: len(content) // 2])
@@ -177,7 +169,7 @@ def test_a_killed_rewriting_leaves_nothing_that_harms(tmp_path: Path) -> None:
     left = [path.name for path in out.iterdir()]
     assert not [name for name in left if not (name.startswith(".") and name.endswith(".part"))]
     assert not left or not hasattr(os, "O_TMPFILE")
-    done = rewrite_wheel(source, out, WheelEdit(label="x"))
+    done = rewrite.rewrite_wheel(source, out, WheelEdit(label="x"))
     assert scan_wheel(done.path).faults == ()
 
 
@@ -187,24 +179,27 @@ def sparse_wheel(path: Path, size: int) -> None:
     metadata = b"Metadata-Version: 2.1\nName: huge\nVersion: 1.0\n"
     wheel = b"Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     after = {"huge/__init__.py": b"x = 1\n", f"{info}/METADATA": metadata, f"{info}/WHEEL": wheel}
-    rows = [f"{n},{encode_record_digest(hashlib.sha256(c).digest())},{len(c)}\n" for n, c in after.items()]
+    rows = [
+        f"{n},{dist_info.encode_record_digest(hashlib.sha256(c).digest())},{len(c)}\n"
+        for n, c in after.items()
+    ]
     crc, digest = check_zeros(size)
-    rows += [f"huge/zeros.bin,{encode_record_digest(digest)},{size}\n", f"{info}/RECORD,,\n"]
+    rows += [f"huge/zeros.bin,{dist_info.encode_record_digest(digest)},{size}\n", f"{info}/RECORD,,\n"]
     after[f"{info}/RECORD"] = "".join(rows).encode()
-    zero = make_zip_entry("huge/zeros.bin", b"", date=33, time=0)[0]
-    hole = zero._replace(method=METHOD_STORED, crc=crc, size=size, compressed=size)
-    directory: list[tuple[ZipEntry, int]] = []
+    zero = zip_format.make_zip_entry("huge/zeros.bin", b"", date=33, time=0)[0]
+    hole = zero._replace(method=zip_format.METHOD_STORED, crc=crc, size=size, compressed=size)
+    directory: list[tuple[zip_format.ZipEntry, int]] = []
     with open(path, "wb") as file:
         directory.append((hole, 0))
-        file.write(pack_local_header(hole))
+        file.write(zip_format.pack_local_header(hole))
         file.truncate(file.seek(size, os.SEEK_CUR))
         for name, content in after.items():
-            entry, data = make_zip_entry(name, content, date=33, time=0)
+            entry, data = zip_format.make_zip_entry(name, content, date=33, time=0)
             directory.append((entry, file.tell()))
-            file.write(pack_local_header(entry) + data)
+            file.write(zip_format.pack_local_header(entry) + data)
         place = file.tell()
-        listing = b"".join(pack_central_entry(entry, at) for entry, at in directory)
-        file.write(listing + pack_end_records(len(directory), len(listing), place))
+        listing = b"".join(zip_format.pack_central_entry(entry, at) for entry, at in directory)
+        file.write(listing + zip_format.pack_end_records(len(directory), len(listing), place))
 
 
 def check_zeros(size: int) -> tuple[int, bytes]:
@@ -223,7 +218,9 @@ def test_a_wheel_over_4_gib(tmp_path: Path) -> None:
     sparse_wheel(source, size)
     if source.stat().st_blocks * 512 > GIB or shutil.disk_usage(tmp_path).free < size + GIB:
         pytest.skip(f"the file system of {tmp_path} keeps no holes, or has no room for {size} bytes")
-    done = rewrite_wheel(source, tmp_path / "out", WheelEdit(local="rocm7.2", put={"variant.json": b"{}"}))
+    done = rewrite.rewrite_wheel(
+        source, tmp_path / "out", WheelEdit(local="rocm7.2", put={"variant.json": b"{}"})
+    )
     assert done.path.stat().st_blocks * 512 < GIB
     with WheelArchive.open(done.path) as archive:
         assert archive.faults == ()
@@ -236,7 +233,7 @@ def test_a_wheel_over_4_gib(tmp_path: Path) -> None:
         assert other.read("huge-1.0+rocm7.2.dist-info/variant.json") == b"{}"
         wide = [name for name, i in infos.items() if pack("<H", 1) == i.extra[:2]]
         assert sorted(wide) == sorted(infos)  # all but the first lie behind 4 GiB; the first is that long
-    small = rewrite_wheel(a_wheel(tmp_path), tmp_path / "out", WheelEdit(label="x"))
+    small = rewrite.rewrite_wheel(a_wheel(tmp_path), tmp_path / "out", WheelEdit(label="x"))
     with zipfile.ZipFile(small.path) as other:
         assert not any(i.extra for i in other.infolist())
     assert b"PK\6\6" not in small.path.read_bytes()

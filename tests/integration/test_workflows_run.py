@@ -24,9 +24,9 @@ from imitated_gpus import NEW_FAILURE
 from workflow_runner import Ran, Runner
 from workflow_world import CLONE, FAMILIES, ROCM, History, Night, labels, list_testers, run_night
 
-from rocm_wheels.models import get_gfx_families, load_ci_table
-from rocm_wheels.release import Evidence
-from rocm_wheels.testing import read_durations
+from rocm_wheels.models import ci, gfx
+from rocm_wheels.release.evidence.evidence import Evidence
+from rocm_wheels.testing.durations import read_durations
 
 pytestmark = [
     pytest.mark.slow,
@@ -103,7 +103,7 @@ def test_every_wheel_is_of_the_one_lock(night: Night) -> None:
         staged = json.loads(document.read_text())
         assert len(staged["files"]) == len(night.projects) * len(night.pythons)
         code = {target for file in staged["files"] for target in file.get("targets", ())}
-        assert code == set(get_gfx_families()[family])
+        assert code == set(gfx.get_gfx_families()[family])
         for file in staged["files"]:  # the next night, and other torches of this one, have other names
             torch = "" if file["project"] == "torch" else r"torch2\.13\.0a0\."
             assert re.search(rf"[+.]{NIGHT}\.{torch}rocm7\.1\.0\.miniature$", file["version"]), file
@@ -188,7 +188,7 @@ def test_a_pull_request_that_touches_a_patch_builds_its_line(night: Night, histo
     assert line["rocm_index"].startswith("https://") and line["save_cache"] is False
     lock = json.loads((runner.services.artifacts["lock-2.13-linux"] / "sources.lock.json").read_text())
     assert lock["pythons"] == ["3.12"] and lock["rocm"] == first["rocm_version"]
-    builders = [one.label for one in load_ci_table().platforms["linux"].builders]
+    builders = [one.label for one in ci.load_ci_table().platforms["linux"].builders]
     build = "presubmit.yml/build[0]/build[0]"
     assert any(one in runner.jobs[f"{build}/sources[0]"].said("runner") for one in builders)
     assert runner.jobs[f"{build}/first"].result == "waiting" and runner.result == "queued"
@@ -248,7 +248,7 @@ def test_a_push_is_staged_and_tested_though_a_cell_was_not_built(night: Night, h
     line = runner.called["postsubmit.yml/line[0]"]
     assert (line["line"], line["channel"], line["promote"], line["save_cache"]) == ("2.13", "", False, False)
     since = [
-        name for name, one in load_ci_table().families.items() if one.since in {"presubmit", "postsubmit"}
+        name for name, one in ci.load_ci_table().families.items() if one.since in {"presubmit", "postsubmit"}
     ]
     assert line["families"].split() == since and line["store"] == str(night.store)
     results = {job: ran.result for job, ran in runner.jobs.items() if "set[0]/" in job}
@@ -335,7 +335,7 @@ def test_one_set_is_for_all_families(night: Night, together: Runner) -> None:
     assert re.search(r"ccache answered .*\(host [1-9]", built)
     (document,) = (night.store / "v2-staging" / "multi-arch" / "sets").glob("*/set.json")
     staged = json.loads(document.read_text())
-    both = {target for family in FAMILIES for target in get_gfx_families()[family]}
+    both = {target for family in FAMILIES for target in gfx.get_gfx_families()[family]}
     assert staged["layout"] == "multi-arch" and len(staged["files"]) == len(night.projects)
     assert {file["project"]: set(file.get("targets", ())) for file in staged["files"]} == {
         name: set() if name == "triton" else both for name in night.projects

@@ -27,9 +27,9 @@ from programs import Ended
 from source_trees import CLONE, commit_files
 from warm_python import warm_python
 
-from rocm_wheels.core import get_project_home
-from rocm_wheels.demo import make_artifacts
-from rocm_wheels.pipeline import RecordedRun, list_run_ids, read_run
+from rocm_wheels.core import workspace
+from rocm_wheels.demo import miniature
+from rocm_wheels.pipeline import run_record
 
 TAG = f"cp{sys.version_info[0]}{sys.version_info[1]}"
 TARGET = "gfx942"
@@ -194,9 +194,12 @@ class World:
             self.disturb(name)
         self.calls()
 
-    def runs(self) -> list[RecordedRun]:
+    def runs(self) -> list[run_record.RecordedRun]:
         """Return the runs, oldest first."""
-        return [read_run(self.work / "runs" / name) for name in reversed(list_run_ids(self.work / "runs"))]
+        return [
+            run_record.read_run(self.work / "runs" / name)
+            for name in reversed(run_record.list_run_ids(self.work / "runs"))
+        ]
 
     def stamp(self, step: str) -> dict[str, Any]:
         known: dict[str, Any] = json.loads((self.work / "steps" / f"{step}.json").read_text())
@@ -245,8 +248,8 @@ def make_world(folder: Path) -> World:
     env["TINY_PLACE"] = str(folder / "place")
     world = World(folder, env, folder / "work", folder / "wheels")
     world.place.mkdir(parents=True)
-    source = get_project_home() / "tests" / "miniature" / "rocm"
-    made = make_artifacts(source, folder / "artifacts", version="7.1.0", targets=[TARGET], env=env)
+    source = workspace.get_project_home() / "tests" / "miniature" / "rocm"
+    made = miniature.make_artifacts(source, folder / "artifacts", version="7.1.0", targets=[TARGET], env=env)
     door = CLONE / "build_tools" / "build_python_packages.py"
     packages = ["--artifact-dir", str(made), "--output-dir", str(folder / "packages")]
     subprocess.run([*warm_python(), str(door), *packages], env=env, check=True, capture_output=True)

@@ -18,8 +18,8 @@ from imitated_gpus import imitate_gpu
 from workflow_actions import Services, pythons_here
 from workflow_runner import Ran, Runner
 
-from rocm_wheels.demo import fetch_hipify, make_artifacts, make_repositories
-from rocm_wheels.models import get_gfx_families, load_ci_table
+from rocm_wheels.demo import miniature
+from rocm_wheels.models import ci, gfx
 
 CLONE = Path(__file__).resolve().parents[2]
 MINIATURE = CLONE / "tests" / "miniature"
@@ -71,16 +71,18 @@ def make_world(folder: Path) -> dict[str, str]:
     env = environment(folder)
     (folder / "home").mkdir()
     real = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rocm-wheels"
-    made = make_repositories(MINIATURE, folder / "upstream", hipify=fetch_hipify(real, env=env), env=env)
+    made = miniature.make_repositories(
+        MINIATURE, folder / "upstream", hipify=miniature.fetch_hipify(real, env=env), env=env
+    )
     for name, branch in BRANCHES.items():
         git("-C", folder / "upstream" / f"{name}.git", "branch", branch, made[name].branch)
     lines = ['[protocol "file"]\n\tallow = always\n']
     for name, place in ELSEWHERE.items():
         lines.append(f'[url "{made[name].url}"]\n\tinsteadOf = https://github.com/{place}.git\n')
     (folder / "gitconfig").write_text("".join(lines))
-    make_artifacts(
+    miniature.make_artifacts(
         MINIATURE / "rocm", folder / "artifacts", version=ROCM,
-        targets=[one for name in FAMILIES for one in get_gfx_families()[name]], env=env,
+        targets=[one for name in FAMILIES for one in gfx.get_gfx_families()[name]], env=env,
     )  # fmt: skip
     packages = folder / "packages"
     made_of = ("--artifact-dir", folder / "artifacts", "--output-dir", packages)
@@ -172,12 +174,12 @@ class Night:
 
 def labels() -> set[str]:
     """The machines that there are: hosted ones, and those that build. None has a GPU."""
-    return {"ubuntu-24.04", *(one.label for one in load_ci_table().platforms["linux"].builders)}
+    return {"ubuntu-24.04", *(one.label for one in ci.load_ci_table().platforms["linux"].builders)}
 
 
 def list_testers(family: str) -> list[str]:
     """The labels of the machines with GPUs of a family."""
-    on = load_ci_table().families[family].get_platform("linux")
+    on = ci.load_ci_table().families[family].get_platform("linux")
     assert on is not None
     return [runner.label for runner in (*on.runners, *on.several_gpus)]
 
@@ -186,7 +188,7 @@ def two_pythons(here: dict[str, Path]) -> list[str]:
     """The running Python, and another of the night that is on this machine."""
     running = f"{sys.version_info[0]}.{sys.version_info[1]}"
     wanted = [one for one in ("3.12", "3.11", "3.13", "3.10", "3.14") if one in here]
-    known = load_ci_table().triggers["nightly"].pythons
+    known = ci.load_ci_table().triggers["nightly"].pythons
     return [one for one in dict.fromkeys([running, *wanted]) if one in known][:2]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from audit_wheels import Draft, library, torch_draft
 from binary_writer import code_object, kpack, kpack_reference
 
-from rocm_wheels.audit import AuditedSet, SetFiles, SetReport, WheelExpectation, check_set, read_wheels
+from rocm_wheels.audit import audited_set, audited_wheel, verify
 
 ROCM = "7.1.0"
 TORCH = f"2.9.0+rocm{ROCM}"
@@ -86,11 +86,12 @@ def write_set(drafts: dict[str, Draft], folder: Path) -> list[Path]:
     return [draft.write(folder) for draft in drafts.values()]
 
 
-def audit_set(drafts: dict[str, Draft], folder: Path, **facts: object) -> SetReport:
+def audit_set(drafts: dict[str, Draft], folder: Path, **facts: object) -> audited_set.SetReport:
     """Return what the checks of sets say; ``facts`` are those of ``SetFiles``."""
     wheels = tuple(write_set(copy.deepcopy(drafts), folder))
-    files = SetFiles(str(folder), "folder", wheels, **facts)  # type: ignore[arg-type]
+    files = audited_set.SetFiles(str(folder), "folder", wheels, **facts)  # type: ignore[arg-type]
     expected = {
-        wheel: WheelExpectation(None, "windows" if "-win" in wheel.name else "linux") for wheel in wheels
+        wheel: audited_wheel.WheelExpectation(None, "windows" if "-win" in wheel.name else "linux")
+        for wheel in wheels
     }
-    return check_set(AuditedSet(files, read_wheels(expected, together=True).wheels))
+    return verify.check_set(audited_set.AuditedSet(files, verify.read_wheels(expected, together=True).wheels))

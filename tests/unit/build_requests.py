@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rocm_wheels.compile import BuildRequest, SdkTree
-from rocm_wheels.models import Platform, load_project
+from rocm_wheels.compile import build_request, sdk_tree
+from rocm_wheels.models import project, project_names
 
 ROOT = Path("/sdk")
-BARE = SdkTree("7.1.0", ROOT, ROOT / "lib/cmake", ROOT / "bin")
+BARE = sdk_tree.SdkTree("7.1.0", ROOT, ROOT / "lib/cmake", ROOT / "bin")
 FULL = replace(
     BARE,
     sysdeps=ROOT / "lib/rocm_sysdeps",
@@ -23,10 +23,10 @@ FULL = replace(
 VERSION = "2.9.0+rocm7.1.0"
 
 
-def request(name: str, platform: Platform = "linux", **more: Any) -> BuildRequest:
+def request(name: str, platform: project_names.Platform = "linux", **more: Any) -> build_request.BuildRequest:
     """Return a request for two targets; ``more`` are other values of its fields."""
     values: dict[str, Any] = {
-        "project": load_project(name),
+        "project": project.load_project(name),
         "source": Path("/src") / name,
         "platform": platform,
         "sdk": FULL,
@@ -36,5 +36,5 @@ def request(name: str, platform: Platform = "linux", **more: Any) -> BuildReques
     }
     if name == "pytorch":
         values |= {"flash_attention": True, "triton_requirement": "triton==3.7.0"}
-    values["against"] = {pin.project: VERSION for pin in load_project(name).build.pins}
-    return BuildRequest(**(values | more))
+    values["against"] = {pin.project: VERSION for pin in project.load_project(name).build.pins}
+    return build_request.BuildRequest(**(values | more))

@@ -12,10 +12,12 @@ from typing import Any
 from audit_wheels import Draft
 from packaging.tags import Tag, parse_tag
 
-from rocm_wheels.gpus import INTEGRATED_TARGETS, Gpu, Hardware, RocmInstallation, list_supported_features
-from rocm_wheels.hosts import TargetHost, WheelChoice, choose_wheels
-from rocm_wheels.index import IndexReader
-from rocm_wheels.variants import SCHEMA
+from rocm_wheels.gpus import gpu, variables
+from rocm_wheels.index import reader
+from rocm_wheels.user import candidates
+from rocm_wheels.user.choose import choose_wheels
+from rocm_wheels.user.host import TargetHost
+from rocm_wheels.variants.document import SCHEMA
 
 TAG = "cp312-cp312-linux_x86_64"
 TAGS: tuple[Tag, ...] = tuple(
@@ -115,11 +117,13 @@ class Shelf:
             (self.root / project / "index.html").write_text(page, encoding="utf-8")
         return self.root
 
-    def choose(self, *requirements: str, on: TargetHost | None = None, pre: bool = False) -> WheelChoice:
+    def choose(
+        self, *requirements: str, on: TargetHost | None = None, pre: bool = False
+    ) -> candidates.WheelChoice:
         """Write the pages, and choose for a machine (gfx942) from them; the first choice."""
         self.write()
         asked = requirements or ("torch",)
-        return choose_wheels(asked, str(self.root), on or machine("gfx942"), IndexReader(), pre=pre)[0]
+        return choose_wheels(asked, str(self.root), on or machine("gfx942"), reader.IndexReader(), pre=pre)[0]
 
 
 def machine(
@@ -127,21 +131,21 @@ def machine(
 ) -> TargetHost:
     """Return a Linux machine with GPUs of these targets."""
     gpus = tuple(
-        Gpu(
+        gpu.Gpu(
             vendor,
             gfx=one if vendor == "amd" else None,
             index=n,
-            integrated=one in INTEGRATED_TARGETS,
+            integrated=one in gpu.INTEGRATED_TARGETS,
             source="kfd",
             confidence="read",
         )
         for n, one in enumerate(targets)
     )
-    found = (RocmInstallation(rocm, "info", "/opt/rocm"),) if rocm else ()
-    return host(Hardware(gpus=gpus, rocm=found), python=python, **more)
+    found = (gpu.RocmInstallation(rocm, "info", "/opt/rocm"),) if rocm else ()
+    return host(gpu.Hardware(gpus=gpus, rocm=found), python=python, **more)
 
 
-def host(hardware: Hardware, *, python: str = "3.12.4", enabled: Sequence[str] = ()) -> TargetHost:
+def host(hardware: gpu.Hardware, *, python: str = "3.12.4", enabled: Sequence[str] = ()) -> TargetHost:
     """Return a Linux machine with this hardware."""
     short = ".".join(python.split(".")[:2])
     return TargetHost(
@@ -150,7 +154,7 @@ def host(hardware: Hardware, *, python: str = "3.12.4", enabled: Sequence[str] =
         short,
         TAGS,
         hardware,
-        {"amd": list_supported_features(hardware)},
+        {"amd": variables.list_supported_features(hardware)},
         python,
         frozenset(enabled),
     )

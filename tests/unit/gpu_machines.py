@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rocm_wheels.gpus import ProgramAnswer, Runner
+from rocm_wheels.gpus.programs import ProgramAnswer, Runner
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "gpus"
 NODES = "sys/class/kfd/kfd/topology/nodes"

@@ -7,16 +7,18 @@ from pathlib import Path
 
 from audit_wheels import library
 
-from rocm_wheels.hosts import PythonEnvironment
+from rocm_wheels.user import installed_packages
 
 VERSION = "__version__ = '{version}'\ndebug = False\ncuda: str | None = {cuda}\nhip: str | None = {hip}\n"
 
 
-def environment(folder: Path, *, also: Sequence[Path] = (), version: str = "3.11.9") -> PythonEnvironment:
+def environment(
+    folder: Path, *, also: Sequence[Path] = (), version: str = "3.11.9"
+) -> installed_packages.PythonEnvironment:
     """A virtual environment in ``folder``, with its site-packages made."""
     place = folder / "lib" / "python3.11" / "site-packages"
     place.mkdir(parents=True, exist_ok=True)
-    return PythonEnvironment(
+    return installed_packages.PythonEnvironment(
         python=folder / "bin" / "python",
         version=version,
         implementation="cpython",

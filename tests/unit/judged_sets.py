@@ -7,26 +7,12 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from rocm_wheels.core import Store, create_or_read, parse_record
-from rocm_wheels.release import (
-    Evidence,
-    EvidenceHost,
-    FamilyPaths,
-    LogEntry,
-    OutcomeCounts,
-    Policy,
-    SetCell,
-    SetDocument,
-    SetFile,
-    SetLock,
-    SetLog,
-    StoredEvidence,
-    Verdict,
-    judge_set,
-    load_layout,
-    make_set_id,
-    start_set_log,
-)
+from rocm_wheels.core import records
+from rocm_wheels.release import gate, layout, set_log, wheel_set
+from rocm_wheels.release.evidence.evidence import Evidence, EvidenceHost, OutcomeCounts
+from rocm_wheels.release.evidence.store import StoredEvidence
+from rocm_wheels.release.policy import Policy, Verdict
+from rocm_wheels.stores.store import Store, create_or_read
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 FAMILY = "gfx103X-all"
@@ -40,35 +26,37 @@ def sha(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def wheel(project: str, python: str = "312", targets: Iterable[str] = TARGETS, **more: Any) -> SetFile:
+def wheel(
+    project: str, python: str = "312", targets: Iterable[str] = TARGETS, **more: Any
+) -> wheel_set.SetFile:
     name = f"{project}-2.9.1+rocm7.1.0-cp{python}-cp{python}-linux_x86_64.whl"
     found = {"name": name, "project": project, "version": "2.9.1+rocm7.1.0", "sha256": sha(name)}
-    return SetFile.model_validate(
+    return wheel_set.SetFile.model_validate(
         {**found, "size": len(name), "metadata_sha256": sha("m"), "targets": tuple(targets), **more},
         strict=False,
     )
 
 
-def a_set(*files: SetFile, **more: Any) -> SetDocument:
+def a_set(*files: wheel_set.SetFile, **more: Any) -> wheel_set.SetDocument:
     files = files or tuple(wheel(p, v) for p in ("torch", "torchvision") for v in ("311", "312"))
     version = "2.9.1+rocm7.1.0"
     planned = tuple(
-        SetCell(project=f.project, python=f"3.{f.name.split('-cp3')[1][:2]}", target=t)
+        wheel_set.SetCell(project=f.project, python=f"3.{f.name.split('-cp3')[1][:2]}", target=t)
         for f in files
         for t in f.targets
     )
     found = {
         "schema": 1,
-        "id": make_set_id(version, ((f.name, f.sha256) for f in files), LOCK),
+        "id": wheel_set.make_set_id(version, ((f.name, f.sha256) for f in files), LOCK),
         "created": "2026-11-20T00:00:00Z",
         "version": version,
         "family": FAMILY,
         "layout": "per-family",
         "files": files,
-        "locks": (SetLock(digest=LOCK, path="sources.lock.json"),),
+        "locks": (wheel_set.SetLock(digest=LOCK, path="sources.lock.json"),),
         "planned": planned,
     }
-    return SetDocument.model_validate({**found, **more})
+    return wheel_set.SetDocument.model_validate({**found, **more})
 
 
 SET = a_set()
@@ -81,7 +69,7 @@ def said(
     gfx: str | None = "gfx1030",
     python: str = "",
     hours: float = 1,
-    document: SetDocument = SET,
+    document: wheel_set.SetDocument = SET,
     machine: str = "any",
     **more: Any,
 ) -> StoredEvidence:
@@ -111,47 +99,51 @@ def said(
     return StoredEvidence(evidence.id, evidence, signer, trouble, digest)
 
 
-def a_log(document: SetDocument, known: Iterable[StoredEvidence] = ()) -> SetLog:
+def a_log(document: wheel_set.SetDocument, known: Iterable[StoredEvidence] = ()) -> set_log.SetLog:
     """The log of a set in which all of this was written down."""
-    entries, digests = [LogEntry(set=document.id, number=1, document=document.digest)], list[str]()
+    entries, digests = [set_log.LogEntry(set=document.id, number=1, document=document.digest)], list[str]()
     for one in known:
         digests.append(hashlib.sha256(entries[-1].to_json()).hexdigest())
         suite = f" ({one.evidence.suite})" if one.evidence.suite is not None else ""
         on = f" on {one.evidence.gfx}" if one.evidence.gfx else ""
         about = f"{one.evidence.kind}{suite}{on}: {one.evidence.outcome}"
         entry = {"number": len(entries) + 1, "evidence": one.id, "digest": one.digest}
-        entries.append(LogEntry(set=document.id, previous=digests[-1], about=about, **entry))
+        entries.append(set_log.LogEntry(set=document.id, previous=digests[-1], about=about, **entry))
     digests.append(hashlib.sha256(entries[-1].to_json()).hexdigest())
-    return SetLog(tuple(entries), tuple(digests))
+    return set_log.SetLog(tuple(entries), tuple(digests))
 
 
-def put_set(store: Store, document: SetDocument) -> None:
+def put_set(store: Store, document: wheel_set.SetDocument) -> None:
     """Write the wheels, the log and the document of a set into a store, as staging does.
 
     The bytes of a wheel are its name, where it is one of ``wheel``, and those of its lock ``lock``.
     """
-    paths = FamilyPaths(load_layout(), document.family)
+    paths = layout.FamilyPaths(layout.load_layout(), document.family)
     for file in document.files:
         if file.sha256 == sha(file.name):
             create_or_read(store, paths.wheel_file(file.sha256, file.name), file.name.encode())
     for lock in document.locks:
         if lock.digest == LOCK:
             create_or_read(store, f"{paths.set_folder(document.id)}/{lock.path}", b"lock")
-    start_set_log(store, paths, document.id, document.digest)
+    set_log.start_set_log(store, paths, document.id, document.digest)
     create_or_read(store, paths.set_document(document.id), document.to_json())
 
 
 def policy(text: str) -> Policy:
-    return parse_record(text, Policy, name="policy.yaml")
+    return records.parse_record(text, Policy, name="policy.yaml")
 
 
 def judged(
-    text: str, *known: StoredEvidence, document: SetDocument = SET, now: datetime = NOW, channel: str = ""
+    text: str,
+    *known: StoredEvidence,
+    document: wheel_set.SetDocument = SET,
+    now: datetime = NOW,
+    channel: str = "",
 ) -> Verdict:
     """What a policy (of one channel, unless it is named) says to evidence."""
     rules = policy(text)
     name = channel or next(iter(rules.channels))
-    return judge_set(rules, name, document, known, now, log=a_log(document, known))
+    return gate.judge_set(rules, name, document, known, now, log=a_log(document, known))
 
 
 def outcomes(verdict: Verdict) -> dict[str, str]:

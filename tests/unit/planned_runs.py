@@ -6,27 +6,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rocm_wheels.core import MachineResources
-from rocm_wheels.models import load_project, sort_projects
-from rocm_wheels.pipeline import (
-    PACKAGING_KINDS,
-    DoneStep,
-    Facts,
-    History,
-    KnownAfter,
-    PythonFacts,
-    ReadyEnvironment,
-    SdkRequest,
-    Step,
-    StepGraph,
-    StepStamp,
-    TreeFacts,
-    WheelsRequest,
-    make_step_graph,
-    settle_all_steps,
-)
-from rocm_wheels.sdk import BuildEnvironment, RocmSdk
-from rocm_wheels.sources import TreeIdentity
+from rocm_wheels.core import machine
+from rocm_wheels.models import project
+from rocm_wheels.pipeline import build_environment, estimates, plan
+from rocm_wheels.pipeline.facts import DoneStep, Facts, PythonFacts, TreeFacts
+from rocm_wheels.pipeline.outputs import StepStamp
+from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest
+from rocm_wheels.pipeline.step import PACKAGING_KINDS, KnownAfter, Step, StepGraph, make_step_graph
+from rocm_wheels.sdk import rocm_sdk
+from rocm_wheels.sdk.build_environment import BuildEnvironment
+from rocm_wheels.sources import trees
 
 NAMES = ("apex", "pytorch", "pytorch_audio", "pytorch_vision", "triton")
 GIB = 1 << 30
@@ -61,33 +50,35 @@ def make_facts(
         "platform": "linux",
         "targets": targets,
     }
-    answers = RocmSdk("7.1.0", sdk, sdk / "lib/cmake", sdk / "bin", tuple(served), {"rocm": "7.1.0"})
+    answers = rocm_sdk.RocmSdk("7.1.0", sdk, sdk / "lib/cmake", sdk / "bin", tuple(served), {"rocm": "7.1.0"})
     return Facts(
         request=WheelsRequest(**{**asked, **request}),
-        projects=tuple(sort_projects([load_project(name) for name in NAMES])),
+        projects=tuple(project.sort_projects([project.load_project(name) for name in NAMES])),
         env={"PATH": "/usr/bin:/bin", "HOME": "/nowhere"},
         pythons={tag: _python(folder, tag, answers if rocm else None) for tag in tags},
         trees={name: _tree(sources[name], name) for name in NAMES},
         done=dict(done or {}),
-        machine=MachineResources(cores=64, memory=256 * GIB, free_memory=200 * GIB),
-        history=History(),
+        machine=machine.MachineResources(cores=64, memory=256 * GIB, free_memory=200 * GIB),
+        history=estimates.History(),
         tools=("cmake>=3.27", "ninja"),
     )
 
 
-def _python(folder: Path, tag: str, answers: RocmSdk | None) -> PythonFacts:
+def _python(folder: Path, tag: str, answers: rocm_sdk.RocmSdk | None) -> PythonFacts:
     prefix = folder / "environments" / tag
     environment = BuildEnvironment(prefix / "bin/python", prefix / "bin", prefix, created=False)
     ready = None
     if answers is not None:
-        ready = ReadyEnvironment(environment, answers, tag, prefix / "lib", "digest-of-rocm")
+        ready = build_environment.ReadyEnvironment(
+            environment, answers, tag, prefix / "lib", "digest-of-rocm"
+        )
     python = folder / f"python-of-{tag}"
     inputs = {"requirement": "rocm==7.1.0", "python": str(python)}
     return PythonFacts(python, "3.12.1", tag, inputs, "" if ready else "no earlier result", ready, {})
 
 
 def _tree(source: Path, name: str) -> TreeFacts:
-    identity = TreeIdentity(
+    identity = trees.TreeIdentity(
         commit=f"{name}-commit", upstream=None, tree=f"{name}-tree", dirty=False, epoch=10**9
     )
     version = None if name == "triton" else "2.9.0"
@@ -99,7 +90,7 @@ def _tree(source: Path, name: str) -> TreeFacts:
 def settled(facts: Facts) -> tuple[StepGraph, dict[str, Step]]:
     """Plan."""
     graph = make_step_graph(facts)
-    return graph, settle_all_steps(graph, facts)
+    return graph, plan.settle_all_steps(graph, facts)
 
 
 def finish(facts: Facts, only: Sequence[str] | None = None) -> Facts:
@@ -119,7 +110,7 @@ def finish(facts: Facts, only: Sequence[str] | None = None) -> Facts:
 
 
 def _did(step: Step, graph: StepGraph, facts: Facts) -> DoneStep:
-    from rocm_wheels.pipeline import OutputFile
+    from rocm_wheels.pipeline.outputs import OutputFile
 
     inputs = {name: value for name, value in step.inputs.items() if not isinstance(value, KnownAfter)}
     outputs: list[OutputFile] = []

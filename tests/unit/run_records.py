@@ -10,8 +10,8 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from zlib import crc32
 
-from rocm_wheels.core import get_process_start
-from rocm_wheels.pipeline import RunRecord, create_run_record
+from rocm_wheels.core import process
+from rocm_wheels.pipeline import run_record
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 TARGETS = ["gfx90a", "gfx942", "gfx1100"]
@@ -34,7 +34,7 @@ class WrittenRun:
 
     def __init__(self, runs: Path, now: datetime = NOON) -> None:
         self.clock = Clock()
-        self.record = RunRecord(create_run_record(runs, now).folder, self.clock)
+        self.record = run_record.RunRecord(run_record.create_run_record(runs, now).folder, self.clock)
         self.folder = self.record.folder
 
     def begin(self, **fields: object) -> None:
@@ -44,7 +44,7 @@ class WrittenRun:
             "version": "0.4.0",
             "command": "rocm-wheels build --output-dir dist --gfx gfx90a,gfx942,gfx1100",
             "pid": os.getpid(),
-            "began": get_process_start(os.getpid()),
+            "began": process.get_process_start(os.getpid()),
             "host": platform.node(),
             "platform": "linux",
             "cores": 64,
@@ -86,7 +86,7 @@ class WrittenRun:
             "fingerprint": None,
             "log": self.folder / f"{step}.log",
             "pid": os.getpid(),
-            "began": get_process_start(os.getpid()),
+            "began": process.get_process_start(os.getpid()),
             "jobs": None,
             "estimate": None,
         }

@@ -12,24 +12,12 @@ from audit_wheels import Draft, library
 from judged_sets import ONE, judged
 from release_world import PYTHON, ROCM, TAG, a_lock, drafts
 
-from rocm_wheels.core import DataError, ReleaseError, parse_record
-from rocm_wheels.models import (
-    Lock,
-    LockedProject,
-    Project,
-    get_gfx_families,
-    get_recipes_folder,
-    load_project,
-)
-from rocm_wheels.release import (
-    FamilyPaths,
-    SetLayout,
-    StagePlan,
-    list_installed_wheels,
-    list_set_targets,
-    load_layout,
-    plan_stage,
-)
+from rocm_wheels.core import errors, records
+from rocm_wheels.models import project, project_names
+from rocm_wheels.models.gfx import get_gfx_families
+from rocm_wheels.models.lock import Lock, LockedProject
+from rocm_wheels.release import stage, wheel_set
+from rocm_wheels.release.layout import FamilyPaths, load_layout
 
 FIRST, SECOND = "gfx94X-dcgpu", "gfx110X-all"
 BOTH = (*get_gfx_families()[FIRST], *get_gfx_families()[SECOND])
@@ -54,8 +42,10 @@ def wheels_of(folder: Path, family: str, *code: str, audio: bool = True) -> list
     return [draft.write(folder) for name, draft in made.items() if audio or name != "torchaudio"]
 
 
-def staged(wheels: list[Path], family: str, layout: SetLayout = "per-family") -> StagePlan:
-    return plan_stage(wheels, [lock_of(family)], paths=FamilyPaths(load_layout(), family), layout=layout)
+def staged(wheels: list[Path], family: str, layout: wheel_set.SetLayout = "per-family") -> stage.StagePlan:
+    return stage.plan_stage(
+        wheels, [lock_of(family)], paths=FamilyPaths(load_layout(), family), layout=layout
+    )
 
 
 def test_each_family_has_the_same_wheel_and_is_tested_for_itself(tmp_path: Path) -> None:
@@ -65,8 +55,13 @@ def test_each_family_has_the_same_wheel_and_is_tested_for_itself(tmp_path: Path)
     for document, file in zip(documents, audio, strict=True):
         own = get_gfx_families()[document.family]
         # nobody asks for tests on GPUs of the other family, and no index names them
-        assert set(file.targets) == set(document.targets) == set(list_set_targets(document)) == set(own)
-        assert all(file in one.files for gfx in own for one in list_installed_wheels(document, gfx))
+        assert (
+            set(file.targets)
+            == set(document.targets)
+            == set(wheel_set.list_set_targets(document))
+            == set(own)
+        )
+        assert all(file in one.files for gfx in own for one in wheel_set.list_installed_wheels(document, gfx))
         assert document.is_complete
 
 
@@ -82,7 +77,7 @@ def test_without_it_the_gate_names_what_is_missing(tmp_path: Path) -> None:
 def test_the_wheel_of_another_family_is_refused(code: tuple[str, ...], tmp_path: Path) -> None:
     """Where it has none of a GPU's kernels, whoever has that GPU would learn of it at run time."""
     with pytest.raises(
-        ReleaseError, match=r"torchaudio.*has not, and none for .*gfx1101.*it would have both"
+        errors.ReleaseError, match=r"torchaudio.*has not, and none for .*gfx1101.*it would have both"
     ):
         staged(wheels_of(tmp_path, SECOND, *code), SECOND)
 
@@ -91,7 +86,9 @@ def test_wheels_of_other_projects_hold_their_family_alone(tmp_path: Path) -> Non
     wheels = wheels_of(tmp_path, SECOND, *BOTH)
     (tmp_path / "v").mkdir()
     vision = drafts(targets=BOTH)["torchvision"]
-    with pytest.raises(ReleaseError, match=r"torchvision.*has device code for gfx942.*--layout multi-arch"):
+    with pytest.raises(
+        errors.ReleaseError, match=r"torchvision.*has device code for gfx942.*--layout multi-arch"
+    ):
         staged(
             [*(one for one in wheels if "torchvision" not in one.name), vision.write(tmp_path / "v")], SECOND
         )
@@ -104,7 +101,7 @@ def test_without_code_for_anybody_it_serves_everybody(tmp_path: Path) -> None:
 
 def test_who_serves_every_family() -> None:
     names = ("triton", "pytorch", "pytorch_audio", "pytorch_vision", "apex")
-    every = [name for name in names if load_project(name).serves_every_family("linux")]
+    every = [name for name in names if project.load_project(name).serves_every_family("linux")]
     assert every == ["triton", "pytorch_audio"]
 
 
@@ -117,13 +114,13 @@ def test_who_serves_every_family() -> None:
     ],
 )
 def test_a_recipe_that_cannot_mean_it(recipe: str, said: str) -> None:
-    text = (get_recipes_folder() / f"{recipe}.yaml").read_text(encoding="utf-8")
+    text = (project_names.get_recipes_folder() / f"{recipe}.yaml").read_text(encoding="utf-8")
     changed = text.replace("\nbuild:\n", "\nbuild:\n  across_families: {reason: few kernels}\n")
     if said:
-        with pytest.raises(DataError, match=said):
-            parse_record(changed, Project, name=f"{recipe}.yaml")
+        with pytest.raises(errors.DataError, match=said):
+            records.parse_record(changed, project.Project, name=f"{recipe}.yaml")
         return
-    assert parse_record(changed, Project, name=f"{recipe}.yaml").serves_every_family("linux")
+    assert records.parse_record(changed, project.Project, name=f"{recipe}.yaml").serves_every_family("linux")
     without = changed.replace("expect: all", "expect: none")
-    with pytest.raises(DataError, match="without device code a wheel serves all families anyway"):
-        parse_record(without, Project, name=f"{recipe}.yaml")
+    with pytest.raises(errors.DataError, match="without device code a wheel serves all families anyway"):
+        records.parse_record(without, project.Project, name=f"{recipe}.yaml")

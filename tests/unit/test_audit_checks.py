@@ -17,20 +17,15 @@ import pytest
 from audit_wheels import Draft, bundle, dll, library, torch_draft
 from binary_writer import messagepack
 
-from rocm_wheels.audit import (
-    ALL_CHECKS,
-    CHECKS,
-    AuditReport,
-    WheelCheck,
-    WheelExpectation,
-    find_disallowed_contents,
-    verify_wheel,
-)
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import Finding, read_junit_report
-from rocm_wheels.models import load_project
-from rocm_wheels.wheels import PackagePool, scan_wheel
+from rocm_wheels.audit import audited_wheel, verify
+from rocm_wheels.audit.checks import ALL_CHECKS, CHECKS, WheelCheck
+from rocm_wheels.audit.contents import find_disallowed_contents
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.core import errors
+from rocm_wheels.core.junit import read_junit_report
+from rocm_wheels.models.project import load_project
+from rocm_wheels.wheels import required_packages
+from rocm_wheels.wheels.scan import scan_wheel
 
 IDS = {
     "RW001": "archive", "RW002": "file-name", "RW003": "platform", "RW004": "python", "RW005": "metadata",
@@ -83,9 +78,13 @@ def windows() -> Draft:
     return Draft("demo", "1.0", "cp311-cp311-win_amd64", members=dict(WINDOWS))
 
 
-def audit(draft: Draft, folder: Path, *, packages: PackagePool | None = None) -> AuditReport:
+def audit(
+    draft: Draft, folder: Path, *, packages: required_packages.PackagePool | None = None
+) -> audited_wheel.AuditReport:
     system: Any = "windows" if "win" in draft.tag else "linux"
-    return verify_wheel(draft.write(folder), WheelExpectation(None, system), packages=packages)
+    return verify.verify_wheel(
+        draft.write(folder), audited_wheel.WheelExpectation(None, system), packages=packages
+    )
 
 
 def put(name: str, content: bytes | str) -> Mutation:
@@ -342,11 +341,11 @@ def test_what_required_packages_have_is_told_from_what_nobody_has(tmp_path: Path
     draft.members["demo/x.so"] = library(needed=("libamdhip64.so.7", "libother.so"))
     unknown = audit(draft, tmp_path)
     assert [finding.severity for finding in unknown.findings] == ["info", "info"]
-    there = PackagePool.collect([core.write(tmp_path)], (), None, {})
+    there = required_packages.PackagePool.collect([core.write(tmp_path)], (), None, {})
     report = audit(draft, tmp_path, packages=there)
     assert ["libother.so" in finding.message for finding in report.findings] == [True]
     core.members = {"_rocm/lib/libamdhip64.so.7": library(soname="libamdhip64.so.8")}
-    renamed = PackagePool.collect([core.write(tmp_path / "other")], (), None, {})
+    renamed = required_packages.PackagePool.collect([core.write(tmp_path / "other")], (), None, {})
     report = audit(draft, tmp_path, packages=renamed)
     missing = [finding for finding in report.findings if finding.severity == "warning"]
     assert [(f.check, f.subject) for f in missing] == [("needed-libraries", "demo/x.so")]
@@ -377,16 +376,16 @@ def test_a_tag_is_compared_with_the_symbols_that_a_compiled_library_needs(tmp_pa
 
 def test_wheels_of_ours_are_held_to_more(tmp_path: Path) -> None:
     """What is untidy in others' wheels is an error in those that a recipe speaks of."""
-    triton = WheelExpectation(load_project("triton"), "linux")
+    triton = audited_wheel.WheelExpectation(load_project("triton"), "linux")
     draft = Draft("triton", "3.5.0", "cp311-cp311-manylinux_2_17_x86_64")
     draft.members = {"triton/__init__.py": b"", "triton/_C/libtriton.so": library(run_path="$ORIGIN:")}
     draft.wheel_tag = "cp311-cp311-linux_x86_64"
-    report = verify_wheel(draft.write(tmp_path), triton)
+    report = verify.verify_wheel(draft.write(tmp_path), triton)
     assert {f.check: f.severity for f in report.findings} == {
         "wheel-tags": "error",
         "open-run-paths": "error",
     }
-    report = verify_wheel(draft.write(tmp_path), replace(triton, project=None))
+    report = verify.verify_wheel(draft.write(tmp_path), replace(triton, project=None))
     assert {f.severity for f in report.findings} == {"warning"}
 
 
@@ -394,7 +393,7 @@ def test_what_pypi_refuses_of_an_archive_that_can_be_read(tmp_path: Path) -> Non
     path = linux().write(tmp_path)
     with zipfile.ZipFile(path, "a") as archive:
         archive.comment = b"made by hand"
-    report = verify_wheel(path, WheelExpectation(None, "linux"))
+    report = verify.verify_wheel(path, audited_wheel.WheelExpectation(None, "linux"))
     assert [(f.check, f.severity) for f in report.findings] == [("archive-form", "error")]
 
 
@@ -420,9 +419,9 @@ def test_a_large_file_is_told_of_limits(tmp_path: Path) -> None:
 def test_a_check_is_a_function_and_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything that is read of a library is there for it: nothing else has to be changed."""
 
-    def find_unnamed(wheel: Any) -> list[Finding]:
+    def find_unnamed(wheel: Any) -> list[errors.Finding]:
         unnamed = [name for name, binary in wheel.binaries.items() if binary.loader.soname is None]
-        return [Finding("warning", "has no SONAME", subject=name) for name in unnamed]
+        return [errors.Finding("warning", "has no SONAME", subject=name) for name in unnamed]
 
     row = WheelCheck("RW999", "unnamed", "warning", "libraries have names", "why", "fix", find_unnamed)
     monkeypatch.setattr("rocm_wheels.audit.verify.CHECKS", (*CHECKS, row))
@@ -433,7 +432,7 @@ def test_a_check_is_a_function_and_a_row(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def run(capfd: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
-    code = run_command(cli, ["audit", *map(str, words)])
+    code = boundary.run_command(main.cli, ["audit", *map(str, words)])
     return code, *capfd.readouterr()
 
 

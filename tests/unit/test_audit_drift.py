@@ -15,24 +15,11 @@ import pytest
 from audit_wheels import Draft, bundle, library
 from binary_writer import messagepack
 
-from rocm_wheels.audit import (
-    ALL_CHECKS,
-    DRIFT_CHECKS,
-    AuditedWheel,
-    AuditReport,
-    Baseline,
-    DriftLimits,
-    WheelExpectation,
-    check_wheel,
-    load_audit_policy,
-    load_drift_limits,
-    match_wheels,
-)
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import DataError
-from rocm_wheels.index import add_wheels
-from rocm_wheels.wheels import scan_wheel
+from rocm_wheels.audit import audited_wheel, checks, drift, drift_limits, exceptions, verify
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.core.errors import DataError
+from rocm_wheels.index import update
+from rocm_wheels.wheels import scan
 
 IDS = {
     "RW081": "lost-files",
@@ -49,7 +36,7 @@ HIP, MODULE = "demo/lib/libdemo_hip.so", "demo/_C.cpython-311-x86_64-linux-gnu.s
 NUMBERED, GRAFT = "demo/lib/libkernels.so.0.11.0", "demo.libs/libgomp-0a1b2c3d.so.1.0.0"
 DATABASE = "demo/lib/rocblas/library"
 STEM = "TensileLibrary_Type_SS"
-NO_RECIPE = WheelExpectation(None, "linux")
+NO_RECIPE = audited_wheel.WheelExpectation(None, "linux")
 Mutation = Callable[[Draft], object]
 
 
@@ -92,11 +79,18 @@ def demo() -> Draft:
     )
 
 
-def compare(old: Path, new: Path, limits: DriftLimits | None = None) -> AuditReport:
+def compare(
+    old: Path, new: Path, limits: drift_limits.DriftLimits | None = None
+) -> audited_wheel.AuditReport:
     """Return the report of a wheel, with what the comparison found alone."""
-    baseline = Baseline(AuditedWheel(scan_wheel(old, symbols=True), NO_RECIPE), limits or load_drift_limits())
-    report = check_wheel(AuditedWheel(scan_wheel(new, symbols=True), NO_RECIPE, baseline=baseline))
-    names = {check.name for check in DRIFT_CHECKS}
+    baseline = audited_wheel.Baseline(
+        audited_wheel.AuditedWheel(scan.scan_wheel(old, symbols=True), NO_RECIPE),
+        limits or drift_limits.load_drift_limits(),
+    )
+    report = verify.check_wheel(
+        audited_wheel.AuditedWheel(scan.scan_wheel(new, symbols=True), NO_RECIPE, baseline=baseline)
+    )
+    names = {check.name for check in checks.DRIFT_CHECKS}
     assert names <= set(report.ran)
     found = tuple(finding for finding in report.findings if finding.check in names)
     return replace(report, findings=found)
@@ -258,11 +252,11 @@ def test_one_loss_is_named_by_exactly_one_check(  # noqa: PLR0917 - pytest passe
 
 
 def test_ids_are_for_good_and_each_has_its_mutation() -> None:
-    ids = {check.id: check.name for check in DRIFT_CHECKS}
-    assert ids == IDS and set(IDS) <= {check.id for check in ALL_CHECKS}
-    assert all(check.summary and check.reason and check.fix for check in DRIFT_CHECKS)
+    ids = {check.id: check.name for check in checks.DRIFT_CHECKS}
+    assert ids == IDS and set(IDS) <= {check.id for check in checks.ALL_CHECKS}
+    assert all(check.summary and check.reason and check.fix for check in checks.DRIFT_CHECKS)
     assert {row[1] for row in MUTATIONS if row[1]} == {
-        check.name for check in DRIFT_CHECKS if check.id != "RW084"
+        check.name for check in checks.DRIFT_CHECKS if check.id != "RW084"
     }
 
 
@@ -296,15 +290,15 @@ def test_a_policy_sets_limits(last_good: Path, tmp_path: Path) -> None:
     policy = tmp_path / "audit.yaml"
     text = "limits:\n  files-lost:\n    {bounds}\n    reason: ours\n"
     policy.write_text(text.format(bounds="error: {percent: 0, amount: 0}"))
-    [finding] = compare(last_good, path, load_audit_policy(policy).drift_limits).findings
+    [finding] = compare(last_good, path, exceptions.load_audit_policy(policy).drift_limits).findings
     assert finding.severity == "error"
     policy.write_text(text.format(bounds="warning: {percent: 50, amount: 0}"))
-    assert compare(last_good, path, load_audit_policy(policy).drift_limits).findings == ()
+    assert compare(last_good, path, exceptions.load_audit_policy(policy).drift_limits).findings == ()
     negative = text.format(bounds="warning: {percent: -1, amount: 0}")
     for broken in (negative, "limits: {files-lost: {reason: x}}", "limits: {files-gone: {}}"):
         policy.write_text(broken)
         with pytest.raises(DataError, match=r"audit\.yaml:"):
-            load_audit_policy(policy)
+            exceptions.load_audit_policy(policy)
 
 
 def test_wheels_are_matched_by_what_does_not_change_with_a_build() -> None:
@@ -322,11 +316,11 @@ def test_wheels_are_matched_by_what_does_not_change_with_a_build() -> None:
         "demo-2.0-cp312-cp312-linux_aarch64.whl",
         "Demo-2.0-cp312-cp312-manylinux_2_17_x86_64-rocm7.whl",
     ]
-    assert match_wheels(new, old) == {new[0]: old[1], new[2]: old[2], new[3]: old[4]}
+    assert drift.match_wheels(new, old) == {new[0]: old[1], new[2]: old[2], new[3]: old[4]}
 
 
 def run(capfd: pytest.CaptureFixture[str], *words: object) -> tuple[int, dict[str, Any]]:
-    code = run_command(cli, ["audit", *map(str, words), "--json"])
+    code = boundary.run_command(main.cli, ["audit", *map(str, words), "--json"])
     out = capfd.readouterr().out
     return code, json.loads(out) if out else {}
 
@@ -342,7 +336,7 @@ def test_a_set_is_compared_with_an_older_set(tmp_path: Path, capfd: pytest.Captu
     lost = older.write(old)
     newer.version = "2.9.1+rocm7.1.1"
     wheel = newer.write(new)
-    add_wheels(index, sorted(old.glob("*.whl")), now="2026-11-26T00:00:00Z")
+    update.add_wheels(index, sorted(old.glob("*.whl")), now="2026-11-26T00:00:00Z")
     for place in (old, index):
         code, document = run(capfd, "--set", new, "--against", place)
         errors = [(f["id"], f["where"]) for f in document["set"]["findings"] if f["severity"] == "error"]

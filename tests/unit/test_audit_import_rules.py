@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from rocm_wheels.audit import (
-    ImportHost,
-    WheelExpectation,
-    describe_exit,
-    explain_no_import,
-    list_accepted_tags,
-    make_clean_environment,
-)
-from rocm_wheels.core import DataError
-from rocm_wheels.models import Platform, load_project
+from rocm_wheels.audit import audited_wheel, import_check
+from rocm_wheels.core import errors
+from rocm_wheels.models import project, project_names
 
-LINUX = ImportHost("linux", "x86_64")
-PLACES: list[tuple[str, Platform, ImportHost, str | None]] = [
+LINUX = import_check.ImportHost("linux", "x86_64")
+PLACES: list[tuple[str, project_names.Platform, import_check.ImportHost, str | None]] = [
     ("torch-2.9.0-cp311-cp311-linux_x86_64.whl", "linux", LINUX, None),
     ("torch-2.9.0-cp311-cp311-manylinux_2_28_x86_64.whl", "linux", LINUX, None),
     ("torch-2.9.0-py3-none-any.whl", "linux", LINUX, None),
-    ("torch-2.9.0-cp311-cp311-win_amd64.whl", "windows", ImportHost("windows", "x86_64"), None),
+    ("torch-2.9.0-cp311-cp311-win_amd64.whl", "windows", import_check.ImportHost("windows", "x86_64"), None),
     (
         "torch-2.9.0-cp311-cp311-win_amd64.whl",
         "windows",
@@ -30,7 +23,7 @@ PLACES: list[tuple[str, Platform, ImportHost, str | None]] = [
     (
         "torch-2.9.0-cp311-cp311-linux_x86_64.whl",
         "linux",
-        ImportHost("macos", "aarch64"),
+        import_check.ImportHost("macos", "aarch64"),
         "machine runs macos",
     ),
     (
@@ -43,8 +36,12 @@ PLACES: list[tuple[str, Platform, ImportHost, str | None]] = [
 
 
 @pytest.mark.parametrize(("wheel", "platform", "host", "said"), PLACES)
-def test_where_it_can_be_imported(wheel: str, platform: Platform, host: ImportHost, said: str | None) -> None:
-    reason = explain_no_import(wheel, WheelExpectation(load_project("pytorch"), platform), host)
+def test_where_it_can_be_imported(
+    wheel: str, platform: project_names.Platform, host: import_check.ImportHost, said: str | None
+) -> None:
+    reason = import_check.explain_no_import(
+        wheel, audited_wheel.WheelExpectation(project.load_project("pytorch"), platform), host
+    )
     if said is None:
         assert reason is None
     else:
@@ -67,7 +64,7 @@ def test_the_builders_variables_stay_outside() -> None:
         "PYTORCH_ROCM_ARCH": "gfx942",
         "VIRTUAL_ENV": "/build",
     }
-    cleaned = make_clean_environment(given)
+    cleaned = import_check.make_clean_environment(given)
     assert {name for name in cleaned if name in given} == {"PATH", "HOME", "http_proxy"}
 
 
@@ -83,7 +80,7 @@ ENDS = [
 
 @pytest.mark.parametrize(("code", "said"), ENDS)
 def test_how_it_ended(code: int, said: str) -> None:
-    assert describe_exit(code).startswith(said)
+    assert import_check.describe_exit(code).startswith(said)
 
 
 TAGS = [
@@ -98,10 +95,12 @@ TAGS = [
 
 @pytest.mark.parametrize(("interpreter", "tag", "accepted"), TAGS)
 def test_what_an_interpreter_accepts(interpreter: str, tag: str, accepted: bool) -> None:
-    assert (tag in {str(t) for t in list_accepted_tags(interpreter, ["linux_x86_64"])}) is accepted
+    assert (
+        tag in {str(t) for t in audited_wheel.list_accepted_tags(interpreter, ["linux_x86_64"])}
+    ) is accepted
 
 
 @pytest.mark.parametrize("text", ["", "311", "cp27", "pp310", "cp3"])
 def test_what_is_no_interpreter(text: str) -> None:
-    with pytest.raises(DataError, match="is not the ABI tag of a CPython 3"):
-        list_accepted_tags(text, ["any"])
+    with pytest.raises(errors.DataError, match="is not the ABI tag of a CPython 3"):
+        audited_wheel.list_accepted_tags(text, ["any"])

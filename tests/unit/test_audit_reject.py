@@ -8,18 +8,22 @@ from pathlib import Path
 import pytest
 from audit_wheels import torch_draft
 
-from rocm_wheels.audit import AuditReport, WheelExpectation, format_report, reject_wheel, verify, verify_wheel
-from rocm_wheels.models import load_project
+from rocm_wheels.audit import audited_wheel, verify
+from rocm_wheels.core import files
+from rocm_wheels.models import project
 
 WHEEL = "torch-2.9.0+rocm7.1.0-cp311-cp311-linux_x86_64.whl"
 
 
-def failed(folder: Path, targets: tuple[str, ...] = ("gfx942",), extra: bytes = b"") -> AuditReport:
+def failed(
+    folder: Path, targets: tuple[str, ...] = ("gfx942",), extra: bytes = b""
+) -> audited_wheel.AuditReport:
     folder.mkdir(exist_ok=True)
     draft = torch_draft()
     draft.members["torch/extra.txt"] = extra
-    return verify_wheel(
-        draft.write(folder), WheelExpectation(load_project("pytorch"), "linux", targets=targets)
+    return verify.verify_wheel(
+        draft.write(folder),
+        audited_wheel.WheelExpectation(project.load_project("pytorch"), "linux", targets=targets),
     )
 
 
@@ -31,7 +35,7 @@ def test_it_takes_findings_and_log_along(tmp_path: Path) -> None:
     report = failed(tmp_path / "fresh")
     log = tmp_path / "build.log"
     log.write_text("what the compiler said")
-    place = reject_wheel(report.wheel, report, log, tmp_path / "rejected")
+    place = verify.reject_wheel(report.wheel, report, log, tmp_path / "rejected")
     stem = WHEEL.removesuffix(".whl")
     assert place == tmp_path / "rejected" / stem / WHEEL
     assert names(tmp_path / "fresh") == []
@@ -48,7 +52,7 @@ def test_another_wheel_of_that_name_stays(tmp_path: Path) -> None:
     places = []
     for extra in (b"one", b"two", b"one"):
         report = failed(tmp_path / "fresh", extra=extra)
-        places.append(reject_wheel(report.wheel, report, None, rejected))
+        places.append(verify.reject_wheel(report.wheel, report, None, rejected))
     assert [place.parent.name.rpartition(".")[2] for place in places[:2]] == [
         places[0].parent.name.rpartition(".")[2],
         "2",
@@ -62,15 +66,15 @@ def test_a_crash_leaves_the_wheel_where_it_was(tmp_path: Path, monkeypatch: pyte
         raise OSError(28, "No space left on device")
 
     report = failed(tmp_path / "fresh")
-    monkeypatch.setattr(verify, "link_or_copy", full_disk)
+    monkeypatch.setattr(files, "link_or_copy", full_disk)
     with pytest.raises(OSError, match="No space left"):
-        reject_wheel(report.wheel, report, None, tmp_path / "rejected")
+        verify.reject_wheel(report.wheel, report, None, tmp_path / "rejected")
     assert names(tmp_path / "fresh") == [WHEEL]
     assert names(tmp_path / "rejected") == []
 
 
 def test_the_lines_say_everything(tmp_path: Path) -> None:
-    lines = format_report(failed(tmp_path / "fresh"))
+    lines = verify.format_report(failed(tmp_path / "fresh"))
     assert lines[0].startswith(f"{WHEEL}: FAILED (")
     assert "gfx1100 gfx942" in lines[0]
     text = "\n".join(lines)

@@ -12,11 +12,9 @@ from audit_sets import set_drafts, write_set
 from audit_wheels import library
 from html_pages import HOSTILE, Page, read_page
 
-from rocm_wheels.audit import AuditReport, SetReport, SkippedCheck, render_set_page
-from rocm_wheels.audit import format_set_audit as format_set
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import Finding
+from rocm_wheels.audit import audited_set, audited_wheel, outputs, set_page
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.core import errors
 
 LOST = "RW086", "RW090"
 
@@ -38,7 +36,7 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]
 
 def make_page(folder: Path, *words: object) -> tuple[Page, str]:
     path = folder / "audit.html"
-    assert run_command(cli, ["audit", *map(str, words), "--html", str(path)]) in (0, 14)
+    assert boundary.run_command(main.cli, ["audit", *map(str, words), "--html", str(path)]) in (0, 14)
     text = path.read_text(encoding="utf-8")
     return read_page(text), text
 
@@ -73,9 +71,9 @@ def test_a_set_that_is_compared_with_nothing_has_no_changes(sets: tuple[Path, Pa
 
 
 def test_nothing_that_a_wheel_says_leaves_its_place(tmp_path: Path) -> None:
-    finding = Finding("error", HOSTILE, HOSTILE, HOSTILE, check="lost-files")
+    finding = errors.Finding("error", HOSTILE, HOSTILE, HOSTILE, check="lost-files")
     name = "demo-1.0-cp311-cp311-linux_x86_64.whl"
-    report = AuditReport(
+    report = audited_wheel.AuditReport(
         tmp_path / name,
         size=1,
         sha256="0" * 64,
@@ -90,21 +88,21 @@ def test_nothing_that_a_wheel_says_leaves_its_place(tmp_path: Path) -> None:
     )
     odd = replace(report, wheel=tmp_path / HOSTILE.replace("/", "").replace("\0", "").replace("\ud800", ""))
     set_finding = replace(finding, check="set-files")
-    skip = SkippedCheck(HOSTILE, HOSTILE)
-    of_set = SetReport(
+    skip = audited_wheel.SkippedCheck(HOSTILE, HOSTILE)
+    of_set = audited_set.SetReport(
         HOSTILE, "folder", {HOSTILE: "0" * 64}, (set_finding,), (), (skip,), compared_with=HOSTILE
     )
-    page = read_page(render_set_page(of_set, [report, odd], HOSTILE))
+    page = read_page(set_page.render_set_page(of_set, [report, odd], HOSTILE))
     assert page.text.count("<script>alert(1)") > 20
-    assert json.dumps(format_set(of_set, [report, odd]))
+    assert json.dumps(outputs.format_set_audit(of_set, [report, odd]))
 
 
 def test_many_libraries_of_one_folder_share_a_row(tmp_path: Path) -> None:
     libraries = {f"torch/lib/kernels/k{number}.so": ("gfx942",) for number in range(40)}
     libraries |= {f"torch/lib/rocblas/library/T{number}_gfx1100.co": ("gfx1100",) for number in range(3)}
     path = tmp_path / "torch-1.0-cp311-cp311-linux_x86_64.whl"
-    report = AuditReport(path, 1, "0" * 64, ("gfx942",), (), (), (), libraries=libraries)
-    of_set = SetReport("here", "folder", {path.name: "0" * 64}, (), (), ())
-    page = read_page(render_set_page(of_set, [report], "1"))
+    report = audited_wheel.AuditReport(path, 1, "0" * 64, ("gfx942",), (), (), (), libraries=libraries)
+    of_set = audited_set.SetReport("here", "folder", {path.name: "0" * 64}, (), (), ())
+    page = read_page(set_page.render_set_page(of_set, [report], "1"))
     assert "torch torch/lib/kernels/ (40 files) ● –" in page.text
     assert "torch torch/lib/rocblas/library/*.co – ●" in page.text

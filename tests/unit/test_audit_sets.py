@@ -18,11 +18,11 @@ import pytest
 from audit_sets import PYTHONS, ROCM, TARGETS, TORCH, audit_set, set_drafts, write_set
 from audit_wheels import Draft, library
 
-from rocm_wheels.audit import ALL_CHECKS, SET_CHECKS, PlannedWheel
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import read_junit_report
-from rocm_wheels.index import add_wheels, serve_folder
+from rocm_wheels.audit import audited_set, checks
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.core.junit import read_junit_report
+from rocm_wheels.index import update
+from rocm_wheels.index.server import serve_folder
 
 SET_IDS = {
     "RW061": "set-files", "RW062": "set-pins", "RW063": "set-versions", "RW064": "set-complete",
@@ -41,7 +41,7 @@ def small_set(tmp_path: Path) -> list[Path]:
 
 def audit(capfd: pytest.CaptureFixture[str], *words: object) -> tuple[int, Any]:
     """Run the command; return its exit code and what it prints, as JSON where that was asked for."""
-    code = run_command(cli, ["audit", *map(str, words)])
+    code = boundary.run_command(main.cli, ["audit", *map(str, words)])
     out = capfd.readouterr().out
     return code, json.loads(out) if out and "--json" in words else out
 
@@ -64,10 +64,10 @@ def write_pylock(lock: Path, wheels: list[Path], **digests: str) -> Path:
 
 
 def test_ids_of_sets_are_for_good() -> None:
-    assert {check.id: check.name for check in SET_CHECKS} == {**SET_IDS, "RW090": "lost-wheels"}
-    ids = [check.id for check in ALL_CHECKS]
-    assert ids == sorted(set(ids)) and len({check.name for check in ALL_CHECKS}) == len(ids)
-    assert all(check.summary and check.reason and check.fix for check in SET_CHECKS)
+    assert {check.id: check.name for check in checks.SET_CHECKS} == {**SET_IDS, "RW090": "lost-wheels"}
+    ids = [check.id for check in checks.ALL_CHECKS]
+    assert ids == sorted(set(ids)) and len({check.name for check in checks.ALL_CHECKS}) == len(ids)
+    assert all(check.summary and check.reason and check.fix for check in checks.SET_CHECKS)
 
 
 def test_each_wheel_of_a_folder_is_read_once_for_all_checks(
@@ -122,7 +122,7 @@ def index(tmp_path: Path, small_set: list[Path]) -> Path:
     """An index of the small set, with an older triton."""
     older = Draft("triton", "3.4.0", "cp311-cp311-linux_x86_64", members={"triton/__init__.py": b""})
     root = tmp_path / "index"
-    add_wheels(root, [*small_set, older.write(tmp_path)], now="2026-11-21T12:00:00Z")
+    update.add_wheels(root, [*small_set, older.write(tmp_path)], now="2026-11-21T12:00:00Z")
     return root
 
 
@@ -216,7 +216,7 @@ def test_what_no_set_can_be_read_from_is_one_clear_error(
         if text is not None:
             file.parent.mkdir(exist_ok=True)
             file.write_text(text)
-    code = run_command(cli, ["audit", "--set", place])
+    code = boundary.run_command(main.cli, ["audit", "--set", place])
     err = capfd.readouterr().err
     assert code == 2 and err.startswith("error: ") and err.count("error: ") == 1
 
@@ -467,7 +467,7 @@ def test_installers_are_asked_on_request(
     """A set whose version sorts below what the index has is not what anybody gets."""
     newer = Draft("triton", "3.5.0+rocm10.1", "cp311-cp311-linux_x86_64", members={"triton/__init__.py": b""})
     older = Draft("triton", "3.5.0+rocm7.1", "cp311-cp311-linux_x86_64", members={"triton/__init__.py": b""})
-    add_wheels(index, [older.write(tmp_path)], now="2026-11-21T12:00:00Z")
+    update.add_wheels(index, [older.write(tmp_path)], now="2026-11-21T12:00:00Z")
     words = ("--set", index, newer.write(tmp_path), "--json")
     code, document = audit(capfd, *words)
     assert "--resolve" in document["set"]["skipped"]["set-resolvers"]
@@ -480,18 +480,18 @@ def test_installers_are_asked_on_request(
 @pytest.mark.parametrize(
     ("cell", "words"),
     [
-        (PlannedWheel("torch", "3.12", "linux", TARGETS), ""),
-        (PlannedWheel("torchaudio", "3.12", "linux", TARGETS), ""),  # in its device wheels
-        (PlannedWheel("triton", "3.11", "linux"), ""),
-        (PlannedWheel("torch", "3.12", "linux", TARGETS, line="2.9"), ""),
-        (PlannedWheel("torch", "3.12", "linux", TARGETS, line="2.90"), "no torch 2.90"),
-        (PlannedWheel("torch", "3.13", "linux", TARGETS), "no torch for Python 3.13"),
-        (PlannedWheel("torch", "3.12", "windows", TARGETS), "on windows"),
-        (PlannedWheel("apex", "3.12", "linux"), "no apex"),
-        (PlannedWheel("torch", "3.12", "linux", (*TARGETS, "gfx1201")), "no code for gfx1201"),
+        (audited_set.PlannedWheel("torch", "3.12", "linux", TARGETS), ""),
+        (audited_set.PlannedWheel("torchaudio", "3.12", "linux", TARGETS), ""),  # in its device wheels
+        (audited_set.PlannedWheel("triton", "3.11", "linux"), ""),
+        (audited_set.PlannedWheel("torch", "3.12", "linux", TARGETS, line="2.9"), ""),
+        (audited_set.PlannedWheel("torch", "3.12", "linux", TARGETS, line="2.90"), "no torch 2.90"),
+        (audited_set.PlannedWheel("torch", "3.13", "linux", TARGETS), "no torch for Python 3.13"),
+        (audited_set.PlannedWheel("torch", "3.12", "windows", TARGETS), "on windows"),
+        (audited_set.PlannedWheel("apex", "3.12", "linux"), "no apex"),
+        (audited_set.PlannedWheel("torch", "3.12", "linux", (*TARGETS, "gfx1201")), "no code for gfx1201"),
     ],
 )
-def test_what_was_planned_is_there(cell: PlannedWheel, words: str, tmp_path: Path) -> None:
+def test_what_was_planned_is_there(cell: audited_set.PlannedWheel, words: str, tmp_path: Path) -> None:
     report = audit_set(set_drafts(), tmp_path, planned=(cell,))
     assert {finding.check for finding in report.findings} == ({"set-plan"} if words else set())
     assert not words or words in report.findings[0].message
@@ -499,7 +499,7 @@ def test_what_was_planned_is_there(cell: PlannedWheel, words: str, tmp_path: Pat
 
 def write_matrix(capfd: pytest.CaptureFixture[str], file: Path, *words: str) -> Path:
     """Write what ``matrix --json`` prints."""
-    assert run_command(cli, ["matrix", "--trigger", "release", *words, "--json"]) == 0
+    assert boundary.run_command(main.cli, ["matrix", "--trigger", "release", *words, "--json"]) == 0
     file.write_text(capfd.readouterr().out)
     return file
 
@@ -541,7 +541,7 @@ def test_what_is_no_plan_is_one_clear_error(
     plan = tmp_path / "plan.json"
     if text is not None:
         plan.write_text(text)
-    code = run_command(cli, ["audit", "--set", str(small_set[0].parent), "--plan", str(plan)])
+    code = boundary.run_command(main.cli, ["audit", "--set", str(small_set[0].parent), "--plan", str(plan)])
     err = capfd.readouterr().err
     assert code == 2 and err.count("error: ") == 1
 
@@ -552,4 +552,4 @@ def test_a_matrix_of_several_sets_and_options_without_a_set_are_refused(
     matrix = write_matrix(capfd, tmp_path / "matrix.json", "--platform", "linux")
     for words in (["--set", str(small_set[0].parent), "--plan", str(matrix)], ["--plan", str(matrix)],
                   ["--resolve"]):  # fmt: skip
-        assert run_command(cli, ["audit", str(small_set[0]), *words]) == 2
+        assert boundary.run_command(main.cli, ["audit", str(small_set[0]), *words]) == 2

@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 from audit_wheels import Draft
 
-from rocm_wheels.audit import AuditReport, WheelExpectation, verify_wheel
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.models import load_project
-from rocm_wheels.wheels import PackagePool
+from rocm_wheels.audit import audited_wheel, verify
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.models import project
+from rocm_wheels.wheels import required_packages
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or shutil.which("cc") is None, reason="needs a C compiler for Linux"
@@ -69,10 +68,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Draft, Draft]:
     return Draft("demo", "1.0", "cp311-cp311-linux_x86_64", members=members, requires=["rocm"]), rocm
 
 
-def audit(drafts: tuple[Draft, Draft], folder: Path, recipe: str | None = None) -> AuditReport:
+def audit(drafts: tuple[Draft, Draft], folder: Path, recipe: str | None = None) -> audited_wheel.AuditReport:
     wheel, rocm = (draft.write(folder) for draft in drafts)
-    expected = WheelExpectation(load_project(recipe) if recipe else None, "linux")
-    return verify_wheel(wheel, expected, packages=PackagePool.collect([rocm], (), None, {}, symbols=True))
+    expected = audited_wheel.WheelExpectation(project.load_project(recipe) if recipe else None, "linux")
+    return verify.verify_wheel(
+        wheel, expected, packages=required_packages.PackagePool.collect([rocm], (), None, {}, symbols=True)
+    )
 
 
 def change_runtime(source: str, versions: str) -> Callable[[Path], dict[str, bytes]]:
@@ -147,7 +148,7 @@ def test_nothing_is_said_of_what_is_not_at_hand(built: tuple[Draft, Draft], tmp_
     renamed = replace(rocm, members=change_runtime(*RENAMED)(tmp_path / "link"))
     report = audit((demo, renamed), tmp_path)  # libblas is nowhere: what it brings with it is not known
     assert {finding.check for finding in report.findings} == {"needed-libraries"}
-    alone = verify_wheel(demo.write(tmp_path), WheelExpectation(None, "linux"))
+    alone = verify.verify_wheel(demo.write(tmp_path), audited_wheel.WheelExpectation(None, "linux"))
     assert {finding.check for finding in alone.findings} == {"needed-libraries"}
     assert "needed-symbols" in {skip.check for skip in alone.skipped}
 
@@ -167,5 +168,5 @@ def test_from_the_command_line(
     demo, rocm = built
     changed = replace(rocm, members={**rocm.members, **change_runtime(*RENAMED)(tmp_path / "link")})
     wheel, package = demo.write(tmp_path), changed.write(tmp_path)
-    assert run_command(cli, ["audit", str(wheel), "--find-links", str(package)]) == 0
+    assert boundary.run_command(main.cli, ["audit", str(wheel), "--find-links", str(package)]) == 0
     assert "RW052 needed-symbols" in capsys.readouterr().out

@@ -14,18 +14,18 @@ import pytest
 from audit_wheels import INIT, VERSION, Draft, bundle, library, torch_draft
 from binary_writer import code_object, kpack, kpack_reference
 
-from rocm_wheels.audit import CHECKS, AuditReport, WheelExpectation, format_report, verify_wheel
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import DataError
-from rocm_wheels.models import load_project
+from rocm_wheels.audit import audited_wheel, verify
+from rocm_wheels.audit.checks import CHECKS
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.core import errors
+from rocm_wheels.models.project import load_project
 
 HIP = "torch/lib/libtorch_hip.so"
 TARGETS = ("gfx942", "gfx1100")
 
 
-def expectation(**changes: object) -> WheelExpectation:
-    known = WheelExpectation(
+def expectation(**changes: object) -> audited_wheel.WheelExpectation:
+    known = audited_wheel.WheelExpectation(
         load_project("pytorch"),
         "linux",
         version="2.9.0+rocm7.1.0",
@@ -37,12 +37,12 @@ def expectation(**changes: object) -> WheelExpectation:
     return replace(known, **changes)  # type: ignore[arg-type]
 
 
-def checked(report: AuditReport) -> set[str]:
+def checked(report: audited_wheel.AuditReport) -> set[str]:
     return {finding.check for finding in report.findings}
 
 
 def test_nothing_is_found_in_a_good_wheel(tmp_path: Path) -> None:
-    report = verify_wheel(torch_draft().write(tmp_path), expectation())
+    report = verify.verify_wheel(torch_draft().write(tmp_path), expectation())
     assert report.findings == ()
     assert report.passed
     assert report.targets == ("gfx1100", "gfx942")
@@ -245,7 +245,7 @@ def test_test_programs_that_were_asked_for_may_hold_code_for_the_targets(
 ) -> None:
     draft = torch_draft()
     draft.members["torch/test/hip_apply_test"] = program
-    assert checked(verify_wheel(draft.write(tmp_path), expectation())) == checks
+    assert checked(verify.verify_wheel(draft.write(tmp_path), expectation())) == checks
 
 
 WARNINGS = {"hex-digest", "licence", "unknown-field", "any-python", "run-path"}
@@ -257,7 +257,7 @@ def test_one_fault_gives_exactly_its_finding(
 ) -> None:
     draft = torch_draft()
     breaks(draft)
-    report = verify_wheel(draft.write(tmp_path), expectation())
+    report = verify.verify_wheel(draft.write(tmp_path), expectation())
     assert checked(report) == {check}
     assert any(said in f"{finding.subject} {finding.message}" for finding in report.findings), report.findings
     assert report.passed == (name in WARNINGS)
@@ -267,7 +267,7 @@ def test_a_damaged_member_is_named(tmp_path: Path) -> None:
     path = torch_draft().write(tmp_path)
     data = path.read_bytes()
     path.write_bytes(data.replace(b"import rocm_sdk\n", b"import rocm_sdl\n"))
-    report = verify_wheel(path, expectation())
+    report = verify.verify_wheel(path, expectation())
     assert "archive" in checked(report)
     assert any(
         "torch/_rocm_init.py" in finding.message and "CRC" in finding.message for finding in report.findings
@@ -277,8 +277,8 @@ def test_a_damaged_member_is_named(tmp_path: Path) -> None:
 def test_what_is_no_archive_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "torch-2.9.0-cp311-cp311-linux_x86_64.whl"
     path.write_bytes(b"not a zip")
-    with pytest.raises(DataError, match="not a readable wheel"):
-        verify_wheel(path, expectation())
+    with pytest.raises(errors.DataError, match="not a readable wheel"):
+        verify.verify_wheel(path, expectation())
 
 
 OTHERS = [
@@ -324,7 +324,7 @@ def test_each_recipe_has_its_own_rules(
     recipe = load_project(project)
     requires = ["torch==2.9.0"] * bool(recipe.build.pins)
     path = Draft(recipe.distribution, "1.0", members=members, requires=requires).write(tmp_path)
-    report = verify_wheel(path, WheelExpectation(recipe, "linux", targets=targets))
+    report = verify.verify_wheel(path, audited_wheel.WheelExpectation(recipe, "linux", targets=targets))
     assert checked(report) == ({check} if check else set())
 
 
@@ -346,8 +346,10 @@ def test_a_companion_is_held_to_the_torch_that_it_was_built_against(
     """Without word of which torch that was, a loose requirement is a warning alone: others build so."""
     members = {"torchaudio/__init__.py": b"", "torchaudio/_C.so": library()}
     path = Draft("torchaudio", "1.0", members=members, requires=requires).write(tmp_path)
-    expected = WheelExpectation(load_project("pytorch_audio"), "linux", targets=TARGETS, requirements=stated)
-    report = verify_wheel(path, expected)
+    expected = audited_wheel.WheelExpectation(
+        load_project("pytorch_audio"), "linux", targets=TARGETS, requirements=stated
+    )
+    report = verify.verify_wheel(path, expected)
     assert report.passed == passed
     (found,) = [one.message for one in report.findings] or [None]
     assert (found or "").startswith(said or "") and (found is None) == (said is None)
@@ -356,7 +358,7 @@ def test_a_companion_is_held_to_the_torch_that_it_was_built_against(
 def test_a_project_that_needs_no_rocm_must_not_require_it(tmp_path: Path) -> None:
     members = {"triton/__init__.py": b"", "triton/_C/libtriton.so": library()}
     path = Draft("triton", "3.5.0", members=members, requires=["rocm[libraries]==7.1.0"]).write(tmp_path)
-    report = verify_wheel(path, WheelExpectation(load_project("triton"), "linux"))
+    report = verify.verify_wheel(path, audited_wheel.WheelExpectation(load_project("triton"), "linux"))
     assert checked(report) == {"rocm-requirement"}
 
 
@@ -374,7 +376,7 @@ def test_without_stated_targets_libraries_are_compared(
     draft = torch_draft()
     draft.members |= {HIP: full, "torch/lib/libaotriton_v2.so.0.11.0": part}
     unstated = expectation(targets=None, version=None, python_tag=None, rocm_version=None, requirements=())
-    report = verify_wheel(draft.write(tmp_path), unstated)
+    report = verify.verify_wheel(draft.write(tmp_path), unstated)
     assert checked(report) == checks
     skipped = {skip.check for skip in report.skipped}
     assert {"python", "pins", "import"} <= skipped
@@ -395,7 +397,7 @@ def test_features_count_where_they_were_asked_for(
     draft = torch_draft()
     draft.members[HIP] = library(*inside)
     del draft.members["torch/lib/libaotriton_v2.so.0.11.0"]
-    findings = verify_wheel(draft.write(tmp_path), expectation(targets=asked)).findings
+    findings = verify.verify_wheel(draft.write(tmp_path), expectation(targets=asked)).findings
     assert [said in finding.message for finding in findings] == ([True] if said else [])
 
 
@@ -420,13 +422,17 @@ def test_device_code_in_archives_is_not_called_missing(
         else Draft("triton", "3.5.0", members={"triton/__init__.py": b""})
     )
     draft.members[member] = split
-    expected = expectation() if project == "pytorch" else WheelExpectation(load_project("triton"), "linux")
-    report = verify_wheel(draft.write(tmp_path), expected)
+    expected = (
+        expectation()
+        if project == "pytorch"
+        else audited_wheel.WheelExpectation(load_project("triton"), "linux")
+    )
+    report = verify.verify_wheel(draft.write(tmp_path), expected)
     [finding] = report.findings
     assert (finding.severity, finding.subject) == (severity, member)
     assert finding.message.startswith("its device code is in ../.kpack/torch_@GFXARCH@.kpack")
     assert said in finding.message
-    assert "device code in ../.kpack/torch_@GFXARCH@.kpack" in format_report(report)[0]
+    assert "device code in ../.kpack/torch_@GFXARCH@.kpack" in verify.format_report(report)[0]
     assert report.to_json()["archives"] == ["../.kpack/torch_@GFXARCH@.kpack"]
 
 
@@ -450,16 +456,16 @@ def split_torch(
 
 def test_a_split_wheel_is_read_together_with_its_device_wheels(tmp_path: Path) -> None:
     host, parts = split_torch(tmp_path, "gfx942", "gfx1100")
-    report = verify_wheel(host, expectation(), parts=parts)
+    report = verify.verify_wheel(host, expectation(), parts=parts)
     assert {(f.check, f.severity, f.subject) for f in report.findings} == {
         ("device-wheels", "warning", part.name) for part in parts
     }, "their digests are in hex"
     assert report.targets == ("gfx1100", "gfx942")
     assert report.to_json()["device_wheels"] == [part.name for part in parts]
-    [lacking] = verify_wheel(host, expectation(), parts=parts[:1]).errors
+    [lacking] = verify.verify_wheel(host, expectation(), parts=parts[:1]).errors
     assert (lacking.check, lacking.subject) == ("device-code", HIP)
     assert "lacks gfx1100: holds gfx942" in lacking.message
-    report = verify_wheel(host, expectation(targets=("gfx942",)), parts=parts)
+    report = verify.verify_wheel(host, expectation(targets=("gfx942",)), parts=parts)
     assert [finding.check for finding in report.errors] == ["device-code"], "and one that nobody asked for"
 
 
@@ -478,21 +484,23 @@ def test_records_that_cannot_be_read_are_named(tmp_path: Path, wrong: str) -> No
         split = library(sections={b".rocm_kpack_ref": marker})
     draft = torch_draft()
     draft.members[HIP] = split
-    found = verify_wheel(draft.write(tmp_path), expectation(), parts=parts).errors
+    found = verify.verify_wheel(draft.write(tmp_path), expectation(), parts=parts).errors
     assert [(finding.check, finding.subject) for finding in found] == [("moved-code", HIP)]
     assert "hipFatBinSegment" in found[0].message and "split the wheel again" in found[0].tip
 
 
 def test_device_wheels_of_another_build_are_told_from_the_right_ones(tmp_path: Path) -> None:
     host, parts = split_torch(tmp_path, *TARGETS, requires="torch==2.9.1")
-    found = verify_wheel(host, expectation(), parts=parts).errors
+    found = verify.verify_wheel(host, expectation(), parts=parts).errors
     assert {(finding.check, finding.subject) for finding in found} == {
         ("device-wheels", p.name) for p in parts
     }
     content = bytearray(parts[0].read_bytes())
     content[60] ^= 0xFF
     parts[0].write_bytes(content)
-    assert parts[0].name in {f.subject for f in verify_wheel(host, expectation(), parts=parts[:1]).errors}
+    assert parts[0].name in {
+        f.subject for f in verify.verify_wheel(host, expectation(), parts=parts[:1]).errors
+    }
 
 
 def test_the_command_reads_host_and_device_wheels_together(
@@ -500,13 +508,13 @@ def test_the_command_reads_host_and_device_wheels_together(
 ) -> None:
     host, parts = split_torch(tmp_path, *TARGETS)
     words = ["verify", "--gfx", "gfx942,gfx1100", "--json"]
-    assert run_command(cli, [*words, str(parts[0]), str(host), str(parts[1])]) == 0
+    assert boundary.run_command(main.cli, [*words, str(parts[0]), str(host), str(parts[1])]) == 0
     [report] = json.loads(capsys.readouterr().out)
     assert (report["wheel"], report["passed"]) == (host.name, True)
-    assert run_command(cli, [*words, str(host)]) == 0
+    assert boundary.run_command(main.cli, [*words, str(host)]) == 0
     [report] = json.loads(capsys.readouterr().out)
     assert [finding["severity"] for finding in report["findings"]] == ["warning"]
-    assert run_command(cli, [*words, str(parts[0])]) == 2
+    assert boundary.run_command(main.cli, [*words, str(parts[0])]) == 2
 
 
 ODD = [
@@ -520,5 +528,5 @@ ODD = [
 def test_no_module_breaks_its_check(tmp_path: Path, code: str, said: str) -> None:
     draft = torch_draft()
     draft.members["torch/version.py"] = code.encode()
-    [finding] = verify_wheel(draft.write(tmp_path), expectation()).findings
+    [finding] = verify.verify_wheel(draft.write(tmp_path), expectation()).findings
     assert said in finding.message

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
-from rocm_wheels.cli.main import cli
+from rocm_wheels.cli import main
 
 CLONE = Path(__file__).resolve().parents[2]
 BENCH = CLONE / "tests" / "bench"
@@ -100,7 +100,7 @@ def list_options(command: click.Command, context: click.Context) -> set[str]:
 def test_every_option_in_a_script_is_one_of_a_program() -> None:
     """Also of scripts whose lines cannot be listed without running them."""
     peer = json.loads((CLONE / "tests" / "data" / "peer_options.json").read_text(encoding="utf-8"))
-    known = list_options(cli, click.Context(cli)) | OTHERS
+    known = list_options(main.cli, click.Context(main.cli)) | OTHERS
     known |= {name for commands in peer["scripts"].values() for names in commands.values() for name in names}
     unknown = {}
     for path in sorted(BENCH.glob("*.py")):

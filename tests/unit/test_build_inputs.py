@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from planned_runs import finish, make_facts, settled
 
-from rocm_wheels.compile import CompilerCache, build_trees
-from rocm_wheels.pipeline import Facts, digest_requirements_file, read_required_names
+from rocm_wheels.compile import build_trees, compiler_cache
+from rocm_wheels.pipeline import build_environment
+from rocm_wheels.pipeline.facts import Facts
 
 TRITON = "build-triton-cp312"
 REACH = [
@@ -59,7 +60,9 @@ def test_a_checkouts_own_variables_and_the_recipes_settings(tmp_path: Path) -> N
 
 
 def test_a_compiler_cache_is_tried_again_when_it_is_told_to_overlook_more(tmp_path: Path) -> None:
-    facts = replace(make_facts(tmp_path), cache=CompilerCache("ccache", Path("/usr/bin/ccache")))
+    facts = replace(
+        make_facts(tmp_path), cache=compiler_cache.CompilerCache("ccache", Path("/usr/bin/ccache"))
+    )
     facts = finish(facts, only=["check-cache"])
     assert settled(facts)[1]["check-cache"].verdict == "skip"
     step = settled(replace(facts, cache_settings="compiler_check = none\n"))[1]["check-cache"]
@@ -72,11 +75,11 @@ def test_requirements_that_a_file_includes(tmp_path: Path, word: str) -> None:
     first, more = tmp_path / "requirements.txt", tmp_path / "sub" / "more.txt"
     first.write_text(f"numpy\n{word}sub/more.txt  # more\n-r missing.txt\n")
     more.write_text("-r ../requirements.txt\ncmake==3.31\n")
-    before = digest_requirements_file(first)
-    names = read_required_names((), [first])
+    before = build_environment.digest_requirements_file(first)
+    names = build_environment.read_required_names((), [first])
     assert names == (("numpy",) if "c" in word else ("numpy", "cmake"))
     more.write_text("-r ../requirements.txt\ncmake==4.0\n")
-    assert digest_requirements_file(first) != before
+    assert build_environment.digest_requirements_file(first) != before
 
 
 def test_a_compiler_that_an_update_replaced_in_its_place(tmp_path: Path) -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rocm_wheels.cli.build import build
-from rocm_wheels.cli.stage import stage_command as stage
-from rocm_wheels.core import UsageError
+from rocm_wheels.cli import build, stage
+from rocm_wheels.core import errors
 
 GIVEN = ["--output-dir", "out"]
 
@@ -32,13 +31,13 @@ def test_wrong_input(words: list[str], said: str, tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "torch-2.9.0-cp312-cp312-linux_x86_64.whl").touch()
-    result = CliRunner().invoke(build, [*GIVEN, *words])
-    assert isinstance(result.exception, UsageError) and said in str(result.exception)
+    result = CliRunner().invoke(build.build, [*GIVEN, *words])
+    assert isinstance(result.exception, errors.UsageError) and said in str(result.exception)
 
 
 @pytest.mark.parametrize(("words", "clean"), [([], False), (["--clean"], True), (["--no-clean"], False)])
 def test_a_tree_is_thrown_away_when_asked(words: list[str], clean: bool) -> None:
-    assert build.make_context("build", [*GIVEN, *words]).params["clean"] is clean
+    assert build.build.make_context("build", [*GIVEN, *words]).params["clean"] is clean
 
 
 def test_outputs_of_nothing(tmp_path: Path) -> None:
@@ -46,5 +45,5 @@ def test_outputs_of_nothing(tmp_path: Path) -> None:
     wheel.touch()
     lock.touch()
     words = ["store", str(wheel), "--lock", str(lock), "--family", "gfx1151", "--outputs", "--dry-run"]
-    result = CliRunner().invoke(stage, words)
+    result = CliRunner().invoke(stage.stage_command, words)
     assert result.exit_code == 2 and "exclude each other" in result.output

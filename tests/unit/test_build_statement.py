@@ -13,23 +13,24 @@ from typing import Any, cast
 import pytest
 from audit_wheels import torch_draft
 
-from rocm_wheels.package import embed_provenance
-from rocm_wheels.pipeline import BuildMoment, write_build_statement
-from rocm_wheels.sdk import PACKAGES_NOTE, InstalledPackage
-from rocm_wheels.wheels import PackagePart, ProvenanceStatement, SourcePart, WheelParts, read_statement
+from rocm_wheels.package.sbom import embed_provenance
+from rocm_wheels.pipeline import build_statement
+from rocm_wheels.sdk.resolve_packages import resolve_packages
+from rocm_wheels.wheels import sbom
+from rocm_wheels.wheels.statement import ProvenanceStatement, read_statement
 
-PARTS = WheelParts(
+PARTS = sbom.WheelParts(
     "0.1.0",
     ("gfx942",),
     "7.1.0",
     (
-        SourcePart(
+        sbom.SourcePart(
             "pytorch", "https://planted:token@github.com/ROCm/pytorch.git", "1" * 40, patches="a" * 64
         ),
-        SourcePart("fmt", "https://github.com/fmtlib/fmt", "2" * 40, "third_party/fmt"),
-        SourcePart("private", "file:///home/planted/x.git", "3" * 40, tree="4" * 64),
+        sbom.SourcePart("fmt", "https://github.com/fmtlib/fmt", "2" * 40, "third_party/fmt"),
+        sbom.SourcePart("private", "file:///home/planted/x.git", "3" * 40, tree="4" * 64),
     ),
-    (PackagePart("rocm-sdk-core", "7.1.0", "b" * 64),),
+    (sbom.PackagePart("rocm-sdk-core", "7.1.0", "b" * 64),),
 )
 ROCM_CORE = {
     "name": "rocm-sdk-core",
@@ -60,7 +61,7 @@ GITHUB = {
 def write(folder: Path, env: dict[str, str]) -> ProvenanceStatement:
     """Return the statement of a build in which secrets, a home and a user are planted."""
     request = SimpleNamespace(packaging="per-family", release_type="nightly", verify=True)
-    (folder / PACKAGES_NOTE).write_text(json.dumps({"rocm-sdk-core": ROCM_CORE}))
+    (folder / resolve_packages.PACKAGES_NOTE).write_text(json.dumps({"rocm-sdk-core": ROCM_CORE}))
     ready = SimpleNamespace(python_tag="cp312", environment=SimpleNamespace(prefix=folder))
     step_run = SimpleNamespace(facts=SimpleNamespace(request=request, env=env), ready=ready)
     build = SimpleNamespace(
@@ -76,11 +77,17 @@ def write(folder: Path, env: dict[str, str]) -> ProvenanceStatement:
     inputs = {name: "" for name in VARIABLES if name != "PATH"}
     inputs |= {"build package ninja": "1.13.2 abcdef012345", "source": "/home/planted/pytorch"}
     environment = {**VARIABLES, "CC": sys.executable, "PATH": os.defpath}
-    tools = {"ninja": InstalledPackage("ninja", "1.13.2", "ninja-1.13.2-py3-none-any.whl", "c" * 64)}
+    tools = {
+        "ninja": resolve_packages.InstalledPackage(
+            "ninja", "1.13.2", "ninja-1.13.2-py3-none-any.whl", "c" * 64
+        )
+    }
     planned = SimpleNamespace(request=build, inputs=inputs, environment=environment, tools=tools)
     wheel = embed_provenance(torch_draft().write(folder), folder, b"a lock\n", PARTS)[0]
-    moment = BuildMoment("20261121-120000", "2026-11-21T12:00:00Z", "2026-11-21T13:00:00Z", 3, 4)
-    write_build_statement(
+    moment = build_statement.BuildMoment(
+        "20261121-120000", "2026-11-21T12:00:00Z", "2026-11-21T13:00:00Z", 3, 4
+    )
+    build_statement.write_build_statement(
         cast(Any, step_run),
         cast(Any, planned),
         wheel,

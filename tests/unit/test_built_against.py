@@ -13,45 +13,18 @@ from audit_wheels import Draft, library, torch_draft
 from planned_runs import finish, make_facts, settled
 from pydantic import ValidationError
 
-from rocm_wheels.core import UsageError, Workspace
-from rocm_wheels.models import (
-    BuildRecipe,
-    Lock,
-    list_project_names,
-    list_shared_projects,
-    load_project,
-    sort_projects,
-)
-from rocm_wheels.package import digest_lock_part
-from rocm_wheels.pipeline import (
-    DoneStep,
-    Facts,
-    LockedBuild,
-    Plan,
-    PlanFile,
-    ProvidedWheel,
-    SdkRequest,
-    Step,
-    StepStamp,
-    find_misfits,
-    find_project_misfits,
-    find_rocm_pin,
-    find_usable_triton,
-    format_plan,
-    inspect_given_wheel,
-    list_built_against,
-    list_other_requirements,
-    make_plan_json,
-    read_given_wheel,
-    read_plan,
-    refuse_misfits,
-    refuse_stray_wheels,
-    refuse_unused_wheels,
-    select_given_wheel,
-    write_plan,
-)
+from rocm_wheels.core import errors
+from rocm_wheels.core.workspace import Workspace
+from rocm_wheels.models import project_names
+from rocm_wheels.models.lock import Lock
+from rocm_wheels.models.project import BuildRecipe, load_project, sort_projects
+from rocm_wheels.package import sbom
+from rocm_wheels.pipeline import outputs, provided_wheel_checks, provided_wheels, request, source_checks
+from rocm_wheels.pipeline.facts import DoneStep, Facts
+from rocm_wheels.pipeline.plan import PlanFile, format_plan, make_plan_json, read_plan, write_plan
+from rocm_wheels.pipeline.step import Plan, Step
 
-TORCH = ProvidedWheel(
+TORCH = provided_wheels.ProvidedWheel(
     project="pytorch",
     place="/site-packages",
     version="2.9.0+rocm7.1.0",
@@ -60,15 +33,19 @@ TORCH = ProvidedWheel(
     libraries={"torch/lib/libtorch_hip.so": ("gfx942:sramecc+:xnack-", "gfx1100")},
     cxx11_abi=True,
 )
-TRITON = ProvidedWheel("triton", "/site-packages", "3.5.0+git1234.rocm7.1.0", "content of triton")
+TRITON = provided_wheels.ProvidedWheel(
+    "triton", "/site-packages", "3.5.0+git1234.rocm7.1.0", "content of triton"
+)
 ALONE = ("apex", "pytorch_audio", "pytorch_vision")
 
 
 # -- reading a wheel that was given -------------------------------------------------------------------------
 
 
-def read(draft: Draft, folder: Path, tag: str = "cp311", project: str = "pytorch") -> ProvidedWheel:
-    return read_given_wheel(load_project(project), draft.write(folder), "linux", tag)
+def read(
+    draft: Draft, folder: Path, tag: str = "cp311", project: str = "pytorch"
+) -> provided_wheels.ProvidedWheel:
+    return provided_wheels.read_given_wheel(load_project(project), draft.write(folder), "linux", tag)
 
 
 def test_a_good_wheel_says_what_it_is_without_being_installed(tmp_path: Path) -> None:
@@ -146,7 +123,7 @@ def test_all_that_is_wrong_with_a_given_wheel_is_said(
 def test_a_wheel_that_was_cut_is_a_fault_too(tmp_path: Path) -> None:
     wheel = torch_draft().write(tmp_path)
     wheel.write_bytes(wheel.read_bytes()[:-40])
-    (fault,) = read_given_wheel(load_project("pytorch"), wheel, "linux", "cp311").faults
+    (fault,) = provided_wheels.read_given_wheel(load_project("pytorch"), wheel, "linux", "cp311").faults
     assert "is not a readable wheel: cut short or damaged" in fault
 
 
@@ -154,16 +131,16 @@ def test_a_wheel_is_read_once_for_as_long_as_it_stays_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace, wheel, looks = Workspace(tmp_path / "work"), torch_draft().write(tmp_path), []
-    good = read_given_wheel(load_project("pytorch"), wheel, "linux", "cp311")
+    good = provided_wheels.read_given_wheel(load_project("pytorch"), wheel, "linux", "cp311")
 
-    def count(*_: Any) -> ProvidedWheel:
+    def count(*_: Any) -> provided_wheels.ProvidedWheel:
         looks.append(1)
         return good
 
     monkeypatch.setattr("rocm_wheels.pipeline.provided_wheels.read_given_wheel", count)
 
-    def look() -> ProvidedWheel:
-        return inspect_given_wheel("pytorch", wheel, "linux", "cp311", workspace)
+    def look() -> provided_wheels.ProvidedWheel:
+        return provided_wheels.inspect_given_wheel("pytorch", wheel, "linux", "cp311", workspace)
 
     assert look() == look() == good
     assert len(looks) == 1
@@ -189,7 +166,7 @@ def test_a_wheel_is_read_once_for_as_long_as_it_stays_the_same(
     ],
 )
 def test_the_rocm_that_a_wheel_is_of(requires: list[str], pin: str | None) -> None:
-    assert find_rocm_pin(requires) == pin
+    assert provided_wheels.find_rocm_pin(requires) == pin
 
 
 def test_what_a_given_wheel_needs_is_installed_but_for_what_we_provide() -> None:
@@ -200,7 +177,7 @@ def test_what_a_given_wheel_needs_is_installed_but_for_what_we_provide() -> None
         "x; extra == 'y'",
         "torch",
     ]
-    assert list_other_requirements(asked) == ("numpy; python_version < '3.13'",)
+    assert provided_wheels.list_other_requirements(asked) == ("numpy; python_version < '3.13'",)
 
 
 def test_one_wheel_a_python() -> None:
@@ -209,18 +186,20 @@ def test_one_wheel_a_python() -> None:
         Path("/a/torch-2.9-cp312-cp312-linux_x86_64.whl"),
     )
     stable = Path("/a/triton-3.5-cp310-abi3-linux_x86_64.whl")
-    assert select_given_wheel("pytorch", [old, new], "cp312") == new
-    assert select_given_wheel("pytorch", [old], "cp312") == old, "that it does not fit is told with all else"
-    assert select_given_wheel("triton", [stable], "cp313") == stable
-    refuse_unused_wheels({"pytorch": [old, new], "triton": [stable]}, ["cp311", "cp312"])
+    assert provided_wheels.select_given_wheel("pytorch", [old, new], "cp312") == new
+    assert provided_wheels.select_given_wheel("pytorch", [old], "cp312") == old, (
+        "that it does not fit is told with all else"
+    )
+    assert provided_wheels.select_given_wheel("triton", [stable], "cp313") == stable
+    provided_wheels.refuse_unused_wheels({"pytorch": [old, new], "triton": [stable]}, ["cp311", "cp312"])
     for wheels, tag, said in [
         ([old, new], "cp313t", "none of those given is for cp313t"),
         ([new, Path("/b") / new.name], "cp312", f"{new}, /b/{new.name} are all for cp312"),
     ]:
-        with pytest.raises(UsageError, match=f"--pytorch-wheel: {said}"):
-            select_given_wheel("pytorch", wheels, tag)
-    with pytest.raises(UsageError, match=f"--pytorch-wheel: {old} is for none of cp312, cp313"):
-        refuse_unused_wheels({"pytorch": [old, new]}, ["cp312", "cp313"])
+        with pytest.raises(errors.UsageError, match=f"--pytorch-wheel: {said}"):
+            provided_wheels.select_given_wheel("pytorch", wheels, tag)
+    with pytest.raises(errors.UsageError, match=f"--pytorch-wheel: {old} is for none of cp312, cp313"):
+        provided_wheels.refuse_unused_wheels({"pytorch": [old, new]}, ["cp312", "cp313"])
 
 
 # -- does it fit --------------------------------------------------------------------------------------------
@@ -247,7 +226,7 @@ def test_one_wheel_a_python() -> None:
 def test_every_reason_why_nothing_can_be_built_against_a_torch(
     asked: dict[str, Any], said: list[str]
 ) -> None:
-    found = find_misfits(TORCH, **asked)
+    found = provided_wheel_checks.find_misfits(TORCH, **asked)
     assert len(found) == len(said), found
     for fault, part in zip(found, said, strict=True):
         assert part in fault
@@ -258,17 +237,19 @@ def test_a_wheel_for_every_family_is_built_against_the_torch_of_one(tmp_path: Pa
     foreign = ("gfx942", "gfx1201")
     facts = run_of(tmp_path, *ALONE, provided=(TORCH,))
     builds = [(load_project(name), "cp312", foreign) for name in ALONE]
-    refuse_misfits(facts, [one for one in builds if one[0].name == "pytorch_audio"])
+    provided_wheel_checks.refuse_misfits(facts, [one for one in builds if one[0].name == "pytorch_audio"])
     for one in builds:
         if one[0].name != "pytorch_audio":
-            with pytest.raises(UsageError, match="lacks gfx1201: it holds gfx942"):
-                refuse_misfits(facts, [one])
+            with pytest.raises(errors.UsageError, match="lacks gfx1201: it holds gfx942"):
+                provided_wheel_checks.refuse_misfits(facts, [one])
     other = replace(TORCH, rocm="7.2.0")
-    with pytest.raises(UsageError, match=r"it requires ROCm 7\.2\.0"):
-        refuse_misfits(run_of(tmp_path, *ALONE, provided=(other,)), builds[1:2])
+    with pytest.raises(errors.UsageError, match=r"it requires ROCm 7\.2\.0"):
+        provided_wheel_checks.refuse_misfits(run_of(tmp_path, *ALONE, provided=(other,)), builds[1:2])
 
 
-def run_of(tmp_path: Path, *names: str, provided: tuple[ProvidedWheel, ...] = (), **more: Any) -> Facts:
+def run_of(
+    tmp_path: Path, *names: str, provided: tuple[provided_wheels.ProvidedWheel, ...] = (), **more: Any
+) -> Facts:
     """Facts of a run that builds some projects and has others."""
     facts = make_facts(tmp_path, **more)
     pythons = {
@@ -289,7 +270,7 @@ def plan_of(facts: Facts) -> dict[str, Step]:
 
 def test_without_any_torch_the_plan_ends_with_three_ways_out(tmp_path: Path) -> None:
     for more in ({}, {"rocm": False}):
-        with pytest.raises(UsageError) as wrong:
+        with pytest.raises(errors.UsageError) as wrong:
             settled(run_of(tmp_path, *ALONE, **more))
         assert "built against torch, which this run does not build" in str(wrong.value)
         assert ("environment will be created: no earlier result" in str(wrong.value)) == ("rocm" in more)
@@ -298,10 +279,10 @@ def test_without_any_torch_the_plan_ends_with_three_ways_out(tmp_path: Path) -> 
 
 
 def test_what_somebodys_environment_has_is_known_when_its_rocm_is(tmp_path: Path) -> None:
-    sdk = SdkRequest(tmp_path / "python", rocm_spec="==7.1.0", current_env=True)
+    sdk = request.SdkRequest(tmp_path / "python", rocm_spec="==7.1.0", current_env=True)
     steps = settled(run_of(tmp_path, *ALONE, rocm=False, sdk=sdk))[1]
     assert str(steps["build-apex-cp312"].inputs["everything else"]) == "known after install-rocm-cp312"
-    with pytest.raises(UsageError, match="neither given nor installed"):
+    with pytest.raises(errors.UsageError, match="neither given nor installed"):
         settled(run_of(tmp_path, *ALONE, sdk=sdk))
 
 
@@ -323,7 +304,7 @@ def test_a_wheel_that_is_there_is_an_input_and_shown(tmp_path: Path) -> None:
 def test_a_plan_and_its_file_say_where_a_wheel_comes_from(tmp_path: Path) -> None:
     given = replace(TORCH, wheel=Path("/w/torch.whl"))
     facts = run_of(tmp_path, *ALONE, provided=(given,), given_wheels={"pytorch": (Path("/w/torch.whl"),)})
-    plan = Plan(settled(facts)[1], ("gfx942",), list_built_against(facts))
+    plan = Plan(settled(facts)[1], ("gfx942",), provided_wheel_checks.list_built_against(facts))
     line = "built against pytorch 2.9.0+rocm7.1.0 for cp312 (--pytorch-wheel: /w/torch.whl)"
     line += ", with code for gfx942:sramecc+:xnack- gfx1100"
     assert line in format_plan(plan, details=False).splitlines()
@@ -339,9 +320,9 @@ def test_under_a_lock_what_is_there_must_be_of_it(tmp_path: Path) -> None:
     """By the lock inside, or by a step that built the same content under that lock."""
     pinned = {"origin": "o", "ref": "r", "why": "w", "commit": "0" * 40}
     lock = Lock.model_validate({"projects": dict.fromkeys(("pytorch", "pytorch_vision"), pinned)})
-    part = digest_lock_part(lock, "pytorch")
-    locked = LockedBuild(tmp_path / "lock", "digest", lock, {})
-    stamp = StepStamp("build-pytorch-cp312", {}, (), {"content": TORCH.content, "lock": part})
+    part = sbom.digest_lock_part(lock, "pytorch")
+    locked = source_checks.LockedBuild(tmp_path / "lock", "digest", lock, {})
+    stamp = outputs.StepStamp("build-pytorch-cp312", {}, (), {"content": TORCH.content, "lock": part})
     other = replace(stamp, facts={"content": "another", "lock": part})
     for torch, done, fits in [
         (replace(TORCH, lock=part), {}, True),
@@ -351,7 +332,9 @@ def test_under_a_lock_what_is_there_must_be_of_it(tmp_path: Path) -> None:
         (replace(TORCH, lock="another"), {}, False),
     ]:
         facts = replace(run_of(tmp_path, "pytorch_vision", provided=(torch,), done=done), locked=locked)
-        found = find_project_misfits(load_project("pytorch_vision"), torch, facts, "cp312", ("gfx942",))
+        found = provided_wheel_checks.find_project_misfits(
+            load_project("pytorch_vision"), torch, facts, "cp312", ("gfx942",)
+        )
         assert (found == []) == fits
         assert fits or "it does not hold the lock of this run" in found[0]
 
@@ -361,8 +344,8 @@ def test_everything_wrong_is_said_at_once_before_anything_begins(tmp_path: Path)
     facts = run_of(tmp_path, *ALONE, provided=(broken,), tags=("cp311", "cp312"))
     facts = replace(facts, compiler_abi={"apex": False, "pytorch_vision": True})
     builds = [(load_project(name), tag, ("gfx906",)) for name in ALONE for tag in facts.pythons]
-    with pytest.raises(UsageError) as wrong:
-        refuse_misfits(facts, builds)
+    with pytest.raises(errors.UsageError) as wrong:
+        provided_wheel_checks.refuse_misfits(facts, builds)
     lines = str(wrong.value).splitlines()
     assert lines[0] == "torch 2.9.0+rocm7.1.0 (installed: /site-packages) cannot be built against:"
     assert [line.split()[0] for line in lines[1:]] == ["cut", "it", "torch/lib/libtorch_hip.so", "it"]
@@ -381,8 +364,8 @@ def test_a_wheel_that_nobody_needs_is_refused(
     tmp_path: Path, names: list[str], given: str, said: str
 ) -> None:
     facts = run_of(tmp_path, *names, given_wheels={"pytorch": (Path("/w") / given,)})
-    with pytest.raises(UsageError, match=f"--pytorch-wheel.*{said}"):
-        refuse_stray_wheels(facts.request, facts.projects)
+    with pytest.raises(errors.UsageError, match=f"--pytorch-wheel.*{said}"):
+        provided_wheels.refuse_stray_wheels(facts.request, facts.projects)
 
 
 # -- triton, which torch may have or not --------------------------------------------------------------------
@@ -408,10 +391,10 @@ def test_a_wheel_that_nobody_needs_is_refused(
     ],
 )
 def test_torch_requires_the_triton_that_is_there(
-    tmp_path: Path, triton: ProvidedWheel | None, on: bool, why_not: str
+    tmp_path: Path, triton: provided_wheels.ProvidedWheel | None, on: bool, why_not: str
 ) -> None:
     facts = run_of(tmp_path, "pytorch", provided=() if triton is None else (triton,))
-    found, said = find_usable_triton(facts, "cp312")
+    found, said = provided_wheel_checks.find_usable_triton(facts, "cp312")
     torch = plan_of(facts)["build-pytorch-cp312"]
     asked = torch.environment["PYTORCH_EXTRA_INSTALL_REQUIREMENTS"]
     assert (found is not None, torch.environment["USE_FLASH_ATTENTION"]) == (on, "ON" if on else "OFF")
@@ -421,13 +404,13 @@ def test_torch_requires_the_triton_that_is_there(
     else:
         assert asked == "rocm[libraries]==7.1.0"
         assert why_not in said
-        assert list_built_against(facts) == ()
+        assert provided_wheel_checks.list_built_against(facts) == ()
 
 
 def test_flash_attention_that_was_asked_for_says_why_triton_does_not_count(tmp_path: Path) -> None:
     facts = run_of(tmp_path, "pytorch", provided=(replace(TRITON, version="3.5.0"),), flash_attention=True)
     with pytest.raises(
-        UsageError, match=r"needs triton on Linux, and triton is not built, and the installed 3\.5\.0"
+        errors.UsageError, match=r"needs triton on Linux, and triton is not built, and the installed 3\.5\.0"
     ):
         plan_of(facts)
 
@@ -435,10 +418,12 @@ def test_flash_attention_that_was_asked_for_says_why_triton_does_not_count(tmp_p
 def test_a_project_needs_only_what_it_is_built_after() -> None:
     with pytest.raises(ValidationError, match="`needs` has pytorch, which is not in `after`"):
         BuildRecipe(front_end="setup.py", after=("triton",), needs=("pytorch",))
-    assert {name for name in list_project_names() if load_project(name).build.needs} == set(ALONE)
+    assert {name for name in project_names.list_project_names() if load_project(name).build.needs} == set(
+        ALONE
+    )
 
 
 def test_options_for_wheels_are_those_of_recipes_that_others_are_built_against() -> None:
-    assert list_shared_projects() == [
-        name for name in list_project_names() if load_project(name).build.installed_for_others
+    assert project_names.list_shared_projects() == [
+        name for name in project_names.list_project_names() if load_project(name).build.installed_for_others
     ]

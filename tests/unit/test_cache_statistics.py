@@ -7,17 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.compile import (
-    CacheCounts,
-    CacheStatistics,
-    CompilerCache,
-    explain_low_rate,
-    parse_ccache_counters,
-    parse_ccache_log,
-    parse_sccache_statistics,
-    read_statistics,
-)
-from rocm_wheels.core import BuildError
+from rocm_wheels.compile import compiler_cache
+from rocm_wheels.core import errors
 
 # as ccache 4.14.2 writes it, shortened
 LOG = """\
@@ -54,8 +45,10 @@ SCCACHE = {
 
 
 def test_a_log_of_ccache() -> None:
-    assert parse_ccache_log(LOG.splitlines()) == CacheCounts(hits=2, misses=1, uncacheable=2, errors=1)
-    assert parse_ccache_log([]) == CacheCounts()
+    assert compiler_cache.parse_ccache_log(LOG.splitlines()) == compiler_cache.CacheCounts(
+        hits=2, misses=1, uncacheable=2, errors=1
+    )
+    assert compiler_cache.parse_ccache_log([]) == compiler_cache.CacheCounts()
 
 
 def test_counters_of_ccache() -> None:
@@ -64,23 +57,25 @@ def test_counters_of_ccache() -> None:
         "direct_cache_miss\t3\nlocal_storage_hit\t5\nmax_cache_size_kibibyte\t9\nmax_files_in_cache\t8\n"
         "preprocessed_cache_hit\t1\nstats_updated_timestamp\t1700000000\ninternal_error\t1"
     )
-    assert parse_ccache_counters(text) == CacheCounts(hits=6, misses=3, uncacheable=2, errors=1)
+    assert compiler_cache.parse_ccache_counters(text) == compiler_cache.CacheCounts(
+        hits=6, misses=3, uncacheable=2, errors=1
+    )
 
 
 def test_statistics_of_sccache() -> None:
-    found = parse_sccache_statistics(json.dumps(SCCACHE))
-    assert found.device == CacheCounts(hits=3, misses=2, errors=1)
-    assert found.host == CacheCounts(hits=20, misses=6)
-    assert found.unsorted == CacheCounts(uncacheable=5)
+    found = compiler_cache.parse_sccache_statistics(json.dumps(SCCACHE))
+    assert found.device == compiler_cache.CacheCounts(hits=3, misses=2, errors=1)
+    assert found.host == compiler_cache.CacheCounts(hits=20, misses=6)
+    assert found.unsorted == compiler_cache.CacheCounts(uncacheable=5)
     assert (found.hits, found.cacheable) == (23, 31)
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"stats": []}', '{"stats": {"cache_hits": 3}}', "cache hits 3"])
 def test_an_unknown_form_is_no_zero(text: str) -> None:
-    with pytest.raises(BuildError, match="in an unknown format"):
-        parse_sccache_statistics(text)
-    with pytest.raises(BuildError, match="in an unknown format"):
-        parse_ccache_counters(text)
+    with pytest.raises(errors.BuildError, match="in an unknown format"):
+        compiler_cache.parse_sccache_statistics(text)
+    with pytest.raises(errors.BuildError, match="in an unknown format"):
+        compiler_cache.parse_ccache_counters(text)
 
 
 def test_the_logs_of_a_step_keep_host_and_device_apart(tmp_path: Path) -> None:
@@ -89,18 +84,23 @@ def test_the_logs_of_a_step_keep_host_and_device_apart(tmp_path: Path) -> None:
         "CCACHE_STATSLOG": str(tmp_path / "host.log"),  # nothing was compiled
         "ROCM_WHEELS_DEVICE_STATSLOG": str(tmp_path / "device.log"),
     }
-    found = read_statistics(CompilerCache("ccache", Path("/no/ccache")), env)
-    assert (found.host, found.device.hits) == (CacheCounts(), 2)
+    found = compiler_cache.read_statistics(compiler_cache.CompilerCache("ccache", Path("/no/ccache")), env)
+    assert (found.host, found.device.hits) == (compiler_cache.CacheCounts(), 2)
 
 
 def test_differences() -> None:
-    before = CacheStatistics("sccache", host=CacheCounts(5, 5), device=CacheCounts(1, 1, 0, 0))
-    after = CacheStatistics(
-        "sccache", host=CacheCounts(8, 6), device=CacheCounts(0, 1, 0, 0), unsorted=CacheCounts(0, 0, 2)
+    before = compiler_cache.CacheStatistics(
+        "sccache", host=compiler_cache.CacheCounts(5, 5), device=compiler_cache.CacheCounts(1, 1, 0, 0)
+    )
+    after = compiler_cache.CacheStatistics(
+        "sccache",
+        host=compiler_cache.CacheCounts(8, 6),
+        device=compiler_cache.CacheCounts(0, 1, 0, 0),
+        unsorted=compiler_cache.CacheCounts(0, 0, 2),
     )
     found = after.subtract(before)
-    assert found.host == CacheCounts(3, 1)
-    assert found.device == CacheCounts(0, 1)  # somebody set the counters back
+    assert found.host == compiler_cache.CacheCounts(3, 1)
+    assert found.device == compiler_cache.CacheCounts(0, 1)  # somebody set the counters back
     assert found.as_record() == {
         "kind": "sccache",
         "host": {"hits": 3, "misses": 1, "uncacheable": 0, "errors": 0},
@@ -122,4 +122,9 @@ def test_differences() -> None:
     ],
 )  # fmt: skip
 def test_the_floor(hits: int, misses: int, floor: float, said: str | None) -> None:
-    assert explain_low_rate(CacheStatistics("ccache", host=CacheCounts(hits, misses)), floor) == said
+    assert (
+        compiler_cache.explain_low_rate(
+            compiler_cache.CacheStatistics("ccache", host=compiler_cache.CacheCounts(hits, misses)), floor
+        )
+        == said
+    )

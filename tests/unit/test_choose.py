@@ -9,18 +9,12 @@ from pathlib import Path
 import pytest
 from choose_indexes import PROVIDERS, RELEASE, Shelf, gfx, host, machine
 
-from rocm_wheels.core import DataError, HostError, RocmWheelsError, UsageError, explain_error
-from rocm_wheels.gpus import Gpu, Hardware, mark_visible_gpus
-from rocm_wheels.hosts import (
-    StatedMachine,
-    TargetHost,
-    WheelChoice,
-    choose_wheels,
-    detect_platform,
-    list_namespace_features,
-    make_host,
-)
-from rocm_wheels.index import IndexReader
+from rocm_wheels.core import errors
+from rocm_wheels.gpus import variables
+from rocm_wheels.gpus.gpu import Gpu, Hardware
+from rocm_wheels.index import reader
+from rocm_wheels.user import candidates, choose, namespaces
+from rocm_wheels.user.host import StatedMachine, TargetHost, detect_platform, make_host
 
 
 @pytest.fixture
@@ -29,12 +23,12 @@ def shelf(tmp_path: Path) -> Shelf:
     return Shelf(tmp_path / "index")
 
 
-def labels(choice: WheelChoice) -> list[str | None]:
+def labels(choice: candidates.WheelChoice) -> list[str | None]:
     """Return the labels that are ranked, best first."""
     return [one.label for one in choice.candidates if one.rank is not None]
 
 
-def reasons(choice: WheelChoice) -> dict[str, str]:
+def reasons(choice: candidates.WheelChoice) -> dict[str, str]:
     """Return why each wheel is out, by its label or version."""
     return {one.label or one.version: one.reason for one in choice.candidates if one.rank is None}
 
@@ -217,9 +211,9 @@ def test_a_wheel_is_chosen_by_the_torch_that_it_goes_with(shelf: Shelf) -> None:
     )
     beside = replace(machine(), versions={"torch": "2.9.1+rocm7.2"})
     assert labels(shelf.choose(on=beside)) == ["abi2.9"]
-    with pytest.raises(HostError) as failure:
+    with pytest.raises(errors.HostError) as failure:
         shelf.choose(on=machine())
-    assert "abi_dependency :: torch is 2.9" in explain_error(failure.value)
+    assert "abi_dependency :: torch is 2.9" in errors.explain_error(failure.value)
 
 
 def test_a_processor_has_its_levels_and_flags(tmp_path: Path) -> None:
@@ -229,13 +223,13 @@ def test_a_processor_has_its_levels_and_flags(tmp_path: Path) -> None:
         f"processor : 0\nflags\t\t: fpu pni {v3} avx512f sha_ni\nprocessor : 1\nflags : fpu\n"
     )
     here = replace(machine(), platform=detect_platform()[0], machine=detect_platform()[1])
-    features = list_namespace_features(["x86_64", "abc"], here, processor_file=processor)
+    features = namespaces.list_namespace_features(["x86_64", "abc"], here, processor_file=processor)
     if here.machine in ("x86_64", "amd64"):
         levels = features["x86_64"].pop("level")
         assert levels == ("v3", "v2", "v1")
         assert set(features["x86_64"]) == {*v3.split(), "sse3", "avx512f", "sha_ni"}
     other = replace(machine(), platform="windows", machine="amd64")
-    assert list_namespace_features(["x86_64"], other, processor_file=processor) == {
+    assert namespaces.list_namespace_features(["x86_64"], other, processor_file=processor) == {
         "x86_64": {"level": ("v1",)}
     }
 
@@ -250,7 +244,7 @@ def test_a_document_that_cannot_be_read_costs_the_variants_and_not_the_plain_whe
     shelf.add("torch", "torch-2.9.0-variants.json", content or b"{}")
     if content is None:  # its page lists it, and the server answers 404
         (shelf.root / "torch" / "torch-2.9.0-variants.json").unlink()
-    with pytest.raises((DataError, HostError), match=r"torch-2\.9\.0-variants\.json"):
+    with pytest.raises((errors.DataError, errors.HostError), match=r"torch-2\.9\.0-variants\.json"):
         shelf.choose()
     shelf.wheel("2.9.0")
     choice = shelf.choose()
@@ -301,12 +295,12 @@ def test_labels_without_a_wheel_are_named_and_a_folder_of_wheels_will_do(tmp_pat
     choice = shelf.choose()
     assert choice.picked and choice.picked.label == "rocm7.0_gfx9"
     assert "torch-2.9.0-variants.json lists rocm7.2_gfx9, and the index has no such wheel" in choice.notes
-    (flat,) = choose_wheels(
-        ["torch"], str(shelf.root / "torch"), machine("gfx1100"), IndexReader()
+    (flat,) = choose.choose_wheels(
+        ["torch"], str(shelf.root / "torch"), machine("gfx1100"), reader.IndexReader()
     )  # it has no pages of projects
     assert flat.picked and flat.picked.label == "rocm7.2_gfx110x"
     page = (shelf.root / "torch" / "index.html").as_uri()
-    (same,) = choose_wheels(["torch"], page, machine("gfx1100"), IndexReader())
+    (same,) = choose.choose_wheels(["torch"], page, machine("gfx1100"), reader.IndexReader())
     assert same.picked and same.picked.name == flat.picked.name
 
 
@@ -419,12 +413,14 @@ def test_the_index_of_the_family(
 ) -> None:
     root = families(tmp_path)
     for index in (f"{root}/{{family}}", f"{root.as_uri()}/{{family}}/", str(root)):
-        (choice,) = choose_wheels(["torch"], index, machine(*targets), IndexReader())
+        (choice,) = choose.choose_wheels(["torch"], index, machine(*targets), reader.IndexReader())
         assert choice.picked and choice.picked.version == version
         assert (choice.layout, choice.visible_line) == ("per-family", line)
     if line:
         assert any("GPUs are served" in note for note in choice.notes)
-    (named,) = choose_wheels(["torch"], str(root / "gfx94X-dcgpu"), machine(*targets), IndexReader())
+    (named,) = choose.choose_wheels(
+        ["torch"], str(root / "gfx94X-dcgpu"), machine(*targets), reader.IndexReader()
+    )
     assert named.layout == "per-family"
     assert [is_served for _, is_served in named.served] == [chip == "gfx942" for chip in targets]
 
@@ -436,16 +432,16 @@ def test_the_family_of_a_gpu_that_the_tables_lack(tmp_path: Path, family: str) -
     shelf.wheel("2.10.0+rocm11.0")
     shelf.write()
     for index in (f"{root}/{{family}}", str(root), str(root / family)):
-        (choice,) = choose_wheels(["torch"], index, machine("gfx1399", "gfx942"), IndexReader())
+        (choice,) = choose.choose_wheels(["torch"], index, machine("gfx1399", "gfx942"), reader.IndexReader())
         assert choice.layout == "per-family"
         served = {gpu.gfx: is_served for gpu, is_served in choice.served}
         # what the tables know comes first: they say more than a name
         assert served == {"gfx1399": index.endswith(family), "gfx942": not index.endswith(family)}
-        (choice,) = choose_wheels(["torch"], index, machine("gfx1399"), IndexReader())
+        (choice,) = choose.choose_wheels(["torch"], index, machine("gfx1399"), reader.IndexReader())
         assert choice.picked is not None and choice.picked.version == "2.10.0+rocm11.0"
         assert [is_served for _, is_served in choice.served] == [True]
-    with pytest.raises(HostError, match="has no project torch"):
-        choose_wheels(["torch"], f"{root}/{{family}}", machine("gfx1411"), IndexReader())
+    with pytest.raises(errors.HostError, match="has no project torch"):
+        choose.choose_wheels(["torch"], f"{root}/{{family}}", machine("gfx1411"), reader.IndexReader())
 
 
 def multi_arch(shelf: Shelf, *there: str, version: str = "2.9.0+rocm7.13") -> None:
@@ -527,8 +523,8 @@ def test_what_has_no_kernels_is_said(shelf: Shelf) -> None:
 
 def test_a_folder_has_the_wheels_of_devices_too(shelf: Shelf) -> None:
     multi_arch(shelf, "gfx942")
-    (choice,) = choose_wheels(
-        ["torch"], str(shelf.root / "made"), machine("gfx942", "gfx942", "gfx1100"), IndexReader()
+    (choice,) = choose.choose_wheels(
+        ["torch"], str(shelf.root / "made"), machine("gfx942", "gfx942", "gfx1100"), reader.IndexReader()
     )
     assert choice.requires == ("torch[device-gfx942]==2.9.0+rocm7.13",)
     assert "2 of 3 GPUs are served: gfx942; not gfx1100" in choice.notes
@@ -547,7 +543,9 @@ def test_gpus_that_are_hidden_are_not_counted(shelf: Shelf) -> None:
     cards = [Gpu("amd", gfx=name, index=n) for n, name in enumerate(names)]
 
     def line(**env: str) -> str | None:
-        return shelf.choose(on=host(Hardware(gpus=tuple(mark_visible_gpus(cards, env)[0])))).visible_line
+        return shelf.choose(
+            on=host(Hardware(gpus=tuple(variables.mark_visible_gpus(cards, env)[0])))
+        ).visible_line
 
     assert line(ROCR_VISIBLE_DEVICES="1,2,3") == "HIP_VISIBLE_DEVICES=0,1"
     # HIP counts what the runtime leaves, in the order of its list
@@ -618,7 +616,7 @@ def test_a_damaged_document_of_an_older_version_is_not_in_the_way(shelf: Shelf) 
     shelf.add("torch", "torch-2.8.0-variants.json", b"{")
     choice = shelf.choose()
     assert choice.picked and choice.picked.version == "2.9.0"
-    with pytest.raises(DataError, match=r"torch-2.8.0-variants.json is not JSON"):
+    with pytest.raises(errors.DataError, match=r"torch-2.8.0-variants.json is not JSON"):
         shelf.choose("torch<2.9")
 
 
@@ -628,71 +626,86 @@ def test_a_damaged_document_of_an_older_version_is_not_in_the_way(shelf: Shelf) 
 @pytest.mark.parametrize(
     ("requirement", "on", "kind", "message"),
     [
-        ("", machine(), UsageError, "'' is not a requirement"),
-        ("torch==", machine(), UsageError, "'torch==' is not a requirement"),
-        ("torch @ https://x/torch.whl", machine(), UsageError, "names a file: there is nothing to choose"),
-        ("torch; python_version > '3'", machine(), UsageError, "has a marker"),
+        ("", machine(), errors.UsageError, "'' is not a requirement"),
+        ("torch==", machine(), errors.UsageError, "'torch==' is not a requirement"),
+        (
+            "torch @ https://x/torch.whl",
+            machine(),
+            errors.UsageError,
+            "names a file: there is nothing to choose",
+        ),
+        ("torch; python_version > '3'", machine(), errors.UsageError, "has a marker"),
         (
             "torhc",
             machine(),
-            HostError,
+            errors.HostError,
             "has no project torhc; did you mean torch?\ntip: is the name right, and the index?",
         ),
-        ("torch>=3", machine(), HostError, "linux_x86_64.whl: 2.9.0+rocm7.13 is not >=3"),
+        ("torch>=3", machine(), errors.HostError, "linux_x86_64.whl: 2.9.0+rocm7.13 is not >=3"),
         (
             "torch[device-gfx943]",
             machine(),
-            HostError,
+            errors.HostError,
             "has no extra device-gfx943; did you mean device-gfx942?",
         ),
         (
             "torch[device-gfx1100]",
             machine(),
-            HostError,
+            errors.HostError,
             "needs amd-torch-device-gfx1100==2.9.0+rocm7.13, which the index does not",
         ),
         (
             "torch[device-all]",
             machine(),
-            HostError,
+            errors.HostError,
             "[device-all] needs amd-torch-device-gfx1100==2.9.0+rocm7.13, which the",
         ),
         (
             "vision",
             machine("gfx1151"),
-            HostError,
+            errors.HostError,
             "amd :: gfx_arch is gfx1100, gfx1101, gfx1102; this machine has gfx1151",
         ),
-        ("vision", machine(), HostError, "this machine has no AMD GPU whose target is known"),
-        ("audio", machine(), HostError, "for cp311-cp311, this is Python 3.12"),
+        ("vision", machine(), errors.HostError, "this machine has no AMD GPU whose target is known"),
+        ("audio", machine(), errors.HostError, "for cp311-cp311, this is Python 3.12"),
         (
             "vision[device-gfx942]",
             machine("gfx942"),
-            HostError,
+            errors.HostError,
             "has no extra device-gfx942\ntip: it has none of that kind: ask without",
         ),
-        ("text", machine(), HostError, "wants Python >=3.13, this is 3.12.4"),
+        ("text", machine(), errors.HostError, "wants Python >=3.13, this is 3.12.4"),
         (
             "data",
             machine(),
-            HostError,
+            errors.HostError,
             "yanked: bad kernels\ntip: a yanked version must be requested exactly",
         ),
-        ("only", machine("gfx942"), HostError, "a build for NVIDIA GPUs (+cu128); this machine has AMD GPUs"),
-        ("sdist", machine(), HostError, "has 2 source distributions of sdist"),
-        ("early", machine(), HostError, "has no wheels of early"),
-        ("damaged", machine(), DataError, "damaged-1.0-variants.json is not JSON"),
-        ("forged", machine(), DataError, "forged-1.0-variants.json is not what its page says (sha256 0000"),
-        ("lost", machine(), DataError, "lost-1.0-variants.json answers 404"),
+        (
+            "only",
+            machine("gfx942"),
+            errors.HostError,
+            "a build for NVIDIA GPUs (+cu128); this machine has AMD GPUs",
+        ),
+        ("sdist", machine(), errors.HostError, "has 2 source distributions of sdist"),
+        ("early", machine(), errors.HostError, "has no wheels of early"),
+        ("damaged", machine(), errors.DataError, "damaged-1.0-variants.json is not JSON"),
+        (
+            "forged",
+            machine(),
+            errors.DataError,
+            "forged-1.0-variants.json is not what its page says (sha256 0000",
+        ),
+        ("lost", machine(), errors.DataError, "lost-1.0-variants.json answers 404"),
     ],
 )
 def test_what_cannot_be_chosen_is_said(
-    tmp_path: Path, requirement: str, on: TargetHost, kind: type[RocmWheelsError], message: str
+    tmp_path: Path, requirement: str, on: TargetHost, kind: type[errors.RocmWheelsError], message: str
 ) -> None:
     shelf = wrong_index(tmp_path / "index")
     with pytest.raises(kind) as failure:
-        choose_wheels([requirement], str(shelf), on, IndexReader())
-    assert message in explain_error(failure.value)
+        choose.choose_wheels([requirement], str(shelf), on, reader.IndexReader())
+    assert message in errors.explain_error(failure.value)
 
 
 def wrong_index(root: Path) -> Path:
@@ -732,10 +745,10 @@ def wrong_index(root: Path) -> Path:
     ],
 )
 def test_indexes_that_cannot_be_chosen_from(index: str, on: TargetHost, message: str) -> None:
-    with pytest.raises(RocmWheelsError, match=message.replace("{", r"\{")):
-        choose_wheels(["torch"], index, on, IndexReader())
+    with pytest.raises(errors.RocmWheelsError, match=message.replace("{", r"\{")):
+        choose.choose_wheels(["torch"], index, on, reader.IndexReader())
 
 
 def test_nothing_is_asked_for() -> None:
-    with pytest.raises(UsageError, match="no requirement is given"):
-        choose_wheels([], "x", machine(), IndexReader())
+    with pytest.raises(errors.UsageError, match="no requirement is given"):
+        choose.choose_wheels([], "x", machine(), reader.IndexReader())

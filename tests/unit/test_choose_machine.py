@@ -12,20 +12,13 @@ import pytest
 from choose_indexes import PLUGIN, gfx, machine
 from packaging.tags import parse_tag, sys_tags
 
-from rocm_wheels.core import HostError, UsageError, explain_error
-from rocm_wheels.gpus import Gpu, Hardware
-from rocm_wheels.hosts import (
-    StatedMachine,
-    TargetHost,
-    WheelChoice,
-    choose_wheels,
-    detect_platform,
-    find_host_indexes,
-    make_host,
-)
-from rocm_wheels.index import IndexAnswer, IndexReader, UnreachableError
-from rocm_wheels.models import find_indexes
-from rocm_wheels.variants import SCHEMA
+from rocm_wheels.core import errors
+from rocm_wheels.gpus.gpu import Gpu, Hardware
+from rocm_wheels.index import reader
+from rocm_wheels.models import package_indexes
+from rocm_wheels.user import candidates, choose, index_pages
+from rocm_wheels.user.host import StatedMachine, TargetHost, detect_platform, make_host
+from rocm_wheels.variants import document
 
 NOTHING = {"ROCM_BOOTSTRAP_DISABLE_DETECTION": "1"}
 
@@ -153,15 +146,15 @@ def test_what_is_odd_of_a_stated_gpu_is_noted() -> None:
     ],
 )
 def test_what_names_no_gpu_is_refused(gfx: str, said: str) -> None:
-    with pytest.raises(UsageError) as failure:
+    with pytest.raises(errors.UsageError) as failure:
         make_host({}, StatedMachine(gfx=(gfx,), rocm="none"))
-    assert said in explain_error(failure.value)
+    assert said in errors.explain_error(failure.value)
 
 
 # --- which index, when none is named ---
 
 
-class Pages(IndexReader):
+class Pages(reader.IndexReader):
     """Servers that have these pages; ``down`` is the beginning of what does not answer."""
 
     def __init__(self, pages: dict[str, str], down: str = "nowhere") -> None:
@@ -169,13 +162,13 @@ class Pages(IndexReader):
         self.pages, self.down = pages, down
         self.asked: list[str] = []
 
-    def get(self, url: str, *, accept: str = "*/*") -> IndexAnswer:
+    def get(self, url: str, *, accept: str = "*/*") -> reader.IndexAnswer:
         """Answer with a page, or 404."""
         self.asked.append(url)
         if url.startswith(self.down):
-            raise UnreachableError("Name or service not known")
+            raise reader.UnreachableError("Name or service not known")
         text = self.pages.get(url)
-        return IndexAnswer(200 if text is not None else 404, "text/html", (text or "").encode(), url)
+        return reader.IndexAnswer(200 if text is not None else 404, "text/html", (text or "").encode(), url)
 
 
 def page(*names: str) -> str:
@@ -185,7 +178,9 @@ def page(*names: str) -> str:
 
 def best(host: TargetHost, vendor: str, target: str | None) -> list[str]:
     """Return the addresses of the indexes for a machine."""
-    found = find_indexes(target, vendor=vendor, platform="linux", python=host.python, machine="x86_64")
+    found = package_indexes.find_indexes(
+        target, vendor=vendor, platform="linux", python=host.python, machine="x86_64"
+    )
     return [one.url.rstrip("/") + "/" for one in found]
 
 
@@ -199,17 +194,17 @@ def test_without_an_index_the_best_one_that_has_everything_is_taken() -> None:
             f"{second}torchaudio/": page("torchaudio-2.8.0-py3-none-any.whl"),
         }
     )
-    (torch,) = choose_wheels(["torch"], None, host, reach)
+    (torch,) = choose.choose_wheels(["torch"], None, host, reach)
     assert torch.index == first
     assert torch.notes[0].split(" was taken: ")[1].startswith("stable index")
     assert "with code for gfx1100" in torch.notes[0]
-    both = choose_wheels(["torch", "torchaudio"], None, host, reach)
+    both = choose.choose_wheels(["torch", "torchaudio"], None, host, reach)
     assert {one.index for one in both} == {second}  # never from two
     assert any(f"passed over: {first} has no project torchaudio" in note for note in both[0].notes)
 
 
 NEW_VARIANTS = {
-    "$schema": SCHEMA,
+    "$schema": document.SCHEMA,
     "default-priorities": {"namespace": ["amd"]},
     "providers": {"amd": PLUGIN},
     "variants": {"gfx1399": gfx("gfx1399")},
@@ -237,7 +232,7 @@ def test_the_index_is_asked_for_a_gpu_that_the_tables_lack(layout: str) -> None:
     fields = f'Provides-Extra: {extra}\nRequires-Dist: kernels==1; extra == "{extra}"\n' if extra else ""
     metadata = f"Metadata-Version: 2.1\nName: torch\nVersion: 2.20.0\n{fields}".encode()
     reach.fetch_metadata_and_variant = lambda *_, **__: (metadata, None)  # type: ignore[method-assign,assignment]
-    (choice,) = choose_wheels(["torch"], None, host, reach)
+    (choice,) = choose.choose_wheels(["torch"], None, host, reach)
     assert (choice.index, choice.picked.name if choice.picked else "") == (address, name)
     assert [is_served for _, is_served in choice.served] == [True, False]
     assert choice.requires == (f"torch{f'[{extra}]' if extra else ''}==2.20.0",)
@@ -262,10 +257,10 @@ def test_an_index_without_the_kernels_that_tables_promise_is_passed_over() -> No
         return "\n".join((*lines, f'Requires-Dist: kernels==1; extra == "{extra}"', "")).encode(), None
 
     reach.fetch_metadata_and_variant = read_metadata  # type: ignore[method-assign,assignment]
-    (choice,) = choose_wheels(["torch"], None, host, reach)
+    (choice,) = choose.choose_wheels(["torch"], None, host, reach)
     assert (choice.index, [is_served for _, is_served in choice.served]) == (second, [True])
     del reach.pages[f"{second}torch/"]
-    (choice,) = choose_wheels(["torch"], None, host, reach)
+    (choice,) = choose.choose_wheels(["torch"], None, host, reach)
     assert (choice.index, [is_served for _, is_served in choice.served]) == (first, [False])
 
 
@@ -311,7 +306,7 @@ def test_the_index_is_of_the_vendor(hardware: Hardware, vendor: str, target: str
 
     host = host_with(hardware)
     url = best(host, vendor, target)[0]
-    (choice,) = choose_wheels(
+    (choice,) = choose.choose_wheels(
         ["torch"], None, host, Pages({f"{url}torch/": page("torch-2.9.0-py3-none-any.whl")})
     )
     assert choice.index == url
@@ -325,14 +320,14 @@ def test_directml_is_named_for_an_old_radeon_on_windows_and_not_chosen() -> None
         (machine("gfx803"), True),
     ):
         here = replace(host, platform="windows", machine="amd64") if is_named else host
-        _, notes = find_host_indexes(here, "stable")
+        _, notes = index_pages.find_host_indexes(here, "stable")
         assert any("torch-directml" in note for note in notes) == is_named
 
 
 @pytest.mark.parametrize("target", ["gfx1031", "gfx1032", "gfx1034"])
 def test_a_card_that_no_index_serves_gets_the_kernels_that_it_runs(target: str) -> None:
-    def choose_for(target: str, python: str) -> WheelChoice:
-        return choose_wheels(["torch"], None, machine(target, python=python), reach)[0]
+    def choose_for(target: str, python: str) -> candidates.WheelChoice:
+        return choose.choose_wheels(["torch"], None, machine(target, python=python), reach)[0]
 
     url = "https://download.pytorch.org/whl/rocm7.2/"
     reach = Pages({f"{url}torch/": page("torch-2.11.0+rocm7.2-py3-none-linux_x86_64.whl")})
@@ -362,7 +357,7 @@ def test_builds_for_every_gpu_that_is_here_fit_the_better_ones_first(
     from choose_indexes import host as host_with
 
     def texts(
-        _: IndexReader, _url: str, name: str, _size: int | None, *, variant: bool = True
+        _: reader.IndexReader, _url: str, name: str, _size: int | None, *, variant: bool = True
     ) -> tuple[bytes, None]:
         return f"Metadata-Version: 2.1\nName: torch\nVersion: {name.split('-')[1]}\n".encode(), None
 
@@ -371,13 +366,13 @@ def test_builds_for_every_gpu_that_is_here_fit_the_better_ones_first(
     url = "https://example.com/simple/"
     versions = ("2.8.0+cu128", "2.9.0+rocm7.2", "2.10.0+cpu")
     names = [f"torch-{one}-cp312-cp312-linux_x86_64.whl" for one in versions]
-    (choice,) = choose_wheels(
+    (choice,) = choose.choose_wheels(
         ["torch"], url, host_with(Hardware(gpus=gpus)), Pages({f"{url}torch/": page(*names)})
     )
     assert choice.picked is not None and choice.picked.version == taken
     assert not any("computes on the CPU" in one for one in choice.notes), choice.notes
     only = Pages({f"{url}torch/": page(names[1])})
-    (choice,) = choose_wheels(["torch"], url, host_with(Hardware(gpus=gpus)), only)
+    (choice,) = choose.choose_wheels(["torch"], url, host_with(Hardware(gpus=gpus)), only)
     assert choice.picked is not None and choice.picked.version == "2.9.0+rocm7.2"
     better = [note for note in choice.notes if note.startswith("the better GPU here is one of NVIDIA")]
     assert len(better) == (gpus == (IGPU, RTX)) and not any(
@@ -398,7 +393,7 @@ def test_builds_for_every_gpu_that_is_here_fit_the_better_ones_first(
 def test_cuda_is_no_newer_than_nvidias_driver(gpu: Gpu, cuda: str | None, name: str) -> None:
     from choose_indexes import host as host_with
 
-    found, notes = find_host_indexes(host_with(Hardware(gpus=(gpu,), cuda=cuda)), "stable")
+    found, notes = index_pages.find_host_indexes(host_with(Hardware(gpus=(gpu,), cuda=cuda)), "stable")
     assert found[0].url.endswith(name)
     assert ("serves RTX 5090 (whose driver has CUDA 11.8) with" in "".join(notes)) == (cuda == "11.8")
 
@@ -407,9 +402,9 @@ def test_a_server_that_is_down_is_no_reason_to_take_a_worse_index() -> None:
     host = machine("gfx942")
     first, second, *_ = best(host, "amd", "gfx942")
     reach = Pages({f"{second}torch/": page("torch-2.8.0-py3-none-any.whl")}, down=first)
-    with pytest.raises(HostError, match="cannot ask amd-stable, a stable index of ROCm") as failure:
-        choose_wheels(["torch"], None, host, reach)
-    assert "Name or service not known" in explain_error(failure.value)
+    with pytest.raises(errors.HostError, match="cannot ask amd-stable, a stable index of ROCm") as failure:
+        choose.choose_wheels(["torch"], None, host, reach)
+    assert "Name or service not known" in errors.explain_error(failure.value)
 
 
 @pytest.mark.parametrize(
@@ -418,16 +413,16 @@ def test_a_server_that_is_down_is_no_reason_to_take_a_worse_index() -> None:
 )
 def test_what_a_server_answers_tells_what_to_do(status: int, tip: str) -> None:
     reach = Pages({})
-    reach.get = lambda url, *, accept="*/*": IndexAnswer(status, "text/html", b"", url)  # type: ignore[method-assign]
-    with pytest.raises(HostError, match=f"https://x/torch/ answers {status}") as failure:
-        choose_wheels(["torch"], "https://x/", machine("gfx942"), reach)
-    assert tip in explain_error(failure.value)
+    reach.get = lambda url, *, accept="*/*": reader.IndexAnswer(status, "text/html", b"", url)  # type: ignore[method-assign]
+    with pytest.raises(errors.HostError, match=f"https://x/torch/ answers {status}") as failure:
+        choose.choose_wheels(["torch"], "https://x/", machine("gfx942"), reach)
+    assert tip in errors.explain_error(failure.value)
 
 
 def test_when_no_known_index_has_it_each_says_why() -> None:
-    with pytest.raises(HostError) as failure:
-        choose_wheels(["torch"], None, machine("gfx942"), Pages({}))
-    said = explain_error(failure.value)
+    with pytest.raises(errors.HostError) as failure:
+        choose.choose_wheels(["torch"], None, machine("gfx942"), Pages({}))
+    said = errors.explain_error(failure.value)
     assert "stable indexes for this machine has what fits" in said
     for url in best(machine("gfx942"), "amd", "gfx942"):
         assert f"{url} has no project torch" in said
@@ -440,20 +435,20 @@ def test_what_the_tables_say_of_an_index_counts_when_it_is_named() -> None:
         b"Metadata-Version: 2.1\nName: torch\nVersion: 2.11.0+rocm7.2\n",
         None,
     )  # type: ignore[method-assign,assignment]
-    (choice,) = choose_wheels(["torch"], url, machine("gfx1036", "gfx1100"), reach)
+    (choice,) = choose.choose_wheels(["torch"], url, machine("gfx1036", "gfx1100"), reach)
     assert [is_served for _, is_served in choice.served] == [False, True]
     assert (choice.layout, choice.visible_line) == ("plain", "HIP_VISIBLE_DEVICES=1")
 
 
 def test_a_folder_of_nothing(tmp_path: Path) -> None:
-    with pytest.raises(HostError, match="has no project torch"):
-        choose_wheels(["torch"], str(tmp_path), machine(), IndexReader())
+    with pytest.raises(errors.HostError, match="has no project torch"):
+        choose.choose_wheels(["torch"], str(tmp_path), machine(), reader.IndexReader())
 
 
 def test_a_stated_target_that_the_card_here_runs_names_the_override(monkeypatch: pytest.MonkeyPatch) -> None:
     card = Gpu("amd", gfx="gfx1031", native="gfx1031", index=0, source="kfd")
-    monkeypatch.setattr("rocm_wheels.hosts.host.sys.platform", "linux")
-    monkeypatch.setattr("rocm_wheels.hosts.host.detect_hardware", lambda *_, **__: Hardware(gpus=(card,)))
+    monkeypatch.setattr("rocm_wheels.user.host.sys.platform", "linux")
+    monkeypatch.setattr("rocm_wheels.gpus.detect.detect_hardware", lambda *_, **__: Hardware(gpus=(card,)))
     name = "torch-2.11.0+rocm7.2-py3-none-linux_x86_64.whl"
     url = "https://download.pytorch.org/whl/rocm7.2/"
     reach = Pages({f"{url}torch/": page(name)})
@@ -461,7 +456,7 @@ def test_a_stated_target_that_the_card_here_runs_names_the_override(monkeypatch:
     reach.fetch_metadata_and_variant = lambda *_, **__: (metadata, None)  # type: ignore[method-assign,assignment]
     for stated, line in (("gfx1030", "HSA_OVERRIDE_GFX_VERSION=10.3.0"), ("gfx1100", None)):
         host = make_host({}, StatedMachine(gfx=(stated,), rocm="none", python="3.12"))
-        (choice,) = choose_wheels(["torch"], url, host, reach)
+        (choice,) = choose.choose_wheels(["torch"], url, host, reach)
         assert choice.override_line == line
         assert any("gfx1031 runs kernels for gfx1030" in note for note in choice.notes) == bool(line)
         # an index that says nothing of GPUs, and one for the CPU
@@ -469,5 +464,7 @@ def test_a_stated_target_that_the_card_here_runs_names_the_override(monkeypatch:
             {"https://x/torch/": page(name), "https://y/torch/": page(name.replace("rocm7.2", "cpu"))}
         )
         other.fetch_metadata_and_variant = reach.fetch_metadata_and_variant  # type: ignore[method-assign]
-        lines = [choose_wheels(["torch"], f"https://{at}/", host, other)[0].override_line for at in "xy"]
+        lines = [
+            choose.choose_wheels(["torch"], f"https://{at}/", host, other)[0].override_line for at in "xy"
+        ]
         assert lines == [line, None]

@@ -13,55 +13,34 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from rocm_wheels.ci import (
+from rocm_wheels.ci import matrix_report, matrix_work
+from rocm_wheels.ci.matrix import (
     BuiltCell,
     MatrixCell,
     MatrixSelection,
-    check_named_files,
-    choose_cheapest_cells,
-    choose_first_builds,
     choose_lines,
-    classify_changes,
     combine_builds,
-    estimate_hours,
-    find_affected_cells,
     find_line,
-    find_long_builds,
     find_uneven_sets,
-    format_cells,
     group_cells,
-    limit_minutes,
     line_key,
     list_exclusions,
-    make_rows,
     parse_cell,
     plan_matrix,
     python_key,
-    set_outputs,
 )
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
+from rocm_wheels.cli import boundary, main
 from rocm_wheels.cli.matrix import matrix_command as command
-from rocm_wheels.core import DataError, UsageError, get_project_home, parse_record
-from rocm_wheels.models import (
-    CiRunner,
-    CiTable,
-    MachineCount,
-    get_data_folder,
-    get_gfx_families,
-    get_gfx_targets,
-    get_step_costs,
-    load_ci_table,
-    share_jobs,
-)
+from rocm_wheels.core import errors, records, workspace
+from rocm_wheels.models import ci, gfx, project, project_names
 
-TABLE = load_ci_table()
-TEXT = (get_data_folder() / "ci.yaml").read_text(encoding="utf-8")
+TABLE = ci.load_ci_table()
+TEXT = (project_names.get_data_folder() / "ci.yaml").read_text(encoding="utf-8")
 
 
-def with_text(old: str, new: str) -> CiTable:
+def with_text(old: str, new: str) -> ci.CiTable:
     assert old in TEXT
-    return parse_record(TEXT.replace(old, new, 1), CiTable, name="ci.yaml")
+    return records.parse_record(TEXT.replace(old, new, 1), ci.CiTable, name="ci.yaml")
 
 
 @pytest.mark.parametrize("trigger", TABLE.triggers)
@@ -73,7 +52,7 @@ def test_every_cell_is_built_or_left_out_with_a_reason(trigger: str) -> None:
     for one in matrix.built:
         assert list(list_exclusions(TABLE, MatrixSelection(trigger), one.cell)) == []
         assert bool(one.tests) == bool(one.tester) != bool(one.untested)
-        assert one.targets == get_gfx_families()[one.cell.family]
+        assert one.targets == gfx.get_gfx_families()[one.cell.family]
 
 
 def test_triggers_grow() -> None:
@@ -84,9 +63,9 @@ def test_triggers_grow() -> None:
 
 
 def test_no_target_is_built_twice_and_none_is_forgotten() -> None:
-    families = get_gfx_families()
+    families = gfx.get_gfx_families()
     built = Counter(target for name in TABLE.all_families for target in families[name])
-    assert set(built) == set(get_gfx_targets()) and set(built.values()) == {1}
+    assert set(built) == set(gfx.get_gfx_targets()) and set(built.values()) == {1}
 
 
 def test_a_target_without_an_entry_is_a_family_of_its_own() -> None:
@@ -138,7 +117,7 @@ def test_one_entry_adds_a_python_a_runner_a_family() -> None:
 def test_a_cell_that_is_left_out_says_why(cell: str, trigger: str, said: str) -> None:
     result = CliRunner().invoke(command, ["--explain", cell, "--trigger", trigger])
     if not said:
-        assert isinstance(result.exception, UsageError) and "did you mean" in str(result.exception)
+        assert isinstance(result.exception, errors.UsageError) and "did you mean" in str(result.exception)
     else:
         assert result.exit_code == 0 and said in result.output, result.output
 
@@ -151,12 +130,12 @@ def test_a_rocm_that_is_named_makes_lines_that_nobody_released_with() -> None:
 
 def test_machines_share_the_work_as_the_table_says() -> None:
     shares = [
-        CiRunner(label=label, machines=MachineCount(count=count, source="x", kind="documented"))
+        ci.CiRunner(label=label, machines=ci.MachineCount(count=count, source="x", kind="documented"))
         for label, count in (("a", 28), ("b", 5))
     ]
-    assert Counter(share_jobs(shares, 330)) == {"a": 280, "b": 50}
-    assert "b" in share_jobs(shares, 7)  # also of few jobs some
-    assert share_jobs([], 3) == []
+    assert Counter(ci.share_jobs(shares, 330)) == {"a": 280, "b": 50}
+    assert "b" in ci.share_jobs(shares, 7)  # also of few jobs some
+    assert ci.share_jobs([], 3) == []
     nightly = plan_matrix(TABLE, MatrixSelection(families=("gfx94X-dcgpu",))).built
     assert len({one.tester for one in nightly}) == 2
     # also where each line is planned by itself, as workflows do
@@ -174,7 +153,7 @@ def test_machines_share_the_work_as_the_table_says() -> None:
 def test_one_build_of_each_line_and_platform_warms_the_cache_for_the_others() -> None:
     """The cheapest, by what is stated."""
     cells = plan_matrix(TABLE, MatrixSelection()).built
-    first = choose_first_builds(cells, TABLE)
+    first = matrix_work.choose_first_builds(cells, TABLE)
     assert len(first) == len({line_key(one) for one in cells})
     for build in first:
         mine = [one for one in cells if line_key(one) == line_key(build)]
@@ -184,10 +163,10 @@ def test_one_build_of_each_line_and_platform_warms_the_cache_for_the_others() ->
 def test_limits_of_jobs_are_those_of_a_cold_cache() -> None:
     """Whether the cache was kept, nobody knows beforehand; a job that is ended has lost its night."""
     cells = [one for one in plan_matrix(TABLE, MatrixSelection()).built if line_key(one) == ("2.13", "linux")]
-    row = max(make_rows(cells, TABLE, "others"), key=lambda row: row["minutes"])
+    row = max(matrix_report.make_rows(cells, TABLE, "others"), key=lambda row: row["minutes"])
     names = ("install-rocm", "install-tools", *row["projects"].split())
-    cold = estimate_hours(TABLE, names, len(row["targets"].split(",")), "linux")
-    times = [get_step_costs(name).time for name in names]
+    cold = matrix_work.estimate_hours(TABLE, names, len(row["targets"].split(",")), "linux")
+    times = [project.get_step_costs(name).time for name in names]
     cores, targets = TABLE.platforms["linux"].cores, len(row["targets"].split(","))
     seconds = sum(time.get_serial_seconds() + time.get_core_seconds(targets) / cores for time in times)
     assert cold == pytest.approx(seconds / 3600) and row["minutes"] >= 2 * cold * 60
@@ -195,17 +174,17 @@ def test_limits_of_jobs_are_those_of_a_cold_cache() -> None:
 
 def test_rows_are_what_a_workflow_needs() -> None:
     cells = [one for one in plan_matrix(TABLE, MatrixSelection()).built if line_key(one) == ("2.13", "linux")]
-    rows = make_rows(cells, TABLE, "cells")
+    rows = matrix_report.make_rows(cells, TABLE, "cells")
     assert len({row["name"] for row in rows}) == len(rows) == len(cells)
     assert [row["first"] for row in rows].count(True) == 1
-    (line,) = make_rows(cells, TABLE, "lines")
-    pythons = make_rows(cells, TABLE, "pythons")
+    (line,) = matrix_report.make_rows(cells, TABLE, "lines")
+    pythons = matrix_report.make_rows(cells, TABLE, "pythons")
     assert line["pythons"].split() == [row["python"] for row in pythons] and line["cells"] == len(cells)
     # triton has no device code and torchaudio that of all: they are built once a Python
     assert {row["projects"] for row in pythons} == {"triton"}
     assert {row["projects"] for row in rows} == {"pytorch apex pytorch_vision"}
     alike = ("name", "python", "targets", "rocm")
-    audio = make_rows(cells, TABLE, "companions")
+    audio = matrix_report.make_rows(cells, TABLE, "companions")
     assert [[row[key] for key in alike] for row in audio] == [[row[key] for key in alike] for row in pythons]
     assert {row["projects"] for row in audio} == {"pytorch_audio"}
     devices = ",".join(f"device-{target}" for target in line["targets"].split(","))
@@ -219,8 +198,11 @@ def test_rows_are_what_a_workflow_needs() -> None:
     assert [row["name"] for row in rows if row["first"]] == [
         row["torch"] for row in audio if named[row["torch"]]["first"]
     ]
-    (alone,) = make_rows(cells[:1], TABLE, "companions")
-    assert (alone["torch"], alone["reserve"]) == (make_rows(cells[:1], TABLE, "cells")[0]["name"], "")
+    (alone,) = matrix_report.make_rows(cells[:1], TABLE, "companions")
+    assert (alone["torch"], alone["reserve"]) == (
+        matrix_report.make_rows(cells[:1], TABLE, "cells")[0]["name"],
+        "",
+    )
     assert set(line["targets"].split(",")) == {target for one in cells for target in one.targets}
 
 
@@ -233,26 +215,32 @@ def test_all_families_of_a_python_are_one_build_and_are_tested_each_by_itself() 
     cells = [one for one in multi_arch("2.13") if line_key(one) == ("2.13", "linux")]
     assert [one.cell for one in cells] == [one.cell for one in each]  # nothing is left out for other reasons
     pythons = sorted({one.cell.python for one in cells})
-    rows = make_rows(cells, TABLE, "cells")
+    rows = matrix_report.make_rows(cells, TABLE, "cells")
     tags = {f"cp{python.replace('.', '')}" for python in pythons}
     assert {row["name"] for row in rows} == {f"multi-arch-{tag}-2.13-linux" for tag in tags}
-    (line,) = make_rows(cells, TABLE, "lines")
+    (line,) = matrix_report.make_rows(cells, TABLE, "lines")
     assert {row["targets"] for row in rows} == {line["targets"]} and "gfx90c" not in line["targets"]
-    assert [len(make_rows(cells, TABLE, kind)) for kind in ("first", "others")] == [1, len(pythons) - 1]
+    assert [len(matrix_report.make_rows(cells, TABLE, kind)) for kind in ("first", "others")] == [
+        1,
+        len(pythons) - 1,
+    ]
     # where each is tested, and on what: as by families, with the wheels of all
     own = ("cell", "name", "family", "targets", "python", "tests", "tester", "test_minutes", "packages")
     for kind in ("tested", "torch_tested"):
-        alone, together = make_rows(each, TABLE, kind), make_rows(cells, TABLE, kind)
+        alone, together = (
+            matrix_report.make_rows(each, TABLE, kind),
+            matrix_report.make_rows(cells, TABLE, kind),
+        )
         assert [[row[key] for key in own] for row in together] == [[row[key] for key in own] for row in alone]
         assert {row["built"] for row in together} == {row["name"] for row in rows}
         cell_names = [row["tested" if kind == "torch_tested" else "name"] for row in alone]
         assert [row["built"] for row in alone] == cell_names
-    (one,) = make_rows(cells, TABLE, "sets")
+    (one,) = matrix_report.make_rows(cells, TABLE, "sets")
     assert (one["family"], one["layout"], line["layout"]) == ("multi-arch", "multi-arch", "multi-arch")
     assert one["families"] == line["families"] and one["pythons"] == line["pythons"]
-    assert {row["layout"] for row in make_rows(each, TABLE, "sets")} == {"per-family"}
+    assert {row["layout"] for row in matrix_report.make_rows(each, TABLE, "sets")} == {"per-family"}
     # what every family shares is built against the one torch of its Python
-    for row in make_rows(cells, TABLE, "companions"):
+    for row in matrix_report.make_rows(cells, TABLE, "companions"):
         assert row["torch"].startswith(f"multi-arch-cp{row['python'].replace('.', '')}-")
         assert row["reserve"] == ""
 
@@ -261,17 +249,24 @@ def test_a_set_is_staged_where_there_is_room_for_it() -> None:
     """Of GitHub's machines the documented 14 GB of disk; the rest of them is what happens to be there."""
     own = [one.label for one in TABLE.staging]
     cells = plan_matrix(TABLE, MatrixSelection(lines=("2.13",), platforms=("linux",))).built
-    for row in (*make_rows(cells, TABLE, "sets"), *make_rows(multi_arch("2.13"), TABLE, "sets")):
+    for row in (
+        *matrix_report.make_rows(cells, TABLE, "sets"),
+        *matrix_report.make_rows(multi_arch("2.13"), TABLE, "sets"),
+    ):
         assert row["gib"] > 0.8 * len(row["pythons"].split())
         assert (row["stager"] == "ubuntu-24.04") == (row["gib"] < 7.3) and row["stager"] in {
             "ubuntu-24.04",
             *own,
         }
-    sizes = {row["family"]: row["gib"] for row in make_rows(cells, TABLE, "sets")}
-    (alone,) = (row for row in make_rows(multi_arch("2.13"), TABLE, "sets") if row["platform"] == "linux")
+    sizes = {row["family"]: row["gib"] for row in matrix_report.make_rows(cells, TABLE, "sets")}
+    (alone,) = (
+        row
+        for row in matrix_report.make_rows(multi_arch("2.13"), TABLE, "sets")
+        if row["platform"] == "linux"
+    )
     assert sizes["gfx94X-dcgpu"] < sizes["gfx103X-all"] < alone["gib"] < sum(sizes.values())
     two = with_text("staging: [{label: aws-linux-scale-rocm-prod}]", "staging: [{label: a}, {label: b}]")
-    labels = {row["stager"] for row in make_rows(cells, two, "sets")}
+    labels = {row["stager"] for row in matrix_report.make_rows(cells, two, "sets")}
     assert labels == {"ubuntu-24.04", "a", "b"}
 
 
@@ -294,8 +289,10 @@ def test_sets_are_packaged_as_the_trigger_or_somebody_says() -> None:
     assert plan_matrix(table, replace(chosen, packaging="fat")).packaging == "fat"
     matrix = plan_matrix(TABLE, chosen)
     assert matrix.packaging == "multi-arch"
-    assert {row["packaging"] for row in make_rows(list(matrix.built), TABLE, "sets")} == {"multi-arch"}
-    with pytest.raises(UsageError, match="the layout is multi-arch"):
+    assert {row["packaging"] for row in matrix_report.make_rows(list(matrix.built), TABLE, "sets")} == {
+        "multi-arch"
+    }
+    with pytest.raises(errors.UsageError, match="the layout is multi-arch"):
         plan_matrix(TABLE, replace(chosen, packaging="per-family"))
 
 
@@ -348,8 +345,8 @@ def test_what_a_line_has_elsewhere_only_is_in_no_row() -> None:
     cells = [
         one for one in plan_matrix(TABLE, MatrixSelection()).built if line_key(one) == ("2.14", "windows")
     ]
-    assert make_rows(cells, TABLE, "pythons") == []
-    rows = make_rows(cells, TABLE, "cells")
+    assert matrix_report.make_rows(cells, TABLE, "pythons") == []
+    rows = matrix_report.make_rows(cells, TABLE, "cells")
     assert not any("triton" in row["projects"].split() or row["given"] for row in rows)
     assert {row["packages"] for row in rows} == {"torch torchvision torchaudio"}  # and none installs it
     assert not any({"triton", "apex"} & {*row["projects"].split()} for row in rows)
@@ -357,18 +354,25 @@ def test_what_a_line_has_elsewhere_only_is_in_no_row() -> None:
 
 def test_rows_share_cells_out() -> None:
     cells = [one for one in plan_matrix(TABLE, MatrixSelection()).built if line_key(one) == ("2.13", "linux")]
-    first, others = make_rows(cells, TABLE, "first"), make_rows(cells, TABLE, "others")
+    first, others = (
+        matrix_report.make_rows(cells, TABLE, "first"),
+        matrix_report.make_rows(cells, TABLE, "others"),
+    )
     assert len(first) == 1 and len(first) + len(others) == len(cells)
-    tested = make_rows(cells, TABLE, "tested")
-    assert tested == [row for row in make_rows(cells, TABLE, "cells") if row["tester"]]
-    families = {row["family"]: row for row in make_rows(cells, TABLE, "sets")}
+    tested = matrix_report.make_rows(cells, TABLE, "tested")
+    assert tested == [row for row in matrix_report.make_rows(cells, TABLE, "cells") if row["tester"]]
+    families = {row["family"]: row for row in matrix_report.make_rows(cells, TABLE, "sets")}
     assert sum(row["cells"] for row in families.values()) == len(cells)
     assert {name for name, row in families.items() if row["tested"]} == {row["family"] for row in tested}
     # what an artifact is made of: each wheel in one
     made = ["wheels/apex-*.whl*", "wheels/torch-*.whl*", "wheels/torchvision-*.whl*"]
     assert all(sorted(row["wheels"].split()) == made for row in (*first, *others))
-    assert {row["wheels"] for row in make_rows(cells, TABLE, "companions")} == {"wheels/torchaudio-*.whl*"}
-    assert {row["shared"] for row in others} == {row["name"] for row in make_rows(cells, TABLE, "pythons")}
+    assert {row["wheels"] for row in matrix_report.make_rows(cells, TABLE, "companions")} == {
+        "wheels/torchaudio-*.whl*"
+    }
+    assert {row["shared"] for row in others} == {
+        row["name"] for row in matrix_report.make_rows(cells, TABLE, "pythons")
+    }
 
 
 def test_variables_stand_for_options_and_empty_ones_say_nothing() -> None:
@@ -383,17 +387,17 @@ def test_variables_stand_for_options_and_empty_ones_say_nothing() -> None:
 
 def test_limits_of_github_are_kept() -> None:
     result = CliRunner().invoke(command, ["--format", "github"])
-    assert isinstance(result.exception, UsageError) and "at most 256 jobs" in str(result.exception)
+    assert isinstance(result.exception, errors.UsageError) and "at most 256 jobs" in str(result.exception)
     for line, platform in group_cells(plan_matrix(TABLE, MatrixSelection()).built, line_key):
         result = CliRunner().invoke(command, ["--format", "github", "--line", line, "--platform", platform])
         assert 0 < len(json.loads(result.stdout)["include"]) <= 256
-    assert limit_minutes(TABLE, 9, hosted=True) == 360
+    assert matrix_work.limit_minutes(TABLE, 9, hosted=True) == 360
     small = with_text("cores: 64", "cores: 4\n    hosted: true")
     cells = plan_matrix(
         small, MatrixSelection(families=("gfx103X-all",), lines=("2.13",), platforms=("linux",))
     ).built
-    (warning,) = find_long_builds(cells, small)
-    assert "a job ends after 6 h" in warning and find_long_builds(cells, TABLE) == []
+    (warning,) = matrix_work.find_long_builds(cells, small)
+    assert "a job ends after 6 h" in warning and matrix_work.find_long_builds(cells, TABLE) == []
 
 
 def test_outputs_of_a_step(tmp_path: Path) -> None:
@@ -426,15 +430,17 @@ def test_outputs_of_a_step(tmp_path: Path) -> None:
     for wrong in (several[:-2], [*several[:-1], "l"], [*words[:4], "--rows", "lines", "--rows", "first"]):
         assert CliRunner().invoke(command, wrong, env={"GITHUB_OUTPUT": str(place)}).exit_code == 2, wrong
     missing = CliRunner().invoke(command, words, env={"GITHUB_OUTPUT": None})
-    assert isinstance(missing.exception, UsageError) and "no step of a workflow" in str(missing.exception)
+    assert isinstance(missing.exception, errors.UsageError) and "no step of a workflow" in str(
+        missing.exception
+    )
     assert CliRunner().invoke(command, ["--github-output", "cells"]).exit_code == 2
     if Path("/dev/full").exists():
         with pytest.raises(OSError, match="No space") as full:
-            set_outputs({"GITHUB_OUTPUT": "/dev/full"}, {"a": "b"})
+            matrix_report.set_outputs({"GITHUB_OUTPUT": "/dev/full"}, {"a": "b"})
         assert full.value.filename == "/dev/full"
     nowhere = CliRunner().invoke(command, words, env={"GITHUB_OUTPUT": str(tmp_path / "no" / "output")})
-    assert isinstance(nowhere.exception, UsageError) and "cannot be a file" in str(nowhere.exception)
-    set_outputs({"GITHUB_OUTPUT": str(place)}, {"several": "a\nend=2\nb"})
+    assert isinstance(nowhere.exception, errors.UsageError) and "cannot be a file" in str(nowhere.exception)
+    matrix_report.set_outputs({"GITHUB_OUTPUT": str(place)}, {"several": "a\nend=2\nb"})
     assert place.read_text().splitlines()[3].startswith("several<<end-")
 
 
@@ -450,7 +456,7 @@ def test_outputs_of_a_step(tmp_path: Path) -> None:
 )
 def test_a_change_touches_what_it_can_change(path: str, projects: set[str], lines: set[str] | None) -> None:
     cells = plan_matrix(TABLE, MatrixSelection(platforms=("linux",))).built
-    found = find_affected_cells(cells, classify_changes(TABLE, [path]))
+    found = matrix_report.find_affected_cells(cells, matrix_report.classify_changes(TABLE, [path]))
     assert projects <= {name for one in found for name in one.projects}
     if len(projects) == 1:
         assert {one.projects for one in found} == {tuple(projects)}
@@ -460,38 +466,44 @@ def test_a_change_touches_what_it_can_change(path: str, projects: set[str], line
 def test_a_change_of_words_touches_nothing_and_of_smoke_tests_what_is_tested() -> None:
     cells = plan_matrix(TABLE, MatrixSelection()).built
     assert (
-        find_affected_cells(
-            cells, classify_changes(TABLE, ["README.md", "docs/hooks.py", "tests/unit/test_lines.py"])
+        matrix_report.find_affected_cells(
+            cells,
+            matrix_report.classify_changes(TABLE, ["README.md", "docs/hooks.py", "tests/unit/test_lines.py"]),
         )
         == []
     )
     words = ["--format", "github", "--changed", "./tests/../README.md"]
     assert json.loads(CliRunner().invoke(command, words).stdout) == {"include": []}
-    found = find_affected_cells(cells, classify_changes(TABLE, ["smoke-tests/test_layers.py"]))
+    found = matrix_report.find_affected_cells(
+        cells, matrix_report.classify_changes(TABLE, ["smoke-tests/test_layers.py"])
+    )
     assert {one.projects for one in found} == {()} and all(one.built.tests for one in found)
     assert len(found) == len([one for one in cells if one.tests])
 
 
 def test_a_change_of_what_a_platform_lacks_builds_nothing_there() -> None:
-    found = find_affected_cells(
-        plan_matrix(TABLE, MatrixSelection()).built, classify_changes(TABLE, ["repos/triton.yaml"])
+    found = matrix_report.find_affected_cells(
+        plan_matrix(TABLE, MatrixSelection()).built,
+        matrix_report.classify_changes(TABLE, ["repos/triton.yaml"]),
     )
     assert {one.built.cell.platform for one in found} == {"linux"}
     assert {one.projects[:2] for one in found} == {("triton", "pytorch")}
 
 
 def test_files_are_named_from_the_top_or_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    assert check_named_files(
-        get_project_home(), ["README.md", str(get_project_home() / "repos/triton.yaml")]
+    assert matrix_report.check_named_files(
+        workspace.get_project_home(), ["README.md", str(workspace.get_project_home() / "repos/triton.yaml")]
     ) == [*("README.md", "repos/triton.yaml")]
     assert capsys.readouterr().err == ""
-    assert check_named_files(get_project_home(), ["repos/gone.yaml"]) == ["repos/gone.yaml"]
+    assert matrix_report.check_named_files(workspace.get_project_home(), ["repos/gone.yaml"]) == [
+        "repos/gone.yaml"
+    ]
     assert "it counts as a file that was removed" in capsys.readouterr().err
     for outside in ("/etc/passwd", "../x", "."):
-        with pytest.raises(UsageError, match="is no file of"):
-            check_named_files(get_project_home(), [outside])
-    with pytest.raises(UsageError, match="smoke-tests is a folder"):
-        check_named_files(get_project_home(), ["smoke-tests"])
+        with pytest.raises(errors.UsageError, match="is no file of"):
+            matrix_report.check_named_files(workspace.get_project_home(), [outside])
+    with pytest.raises(errors.UsageError, match="smoke-tests is a folder"):
+        matrix_report.check_named_files(workspace.get_project_home(), ["smoke-tests"])
 
 
 def test_what_is_not_shown_is_counted() -> None:
@@ -514,12 +526,12 @@ def test_a_patch_for_a_line_that_the_trigger_does_not_build_is_built() -> None:
     own = CliRunner().invoke(command, [*words, "--line", "2.14", "--changed", "patches/triton/2.13/x"])
     assert json.loads(own.stdout) == {"include": []}
     wrong = CliRunner().invoke(command, ["--trigger", "no", "--changed", "patches/triton/2.13/x"])
-    assert isinstance(wrong.exception, UsageError)
+    assert isinstance(wrong.exception, errors.UsageError)
 
 
 def test_the_cheapest_cell_is_one_that_is_tested() -> None:
     cells = plan_matrix(TABLE, MatrixSelection("presubmit")).built
-    linux, windows = choose_cheapest_cells(cells, TABLE)
+    linux, windows = matrix_report.choose_cheapest_cells(cells, TABLE)
     assert (
         linux.tests and windows.tests and (linux.cell.platform, windows.cell.platform) == ("linux", "windows")
     )
@@ -545,7 +557,7 @@ def test_the_cheapest_cell_is_one_that_is_tested() -> None:
 )
 def test_wrong_input(words: list[str], said: str) -> None:
     result = CliRunner().invoke(command, words)
-    assert isinstance(result.exception, UsageError) and said in str(result.exception)
+    assert isinstance(result.exception, errors.UsageError) and said in str(result.exception)
 
 
 @pytest.mark.parametrize(
@@ -628,8 +640,8 @@ def test_suites_take_turns_by_the_day() -> None:
 def test_rows_of_suites_are_shards_on_the_machines_that_have_the_gpus() -> None:
     saturday = MatrixSelection(families=("gfx94X-dcgpu",), lines=("2.14",), day=date(2026, 11, 28))
     cells = plan_matrix(TABLE, saturday).built
-    tested = {row["name"] for row in make_rows(cells, TABLE, "tested")}
-    rows = make_rows(cells, TABLE, "torch_tested")
+    tested = {row["name"] for row in matrix_report.make_rows(cells, TABLE, "tested")}
+    rows = matrix_report.make_rows(cells, TABLE, "torch_tested")
     assert len({row["name"] for row in rows}) == len(rows) and {row["tested"] for row in rows} <= tested
     on = TABLE.families["gfx94X-dcgpu"].linux
     assert on is not None
@@ -651,7 +663,10 @@ def test_every_machine_with_gpus_and_its_container_are_in_the_rows() -> None:
     options = " ".join(needs.options)
     assert "--env-file=/etc/podinfo/gha-gpu-isolation-settings" in options and "SYS_PTRACE" in options
     cells = plan_matrix(TABLE, MatrixSelection(day=date(2026, 11, 28))).built
-    rows = [*make_rows(cells, TABLE, "tested"), *make_rows(cells, TABLE, "torch_tested")]
+    rows = [
+        *matrix_report.make_rows(cells, TABLE, "tested"),
+        *matrix_report.make_rows(cells, TABLE, "torch_tested"),
+    ]
     labels = {
         runner.label
         for family in TABLE.families.values()
@@ -668,7 +683,7 @@ def test_every_machine_with_gpus_and_its_container_are_in_the_rows() -> None:
         "{label: linux-gfx110X-gpu-rocm, container_options: [--device=/dev/kfd]}",
     )
     mine = plan_matrix(own, MatrixSelection(families=("gfx110X-all",), platforms=("linux",))).built
-    made = [row for kind in ("tested", "torch_tested") for row in make_rows(mine, own, kind)]
+    made = [row for kind in ("tested", "torch_tested") for row in matrix_report.make_rows(mine, own, kind)]
     assert {row["container_options"] for row in made} == {"--device=/dev/kfd"}
 
 
@@ -683,14 +698,14 @@ def test_what_a_line_has_no_place_for_is_shown() -> None:
 
 
 def test_the_table_names_every_machine_and_what_is_not_tested_alike() -> None:
-    said = format_cells(plan_matrix(TABLE, MatrixSelection(families=("gfx94X-dcgpu",))).built)
+    said = matrix_report.format_cells(plan_matrix(TABLE, MatrixSelection(families=("gfx94X-dcgpu",))).built)
     assert "-ccs-csp-ossci-rocm, linux-gfx942-1gpu-ccs-ossci-rocm" in said
     mixed = MatrixSelection(families=("gfx1151",), lines=("nightly",), platforms=("windows",))
-    text = format_cells(plan_matrix(TABLE, mixed).built)
+    text = matrix_report.format_cells(plan_matrix(TABLE, mixed).built)
     assert ": smoke on windows-gfx1151" in text
     assert "smoke and torch's own (default) on windows-gfx1151" in text
     (one,) = plan_matrix(TABLE, MatrixSelection("presubmit", ("gfx94X-dcgpu",))).built
-    (row,) = make_rows([one], TABLE, "cells")
+    (row,) = matrix_report.make_rows([one], TABLE, "cells")
     assert row["test_minutes"] == 60  # twice the smoke tests, and time to install torch
 
 
@@ -720,7 +735,7 @@ def test_the_table_names_every_machine_and_what_is_not_tested_alike() -> None:
     ],
 )
 def test_a_wrong_table_says_where(old: str, new: str, said: str) -> None:
-    with pytest.raises(DataError, match=r"ci\.yaml:\d+:\d+") as error:
+    with pytest.raises(errors.DataError, match=r"ci\.yaml:\d+:\d+") as error:
         with_text(old, new)
     assert said in str(error.value)
 
@@ -733,5 +748,7 @@ def test_parse_cell_reads_what_is_printed() -> None:
 def test_rows_that_are_required_are_there_or_it_is_an_error() -> None:
     words = ["--format", "github", "--trigger", "release", "--line", "2.13", "--platform", "linux"]
     for family, code in (("gfx94X-dcgpu", 0), ("gfx900", 16)):
-        done = run_command(cli, ["matrix", *words, "--family", family, "--rows", "tested", "--require-rows"])
+        done = boundary.run_command(
+            main.cli, ["matrix", *words, "--family", family, "--rows", "tested", "--require-rows"]
+        )
         assert done == code, family

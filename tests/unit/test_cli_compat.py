@@ -6,19 +6,17 @@ import json
 
 import pytest
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.compat import TABLES
-from rocm_wheels.cli.main import cli
-from rocm_wheels.models import get_gfx_targets
+from rocm_wheels.cli import boundary, compat, main
+from rocm_wheels.models import gfx
 
 
 def ask(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    code = run_command(cli, ["compat", *words])
+    code = boundary.run_command(main.cli, ["compat", *words])
     printed = capsys.readouterr()
     return code, printed.out, printed.err
 
 
-@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("table", compat.TABLES)
 def test_every_table_is_shown_with_its_sources(capsys: pytest.CaptureFixture[str], table: str):
     code, out, _ = ask(capsys, "show", table, "--json")
     rows = json.loads(out)[table]
@@ -40,7 +38,7 @@ def test_tables_fit_a_pipe_and_what_columns_says(
     monkeypatch.setenv("COLUMNS", "400")
     _, wide, _ = ask(capsys, "show", "targets")
     rows = [line for line in wide.splitlines() if line.startswith("gfx")]
-    assert [line.split()[0] for line in rows] == list(get_gfx_targets())
+    assert [line.split()[0] for line in rows] == list(gfx.get_gfx_targets())
     assert max(map(len, rows)) > 160
     assert "target  gfx942\n" in piped
     shown = [line for line in f"{piped}{listed}".splitlines() if "://" not in line]  # addresses stay whole
@@ -50,7 +48,9 @@ def test_tables_fit_a_pipe_and_what_columns_says(
 def test_the_tables_are_listed(capsys: pytest.CaptureFixture[str]):
     code, out, _ = ask(capsys, "show")
     assert code == 0
-    assert [line.split()[0] for line in out.splitlines()[1:] if not line.startswith(" ")] == list(TABLES)
+    assert [line.split()[0] for line in out.splitlines()[1:] if not line.startswith(" ")] == list(
+        compat.TABLES
+    )
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
-from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli import boundary
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="closed by a POSIX shell")
 LINES = [sys.executable, "-m", "rocm_wheels", "lines", "--json"]
@@ -22,7 +22,7 @@ CHILD = "import os; [os.fstat(n) for n in (0, 1, 2)]; os.read(0, 1); os.write(2,
 PROGRAM = f"""
 import click, subprocess, sys
 from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.core import log_note
+from rocm_wheels.core.log import log_note
 
 def work():
     with open("data", "w", encoding="utf-8"):
@@ -90,7 +90,9 @@ def test_home_and_folder_of_temporary_files_are_none(place: str | None, tmp_path
 
 
 def test_what_needs_them_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run_command(click.Command("a", callback=lambda: Path("~nobody-here").expanduser()), []) == 2
+    assert (
+        boundary.run_command(click.Command("a", callback=lambda: Path("~nobody-here").expanduser()), []) == 2
+    )
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/none/at/all"])
-    assert run_command(click.Command("a", callback=tempfile.mkdtemp), []) == 2
+    assert boundary.run_command(click.Command("a", callback=tempfile.mkdtemp), []) == 2

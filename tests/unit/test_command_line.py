@@ -16,11 +16,10 @@ from types import ModuleType
 import click
 import pytest
 
-from rocm_wheels.cli.boundary import INTERRUPTED, run_command
-from rocm_wheels.cli.build import _print_summary as show
-from rocm_wheels.cli.build import production
-from rocm_wheels.demo import ROCM_WHEELS, DemoCommand, commands
-from rocm_wheels.pipeline import RunSummary, SummaryRow
+from rocm_wheels.cli import boundary, build
+from rocm_wheels.core import workspace
+from rocm_wheels.demo import commands
+from rocm_wheels.pipeline import run, status
 
 CLONE = Path(__file__).resolve().parents[2]
 
@@ -52,7 +51,7 @@ DISK = [
 def test_the_disk_is_named_where_it_was_to_be_written(
     failure: OSError, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_command(raising(failure), []) == 2
+    assert boundary.run_command(raising(failure), []) == 2
     told = capsys.readouterr().err
     assert f"error: {said}\ntip: " in told
     assert "Traceback" not in told
@@ -61,7 +60,7 @@ def test_the_disk_is_named_where_it_was_to_be_written(
 def test_what_the_screen_cannot_show_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = io.TextIOWrapper(io.BytesIO(), encoding="cp437")  # of a program that reads us, on Windows
     monkeypatch.setattr(sys, "stdout", pipe)
-    assert run_command(click.Command("says", callback=lambda: click.echo("a … → b")), []) == 0
+    assert boundary.run_command(click.Command("says", callback=lambda: click.echo("a … → b")), []) == 0
     pipe.flush()
     assert pipe.buffer.getvalue().split() == [b"a", b"?", b"?", b"b"]  # type: ignore[attr-defined]
 
@@ -71,10 +70,10 @@ def test_a_lost_terminal_interrupts_unless_it_is_ignored() -> None:
     hang_up = click.Command("hang-up", callback=lambda: os.kill(os.getpid(), signal.SIGHUP))
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may ignore it
     try:
-        assert run_command(hang_up, []) == INTERRUPTED
+        assert boundary.run_command(hang_up, []) == boundary.INTERRUPTED
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        assert run_command(hang_up, []) == 0
+        assert boundary.run_command(hang_up, []) == 0
     finally:
         signal.signal(signal.SIGHUP, before)
 
@@ -82,8 +81,8 @@ def test_a_lost_terminal_interrupts_unless_it_is_ignored() -> None:
 def test_a_step_summary_that_cannot_be_written_takes_nothing_away(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    summary = RunSummary((SummaryRow("pytorch", "built", wheel="torch-2.whl"),), None, 1.0)
-    show(summary, {"GITHUB_STEP_SUMMARY": str(tmp_path / "no" / "page")}, as_json=False)
+    summary = run.RunSummary((status.SummaryRow("pytorch", "built", wheel="torch-2.whl"),), None, 1.0)
+    build._print_summary(summary, {"GITHUB_STEP_SUMMARY": str(tmp_path / "no" / "page")}, as_json=False)
     told = capsys.readouterr()
     assert "torch-2.whl" in told.out
     assert "the step summary cannot be written: No such file or directory" in told.err
@@ -97,7 +96,7 @@ def test_an_output_folder_that_is_not_writable_is_refused_before_the_work(
     allowed = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: path != closed and allowed(path, mode))
     words = ["build", "--source-dir", str(tmp_path), "--output-dir", str(closed / "dist")]
-    assert run_command(production, words) == 2
+    assert boundary.run_command(build.production, words) == 2
     assert f"{closed} is not writable" in capsys.readouterr().err
     assert list(tmp_path.rglob("*")) == [closed]
 
@@ -147,15 +146,15 @@ def test_quickstart_runs_the_copy_that_it_lies_in(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the script has another name there")
 def test_the_demo_prints_how_its_clone_starts_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    call = DemoCommand(ROCM_WHEELS, ("lock", "-o", "a lock.json"))
+    call = commands.DemoCommand(commands.ROCM_WHEELS, ("lock", "-o", "a lock.json"))
     script = tmp_path / "my clone/.venv/bin/rocm-wheels"
-    monkeypatch.setattr(commands, "get_project_home", lambda: tmp_path / "my clone")
+    monkeypatch.setattr(workspace, "get_project_home", lambda: tmp_path / "my clone")
     monkeypatch.setattr(sys, "executable", str(script.parent / "python"))
     assert call.format_line().startswith(f"'{script.parent}/python' -m rocm_wheels lock -o ")
     script.parent.mkdir(parents=True)
     script.touch()
     assert call.format_line() == ".venv/bin/rocm-wheels lock -o 'a lock.json'"
-    monkeypatch.setattr(commands, "get_project_home", lambda: tmp_path / "elsewhere")
+    monkeypatch.setattr(workspace, "get_project_home", lambda: tmp_path / "elsewhere")
     assert call.format_line() == f"'{script}' lock -o 'a lock.json'"
 
 

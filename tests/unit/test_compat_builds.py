@@ -7,32 +7,18 @@ from itertools import product
 import pytest
 from packaging.version import Version
 
-from rocm_wheels.core import DataError
-from rocm_wheels.models import (
-    INDEX_CHANNELS,
-    find_builds,
-    find_companions,
-    find_indexes,
-    find_issues,
-    find_separate_triton,
-    get_gfx_targets,
-    get_index,
-    get_issue_url,
-    get_issues,
-    get_triton_name,
-    is_same_release,
-    list_builds,
-    list_images,
-    list_indexes,
-)
+from rocm_wheels.core import errors
+from rocm_wheels.models import gfx, package_indexes, torch_builds
 
 
 def test_versions_are_compared_as_versions():
-    newest = list(dict.fromkeys(one.torch for one in list_builds()))
+    newest = list(dict.fromkeys(one.torch for one in torch_builds.list_builds()))
     assert newest.index(Version("2.10.0")) < newest.index(Version("2.9"))
-    rocm = list(dict.fromkeys(one.rocm for one in list_builds() if one.torch == Version("2.13.0")))
+    rocm = list(
+        dict.fromkeys(one.rocm for one in torch_builds.list_builds() if one.torch == Version("2.13.0"))
+    )
     assert rocm == sorted(rocm, reverse=True)
-    for one in list_builds():
+    for one in torch_builds.list_builds():
         assert isinstance(one.torch, Version)
         assert isinstance(one.rocm, Version)
         assert one.source.retrieved is not None
@@ -52,19 +38,23 @@ def test_versions_are_compared_as_versions():
 )
 def test_a_series_stands_for_its_releases(one: str, other: str, same: bool):
     assert (
-        is_same_release(Version(one), Version(other)) is is_same_release(Version(other), Version(one)) is same
+        torch_builds.is_same_release(Version(one), Version(other))
+        is torch_builds.is_same_release(Version(other), Version(one))
+        is same
     )
 
 
 def test_builds_of_both_makers_are_found():
     windows = [
-        one for one in find_builds(Version("2.13"), platform="windows") if one.index.channel == "stable"
+        one
+        for one in torch_builds.find_builds(Version("2.13"), platform="windows")
+        if one.index.channel == "stable"
     ]
     assert [one.index.name for one in windows] == ["amd-stable", "amd-stable"]
     assert all(
         "gfx1100" in one.targets["windows"] and "gfx906" not in one.targets["windows"] for one in windows
     )
-    builds = {one.index.name: one for one in find_builds(Version("2.13.0"))}
+    builds = {one.index.name: one for one in torch_builds.find_builds(Version("2.13.0"))}
     assert "gfx906" in builds["pytorch-rocm7.2"].targets["linux"]
     assert "3.14t" in builds["pytorch-rocm7.2"].pythons
 
@@ -86,26 +76,26 @@ def test_builds_of_both_makers_are_found():
     ],
 )
 def test_the_triton_that_goes_with_torch(torch: str, index: str, platform: str, name: str):
-    assert get_triton_name(torch, index, platform=platform) == get_triton_name(
-        Version(torch), get_index(index), platform=platform
+    assert torch_builds.get_triton_name(torch, index, platform=platform) == torch_builds.get_triton_name(
+        Version(torch), package_indexes.get_index(index), platform=platform
     )
-    assert get_triton_name(torch, index, platform=platform) == name
-    separate = find_separate_triton(torch, index, platform=platform)
+    assert torch_builds.get_triton_name(torch, index, platform=platform) == name
+    separate = torch_builds.find_separate_triton(torch, index, platform=platform)
     assert separate == ("triton-windows==3.5.*" if name == "triton-windows" else "")
 
 
 def test_companions_are_the_line_s_and_before_them_the_index_s():
-    line = find_companions("2.13.1+rocm7.2")
+    line = torch_builds.find_companions("2.13.1+rocm7.2")
     assert {name: str(version) for name, version in line.items()}["torchvision"] == "0.28"
-    assert str(find_companions("2.13.0", "amd-stable")["torchaudio"]) == "2.11.0.2"
-    assert find_companions("1.13") == {}
-    with pytest.raises(DataError, match="is not a version"):
-        find_companions("latest")
+    assert str(torch_builds.find_companions("2.13.0", "amd-stable")["torchaudio"]) == "2.11.0.2"
+    assert torch_builds.find_companions("1.13") == {}
+    with pytest.raises(errors.DataError, match="is not a version"):
+        torch_builds.find_companions("latest")
 
 
 def test_known_issues_fit_versions_gpus_and_platforms():
     def threads(*wanted: str | Version | None) -> set[str | None]:
-        return {one.issue for one in find_issues(*wanted)}  # type: ignore[arg-type]
+        return {one.issue for one in torch_builds.find_issues(*wanted)}  # type: ignore[arg-type]
 
     torch, rocm = Version("2.12.0"), Version("7.14.0")
     assert "ROCm/TheRock#7081" in threads(torch, rocm, "gfx90a:xnack+", "linux")
@@ -114,30 +104,38 @@ def test_known_issues_fit_versions_gpus_and_platforms():
     assert "ROCm/TheRock#6561" in threads(
         Version("2.14.0a0+rocm7.15.0a20260713"), Version("7.15.0a20260713"), "gfx1151", "linux"
     )
-    assert threads() == {one.issue for one in get_issues()}
-    assert all(get_issue_url(one).startswith("https://") for one in get_issues())
+    assert threads() == {one.issue for one in torch_builds.get_issues()}
+    assert all(torch_builds.get_issue_url(one).startswith("https://") for one in torch_builds.get_issues())
 
 
 def test_images_say_what_is_in_them():
     name = "rocm/pytorch:rocm10.1.0_ubuntu24.04_py3.12_pytorch_release_2.14.0"
-    (image,) = (one for one in list_images() if one.name == name)
+    (image,) = (one for one in torch_builds.list_images() if one.name == name)
     assert (image.use, image.torch, image.python) == ("run", Version("2.14.0"), "3.12")
-    assert "gfx110X-all" in {one.family for one in list_images() if one.rocm.release[:2] == (7, 13)}
-    assert all(one.torch is None for one in list_images() if one.use == "build")
-    assert [one.rocm for one in list_images()] == sorted((one.rocm for one in list_images()), reverse=True)
+    assert "gfx110X-all" in {
+        one.family for one in torch_builds.list_images() if one.rocm.release[:2] == (7, 13)
+    }
+    assert all(one.torch is None for one in torch_builds.list_images() if one.use == "build")
+    assert [one.rocm for one in torch_builds.list_images()] == sorted(
+        (one.rocm for one in torch_builds.list_images()), reverse=True
+    )
 
 
 def test_indexes_and_builds_agree_about_whom_they_serve():
-    order = [one.name for one in list_indexes()]
-    for target, platform, channel in product(get_gfx_targets(), ("linux", "windows"), INDEX_CHANNELS):
-        found = find_indexes(target, platform=platform, channel=channel)
+    order = [one.name for one in package_indexes.list_indexes()]
+    for target, platform, channel in product(
+        gfx.get_gfx_targets(), ("linux", "windows"), package_indexes.INDEX_CHANNELS
+    ):
+        found = package_indexes.find_indexes(target, platform=platform, channel=channel)
         assert [one.name for one in found] == sorted((one.name for one in found), key=order.index)
         for one in found:
             assert (platform, target) in one.kinds
             assert one.channel == channel
             assert one.reason
-    for build in list_builds():
+    for build in torch_builds.list_builds():
         for platform, targets in build.targets.items():
             for target, python in product(targets, build.pythons):
-                found = find_indexes(target, platform=platform, channel=build.index.channel, python=python)
+                found = package_indexes.find_indexes(
+                    target, platform=platform, channel=build.index.channel, python=python
+                )
                 assert build.index.name in {one.name for one in found}, (build, platform, target, python)

@@ -5,16 +5,8 @@ from __future__ import annotations
 import pytest
 from packaging.version import Version
 
-from rocm_wheels.core import UsageError
-from rocm_wheels.models import (
-    find_index_by_url,
-    find_indexes,
-    get_index,
-    is_in_series,
-    list_indexes,
-    list_rocm_releases,
-    parse_version,
-)
+from rocm_wheels.core import errors
+from rocm_wheels.models import facts, package_indexes
 
 BEST = [
     # target, the rest of the machine, the best index
@@ -43,7 +35,7 @@ BEST = [
 
 @pytest.mark.parametrize(("target", "machine", "name"), BEST)
 def test_the_best_index_comes_first_with_its_reason(target: str | None, machine: dict[str, str], name: str):
-    best = find_indexes(target, **machine)[0]
+    best = package_indexes.find_indexes(target, **machine)[0]
     assert (best.name, bool(best.reason)) == (name, True)
     assert best.channel in best.reason
 
@@ -60,7 +52,7 @@ def test_the_best_index_comes_first_with_its_reason(target: str | None, machine:
     ],
 )
 def test_no_index_for_what_nobody_serves(target: str, machine: dict[str, str]):
-    assert find_indexes(target, **machine) == ()
+    assert package_indexes.find_indexes(target, **machine) == ()
 
 
 @pytest.mark.parametrize(
@@ -75,14 +67,19 @@ def test_no_index_for_what_nobody_serves(target: str, machine: dict[str, str]):
 )
 def test_what_cannot_be_read_is_named(arguments: dict[str, str], message: str):
     arguments = {"target": "gfx942"} | arguments
-    with pytest.raises(UsageError, match=message):
-        find_indexes(arguments.pop("target"), **arguments)
+    with pytest.raises(errors.UsageError, match=message):
+        package_indexes.find_indexes(arguments.pop("target"), **arguments)
 
 
 def test_the_reason_names_the_rocm_that_has_code_for_the_target():
-    assert "of ROCm 10.1.0, 10.0.0 with code for gfx942 (documented)" in find_indexes("gfx942")[0].reason
-    assert "of ROCm 10.0.0 with code for gfx908 (documented)" in find_indexes("gfx908")[0].reason
-    assert [one.layout for one in find_indexes("gfx942", channel="nightly")] == [
+    assert (
+        "of ROCm 10.1.0, 10.0.0 with code for gfx942 (documented)"
+        in package_indexes.find_indexes("gfx942")[0].reason
+    )
+    assert (
+        "of ROCm 10.0.0 with code for gfx908 (documented)" in package_indexes.find_indexes("gfx908")[0].reason
+    )
+    assert [one.layout for one in package_indexes.find_indexes("gfx942", channel="nightly")] == [
         "multi-arch",
         "multi-arch",
         "fat",
@@ -92,17 +89,21 @@ def test_the_reason_names_the_rocm_that_has_code_for_the_target():
 
 
 def test_every_index_is_found_by_its_address_and_name():
-    assert len({one.url for one in list_indexes()}) == len(list_indexes())
-    for one in list_indexes():
+    assert len({one.url for one in package_indexes.list_indexes()}) == len(package_indexes.list_indexes())
+    for one in package_indexes.list_indexes():
         assert hash(one)
-        assert find_index_by_url(one.url.rstrip("/")) == get_index(one.name) == one
-    assert find_index_by_url("http://localhost:8000/") is None
-    with pytest.raises(UsageError, match="did you mean amd-stable"):
-        get_index("amd-stabel")
+        assert (
+            package_indexes.find_index_by_url(one.url.rstrip("/"))
+            == package_indexes.get_index(one.name)
+            == one
+        )
+    assert package_indexes.find_index_by_url("http://localhost:8000/") is None
+    with pytest.raises(errors.UsageError, match="did you mean amd-stable"):
+        package_indexes.get_index("amd-stabel")
 
 
 def test_releases_are_in_the_order_of_versions():
-    versions = [one.version for one in list_rocm_releases()]
+    versions = [one.version for one in package_indexes.list_rocm_releases()]
     assert versions == sorted(versions, reverse=True)
     order = [Version(text) for text in ("10.1.0", "10.0.0", "7.14.1", "7.2", "6.4")]
     assert [one for one in versions if one in order] == order
@@ -111,7 +112,7 @@ def test_releases_are_in_the_order_of_versions():
 def test_versions_are_text_and_series_end_at_the_dot():
     for wrong in (2.10, 7, None, "seven"):
         with pytest.raises(ValueError, match=r"a version is text|not a version"):
-            parse_version(wrong)
-    assert is_in_series(Version("2.13.1+rocm7.2"), Version("2.13"))
-    assert is_in_series(Version("2.13"), Version("2.13.0"))
-    assert not is_in_series(Version("2.13"), Version("2.1"))
+            facts.parse_version(wrong)
+    assert facts.is_in_series(Version("2.13.1+rocm7.2"), Version("2.13"))
+    assert facts.is_in_series(Version("2.13"), Version("2.13.0"))
+    assert not facts.is_in_series(Version("2.13"), Version("2.1"))

@@ -7,53 +7,41 @@ import re
 import pytest
 from packaging.version import Version
 
-from rocm_wheels.core import DataError, Record, parse_record
-from rocm_wheels.gpus import KNOWN_TARGETS
+from rocm_wheels.core import errors, records
+from rocm_wheels.gpus import gpu
 from rocm_wheels.models import (
-    ImageTable,
-    IssueTable,
-    RocmReleaseTable,
-    TorchBuildTable,
+    dtypes,
     facts,
-    get_gfx_families,
-    get_gfx_targets,
-    get_issues,
-    get_release_lines,
-    is_same_release,
+    gfx,
     libraries,
-    list_facts,
-    list_images,
-    load_dtype_table,
-    load_gfx_table,
-    load_overrides,
     package_indexes,
-    parse_version,
+    release_lines,
     torch_builds,
     torch_features,
 )
 
-TARGETS = get_gfx_targets()
+TARGETS = gfx.get_gfx_targets()
 INDEXES = {row.name: row for row in package_indexes.load_release_table().indexes}
 ROWS = package_indexes.load_build_table().builds
-LINES = [line for line in get_release_lines() if line.torch]
+LINES = [line for line in release_lines.get_release_lines() if line.torch]
 STABLE = {name for name, row in INDEXES.items() if row.channel == "stable"}
 TABLES = (
-    load_gfx_table,
+    gfx.load_gfx_table,
     package_indexes.load_release_table,
     package_indexes.load_build_table,
     torch_builds.load_image_table,
     torch_builds.load_issue_table,
-    load_dtype_table,
+    dtypes.load_dtype_table,
     libraries.load_library_table,
     libraries.load_domain_table,
     torch_features.load_feature_table,
-    load_overrides,
+    gfx.load_overrides,
 )
 
 
 @pytest.mark.parametrize("table", [load() for load in TABLES], ids=lambda table: type(table).__name__)
 def test_every_source_is_used_and_what_is_believed_says_why(table: facts.FactTable):
-    rows = list_facts(table)
+    rows = facts.list_facts(table)
     notes = "\n".join(f"{fact.note}{getattr(fact, 'care', '')}" for fact in rows)
     named = re.findall(r"[\w-]+", " ".join(re.findall(r"\bsources? ([\w, -]+)", notes)))
     assert table.sources.keys() <= {*(fact.source for fact in rows), *named}
@@ -66,15 +54,15 @@ def test_every_target_and_family_that_a_table_names_is_one():
     named = {
         *served,
         *(t for members in sets.values() for t in members),
-        *(t for i in get_issues() for t in i.targets),
+        *(t for i in torch_builds.get_issues() for t in i.targets),
     }
     assert named <= TARGETS.keys()
-    families = {row.family for row in (*INDEXES.values(), *list_images()) if row.family}
-    assert families <= get_gfx_families().keys()
-    overrides = load_overrides()
+    families = {row.family for row in (*INDEXES.values(), *torch_builds.list_images()) if row.family}
+    assert families <= gfx.get_gfx_families().keys()
+    overrides = gfx.load_overrides()
     cards = (*overrides.cards.items(), *overrides.refused.items())
     named = {name for card, options in cards for name in (card, *(option.target for option in options))}
-    assert named <= {*TARGETS, *KNOWN_TARGETS}
+    assert named <= {*TARGETS, *gpu.KNOWN_TARGETS}
     assert {name for row in ROWS for name in row.targets.values()} == sets.keys()
 
 
@@ -99,10 +87,15 @@ def test_indexes_are_told_apart_reached_and_of_a_release():
     reached = {row.index for row in ROWS if row.targets}
     for row in INDEXES.values():
         assert row.vendor != "amd" or row.serves or row.family or row.name in reached, row
-        assert all(any(is_same_release(rocm, release) for release in releases) for rocm in row.rocm), row
-    assert all(any(is_same_release(image.rocm, release) for release in releases) for image in list_images())
+        assert all(
+            any(torch_builds.is_same_release(rocm, release) for release in releases) for rocm in row.rocm
+        ), row
+    assert all(
+        any(torch_builds.is_same_release(image.rocm, release) for release in releases)
+        for image in torch_builds.list_images()
+    )
     fat = {rocm for row in INDEXES.values() if row.layout == "fat" for rocm in row.rocm}
-    assert {parse_version(text) for line in LINES for text in line.rocm.pytorch_org.values} <= fat
+    assert {facts.parse_version(text) for line in LINES for text in line.rocm.pytorch_org.values} <= fat
 
 
 def test_what_is_ready_for_releases_is_in_a_stable_index():
@@ -120,7 +113,7 @@ def test_what_is_ready_for_releases_is_in_a_stable_index():
 
 
 def test_known_issues_say_in_which_release_they_were_fixed():
-    for issue in get_issues():
+    for issue in torch_builds.get_issues():
         assert (issue.state == "fixed") == bool(issue.fixed), issue
 
 
@@ -136,35 +129,47 @@ KNOWN = (
 @pytest.mark.parametrize(
     ("model", "text", "message"),
     [
-        (TorchBuildTable, BUILDS + ROW % ("newest", "7.2", "'3.12'"), "'newest' is not a version"),
-        (TorchBuildTable, BUILDS + ROW % ("2.13", "seven", "'3.12'"), "'seven' is not a version"),
-        (TorchBuildTable, BUILDS + ROW % ("2.13", "7.2", "cp312"), "'cp312' is not a Python"),
         (
-            TorchBuildTable,
+            package_indexes.TorchBuildTable,
+            BUILDS + ROW % ("newest", "7.2", "'3.12'"),
+            "'newest' is not a version",
+        ),
+        (
+            package_indexes.TorchBuildTable,
+            BUILDS + ROW % ("2.13", "seven", "'3.12'"),
+            "'seven' is not a version",
+        ),
+        (package_indexes.TorchBuildTable, BUILDS + ROW % ("2.13", "7.2", "cp312"), "'cp312' is not a Python"),
+        (
+            package_indexes.TorchBuildTable,
             BUILDS + (ROW % ("2.13", "7.2", "'3.12'"))[:-1] + ", targets: {linux: b}}",
             "b is no set of targets",
         ),
         (
-            TorchBuildTable,
+            package_indexes.TorchBuildTable,
             BUILDS + (ROW % ("2.13", "7.2", "'3.12'")).replace("source: s", "source: t"),
             "source 't'",
         ),
-        (IssueTable, KNOWN % ("2.13", "a/b#1"), "'2.13' is not a version specifier"),
-        (IssueTable, KNOWN % ("==2.13", "TheRock#12"), "an issue is written owner/repository#number"),
+        (torch_builds.IssueTable, KNOWN % ("2.13", "a/b#1"), "'2.13' is not a version specifier"),
         (
-            ImageTable,
+            torch_builds.IssueTable,
+            KNOWN % ("==2.13", "TheRock#12"),
+            "an issue is written owner/repository#number",
+        ),
+        (
+            torch_builds.ImageTable,
             SOURCES
             + "images: [{image: rocm/pytorch, use: run, tags: [latest], source: s, kind: documented}]",
             "latest is not a tag such as",
         ),
         (
-            RocmReleaseTable,
+            package_indexes.RocmReleaseTable,
             SOURCES + "indexes: []\nreleases: [{version: 7.x, channel: stable, source: s, kind: documented}]",
             "'7.x' is not a version",
         ),
     ],
 )
-def test_a_wrong_row_is_refused_with_its_place(model: type[Record], text: str, message: str):
-    with pytest.raises(DataError, match=r"table.yaml:\d+:\d+: ") as refused:
-        parse_record(text, model, name="table.yaml")
+def test_a_wrong_row_is_refused_with_its_place(model: type[records.Record], text: str, message: str):
+    with pytest.raises(errors.DataError, match=r"table.yaml:\d+:\d+: ") as refused:
+        records.parse_record(text, model, name="table.yaml")
     assert message in str(refused.value)

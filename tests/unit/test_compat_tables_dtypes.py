@@ -10,20 +10,9 @@ import re
 import pytest
 from packaging.version import Version
 
-from rocm_wheels.core import DataError, UsageError, parse_record
-from rocm_wheels.models import (
-    Dtype,
-    DtypeTable,
-    get_architectures,
-    get_data_folder,
-    get_dtypes,
-    get_gfx_targets,
-    get_operations,
-    list_facts,
-    list_target_dtypes,
-    load_dtype_table,
-    tabulate_dtypes,
-)
+from rocm_wheels.core import errors, records
+from rocm_wheels.models import dtypes, gfx, project_names
+from rocm_wheels.models.facts import list_facts
 
 PAGE = """
 float8_e4m3fn 2.3 5.5 | float8_e5m2 2.3 5.5 | float16 0.1.6 2.0 | bfloat16 1.6 2.6 | float32 0.1.12-2 2.0
@@ -31,12 +20,12 @@ float64 0.1.12-2 2.0 | complex32 1.6 2.0 | complex64 1.6 2.0 | complex128 1.6 2.
 uint16 2.3 - | uint32 2.3 - | uint64 2.3 - | int8 1.12 5.0 | int16 0.1.12-2 2.0 | int32 0.1.12-2 2.0
 int64 0.1.12-2 2.0 | bool 1.2 2.0 | quint8 1.8 5.0 | qint8 1.8 5.0 | qint32 1.8 5.0 | quint4x2 1.8 5.0
 """
-TEXT = (get_data_folder() / "dtypes.yaml").read_text(encoding="utf-8")
+TEXT = (project_names.get_data_folder() / "dtypes.yaml").read_text(encoding="utf-8")
 
 
 def test_the_page_is_all_there():
     page = [row.split() for row in re.split(r"[|\n]", PAGE) if row.strip()]
-    ours = {name: dtype for name, dtype in get_dtypes().items() if dtype.page}
+    ours = {name: dtype for name, dtype in dtypes.get_dtypes().items() if dtype.page}
     assert len(page) == 22
     assert [
         (name, dtype.torch, dtype.since_torch, dtype.since_rocm, dtype.kind) for name, dtype in ours.items()
@@ -44,16 +33,16 @@ def test_the_page_is_all_there():
         (name, f"torch.{name}", Version(torch), None if rocm == "-" else Version(rocm), "documented")
         for name, torch, rocm in page
     ]
-    added = set(get_dtypes()) - set(ours)
+    added = set(dtypes.get_dtypes()) - set(ours)
     assert {"float8_e4m3fnuz", "float8_e5m2fnuz", "mxfp8_e4m3", "mxfp6_e2m3", "mxfp4_e2m1", "tf32"} < added
 
 
 def test_every_target_has_an_architecture_and_the_page():
-    placed = [target for one in get_architectures().values() for target in one.targets]
-    assert sorted(placed) == sorted(get_gfx_targets())
-    page = {name for name, dtype in get_dtypes().items() if dtype.page}
-    for target in get_gfx_targets():
-        rows = list_target_dtypes(target)
+    placed = [target for one in dtypes.get_architectures().values() for target in one.targets]
+    assert sorted(placed) == sorted(gfx.get_gfx_targets())
+    page = {name for name, dtype in dtypes.get_dtypes().items() if dtype.page}
+    for target in gfx.get_gfx_targets():
+        rows = dtypes.list_target_dtypes(target)
         assert page <= {row.name for row in rows}
         assert {row.level for row in rows} <= {"full", "matrix", "storage"}
         for row in rows:  # enough for a test of it
@@ -61,13 +50,13 @@ def test_every_target_has_an_architecture_and_the_page():
                 assert row.tolerances.elementwise or row.tolerances.accumulated, row.name
             if {"sum", "matmul", "scaled_mm"} & set(row.operations) and row.compared == "close":
                 assert row.tolerances.accumulated, row.name
-            assert {one for one in row.operations if one not in get_operations()} == set()
+            assert {one for one in row.operations if one not in dtypes.get_operations()} == set()
             assert (row.product != "") >= ("scaled_mm" in row.operations)
 
 
 def test_the_table_of_targets_agrees():
-    for target, record in get_gfx_targets().items():
-        matrix = {row.dtype.format for row in list_target_dtypes(target) if row.level == "matrix"}
+    for target, record in gfx.get_gfx_targets().items():
+        matrix = {row.dtype.format for row in dtypes.list_target_dtypes(target) if row.level == "matrix"}
         assert ("fp8-fnuz" in matrix, "fp8-ocp" in matrix) == (record.fp8 == "fnuz", record.fp8 == "ocp"), (
             target
         )
@@ -100,13 +89,13 @@ def test_the_table_of_targets_agrees():
     ],
 )
 def test_what_can_be_calculated_where(target, rocm, name, level, operations):
-    rows = {row.name: row for row in list_target_dtypes(target, rocm=Version(rocm) if rocm else None)}
+    rows = {row.name: row for row in dtypes.list_target_dtypes(target, rocm=Version(rocm) if rocm else None)}
     assert (rows[name].level if name in rows else None) == level
     assert (" ".join(rows[name].operations) if name in rows else "") == operations
 
 
 def test_what_a_product_needs():
-    rows = {row.name: row for row in list_target_dtypes("gfx950")}
+    rows = {row.name: row for row in dtypes.list_target_dtypes("gfx950")}
     assert (
         rows["mxfp4_e2m1"].dtype.elements,
         rows["mxfp4_e2m1"].dtype.scale,
@@ -122,9 +111,9 @@ def test_what_a_product_needs():
 
 
 def test_versions_of_torch_are_versions():
-    names = {row.name for row in list_target_dtypes("gfx950", torch=Version("2.10"))}
+    names = {row.name for row in dtypes.list_target_dtypes("gfx950", torch=Version("2.10"))}
     assert {"float8_e8m0fnu", "float4_e2m1fn_x2", "mxfp4_e2m1"} <= names  # 2.7 and 2.8 are older than 2.10
-    older = {row.name for row in list_target_dtypes("gfx950", torch=Version("2.1"))}
+    older = {row.name for row in dtypes.list_target_dtypes("gfx950", torch=Version("2.1"))}
     assert names - older >= {"float8_e4m3fn", "float8_e4m3fnuz", "tf32", "mxfp8_e4m3"}
 
 
@@ -143,20 +132,20 @@ def test_tolerances_are_those_of_torch_testing_and_half_a_step_of_8_bits():
         digits = int(name[len("float8_e4m")])
         smallest = 2.0 ** (1 - exponent - digits)
         defaults[name] = (2.0 ** -(digits + 1), smallest / 2)
-    rows = {row.name: row for target in ("gfx942", "gfx950") for row in list_target_dtypes(target)}
+    rows = {row.name: row for target in ("gfx942", "gfx950") for row in dtypes.list_target_dtypes(target)}
     for name, wanted in defaults.items():
         one = rows[name].tolerances.elementwise
         assert one and (one.rtol, one.atol) == wanted, name
 
 
 def test_every_fact_has_a_source_that_is_used_and_what_is_believed_says_why():
-    facts = list_facts(load_dtype_table())
-    assert {fact.source for fact in facts} == set(load_dtype_table().sources)
+    facts = list_facts(dtypes.load_dtype_table())
+    assert {fact.source for fact in facts} == set(dtypes.load_dtype_table().sources)
     assert [fact for fact in facts if fact.kind == "believed" and not fact.note] == []
 
 
 def test_rows_for_people():
-    header, rows = tabulate_dtypes()
+    header, rows = dtypes.tabulate_dtypes()
     assert {len(row) for row in rows} == {len(header)}
     shown = dict(zip(header, rows[0], strict=True))
     assert shown["dtype"] == "torch.float8_e4m3fn"
@@ -166,8 +155,8 @@ def test_rows_for_people():
 
 @pytest.mark.parametrize("target", ["gfx1300", "gfx94", "", "rdna3"])
 def test_targets_that_are_none(target):
-    with pytest.raises(UsageError, match="nothing is known about data types of"):
-        list_target_dtypes(target)
+    with pytest.raises(errors.UsageError, match="nothing is known about data types of"):
+        dtypes.list_target_dtypes(target)
 
 
 @pytest.mark.parametrize(
@@ -247,10 +236,10 @@ def test_targets_that_are_none(target):
 )
 def test_wrong_tables(old, new, message):
     assert old in TEXT
-    with pytest.raises(DataError, match=re.escape(message)):
-        parse_record(TEXT.replace(old, new, 1), DtypeTable, name="dtypes.yaml")
+    with pytest.raises(errors.DataError, match=re.escape(message)):
+        records.parse_record(TEXT.replace(old, new, 1), dtypes.DtypeTable, name="dtypes.yaml")
 
 
 def test_a_version_is_no_number():
     with pytest.raises(ValueError, match=r"2\.10 and 2\.1 are the same number"):
-        Dtype(format="int", bits=8, source="page", kind="documented", since_torch=2.10)
+        dtypes.Dtype(format="int", bits=8, source="page", kind="documented", since_torch=2.10)

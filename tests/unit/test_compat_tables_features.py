@@ -13,23 +13,9 @@ import pytest
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from rocm_wheels.core import DataError, UsageError, parse_record
-from rocm_wheels.models import (
-    DomainTable,
-    FeatureTable,
-    find_obstacles,
-    get_data_folder,
-    get_domain_libraries,
-    get_features,
-    get_gfx_targets,
-    list_facts,
-    list_feature_answers,
-    list_feature_targets,
-    load_domain_table,
-    load_feature_table,
-    tabulate_domain_libraries,
-    tabulate_features,
-)
+from rocm_wheels.core import errors, records
+from rocm_wheels.models import gfx, libraries, project_names, torch_features
+from rocm_wheels.models.facts import list_facts
 
 LIBRARIES = "torchaudio torchtune torchvision torchtext torchdata torchrec torchserve torchrl tensordict"
 FEATURES = {
@@ -43,12 +29,12 @@ FEATURES = {
     "torchvision": "4.0 3.3 2.0 6.3",
     "not on ROCm": "- - - - -",
 }
-DOMAINS = (get_data_folder() / "domain_libraries.yaml").read_text(encoding="utf-8")
-TEXT = (get_data_folder() / "torch_features.yaml").read_text(encoding="utf-8")
+DOMAINS = (project_names.get_data_folder() / "domain_libraries.yaml").read_text(encoding="utf-8")
+TEXT = (project_names.get_data_folder() / "torch_features.yaml").read_text(encoding="utf-8")
 
 
 def test_the_libraries_of_the_page_and_their_states():
-    found = get_domain_libraries()
+    found = libraries.get_domain_libraries()
     assert [name for name, one in found.items() if one.page] == LIBRARIES.split()
     assert {name: one.state.now for name, one in found.items()} == {
         "torchaudio": "maintenance",
@@ -92,7 +78,7 @@ def test_the_libraries_of_the_page_and_their_states():
     ],
 )
 def test_what_stands_against_a_library(project, torch, python, reasons):
-    found = find_obstacles(
+    found = libraries.find_obstacles(
         project, torch=Version(torch) if torch else None, python=Version(python) if python else None
     )
     assert len(found) == len(reasons)
@@ -101,16 +87,16 @@ def test_what_stands_against_a_library(project, torch, python, reasons):
 
 
 def test_a_library_that_is_none():
-    with pytest.raises(UsageError, match="torchvison; did you mean torchvision"):
-        find_obstacles("torchvison")
+    with pytest.raises(errors.UsageError, match="torchvison; did you mean torchvision"):
+        libraries.find_obstacles("torchvison")
 
 
 def test_the_features_of_the_page_are_all_there():
     for group, versions in FEATURES.items():
-        found = [one.rocm for one in get_features().values() if one.group == group]
+        found = [one.rocm for one in torch_features.get_features().values() if one.group == group]
         assert [str(one) if one else "-" for one in found] == versions.split(), group
     assert sum(len(one.split()) for one in FEATURES.values()) == 41
-    later = Counter(one.group for one in get_features().values() if one.group not in FEATURES)
+    later = Counter(one.group for one in torch_features.get_features().values() if one.group not in FEATURES)
     # things in the lists of key features; two items of 7.0's list are two things each
     assert later == {
         "torch 2.9 with ROCm 7.2.1": 6,
@@ -119,7 +105,7 @@ def test_the_features_of_the_page_are_all_there():
         "torch 2.7 with ROCm 7.0": 13 + 2,
         "added since": 3,
     }
-    for one in get_features().values():
+    for one in torch_features.get_features().values():
         if match := re.fullmatch(r"torch (\S+) with ROCm (\S+)", one.group):
             assert (str(one.since), str(one.rocm)) == match.groups()
 
@@ -143,8 +129,8 @@ def test_the_features_of_the_page_are_all_there():
     ],
 )
 def test_whether_a_feature_is_there(name, torch, rocm, target, state):
-    answers = list_feature_answers(Version(rocm), {"torch": Version(torch)}, target=target)
-    assert list(get_features()) == [one.name for one in answers]
+    answers = torch_features.list_feature_answers(Version(rocm), {"torch": Version(torch)}, target=target)
+    assert list(torch_features.get_features()) == [one.name for one in answers]
     answer = next(one for one in answers if one.name == name)
     assert answer.state == state
     assert answer.reason or state in ("supported", "unsupported")
@@ -152,29 +138,34 @@ def test_whether_a_feature_is_there(name, torch, rocm, target, state):
 
 def test_features_of_libraries_go_by_the_library():
     versions = {"torch": Version("2.11"), "torchvision": Version("0.26"), "torchaudio": Version("0.8")}
-    answers = {one.name: one for one in list_feature_answers(Version("7.2"), versions)}
+    answers = {one.name: one for one in torch_features.list_feature_answers(Version("7.2"), versions)}
     assert answers["ops"].state == answers["io"].state == "supported"
     assert (answers["transforms.MFCC"].state, answers["transforms.MFCC"].reason) == (
         "too old",
         "from torchaudio 0.9.0 on",
     )
     versions["torchvision"] = Version("0.20.1")
-    assert {one.name: one.state for one in list_feature_answers(Version("7.2"), versions)}["io"] == "too old"
+    assert {one.name: one.state for one in torch_features.list_feature_answers(Version("7.2"), versions)}[
+        "io"
+    ] == "too old"
 
 
 def test_targets_of_features():
-    assert list_feature_targets("CUDAGraph") == tuple(get_gfx_targets())
-    assert list_feature_targets("matmul.allow_tf32") == ("gfx942", "gfx950")
-    assert "gfx1030" not in list_feature_targets("enable_flash_sdp")
-    with pytest.raises(UsageError, match="no feature CUDAGraphs is known; did you mean CUDAGraph"):
-        list_feature_targets("CUDAGraphs")
-    with pytest.raises(UsageError, match="gfx94 is no GPU target"):
-        list_feature_answers(Version("7.2"), {"torch": Version("2.13")}, target="gfx94")
+    assert torch_features.list_feature_targets("CUDAGraph") == tuple(gfx.get_gfx_targets())
+    assert torch_features.list_feature_targets("matmul.allow_tf32") == ("gfx942", "gfx950")
+    assert "gfx1030" not in torch_features.list_feature_targets("enable_flash_sdp")
+    with pytest.raises(errors.UsageError, match="no feature CUDAGraphs is known; did you mean CUDAGraph"):
+        torch_features.list_feature_targets("CUDAGraphs")
+    with pytest.raises(errors.UsageError, match="gfx94 is no GPU target"):
+        torch_features.list_feature_answers(Version("7.2"), {"torch": Version("2.13")}, target="gfx94")
 
 
 @pytest.mark.parametrize(
     ("tabulate", "table"),
-    [(tabulate_domain_libraries, load_domain_table), (tabulate_features, load_feature_table)],
+    [
+        (libraries.tabulate_domain_libraries, libraries.load_domain_table),
+        (torch_features.tabulate_features, torch_features.load_feature_table),
+    ],
 )
 def test_rows_and_facts(tabulate, table):
     header, rows = tabulate()
@@ -185,7 +176,7 @@ def test_rows_and_facts(tabulate, table):
 
 
 def test_rows_say_what_holds_today():
-    header, rows = tabulate_features()
+    header, rows = torch_features.tabulate_features()
     shown = {row[0]: dict(zip(header, row, strict=True)) for row in rows}
     assert shown["NVTX"]["ROCm"] == "no"
     assert (shown["enable_flash_sdp"]["since"], shown["enable_flash_sdp"]["kind"]) == ("2.3", "believed")
@@ -217,8 +208,10 @@ def test_rows_say_what_holds_today():
 )
 def test_wrong_tables_of_features(old, new, message):
     assert old in TEXT
-    with pytest.raises(DataError, match=re.escape(message)):
-        parse_record(TEXT.replace(old, new, 1), FeatureTable, name="torch_features.yaml")
+    with pytest.raises(errors.DataError, match=re.escape(message)):
+        records.parse_record(
+            TEXT.replace(old, new, 1), torch_features.FeatureTable, name="torch_features.yaml"
+        )
 
 
 @pytest.mark.parametrize(
@@ -245,5 +238,7 @@ def test_wrong_tables_of_features(old, new, message):
 )
 def test_wrong_tables_of_libraries(old, new, message):
     assert old in DOMAINS
-    with pytest.raises(DataError, match=re.escape(message)):
-        parse_record(DOMAINS.replace(old, new, 1), DomainTable, name="domain_libraries.yaml")
+    with pytest.raises(errors.DataError, match=re.escape(message)):
+        records.parse_record(
+            DOMAINS.replace(old, new, 1), libraries.DomainTable, name="domain_libraries.yaml"
+        )

@@ -9,22 +9,9 @@ import re
 
 import pytest
 
-from rocm_wheels.core import DataError, UsageError, parse_record
-from rocm_wheels.models import (
-    LibraryTable,
-    get_data_folder,
-    get_dtypes,
-    get_exclusions,
-    get_gfx_targets,
-    get_operations,
-    get_rocm_libraries,
-    list_facts,
-    list_hip_types,
-    list_library_dtypes,
-    list_missing_libraries,
-    load_library_table,
-    tabulate_rocm_libraries,
-)
+from rocm_wheels.core import errors, records
+from rocm_wheels.models import dtypes, gfx, libraries, project_names
+from rocm_wheels.models.facts import list_facts
 
 PAGE = {
     "Composable Kernel": "permute Tensor.view matmul mm bmm nn.Conv2d nn.Conv3d nn.MultiheadAttention",
@@ -48,20 +35,20 @@ PAGE = {
     "rocThrust": "",
     "rocWMMA": "nn.Linear nn.Conv2d matmul bmm",
 }
-TEXT = (get_data_folder() / "rocm_libraries.yaml").read_text(encoding="utf-8")
+TEXT = (project_names.get_data_folder() / "rocm_libraries.yaml").read_text(encoding="utf-8")
 
 
 def test_the_page_is_all_there():
-    assert list(get_rocm_libraries()) == list(PAGE)
-    for name, library in get_rocm_libraries().items():
+    assert list(libraries.get_rocm_libraries()) == list(PAGE)
+    for name, library in libraries.get_rocm_libraries().items():
         assert {f"torch.{api}" for api in PAGE[name].split()} <= set(library.apis), name
         assert library.kind == "documented"
-    vision = [name for name, one in get_rocm_libraries().items() if "torchvision" in one.apis]
+    vision = [name for name, one in libraries.get_rocm_libraries().items() if "torchvision" in one.apis]
     assert vision == ["MIVisionX", "rocAL", "rocJPEG", "RPP"]
 
 
 def test_each_library_that_torch_uses_can_be_tested():
-    for name, library in get_rocm_libraries().items():
+    for name, library in libraries.get_rocm_libraries().items():
         assert (library.probe is None) == (library.use == "beside"), name
         assert bool(library.lost) <= (library.use == "linked"), name
         built = library.therock
@@ -70,9 +57,12 @@ def test_each_library_that_torch_uses_can_be_tested():
 
 
 def test_every_exclusion_of_a_target_is_known():
-    known = {*load_library_table().unused, *(library.project for library in get_rocm_libraries().values())}
-    for target in get_gfx_targets():
-        assert get_exclusions(target).keys() <= known, target
+    known = {
+        *libraries.load_library_table().unused,
+        *(library.project for library in libraries.get_rocm_libraries().values()),
+    }
+    for target in gfx.get_gfx_targets():
+        assert libraries.get_exclusions(target).keys() <= known, target
 
 
 @pytest.mark.parametrize(
@@ -92,11 +82,11 @@ def test_every_exclusion_of_a_target_is_known():
 )
 def test_what_a_target_has_not_got(target, missing):
     """As TheRock's targets say, read by hand; what torch has nothing to do with is no answer."""
-    assert [one.name for one in list_missing_libraries(target)] == missing
+    assert [one.name for one in libraries.list_missing_libraries(target)] == missing
 
 
 def test_what_is_left_without_a_library():
-    found = {one.name: one for one in list_missing_libraries("gfx1030")}
+    found = {one.name: one for one in libraries.list_missing_libraries("gfx1030")}
     product = found["hipBLASLt"]
     assert product.issue == "https://github.com/ROCm/TheRock/issues/1062"
     assert product.lost_apis == ("torch.nn.functional.scaled_mm", "torch._scaled_mm", "torch._int_mm")
@@ -104,7 +94,7 @@ def test_what_is_left_without_a_library():
     assert "rocBLAS" in product.library.without.text
     assert found["hipTensor"].lost_apis == found["hipTensor"].slower_apis == ()
     # the operations that dtypes lose with it are the APIs that raise
-    calls = {one.call for one in get_operations().values() if one.library == "hipBLASLt"}
+    calls = {one.call for one in dtypes.get_operations().values() if one.library == "hipBLASLt"}
     assert calls <= set(product.lost_apis)
 
 
@@ -122,40 +112,44 @@ def test_what_is_left_without_a_library():
     ],
 )
 def test_dtypes_of_a_library_on_a_target(library, target, names):
-    assert [row.name for row in list_library_dtypes(library, target)] == names.split()
+    assert [row.name for row in dtypes.list_library_dtypes(library, target)] == names.split()
 
 
 def test_types_of_libraries_are_types_of_dtypes():
-    known = {dtype.hip for dtype in get_dtypes().values()}
-    assert {hip for name in PAGE for hip in list_hip_types(name)} <= known
-    untold = [name for name, one in get_rocm_libraries().items() if not one.types]
+    known = {dtype.hip for dtype in dtypes.get_dtypes().values()}
+    assert {hip for name in PAGE for hip in libraries.list_hip_types(name)} <= known
+    untold = [name for name, one in libraries.get_rocm_libraries().items() if not one.types]
     assert untold == ["MIVisionX", "rocAL", "rocDecode", "rocJPEG", "RPP"]
-    with pytest.raises(UsageError, match="hipFTT is no ROCm library that torch uses; did you mean hipFFT"):
-        list_library_dtypes("hipFTT", "gfx942")
+    with pytest.raises(
+        errors.UsageError, match="hipFTT is no ROCm library that torch uses; did you mean hipFFT"
+    ):
+        dtypes.list_library_dtypes("hipFTT", "gfx942")
 
 
 def test_every_fact_has_a_source_that_is_used_and_what_is_believed_says_why():
-    facts = list_facts(load_library_table())
-    assert {fact.source for fact in facts} == set(load_library_table().sources)
+    facts = list_facts(libraries.load_library_table())
+    assert {fact.source for fact in facts} == set(libraries.load_library_table().sources)
     assert [fact for fact in facts if fact.kind == "believed" and not fact.note] == []
 
 
 def test_rows_for_people():
-    header, rows = tabulate_rocm_libraries()
+    header, rows = libraries.tabulate_rocm_libraries()
     assert len(rows) == 20 and {len(row) for row in rows} == {len(header)}
     shown = {row[0]: dict(zip(header, row, strict=True)) for row in rows}
     assert shown["RCCL"]["not for"].split() == ["gfx1103", "gfx1150", "gfx1152", "gfx1153"]
     assert shown["hipFFT"]["file"] == "libhipfft.so"
-    without = {name for name, one in get_gfx_targets().items() if "hipSPARSELt" in one.excluded}
-    assert {*shown["hipSPARSELt"]["not for"].split()} == without and 0 < len(without) < len(get_gfx_targets())
+    without = {name for name, one in gfx.get_gfx_targets().items() if "hipSPARSELt" in one.excluded}
+    assert {*shown["hipSPARSELt"]["not for"].split()} == without and 0 < len(without) < len(
+        gfx.get_gfx_targets()
+    )
 
 
-@pytest.mark.parametrize("call", [get_exclusions, list_missing_libraries])
+@pytest.mark.parametrize("call", [libraries.get_exclusions, libraries.list_missing_libraries])
 @pytest.mark.parametrize(
     ("target", "message"), [("gfx1031x", "did you mean gfx1031"), ("navi", "is no GPU target"), ("", "is no")]
 )
 def test_targets_that_are_none(call, target, message):
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(errors.UsageError, match=message):
         call(target)
 
 
@@ -205,5 +199,5 @@ def test_targets_that_are_none(call, target, message):
 )
 def test_wrong_tables(old, new, message):
     assert old in TEXT
-    with pytest.raises(DataError, match=re.escape(message)):
-        parse_record(TEXT.replace(old, new, 1), LibraryTable, name="rocm_libraries.yaml")
+    with pytest.raises(errors.DataError, match=re.escape(message)):
+        records.parse_record(TEXT.replace(old, new, 1), libraries.LibraryTable, name="rocm_libraries.yaml")

@@ -15,18 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rocm_wheels.compile
-from rocm_wheels.compile import (
-    CompilerCache,
-    compose_environment,
-    find_compiler_cache,
-    find_windows_libraries,
-    inspect_sdk,
-    list_exact_pins,
-    list_sdk_warnings,
-    read_triton_environment,
-)
-from rocm_wheels.core import BuildError, DataError, RocmWheelsError, SdkError, UsageError
-from rocm_wheels.models import Platform, load_project
+from rocm_wheels.compile import compiler_cache, environment, sdk_tree
+from rocm_wheels.compile.hooks import pytorch, triton
+from rocm_wheels.core import errors
+from rocm_wheels.models import project, project_names
 
 QUIET = "-Wno-error=maybe-uninitialized -Wno-error=uninitialized -Wno-error=restrict"
 VARIABLE = "PYTORCH_VERSION"
@@ -103,7 +95,7 @@ TRITON = {
 SDK_ONLY = {"DISTUTILS_USE_SDK": "1"}
 
 
-GOLDEN: list[tuple[str, Platform, dict[str, str]]] = [
+GOLDEN: list[tuple[str, project_names.Platform, dict[str, str]]] = [
     (
         "pytorch",
         "linux",
@@ -143,15 +135,15 @@ GOLDEN: list[tuple[str, Platform, dict[str, str]]] = [
 
 
 @pytest.mark.parametrize(("name", "platform", "expected"), GOLDEN, ids=[f"{n}-{p}" for n, p, _ in GOLDEN])
-def test_the_whole_environment(name: str, platform: Platform, expected: dict[str, str]) -> None:
+def test_the_whole_environment(name: str, platform: project_names.Platform, expected: dict[str, str]) -> None:
     base = BASE | ({"LLVM_SYSPATH": "/llvm"} if (name, platform) == ("triton", "windows") else {})
     before = dict(base)
     source = {"ROCM_WHEELS_SOURCE": os.fspath(request(name).source)} if platform == "linux" else {}
-    assert compose_environment(request(name, platform), base) == {**expected, **source}
+    assert environment.compose_environment(request(name, platform), base) == {**expected, **source}
     assert base == before
 
 
-OPTIONS: list[tuple[str, Platform, dict[str, Any], dict[str, str], dict[str, str | None]]] = [
+OPTIONS: list[tuple[str, project_names.Platform, dict[str, Any], dict[str, str], dict[str, str | None]]] = [
     (
         "pytorch",
         "linux",
@@ -193,21 +185,21 @@ OPTIONS: list[tuple[str, Platform, dict[str, Any], dict[str, str], dict[str, str
     (
         "pytorch_audio",
         "linux",
-        {"cache": CompilerCache("ccache", Path("/bin/ccache"))},
+        {"cache": compiler_cache.CompilerCache("ccache", Path("/bin/ccache"))},
         {},
         {"CMAKE_C_COMPILER_LAUNCHER": "/bin/ccache", "HIP_CLANG_LAUNCHER": "/bin/ccache"},
     ),
     (
         "pytorch",
         "windows",
-        {"cache": CompilerCache("ccache", Path("/bin/ccache"))},
+        {"cache": compiler_cache.CompilerCache("ccache", Path("/bin/ccache"))},
         {},
         {"CMAKE_MSVC_DEBUG_INFORMATION_FORMAT": "Embedded", "HIP_CLANG_LAUNCHER": None},
     ),
     (
         "pytorch",
         "linux",
-        {"cache": CompilerCache("sccache", Path("/bin/sccache"))},
+        {"cache": compiler_cache.CompilerCache("sccache", Path("/bin/sccache"))},
         {},
         {
             "CMAKE_CXX_COMPILER_LAUNCHER": "/bin/sccache",
@@ -218,7 +210,7 @@ OPTIONS: list[tuple[str, Platform, dict[str, Any], dict[str, str], dict[str, str
     (
         "pytorch",
         "linux",
-        {"cache": CompilerCache("sccache", Path("/bin/sccache"), wrap_device=False)},
+        {"cache": compiler_cache.CompilerCache("sccache", Path("/bin/sccache"), wrap_device=False)},
         {},
         {"CMAKE_C_COMPILER_LAUNCHER": "/bin/sccache", "HIP_CLANG_LAUNCHER": None},
     ),
@@ -239,12 +231,12 @@ OPTIONS: list[tuple[str, Platform, dict[str, Any], dict[str, str], dict[str, str
 @pytest.mark.parametrize(("name", "platform", "more", "base", "expected"), OPTIONS)
 def test_options_change_only_what_they_say(
     name: str,
-    platform: Platform,
+    platform: project_names.Platform,
     more: dict[str, Any],
     base: dict[str, str],
     expected: dict[str, str | None],
 ) -> None:
-    env = compose_environment(request(name, platform, **more), BASE | base)
+    env = environment.compose_environment(request(name, platform, **more), BASE | base)
     assert {key: env.get(key) for key in expected} == expected
 
 
@@ -259,7 +251,7 @@ def test_what_the_user_has_set_is_kept() -> None:
         "CMAKE_PREFIX_PATH": "/my/cmake",
         "PATH": "/my/bin:/sdk/bin:/bin",
     }
-    env = compose_environment(request("pytorch"), mine)
+    env = environment.compose_environment(request("pytorch"), mine)
     assert env["CXXFLAGS"].endswith(f"{QUIET} -march=native")
     assert env["CPPFLAGS"] == f"{QUIET} -DX"
     assert env["CFLAGS"] == "-O1"
@@ -281,9 +273,9 @@ _FLAGS = st.dictionaries(
 @given(_FLAGS, st.sampled_from(["pytorch", "pytorch_audio", "apex", "triton"]))
 def test_no_project_sees_what_another_was_given(mine: dict[str, str], name: str) -> None:
     base = BASE | mine
-    first = compose_environment(request("pytorch_vision"), base)
-    compose_environment(request(name), base)
-    assert compose_environment(request("pytorch_vision"), base) == first
+    first = environment.compose_environment(request("pytorch_vision"), base)
+    environment.compose_environment(request(name), base)
+    assert environment.compose_environment(request("pytorch_vision"), base) == first
     assert base == BASE | mine
     torch_only = {"USE_FLASH_ATTENTION", "PYTORCH_EXTRA_INSTALL_REQUIREMENTS", "TRITON_APPEND_CMAKE_ARGS"}
     assert not torch_only & set(first)
@@ -304,94 +296,112 @@ def test_a_build_runs_where_its_front_end_has_its_file(tmp_path: Path) -> None:
 def test_the_sdk_is_looked_at_once(tmp_path: Path) -> None:
     for part in ("bin", "lib/cmake", "lib/rocm_sysdeps", "include/roctracer"):
         (tmp_path / part).mkdir(parents=True)
-    sdk = inspect_sdk(version="7.1", root=tmp_path, cmake=tmp_path / "lib/cmake", bin=tmp_path / "bin")
+    sdk = sdk_tree.inspect_sdk(
+        version="7.1", root=tmp_path, cmake=tmp_path / "lib/cmake", bin=tmp_path / "bin"
+    )
     assert sdk.sysdeps == tmp_path / "lib/rocm_sysdeps"
     assert sdk.bitcode is None and sdk.host_math is None
-    assert [line.split(":")[0] for line in list_sdk_warnings(sdk)] == [
+    assert [line.split(":")[0] for line in sdk_tree.list_sdk_warnings(sdk)] == [
         "the ROCm SDK has no lib/llvm/amdgcn/bitcode",
         "the ROCm SDK has no lib/host-math",
     ]
-    with pytest.raises(SdkError, match="its cmake folder is /nowhere, which does not exist"):
-        inspect_sdk(version="7.1", root=tmp_path, cmake=Path("/nowhere"), bin=tmp_path / "bin")
+    with pytest.raises(errors.SdkError, match="its cmake folder is /nowhere, which does not exist"):
+        sdk_tree.inspect_sdk(version="7.1", root=tmp_path, cmake=Path("/nowhere"), bin=tmp_path / "bin")
 
 
 def test_packages_of_an_installed_rocm_take_the_libraries_of_the_system() -> None:
     made = replace(BARE, bundles=False)
-    env = compose_environment(request("pytorch", sdk=made), BASE)
+    env = environment.compose_environment(request("pytorch", sdk=made), BASE)
     assert "LDFLAGS" not in env
     assert "PKG_CONFIG_PATH" not in env
-    assert any("lib/rocm_sysdeps" in line for line in list_sdk_warnings(made))
+    assert any("lib/rocm_sysdeps" in line for line in sdk_tree.list_sdk_warnings(made))
 
 
 def test_a_recipe_can_name_the_targets_and_the_sdk() -> None:
-    recipe = load_project("bitsandbytes", Path(__file__).parents[1] / "real")
-    env = compose_environment(request("triton", project=recipe), BASE)
+    recipe = project.load_project("bitsandbytes", Path(__file__).parents[1] / "real")
+    env = environment.compose_environment(request("triton", project=recipe), BASE)
     words = env["CMAKE_ARGS"].split()
     assert "-DBNB_ROCM_ARCH=gfx942;gfx1100" in words
     assert "-DCMAKE_HIP_COMPILER=/sdk/lib/llvm/bin/clang++" in words
 
 
 def _no_sysdeps() -> None:
-    compose_environment(request("pytorch", sdk=BARE), BASE)
+    environment.compose_environment(request("pytorch", sdk=BARE), BASE)
 
 
 def _undecided() -> None:
-    compose_environment(request("pytorch", flash_attention=None), BASE)
+    environment.compose_environment(request("pytorch", flash_attention=None), BASE)
 
 
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (_no_sysdeps, SdkError, "has no /sdk/lib/rocm_sysdeps, which torch needs on Linux"),
-        (_undecided, UsageError, "flash attention must be decided"),
+        (_no_sysdeps, errors.SdkError, "has no /sdk/lib/rocm_sysdeps, which torch needs on Linux"),
+        (_undecided, errors.UsageError, "flash attention must be decided"),
         (
-            lambda: compose_environment(request("triton", "windows"), BASE),
-            UsageError,
+            lambda: environment.compose_environment(request("triton", "windows"), BASE),
+            errors.UsageError,
             "LLVM_SYSPATH is not set",
         ),
         (
-            lambda: compose_environment(
+            lambda: environment.compose_environment(
                 request("triton"), {**BASE, "TRITON_WHEEL_NAME": "pytorch-triton-rocm"}
             ),
-            UsageError,
+            errors.UsageError,
             "TRITON_WHEEL_NAME is pytorch-triton-rocm, but the recipe builds triton",
         ),
         (
-            lambda: list_exact_pins(request("pytorch_audio"), {VARIABLE: "2.*"}),
-            UsageError,
+            lambda: environment.list_exact_pins(request("pytorch_audio"), {VARIABLE: "2.*"}),
+            errors.UsageError,
             "torch==2.* does not require one exact version",
         ),
         (
-            lambda: list_exact_pins(request("pytorch_audio"), {VARIABLE: "my own"}),
-            UsageError,
+            lambda: environment.list_exact_pins(request("pytorch_audio"), {VARIABLE: "my own"}),
+            errors.UsageError,
             "'torch==my own' is not a requirement",
         ),
-        (lambda: request("apex", "windows"), UsageError, "apex is not built on windows"),
-        (lambda: request("apex", targets=()), UsageError, "no GPU target to compile for"),
+        (lambda: request("apex", "windows"), errors.UsageError, "apex is not built on windows"),
+        (lambda: request("apex", targets=()), errors.UsageError, "no GPU target to compile for"),
         (
             lambda: request("apex", build_number="one"),
-            UsageError,
+            errors.UsageError,
             "--pytorch-build-number one is not a number",
         ),
-        (lambda: request("apex", build_number="0"), UsageError, "--pytorch-build-number 0"),
+        (lambda: request("apex", build_number="0"), errors.UsageError, "--pytorch-build-number 0"),
         (
             lambda: request("pytorch", triton_requirement="triton==3|x==1"),
-            UsageError,
+            errors.UsageError,
             "is not a requirement",
         ),
-        (lambda: find_compiler_cache("ccache", {"PATH": ""}), UsageError, "there is no ccache on PATH"),
-        (lambda: find_compiler_cache("sccache", {}), UsageError, "--use-sccache was given"),
-        (lambda: request("apex").folder, BuildError, "apex: no pyproject.toml or setup.py in /src/apex"),
-        (lambda: request("triton").folder, BuildError, "no setup.py in /src/triton or /src/triton/python"),
-        (lambda: find_windows_libraries({}), BuildError, "VCToolsRedistDir is not set"),
         (
-            lambda: find_windows_libraries({"VCToolsRedistDir": "/nowhere"}),
-            BuildError,
+            lambda: compiler_cache.find_compiler_cache("ccache", {"PATH": ""}),
+            errors.UsageError,
+            "there is no ccache on PATH",
+        ),
+        (
+            lambda: compiler_cache.find_compiler_cache("sccache", {}),
+            errors.UsageError,
+            "--use-sccache was given",
+        ),
+        (
+            lambda: request("apex").folder,
+            errors.BuildError,
+            "apex: no pyproject.toml or setup.py in /src/apex",
+        ),
+        (
+            lambda: request("triton").folder,
+            errors.BuildError,
+            "no setup.py in /src/triton or /src/triton/python",
+        ),
+        (lambda: pytorch.find_windows_libraries({}), errors.BuildError, "VCToolsRedistDir is not set"),
+        (
+            lambda: pytorch.find_windows_libraries({"VCToolsRedistDir": "/nowhere"}),
+            errors.BuildError,
             "no libomp140.x86_64.dll",
         ),
     ],
 )
-def test_wrong_input(call, error: type[RocmWheelsError], message: str) -> None:  # type: ignore[no-untyped-def]
+def test_wrong_input(call, error: type[errors.RocmWheelsError], message: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(error) as fault:
         call()
     assert message in str(fault.value)
@@ -411,7 +421,10 @@ def test_companions_pin_the_torch_that_they_are_built_against(
     name: str, users: dict[str, str], pins: tuple[str, ...]
 ) -> None:
     asked = request(name, set_env=users)
-    assert list_exact_pins(asked, compose_environment(asked, {**BASE, VARIABLE: "1.0"})) == pins
+    assert (
+        environment.list_exact_pins(asked, environment.compose_environment(asked, {**BASE, VARIABLE: "1.0"}))
+        == pins
+    )
 
 
 def test_windows_libraries_are_found(tmp_path: Path) -> None:
@@ -421,30 +434,32 @@ def test_windows_libraries_are_found(tmp_path: Path) -> None:
     for file in (omp, uv):
         file.parent.mkdir(parents=True)
         file.write_bytes(b"MZ")
-    assert find_windows_libraries(env) == (omp,)
-    assert find_windows_libraries(env | {"libuv_ROOT": str(tmp_path / "uv")}) == (omp, uv)
+    assert pytorch.find_windows_libraries(env) == (omp,)
+    assert pytorch.find_windows_libraries(env | {"libuv_ROOT": str(tmp_path / "uv")}) == (omp, uv)
     # as os.environ has them on Windows
-    assert find_windows_libraries({"VCTOOLSREDISTDIR": str(tmp_path), "LIBUV_ROOT": str(uv.parents[1])}) == (
+    assert pytorch.find_windows_libraries(
+        {"VCTOOLSREDISTDIR": str(tmp_path), "LIBUV_ROOT": str(uv.parents[1])}
+    ) == (
         omp,
         uv,
     )
     uv.unlink()
-    with pytest.raises(BuildError, match="there is no"):
-        find_windows_libraries(env | {"libuv_ROOT": str(tmp_path / "uv")})
+    with pytest.raises(errors.BuildError, match="there is no"):
+        pytorch.find_windows_libraries(env | {"libuv_ROOT": str(tmp_path / "uv")})
 
 
 def test_variables_of_tritons_checkout(tmp_path: Path) -> None:
-    assert read_triton_environment(tmp_path) == {}
+    assert triton.read_triton_environment(tmp_path) == {}
     file = tmp_path / "build_env.json"
     file.write_text('{"TRITON_WHEEL_VERSION_SUFFIX": ""}')
-    assert read_triton_environment(tmp_path) == {"TRITON_WHEEL_VERSION_SUFFIX": ""}
+    assert triton.read_triton_environment(tmp_path) == {"TRITON_WHEEL_VERSION_SUFFIX": ""}
     for wrong in ("[]", '{"A": 1}'):
         file.write_text(wrong)
-        with pytest.raises(DataError, match="one object of strings"):
-            read_triton_environment(tmp_path)
+        with pytest.raises(errors.DataError, match="one object of strings"):
+            triton.read_triton_environment(tmp_path)
     file.write_text("{")
-    with pytest.raises(DataError, match="cannot read"):
-        read_triton_environment(tmp_path)
+    with pytest.raises(errors.DataError, match="cannot read"):
+        triton.read_triton_environment(tmp_path)
 
 
 def launch(root: str, *words: str) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocm_wheels.compile import (
+from rocm_wheels.compile.failure import (
     BuildFailed,
     BuildFailure,
     explain_failure,

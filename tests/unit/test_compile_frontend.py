@@ -8,17 +8,9 @@ from pathlib import Path
 import pytest
 from build_requests import request
 
-from rocm_wheels.compile import (
-    Preloads,
-    find_built_wheel,
-    list_preload_names,
-    make_front_end_command,
-    make_tree_key,
-    render_rocm_init,
-    select_preloads,
-    uses_scikit_build_core,
-)
-from rocm_wheels.core import BuildError, SdkError
+from rocm_wheels.compile import build_trees, frontend, sdk_tree
+from rocm_wheels.compile.hooks import pytorch
+from rocm_wheels.core import errors
 
 PYTHON = Path("/env/bin/python")
 OUT = Path("/out")
@@ -28,7 +20,7 @@ BUILD = ["/env/bin/python", "-I", "-m", "build", "--wheel", "--no-isolation", "-
 def test_each_project_has_its_front_end(tmp_path: Path) -> None:
     def command(name: str, **more: object) -> list[str]:
         asked = request(name, source=tmp_path, **more)
-        return make_front_end_command(asked, tmp_path, python=PYTHON, out_dir=OUT)
+        return frontend.make_front_end_command(asked, tmp_path, python=PYTHON, out_dir=OUT)
 
     setup = ["/env/bin/python", "setup.py", "bdist_wheel", "--dist-dir", "/out"]
     assert command("pytorch_audio") == command("pytorch_vision") == command("triton") == setup
@@ -57,9 +49,9 @@ def test_each_project_has_its_front_end(tmp_path: Path) -> None:
     ],
 )
 def test_scikit_build_core_is_recognised(tmp_path: Path, text: str, uses: bool) -> None:
-    assert uses_scikit_build_core(tmp_path) is False
+    assert pytorch.uses_scikit_build_core(tmp_path) is False
     (tmp_path / "pyproject.toml").write_text(text)
-    assert uses_scikit_build_core(tmp_path) is uses
+    assert pytorch.uses_scikit_build_core(tmp_path) is uses
 
 
 TAG = "cp311-cp311-linux_x86_64.whl"
@@ -90,8 +82,8 @@ TAG = "cp311-cp311-linux_x86_64.whl"
 def test_a_wrong_wheel_does_not_count(tmp_path: Path, name: str, files: list[str], message: str) -> None:
     for file in files:
         (tmp_path / file).touch()
-    with pytest.raises(BuildError) as fault:
-        find_built_wheel(request(name), tmp_path)
+    with pytest.raises(errors.BuildError) as fault:
+        frontend.find_built_wheel(request(name), tmp_path)
     assert message in str(fault.value)
 
 
@@ -106,7 +98,7 @@ def test_a_wrong_wheel_does_not_count(tmp_path: Path, name: str, files: list[str
 )
 def test_the_right_wheel_counts(tmp_path: Path, name: str, number: str, file: str) -> None:
     (tmp_path / file).touch()
-    path, version = find_built_wheel(request(name, build_number=number), tmp_path)
+    path, version = frontend.find_built_wheel(request(name, build_number=number), tmp_path)
     assert path.name == file
     assert version == file.split("-")[1]
 
@@ -119,7 +111,7 @@ def test_the_key_of_a_tree_is_what_a_configure_step_writes_down() -> None:
         set_env: dict[str, str] | None = None,
     ) -> str:
         asked = request(project, set_env=set_env or {})
-        return make_tree_key(asked, env, python=Path(python), python_tag="cp311").name
+        return build_trees.make_tree_key(asked, env, python=Path(python), python_tag="cp311").name
 
     base = {"CXXFLAGS": "-O2", "PYTORCH_ROCM_ARCH": "gfx942", "MAX_JOBS": "2"}
     same = {"MAX_JOBS": "9", "PYTORCH_BUILD_VERSION": "3", "BUILD_NUMBER": "2", "TERM": "x", "PATH": "/x"}
@@ -149,7 +141,9 @@ def test_the_key_of_a_tree_is_what_a_configure_step_writes_down() -> None:
 def test_another_compiler_of_the_same_name_is_another_configuration(tmp_path: Path) -> None:
     def name(*folders: str) -> str:
         env = {"PATH": os.pathsep.join(str(tmp_path / folder) for folder in folders), "CC": "cc -m64"}
-        return make_tree_key(request("pytorch"), env, python=Path("/env/bin/python"), python_tag="cp311").name
+        return build_trees.make_tree_key(
+            request("pytorch"), env, python=Path("/env/bin/python"), python_tag="cp311"
+        ).name
 
     for folder in ("old", "new", "other"):
         (tmp_path / folder).mkdir()
@@ -163,10 +157,10 @@ def test_another_compiler_of_the_same_name_is_another_configuration(tmp_path: Pa
 
 
 def test_the_lists_of_preloads_are_those_of_rocm() -> None:
-    assert len(list_preload_names("linux")) == 22
-    assert len(list_preload_names("windows")) == 13
-    assert set(list_preload_names("windows")) < set(list_preload_names("linux"))
-    assert "amd_smi" not in list_preload_names("windows")
+    assert len(sdk_tree.list_preload_names("linux")) == 22
+    assert len(sdk_tree.list_preload_names("windows")) == 13
+    assert set(sdk_tree.list_preload_names("windows")) < set(sdk_tree.list_preload_names("linux"))
+    assert "amd_smi" not in sdk_tree.list_preload_names("windows")
 
 
 def test_initialize_calls_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,9 +171,11 @@ def test_initialize_calls_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
     sdk = types.ModuleType("rocm_sdk")
     sdk.initialize_process = lambda **given: calls.append(given)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "rocm_sdk", sdk)
-    preloads = select_preloads(list_preload_names("linux"), {"hipfile": "Unknown rocm library 'hipfile'"})
-    text = render_rocm_init("7.1.0+miniature", preloads)
-    assert text == render_rocm_init("7.1.0+miniature", preloads)
+    preloads = sdk_tree.select_preloads(
+        sdk_tree.list_preload_names("linux"), {"hipfile": "Unknown rocm library 'hipfile'"}
+    )
+    text = sdk_tree.render_rocm_init("7.1.0+miniature", preloads)
+    assert text == sdk_tree.render_rocm_init("7.1.0+miniature", preloads)
     space: dict[str, object] = {}
     exec(compile(text, "_rocm_init.py", "exec"), space)
     space["initialize"]()  # type: ignore[operator]
@@ -187,9 +183,9 @@ def test_initialize_calls_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
     assert call == {"preload_shortnames": list(preloads.libraries), "check_version": "7.1.0+miniature"}
     assert len(preloads.libraries) == 21 and "hipfile" not in preloads.libraries
     assert "hipfile" in text and "hipfile" in (preloads.warning() or "")
-    assert Preloads(("a",)).warning() is None
+    assert sdk_tree.Preloads(("a",)).warning() is None
 
 
 def test_a_required_library_cannot_be_left_out() -> None:
-    with pytest.raises(SdkError, match="no amdhip64: not found"):
-        select_preloads(list_preload_names("linux"), {"amdhip64": "not found"})
+    with pytest.raises(errors.SdkError, match="no amdhip64: not found"):
+        sdk_tree.select_preloads(sdk_tree.list_preload_names("linux"), {"amdhip64": "not found"})

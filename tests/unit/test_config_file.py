@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
+from rocm_wheels.cli import boundary, main
 
 CONFIG = """\
 source-dir = "trees"  # of all commands that have it
@@ -34,7 +33,7 @@ def show(
     capsys: pytest.CaptureFixture[str], *words: str, before: tuple[str, ...] = ()
 ) -> dict[str, tuple[str, str]]:
     """Return option: (value, where it is from) of ``config show COMMAND``."""
-    assert run_command(cli, ["config", "show", *words, "--json"]) == 0
+    assert boundary.run_command(main.cli, ["config", "show", *words, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["options"]
     return {row["option"]: (row["value"], row["from"]) for row in rows}
 
@@ -48,7 +47,7 @@ def test_options_of_a_command_and_of_all(folder: Path, capsys: pytest.CaptureFix
     assert build["--source-dir"] == (str(folder / "trees"), "rocm-wheels.toml: source-dir")
     assert build["--work-dir"][1] == "default"
     assert show(capsys, "rocm", "install")["--rocm-index"][1] == "rocm-wheels.toml: rocm.install.rocm-index"
-    assert run_command(cli, ["config", "show", "--json"]) == 0
+    assert boundary.run_command(main.cli, ["config", "show", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["file"] == str(folder / "rocm-wheels.toml")
     assert len(shown["entries"]) == 5
@@ -56,7 +55,7 @@ def test_options_of_a_command_and_of_all(folder: Path, capsys: pytest.CaptureFix
 
 def test_help_says_where_a_value_is_from(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "rocm-wheels.toml").write_text(CONFIG)
-    assert run_command(cli, ["build", "--help"]) == 0
+    assert boundary.run_command(main.cli, ["build", "--help"]) == 0
     assert "[rocm-wheels.toml:build.gfx]" in "".join(capsys.readouterr().out.split())
 
 
@@ -81,9 +80,9 @@ def test_the_command_line_wins_and_another_file_can_be_named(
     (folder / "rocm-wheels.toml").write_text("[matrix]\nplatform = 'windows'\n")
     (folder / "other.toml").write_text("[matrix]\nplatform = 'linux'\n")
     words = ["matrix", "--line", "2.9", "--family", "gfx94X-dcgpu", "--python", "3.12"]
-    assert run_command(cli, [*words, "--platform", "linux", "--json"]) == 0
+    assert boundary.run_command(main.cli, [*words, "--platform", "linux", "--json"]) == 0
     named = capsys.readouterr().out
-    assert run_command(cli, ["--config", "other.toml", *words, "--json"]) == 0
+    assert boundary.run_command(main.cli, ["--config", "other.toml", *words, "--json"]) == 0
     assert capsys.readouterr().out == named
     assert show(capsys, "matrix")["--platform"] == ("windows", "rocm-wheels.toml: matrix.platform")
     monkeypatch.setenv("ROCM_WHEELS_PLATFORM", "linux")
@@ -123,7 +122,7 @@ def test_wrong_file_is_one_error_with_its_key(
     text: str, error: str, near: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "rocm-wheels.toml").write_text(text)
-    assert run_command(cli, ["config", "show"]) != 0
+    assert boundary.run_command(main.cli, ["config", "show"]) != 0
     errors = capsys.readouterr().err
     assert error in errors
     assert near in errors
@@ -134,7 +133,7 @@ def test_wrong_value_names_its_key_when_the_command_runs(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "rocm-wheels.toml").write_text("[matrix]\nplatform = 'linx'\n")
-    assert run_command(cli, ["matrix"]) == 2
+    assert boundary.run_command(main.cli, ["matrix"]) == 2
     assert "rocm-wheels.toml: matrix.platform" in capsys.readouterr().err
 
 
@@ -142,14 +141,14 @@ def test_pyproject_with_a_mistake_is_an_error_where_it_has_our_table(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "pyproject.toml").write_text("{{ a template for rocm-wheels }}\n")
-    assert run_command(cli, ["config", "show"]) == 0
+    assert boundary.run_command(main.cli, ["config", "show"]) == 0
     (folder / "ours").mkdir()
     (folder / "ours" / "pyproject.toml").write_text("[tool.rocm-wheels.build]\ngfx = \n")
     monkeypatch.chdir(folder / "ours")
-    assert run_command(cli, ["config", "show"]) != 0
+    assert boundary.run_command(main.cli, ["config", "show"]) != 0
     assert "pyproject.toml:2:" in capsys.readouterr().err
 
 
 def test_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command(cli, ["--config", "none.toml", "matrix"]) == 2
+    assert boundary.run_command(main.cli, ["--config", "none.toml", "matrix"]) == 2
     assert "there is no file none.toml" in capsys.readouterr().err

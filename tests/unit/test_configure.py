@@ -13,10 +13,12 @@ from gpu_machines import CPU, gpu, programs
 from gpu_machines import machine as machine_files
 from installed_trees import install_torch
 
-from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli import boundary
 from rocm_wheels.cli.machine import configure_command
-from rocm_wheels.gpus import Gpu, Hardware, RocmInstallation, find_generic_target, mark_visible_gpus
-from rocm_wheels.hosts import (
+from rocm_wheels.gpus import variables
+from rocm_wheels.gpus.gpu import Gpu, Hardware, RocmInstallation, find_generic_target
+from rocm_wheels.models import gfx
+from rocm_wheels.user.settings import (
     SHELL_NAMES,
     VariableSetting,
     detect_shell,
@@ -26,7 +28,6 @@ from rocm_wheels.hosts import (
     make_settings,
     sort_by_hip_index,
 )
-from rocm_wheels.models import load_overrides
 
 OVERRIDE, HIP, ROCR = "HSA_OVERRIDE_GFX_VERSION", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
 ONE, TWO = f"{OVERRIDE}_1", f"{OVERRIDE}_2"
@@ -42,7 +43,7 @@ def machine(
         Gpu("amd", gfx=one, native=one, index=i, integrated=one in APUS, uuid=f"GPU-{i}bcdef")
         for i, one in enumerate(text.split())
     ]
-    marked, _ = mark_visible_gpus(gpus, env or {}, windows=windows)
+    marked, _ = variables.mark_visible_gpus(gpus, env or {}, windows=windows)
     return Hardware(tuple(marked), rocm=(RocmInstallation(rocm, "pip", "/site-packages"),) if rocm else ())
 
 
@@ -156,7 +157,7 @@ def test_an_intel_gpu_does_not_shift_the_numbers() -> None:
 
 
 def test_the_table_of_overrides_is_sound() -> None:
-    table = load_overrides()
+    table = gfx.load_overrides()
     for card, options in {**table.cards, **table.refused}.items():
         for option in options:
             assert option.note or option.care or option.kind == "documented", (card, option)
@@ -188,20 +189,23 @@ def torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="overrides are read on Linux")
 @pytest.mark.usefixtures("torch")
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command(configure_command, ["--gfx", "gfx1102", "--print"]) == 0
+    assert boundary.run_command(configure_command, ["--gfx", "gfx1102", "--print"]) == 0
     printed = capsys.readouterr()
     assert printed.out == "export HSA_OVERRIDE_GFX_VERSION=11.0.0\n", "nothing else: it is for eval"
     assert "fewer vector registers" in printed.err
-    assert run_command(configure_command, ["--gfx", "gfx1102", "--print", "--shell", "zsh"]) == 0
+    assert boundary.run_command(configure_command, ["--gfx", "gfx1102", "--print", "--shell", "zsh"]) == 0
     assert capsys.readouterr().out == printed.out
-    assert run_command(configure_command, ["--gfx", "gfx1100,gfx1036", "--print", "--shell", "github"]) == 0
+    assert (
+        boundary.run_command(configure_command, ["--gfx", "gfx1100,gfx1036", "--print", "--shell", "github"])
+        == 0
+    )
     assert capsys.readouterr().out == "HIP_VISIBLE_DEVICES=0\n"
-    assert run_command(configure_command, ["--gfx", "gfx1100", "--print"]) == 0
+    assert boundary.run_command(configure_command, ["--gfx", "gfx1100", "--print"]) == 0
     assert capsys.readouterr().out == ""
-    assert run_command(configure_command, ["--gfx", "gfx1102", "--json"]) == 0
+    assert boundary.run_command(configure_command, ["--gfx", "gfx1102", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["settings"][0]["source"].startswith("https://") and said["targets"] == ["gfx1100"]
-    assert run_command(configure_command, ["--gfx", "gfx1100"]) == 0
+    assert boundary.run_command(configure_command, ["--gfx", "gfx1100"]) == 0
     assert "no variable is needed" in capsys.readouterr().out
 
 
@@ -250,7 +254,7 @@ def test_a_whole_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 )
 @pytest.mark.usefixtures("torch")
 def test_wrong_words(words: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command(configure_command, words) == code
+    assert boundary.run_command(configure_command, words) == code
     printed = capsys.readouterr()
     assert said in printed.err and printed.out == ""
 

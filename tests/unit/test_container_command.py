@@ -9,61 +9,45 @@ from pathlib import Path
 import pytest
 from messages import refused, transcript
 
-from rocm_wheels.ci import (
-    ContainerHost,
-    ContainerMount,
-    ContainerOptions,
-    ContainerRequest,
-    ContainerVariable,
-    Engine,
-    GpuDevice,
-    JobImage,
-    choose_image,
-    choose_job_image,
-    collect_mounts,
-    compose_command,
-    find_advice,
-    find_certificate_paths,
-    find_gpu_devices,
-    find_local_proxies,
-    flatten_parts,
-    format_pasteable_line,
-    inspect_host,
-    list_base_images,
-    list_copied_files,
-    make_container_request,
-    make_image_recipe,
-    parse_mounts,
-    parse_variables,
-    select_passed_variables,
-)
-from rocm_wheels.core import DataError, HostError, RocmWheelsError, UsageError
-from rocm_wheels.models import PinnedImage, Platform, load_container_table, read_container_table
+from rocm_wheels.ci import container_command, container_engine, container_host
+from rocm_wheels.core import errors
+from rocm_wheels.models import ci, project_names
 
 _ = transcript  # a fixture for every test here
 MESSAGES = "containers"
 
 CLONE = Path(__file__).resolve().parents[2]
-DOCKER = Engine("docker", "docker", "28.2.2")
-PODMAN = Engine("podman", "podman", "5.4.0", rootless=True, runtime="crun")
-ME = ContainerHost(uid=1000, gid=1001, user="ada", home=Path("/home/ada"))
-GPUS = (GpuDevice("/dev/kfd", 109, False), GpuDevice("/dev/dri/renderD128", 44, False))
+DOCKER = container_engine.Engine("docker", "docker", "28.2.2")
+PODMAN = container_engine.Engine("podman", "podman", "5.4.0", rootless=True, runtime="crun")
+ME = container_host.ContainerHost(uid=1000, gid=1001, user="ada", home=Path("/home/ada"))
+GPUS = (
+    container_host.GpuDevice("/dev/kfd", 109, False),
+    container_host.GpuDevice("/dev/dri/renderD128", 44, False),
+)
 DIGEST = "sha256:" + "5" * 64
 IMAGES = {
-    "open": PinnedImage(about="", image="ghcr.io/a/b", digest="unresolved", source="x", kind="documented"),
-    "known": PinnedImage(about="", image="ghcr.io/a/b", digest=DIGEST, source="x", kind="documented"),
+    "open": ci.PinnedImage(about="", image="ghcr.io/a/b", digest="unresolved", source="x", kind="documented"),
+    "known": ci.PinnedImage(about="", image="ghcr.io/a/b", digest=DIGEST, source="x", kind="documented"),
 }
 
 
-def request(**changes: object) -> ContainerRequest:
-    image = choose_image(f"ghcr.io/a/b@{DIGEST}", {}, None, allow_unresolved=False)
+def request(**changes: object) -> container_command.ContainerRequest:
+    image = container_engine.choose_image(f"ghcr.io/a/b@{DIGEST}", {}, None, allow_unresolved=False)
     here = Path("/home/ada/work")
-    asked = ContainerRequest(image, ("make", "-j"), "rocm-wheels-1", here, (ContainerMount(here, here),))
+    asked = container_command.ContainerRequest(
+        image, ("make", "-j"), "rocm-wheels-1", here, (container_host.ContainerMount(here, here),)
+    )
     return replace(asked, **changes)  # type: ignore[arg-type]
 
 
-def words(engine: Engine = DOCKER, machine: ContainerHost = ME, **changes: object) -> str:
-    return " ".join(flatten_parts(compose_command(engine, machine, request(**changes))))
+def words(
+    engine: container_engine.Engine = DOCKER, machine: container_host.ContainerHost = ME, **changes: object
+) -> str:
+    return " ".join(
+        container_command.flatten_parts(
+            container_command.compose_command(engine, machine, request(**changes))
+        )
+    )
 
 
 def test_the_whole_line_of_docker() -> None:
@@ -85,7 +69,9 @@ SYSTEMS = [
 
 
 @pytest.mark.parametrize(("engine", "machine", "part"), SYSTEMS)
-def test_files_belong_to_whoever_started_it(engine: Engine, machine: ContainerHost, part: str) -> None:
+def test_files_belong_to_whoever_started_it(
+    engine: container_engine.Engine, machine: container_host.ContainerHost, part: str
+) -> None:
     assert f" {part} " in words(engine, machine)
 
 
@@ -100,7 +86,7 @@ def test_gpus_come_with_the_groups_that_own_them_by_number() -> None:
     kept = words(PODMAN, gpu=GPUS)
     assert kept.count("--group-add") == 1
     assert "--group-add keep-groups" in kept
-    assert "--group-add" not in words(gpu=(GpuDevice("/dev/kfd", 0, True),))
+    assert "--group-add" not in words(gpu=(container_host.GpuDevice("/dev/kfd", 0, True),))
     labelled = words(machine=replace(ME, selinux=True), gpu=GPUS)
     assert "label=disable" in labelled
     assert ":z" not in labelled
@@ -108,9 +94,12 @@ def test_gpus_come_with_the_groups_that_own_them_by_number() -> None:
 
 def test_every_part_says_why_it_is_there() -> None:
     asked = request(
-        gpu=GPUS, tty=True, network="none", variables=(ContainerVariable("A"), ContainerVariable("B", "1"))
+        gpu=GPUS,
+        tty=True,
+        network="none",
+        variables=(container_host.ContainerVariable("A"), container_host.ContainerVariable("B", "1")),
     )
-    assert [part for part in compose_command(DOCKER, ME, asked) if not part.why] == []
+    assert [part for part in container_command.compose_command(DOCKER, ME, asked) if not part.why] == []
 
 
 REFUSED = [
@@ -119,16 +108,16 @@ REFUSED = [
     (
         DOCKER,
         replace(ME, selinux=True),
-        {"mounts": (ContainerMount(Path("/home/ada"), Path("/home/ada")),)},
+        {"mounts": (container_host.ContainerMount(Path("/home/ada"), Path("/home/ada")),)},
     ),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("engine", "machine", "changes"), REFUSED)
 def test_what_an_engine_could_not_do_is_said_before(
-    engine: Engine, machine: ContainerHost, changes: dict[str, object]
+    engine: container_engine.Engine, machine: container_host.ContainerHost, changes: dict[str, object]
 ) -> None:
-    with refused(RocmWheelsError) as caught:
+    with refused(errors.RocmWheelsError) as caught:
         words(engine, machine, **changes)
     assert caught.value.tip
 
@@ -146,7 +135,7 @@ NAMES = [
 
 @pytest.mark.parametrize(("text", "allowed", "reference"), NAMES)
 def test_names_of_images(text: str, allowed: bool, reference: str) -> None:
-    assert choose_image(text, IMAGES, None, allow_unresolved=allowed).reference == reference
+    assert container_engine.choose_image(text, IMAGES, None, allow_unresolved=allowed).reference == reference
 
 
 WRONG_NAMES = [
@@ -162,23 +151,23 @@ WRONG_NAMES = [
 
 @pytest.mark.parametrize("text", WRONG_NAMES)
 def test_what_is_not_known_is_not_run(text: str) -> None:
-    with refused((DataError, UsageError)) as wrong:
-        choose_image(text, IMAGES, None, allow_unresolved=False)
+    with refused((errors.DataError, errors.UsageError)) as wrong:
+        container_engine.choose_image(text, IMAGES, None, allow_unresolved=False)
     assert "--allow-unresolved" in f"{wrong.value.tip}" or "name@sha256" in f"{wrong.value.tip}"
 
 
 def test_our_dockerfiles_start_from_what_the_table_says() -> None:
-    made = {name: one for name, one in load_container_table().images.items() if one.dockerfile}
+    made = {name: one for name, one in ci.load_container_table().images.items() if one.dockerfile}
     assert {path.name for path in (CLONE / "dockerfiles").glob("*.Dockerfile")} == {
         one.dockerfile for one in made.values()
     }
     for name, one in made.items():
-        recipe = make_image_recipe(name, one, CLONE)
+        recipe = container_engine.make_image_recipe(name, one, CLONE)
         text = recipe.dockerfile.read_text(encoding="utf-8")
-        assert list_base_images(text) == [f"{one.image}@{one.digest}"]
+        assert container_engine.list_base_images(text) == [f"{one.image}@{one.digest}"]
         assert f'base.digest="{one.digest}"' in text
-        assert load_container_table().sources[one.source].at in text
-        assert all((CLONE / copied).is_file() for copied in list_copied_files(text))
+        assert ci.load_container_table().sources[one.source].at in text
+        assert all((CLONE / copied).is_file() for copied in container_engine.list_copied_files(text))
         assert re.search(r"^USER [1-9]", text, re.MULTILINE)
 
 
@@ -197,15 +186,15 @@ def test_a_tag_stands_for_all_that_an_image_is_made_of(tmp_path: Path) -> None:
     dockerfile.write_text(f"FROM a@{DIGEST}\nCOPY --chmod=0644 lock /x/\n")
     known = replace_dockerfile("x.Dockerfile")
     copied.write_text("1")
-    first = make_image_recipe("x", known, tmp_path).reference
+    first = container_engine.make_image_recipe("x", known, tmp_path).reference
     copied.write_text("2")
     assert first.startswith("localhost/rocm-wheels-x:")
-    assert make_image_recipe("x", known, tmp_path).reference != first
-    with refused(UsageError):
-        make_image_recipe("x", known, None)
+    assert container_engine.make_image_recipe("x", known, tmp_path).reference != first
+    with refused(errors.UsageError):
+        container_engine.make_image_recipe("x", known, None)
 
 
-def replace_dockerfile(name: str) -> PinnedImage:
+def replace_dockerfile(name: str) -> ci.PinnedImage:
     return IMAGES["known"].model_copy(update={"dockerfile": name})
 
 
@@ -215,8 +204,8 @@ def test_a_table_takes_no_digest_that_is_none(tmp_path: Path) -> None:
     table.write_text(
         f"sources: {{x: {{url: 'https://x', retrieved: 2026-01-01}}}}\njobs: a\nimages:\n  a: {row}\n"
     )
-    with refused(DataError):
-        read_container_table(table)
+    with refused(errors.DataError):
+        ci.read_container_table(table)
 
 
 OTHER_IMAGE = f"ghcr.io/a/b@{DIGEST}"
@@ -232,16 +221,16 @@ OTHER_IMAGE = f"ghcr.io/a/b@{DIGEST}"
     ],
 )
 def test_jobs_run_in_the_image_that_was_asked_for(
-    text: str, platform: Platform, image: str, plat: str
+    text: str, platform: project_names.Platform, image: str, plat: str
 ) -> None:
-    assert choose_job_image(text, platform) == JobImage(image, plat)
+    assert container_engine.choose_job_image(text, platform) == container_engine.JobImage(image, plat)
 
 
 def test_jobs_run_in_the_manylinux_image_where_none_was_asked_for() -> None:
-    table = load_container_table()
-    named = choose_job_image(f"{table.job_image.image}@{table.job_image.digest}", "linux")
-    job_image = choose_job_image("", "linux")
-    assert job_image == choose_job_image("therock-build", "linux") == named
+    table = ci.load_container_table()
+    named = container_engine.choose_job_image(f"{table.job_image.image}@{table.job_image.digest}", "linux")
+    job_image = container_engine.choose_job_image("", "linux")
+    assert job_image == container_engine.choose_job_image("therock-build", "linux") == named
     assert job_image.plat == table.wheel_platform and job_image.plat.startswith("manylinux_2_")
     assert re.fullmatch(r"[a-z0-9._/-]+@sha256:[0-9a-f]{64}", job_image.image)
 
@@ -257,20 +246,22 @@ def test_jobs_run_in_the_manylinux_image_where_none_was_asked_for() -> None:
         ("therock-build", "windows"),
     ],
 )
-def test_an_image_that_no_job_can_run_in_is_refused(text: str, platform: Platform) -> None:
-    with refused(UsageError):
-        choose_job_image(text, platform)
+def test_an_image_that_no_job_can_run_in_is_refused(text: str, platform: project_names.Platform) -> None:
+    with refused(errors.UsageError):
+        container_engine.choose_job_image(text, platform)
 
 
 def test_mounts_are_at_the_same_paths_and_said_once(tmp_path: Path) -> None:
     clone, cache = tmp_path / "clone", tmp_path / "clone/work/cache"
     cache.mkdir(parents=True)
-    given = parse_mounts([f"{tmp_path}/clone/work", f"{tmp_path}/clone:/data:ro"])
-    mounts = collect_mounts(clone, clone / "work", cache, given, [Path("/etc/ssl/own.pem")])
+    given = container_host.parse_mounts([f"{tmp_path}/clone/work", f"{tmp_path}/clone:/data:ro"])
+    mounts = container_host.collect_mounts(clone, clone / "work", cache, given, [Path("/etc/ssl/own.pem")])
     assert mounts == (
-        ContainerMount(clone, Path("/data"), read_only=True),
-        ContainerMount(Path("/etc/ssl/own.pem"), Path("/etc/ssl/own.pem"), read_only=True, ours=False),
-        ContainerMount(clone, clone),
+        container_host.ContainerMount(clone, Path("/data"), read_only=True),
+        container_host.ContainerMount(
+            Path("/etc/ssl/own.pem"), Path("/etc/ssl/own.pem"), read_only=True, ours=False
+        ),
+        container_host.ContainerMount(clone, clone),
     )
 
 
@@ -280,7 +271,7 @@ def test_the_repository_of_a_worktree_is_mounted_as_well(tmp_path: Path) -> None
     tree.mkdir()
     (own / "commondir").write_text("../..\n")
     (tree / ".git").write_text(f"gitdir: {own}\n")
-    mounts = collect_mounts(None, tree, tree, [], [])
+    mounts = container_host.collect_mounts(None, tree, tree, [], [])
     assert [one.path for one in mounts] == [tree, tmp_path / "main/.git"]
 
 
@@ -302,26 +293,30 @@ WRONG_MOUNTS = [
 @pytest.mark.parametrize("text", WRONG_MOUNTS)
 def test_mounts_that_cannot_be(text: str) -> None:
     here = Path("/home/ada/work")
-    with refused(UsageError):
-        collect_mounts(None, here, here, parse_mounts([text]), [])
+    with refused(errors.UsageError):
+        container_host.collect_mounts(None, here, here, container_host.parse_mounts([text]), [])
 
 
 def test_of_two_mounts_at_one_place_none_is_lost(tmp_path: Path) -> None:
     (tmp_path / "a/b").mkdir(parents=True)
     (tmp_path / "link").symlink_to("a/b")
     here = Path("/home/ada/work")
-    given = parse_mounts([f"{tmp_path}/a/b/../b", f"{tmp_path}/a/b", f"{tmp_path}/link/../b:/x"])
-    mounts = {one.inside: one.path for one in collect_mounts(None, here, here, given, [])}
+    given = container_host.parse_mounts(
+        [f"{tmp_path}/a/b/../b", f"{tmp_path}/a/b", f"{tmp_path}/link/../b:/x"]
+    )
+    mounts = {one.inside: one.path for one in container_host.collect_mounts(None, here, here, given, [])}
     assert mounts == {here: here, tmp_path / "a/b": tmp_path / "a/b", Path("/x"): tmp_path / "a/b"}
     for other in (f"{tmp_path}/a:/x", f"{tmp_path}/a/b:/x:ro"):
-        with refused(UsageError):
-            collect_mounts(None, here, here, [*given, *parse_mounts([other])], [])
+        with refused(errors.UsageError):
+            container_host.collect_mounts(
+                None, here, here, [*given, *container_host.parse_mounts([other])], []
+            )
 
 
 def test_a_folder_with_a_colon_cannot_be_mounted() -> None:
     here = Path("/home/ada/a:b")
-    with refused(UsageError):
-        collect_mounts(None, here, here, [], [])
+    with refused(errors.UsageError):
+        container_host.collect_mounts(None, here, here, [], [])
 
 
 def test_only_named_variables_go_inside_and_no_value_from_outside(tmp_path: Path) -> None:
@@ -335,11 +330,14 @@ def test_only_named_variables_go_inside_and_no_value_from_outside(tmp_path: Path
         "AWS_SECRET_ACCESS_KEY": "do-not-tell",
         "HF_TOKEN": "neither",
     }
-    named = [*select_passed_variables(env, tty=False), *parse_variables(["HF_TOKEN", "MAX_JOBS=8"], env)]
+    named = [
+        *container_host.select_passed_variables(env, tty=False),
+        *container_host.parse_variables(["HF_TOKEN", "MAX_JOBS=8"], env),
+    ]
     assert [one.word for one in named] == ["https_proxy", "PIP_CERT", "HF_TOKEN", "MAX_JOBS=8"]
-    assert select_passed_variables(env, tty=True)[-1].word == "TERM"
-    assert find_certificate_paths(env) == [bundle]
-    assert find_local_proxies(
+    assert container_host.select_passed_variables(env, tty=True)[-1].word == "TERM"
+    assert container_host.find_certificate_paths(env) == [bundle]
+    assert container_host.find_local_proxies(
         {"http_proxy": "127.0.0.1:3128", "ALL_PROXY": "socks5://p", "no_proxy": "localhost"}
     ) == ["http_proxy"]
 
@@ -355,23 +353,23 @@ WRONG_VARIABLES = [
 
 @pytest.mark.parametrize("text", WRONG_VARIABLES)
 def test_variables_that_are_refused_do_not_show_their_value(text: str) -> None:
-    with refused(UsageError) as wrong:
-        parse_variables([text], {})
+    with refused(errors.UsageError) as wrong:
+        container_host.parse_variables([text], {})
     assert "hunter2" not in f"{wrong.value.message}{wrong.value.tip}"
 
 
 def test_devices_of_a_machine(tmp_path: Path) -> None:
-    with refused(HostError):
-        find_gpu_devices(tmp_path)
+    with refused(errors.HostError):
+        container_host.find_gpu_devices(tmp_path)
     (tmp_path / "dev/dri").mkdir(parents=True)
     for name in ("kfd", "dri/card0"):
         (tmp_path / "dev" / name).touch()
-    with refused(HostError):
-        find_gpu_devices(tmp_path)
+    with refused(errors.HostError):
+        container_host.find_gpu_devices(tmp_path)
     for name in ("dri/renderD129", "dri/renderD1280", "dri/renderD128"):
         (tmp_path / "dev" / name).touch()
     (tmp_path / "dev/kfd").chmod(0o666)
-    found = find_gpu_devices(tmp_path)
+    found = container_host.find_gpu_devices(tmp_path)
     assert [one.path for one in found] == [
         *("/dev/kfd", "/dev/dri/renderD128", "/dev/dri/renderD129", "/dev/dri/renderD1280")
     ]
@@ -381,38 +379,48 @@ def test_devices_of_a_machine(tmp_path: Path) -> None:
 def test_a_line_for_a_machine_with_gpus_is_shown_where_there_are_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = ContainerOptions(
+    asked = container_command.ContainerOptions(
         "therock-test", ("ls", "group-of:/dev/x"), tmp_path, tmp_path / "c", None, gpu=True
     )
-    with refused(HostError):
-        make_container_request(asked, ME, {}, tmp_path)
-    shown = make_container_request(replace(asked, for_any_machine=True), ME, {}, tmp_path)
-    line = format_pasteable_line(flatten_parts(compose_command(DOCKER, ME, shown)), asked.cache)
+    with refused(errors.HostError):
+        container_command.make_container_request(asked, ME, {}, tmp_path)
+    shown = container_command.make_container_request(replace(asked, for_any_machine=True), ME, {}, tmp_path)
+    line = container_command.format_pasteable_line(
+        container_command.flatten_parts(container_command.compose_command(DOCKER, ME, shown)), asked.cache
+    )
     assert "--device /dev/kfd --device /dev/dri " in line
     assert '--group-add "$(stat -c %g /dev/kfd)" --group-add "$(stat -c %g /dev/dri/renderD128)" ' in line
     assert line.endswith(" ls group-of:/dev/x")
-    assert "--group-add keep-groups" in " ".join(flatten_parts(compose_command(PODMAN, ME, shown)))
+    assert "--group-add keep-groups" in " ".join(
+        container_command.flatten_parts(container_command.compose_command(PODMAN, ME, shown))
+    )
     assert "and asks there who owns them" in capsys.readouterr().err
-    make_container_request(replace(asked, for_any_machine=True), replace(ME, uid=0), {}, tmp_path)
+    container_command.make_container_request(
+        replace(asked, for_any_machine=True), replace(ME, uid=0), {}, tmp_path
+    )
     assert "has GPUs\n" in capsys.readouterr().err
-    root = flatten_parts(compose_command(DOCKER, replace(ME, uid=0, gid=0), shown))
+    root = container_command.flatten_parts(
+        container_command.compose_command(DOCKER, replace(ME, uid=0, gid=0), shown)
+    )
     assert "--device" in root and "--group-add" not in root
 
 
 def test_selinux_counts_where_it_is_enforced(tmp_path: Path) -> None:
     enforce = tmp_path / "sys/fs/selinux/enforce"
-    assert not inspect_host({}, tmp_path).selinux
+    assert not container_host.inspect_host({}, tmp_path).selinux
     enforce.parent.mkdir(parents=True)
     for said, counts in (("0", False), ("1", True)):
         enforce.write_text(said)
-        assert inspect_host({}, tmp_path).selinux == counts
+        assert container_host.inspect_host({}, tmp_path).selinux == counts
 
 
 def test_a_request_of_a_checkout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here, cache = tmp_path / "here", tmp_path / "the cache"
     here.mkdir()
-    asked = ContainerOptions("therock-build", ("ls",), here, cache, CLONE, variables=("USER=eve",))
-    got = make_container_request(asked, ME, {})
+    asked = container_command.ContainerOptions(
+        "therock-build", ("ls",), here, cache, CLONE, variables=("USER=eve",)
+    )
+    got = container_command.make_container_request(asked, ME, {})
     values = {one.name: one.value for one in got.variables}
     assert values["HOME"] == str(cache / "home")
     assert values["USER"] == "eve"
@@ -420,9 +428,9 @@ def test_a_request_of_a_checkout(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert {one.path for one in got.mounts} == {here, cache, CLONE}
     assert not cache.exists()
     assert "root" not in capsys.readouterr().err
-    make_container_request(asked, replace(ME, uid=0), {"SUDO_UID": "1000"})
+    container_command.make_container_request(asked, replace(ME, uid=0), {"SUDO_UID": "1000"})
     assert "by sudo you are root" in capsys.readouterr().err
-    line = format_pasteable_line(["docker", "run"], cache)
+    line = container_command.format_pasteable_line(["docker", "run"], cache)
     assert line.startswith(f"mkdir -p '{cache}/home' ")
     assert line.endswith(" && docker run")
 
@@ -450,8 +458,8 @@ SAID = [
 
 @pytest.mark.parametrize(("said", "tip"), SAID)
 def test_what_to_do_about_what_engines_say(said: str, tip: str) -> None:
-    assert tip in (find_advice(said) or "")
+    assert tip in (container_engine.find_advice(said) or "")
 
 
 def test_what_is_not_known_gets_no_advice() -> None:
-    assert find_advice("Error: image not known") is None
+    assert container_engine.find_advice("Error: image not known") is None

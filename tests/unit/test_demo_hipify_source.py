@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import requests
 
-from rocm_wheels.core import SourceError, explain_error
-from rocm_wheels.demo import fetch_hipify, find_index_url, find_local_wheel, list_wheel_urls
-from rocm_wheels.index import parse_page
+from rocm_wheels.core import errors
+from rocm_wheels.demo import miniature
+from rocm_wheels.index import reader
 
 JSON_TYPE = "application/vnd.pypi.simple.v1+json"
 HTML = """<!DOCTYPE html><html><body>
@@ -25,7 +25,9 @@ BASE = "https://mirror.example/simple/torch/"
 
 
 def test_wheels_are_found_on_a_page_of_html() -> None:
-    assert list_wheel_urls(parse_page(HTML.encode(), "text/html", BASE, project="torch").links) == [
+    assert miniature.list_wheel_urls(
+        reader.parse_page(HTML.encode(), "text/html", BASE, project="torch").links
+    ) == [
         "https://files.example/torch-2.13.0-cp310-cp310-macosx_14_0_arm64.whl?a=1&b=2",
         "https://files.example/torch-2.13.0-cp312-cp312-manylinux_2_28_x86_64.whl",
         "https://mirror.example/packages/torch-2.13.0-cp311-cp311-win_amd64.whl",
@@ -36,7 +38,7 @@ def test_wheels_are_found_on_a_page_of_json() -> None:
     names = ["torch-2.13.0-cp312-cp312-win_amd64.whl", "torch-2.13.0-cp312-cp312-macosx_14_0_arm64.whl"]
     files = [{"filename": name, "url": f"files/{name}#sha256=00", "hashes": {}} for name in names]
     page = json.dumps({"meta": {"api-version": "1.0"}, "files": files}).encode()
-    assert list_wheel_urls(parse_page(page, JSON_TYPE, BASE).links) == [
+    assert miniature.list_wheel_urls(reader.parse_page(page, JSON_TYPE, BASE).links) == [
         f"{BASE}files/{name}" for name in reversed(names)
     ]
 
@@ -52,18 +54,18 @@ def test_wheels_are_found_on_a_page_of_json() -> None:
     ],
 )
 def test_the_index_is_the_one_that_installers_use(env: dict[str, str], url: str) -> None:
-    assert find_index_url(env) == url
+    assert miniature.find_index_url(env) == url
 
 
 @pytest.mark.parametrize("form", ["{}", "/nowhere {}", "file://{}", "https://pages.example/links {}"])
 @pytest.mark.parametrize("variable", ["PIP_FIND_LINKS", "UV_FIND_LINKS"])
 def test_a_local_folder_is_looked_in(tmp_path: Path, variable: str, form: str) -> None:
     env = {variable: form.format(tmp_path)}
-    assert find_local_wheel(env) is None
+    assert miniature.find_local_wheel(env) is None
     (tmp_path / "torch-2.13.1-cp311-cp311-linux_x86_64.whl").touch()
-    assert find_local_wheel(env) is None
+    assert miniature.find_local_wheel(env) is None
     (tmp_path / "torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl").touch()
-    assert find_local_wheel(env) == tmp_path / "torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl"
+    assert miniature.find_local_wheel(env) == tmp_path / "torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl"
 
 
 def _changed(folder: Path) -> dict[str, str]:
@@ -102,9 +104,9 @@ def _incomplete(folder: Path) -> dict[str, str]:
 def test_what_is_refused_leaves_nothing(tmp_path: Path, prepare, message: str) -> None:  # type: ignore[no-untyped-def]
     links, cache = tmp_path / "links", tmp_path / "cache"
     links.mkdir()
-    with pytest.raises(SourceError) as refused:
-        fetch_hipify(cache, env=prepare(links))
-    assert message.format(links) in explain_error(refused.value)
+    with pytest.raises(errors.SourceError) as refused:
+        miniature.fetch_hipify(cache, env=prepare(links))
+    assert message.format(links) in errors.explain_error(refused.value)
     assert refused.value.tip
     assert not cache.exists() or not list(cache.iterdir())
 
@@ -116,6 +118,6 @@ def test_a_certificate_that_nobody_knows_is_told_from_a_network_that_is_not_ther
         raise requests.exceptions.SSLError("CERTIFICATE_VERIFY_FAILED")
 
     monkeypatch.setattr(requests.Session, "get", refuse)
-    with pytest.raises(SourceError, match="is not trusted") as refused:
-        fetch_hipify(tmp_path / "cache", env={})
+    with pytest.raises(errors.SourceError, match="is not trusted") as refused:
+        miniature.fetch_hipify(tmp_path / "cache", env={})
     assert "REQUESTS_CA_BUNDLE" in (refused.value.tip or "")

@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 
 from rocm_wheels.cli import demo
-from rocm_wheels.cli.demo import demonstrate_gate, run_staged_tests
-from rocm_wheels.core import DataError, ReleaseError
-from rocm_wheels.demo import DemoCommand, DemoRelease
-from rocm_wheels.release import load_policy
+from rocm_wheels.core import errors
+from rocm_wheels.demo import commands
+from rocm_wheels.release.policy import load_policy
 
 
-def releasing(folder: Path) -> DemoRelease:
-    asked = DemoRelease(folder, Path("/bin/uv"))
+def releasing(folder: Path) -> commands.DemoRelease:
+    asked = commands.DemoRelease(folder, Path("/bin/uv"))
     (asked.store / "v2-staging" / "multi-arch" / "sets" / "2.13.0-abc").mkdir(parents=True)
     return asked
 
@@ -22,8 +21,8 @@ def releasing(folder: Path) -> DemoRelease:
 def test_a_gate_that_lets_it_pass_ends_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = releasing(tmp_path)
     monkeypatch.setattr(demo, "run_calls", lambda calls: None)
-    with pytest.raises(DataError, match=r"the gate passed a set without GPU tests: .*gate"):
-        demonstrate_gate(asked)
+    with pytest.raises(errors.DataError, match=r"the gate passed a set without GPU tests: .*gate"):
+        demo.demonstrate_gate(asked)
     assert not asked.policy.exists()
 
 
@@ -31,11 +30,11 @@ def test_only_a_gate_that_blocks_is_met(tmp_path: Path, monkeypatch: pytest.Monk
     """And the exception is one of the rules of everybody: they stand above it, word for word."""
     asked = releasing(tmp_path)
 
-    def block(calls: list[DemoCommand]) -> None:
-        raise ReleaseError("2.13.0-abc cannot go to nightly", tip="test it")
+    def block(calls: list[commands.DemoCommand]) -> None:
+        raise errors.ReleaseError("2.13.0-abc cannot go to nightly", tip="test it")
 
     monkeypatch.setattr(demo, "run_calls", block)
-    demonstrate_gate(asked)
+    demo.demonstrate_gate(asked)
     policy, everybodys = load_policy(asked.policy), load_policy(None)
     assert policy.channels == everybodys.channels and policy.waivers == everybodys.waivers
     assert [name for name, one in policy.families.items() if one.bypass_tests_for_releases] == [
@@ -48,19 +47,19 @@ def test_results_are_found_again_when_a_kill_cut_them_or_they_are_old(
 ) -> None:
     asked, ran = releasing(tmp_path), list[str]()
 
-    def run(calls: list[DemoCommand], env: object = None) -> None:
+    def run(calls: list[commands.DemoCommand], env: object = None) -> None:
         ran.extend(call.arguments[0] for call in calls)
 
-    def killed(calls: list[DemoCommand]) -> None:
+    def killed(calls: list[commands.DemoCommand]) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(demo, "run_programs", run)
     monkeypatch.setattr(demo, "run_calls", killed)
     with pytest.raises(KeyboardInterrupt):
-        run_staged_tests(asked, "http://h/", {})
+        demo.run_staged_tests(asked, "http://h/", {})
     monkeypatch.setattr(demo, "run_calls", run)
     for age, found in ((0.0, True), (0.0, False), (8 * 24 * 3600.0, True)):
         ran.clear()
         monkeypatch.setattr(demo, "_seconds_since_made", lambda folder, age=age: age)
-        run_staged_tests(asked, "http://h/", {})
+        demo.run_staged_tests(asked, "http://h/", {})
         assert bool(ran) == found

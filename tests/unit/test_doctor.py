@@ -19,24 +19,13 @@ from binary_writer import elf, kpack_reference
 from installed_trees import environment, install, install_torch
 from messages import take_down, transcript
 
-from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli import boundary
 from rocm_wheels.cli.machine import doctor_command
-from rocm_wheels.core import Finding
-from rocm_wheels.gpus import NO_DEVICE_FILES, Gpu, Hardware, RocmInstallation
-from rocm_wheels.hosts import (
-    DOCTOR_CHECKS,
-    DeviceFile,
-    DoctorSubject,
-    MachineFacts,
-    ProcessUser,
-    format_findings,
-    load_variable_harms,
-    make_report_json,
-    read_environment_packages,
-    read_machine_facts,
-    run_checks,
-    summarize_findings,
-)
+from rocm_wheels.core import errors
+from rocm_wheels.gpus.gpu import Gpu, Hardware, RocmInstallation
+from rocm_wheels.gpus.kfd import NO_DEVICE_FILES
+from rocm_wheels.user import doctor, doctor_machine, installed_packages
+from rocm_wheels.user.machine import DeviceFile, DoctorSubject, MachineFacts, ProcessUser, read_machine_facts
 
 _ = transcript  # a fixture for every test here
 MESSAGES = "doctor"
@@ -104,22 +93,22 @@ def subject(folder: Path, **given: Any) -> DoctorSubject:
     given.pop("torch", None)
     return DoctorSubject(
         hardware=given.pop("hardware", Hardware((gpu(),), driver="6.12.12")),
-        installed=read_environment_packages(place),
+        installed=installed_packages.read_environment_packages(place),
         machine=given.pop("machine", None) or machine(folder),
         env=given.pop("env", {}),
         **given,
     )
 
 
-def found(findings: tuple[Finding, ...], check: str) -> list[Finding]:
+def found(findings: tuple[errors.Finding, ...], check: str) -> list[errors.Finding]:
     """The findings of a check that are not ok."""
     return [one for one in findings if one.check == check and one.severity != "ok"]
 
 
 def test_a_sound_machine_is_called_sound(tmp_path: Path) -> None:
-    findings = run_checks(subject(tmp_path))
+    findings = doctor.run_checks(subject(tmp_path))
     assert [(one.check, one.message) for one in findings if one.severity in {"warning", "error"}] == []
-    assert summarize_findings(findings) == "no problems found"
+    assert doctor.summarize_findings(findings) == "no problems found"
     yes = next(one for one in findings if one.check == "torch-kernels")
     assert yes.severity == "ok"
     assert yes.message.startswith("kernels of torch for gfx1100: yes, code for gfx1100 (")
@@ -128,7 +117,7 @@ def test_a_sound_machine_is_called_sound(tmp_path: Path) -> None:
 
 def test_nothing_at_all_is_no_error(tmp_path: Path) -> None:
     bare = MachineFacts("linux", home=None)
-    findings = run_checks(subject(tmp_path, torch=False, hardware=Hardware(), machine=bare))
+    findings = doctor.run_checks(subject(tmp_path, torch=False, hardware=Hardware(), machine=bare))
     assert {one.severity for one in findings} == {"ok", "info"}
     assert all(one.tip for one in findings if one.severity == "info")
 
@@ -164,7 +153,7 @@ def count_rows(rows: Iterable[tuple[str, Any, str]]) -> list[str]:
     return names
 
 
-def take_down_findings(findings: Sequence[Finding]) -> None:
+def take_down_findings(findings: Sequence[errors.Finding]) -> None:
     for finding in findings:
         text = f"{finding.severity}: {finding.message}\ntip: {finding.tip}"
         take_down(["doctor", "--checks", finding.check], 0, text)
@@ -256,7 +245,7 @@ CASES: list[tuple[str, Make, str]] = [  # check, machine, severity; what is said
 
 @pytest.mark.parametrize(("check", "make", "severity"), CASES, ids=count_rows(CASES))
 def test_each_fault_is_found_and_has_a_fix(tmp_path: Path, check: str, make: Make, severity: str) -> None:
-    findings = run_checks(make(tmp_path))
+    findings = doctor.run_checks(make(tmp_path))
     said = found(findings, check)
     assert [one.severity for one in said] == [severity]
     take_down_findings(said)
@@ -327,7 +316,7 @@ def test_each_fault_of_an_environment_is_found(
     place = environment(tmp_path / "venv")
     fill(place.site_packages)
     said = [
-        one for one in found(run_checks(subject(tmp_path, place=place)), check)
+        one for one in found(doctor.run_checks(subject(tmp_path, place=place)), check)
         if one.severity == severity
     ]  # fmt: skip
     assert len(said) == 1 and said[0].tip
@@ -339,7 +328,7 @@ def test_a_torch_of_the_user_and_one_of_the_environment(tmp_path: Path) -> None:
     place = replace(environment(tmp_path / "venv", also=[user]), user_site=user)
     install_torch(user, hip=None, cuda="12.6", version="2.7.0")
     install_torch(place.site_packages, "gfx1100")
-    texts = [one.message for one in found(run_checks(subject(tmp_path, place=place)), "twice")]
+    texts = [one.message for one in found(doctor.run_checks(subject(tmp_path, place=place)), "twice")]
     assert [text.split(":")[0].split(",")[0] for text in texts] == [
         "torch is installed twice",
         f"torch 2.7.0 is in the user's own folder {user}",
@@ -353,7 +342,7 @@ def test_two_releases_of_rocm(tmp_path: Path) -> None:
     system = Hardware((gpu(),), (RocmInstallation("6.4.1", "info", "/opt/rocm-6.4.1"),))
 
     def said(env: dict[str, str]) -> list[tuple[str, str]]:
-        findings = run_checks(subject(tmp_path / str(len(env)), place=place, hardware=system, env=env))
+        findings = doctor.run_checks(subject(tmp_path / str(len(env)), place=place, hardware=system, env=env))
         return [(one.severity, one.tip) for one in found(findings, "rocm")]
 
     assert said({}) == [
@@ -378,17 +367,17 @@ def test_a_torch_on_an_installed_rocm_wants_that_one(
         install(place.site_packages, "rocm-sdk-core", package)
         install(place.site_packages, "rocm", package)
     here = (RocmInstallation(system, "info", "/opt/rocm"),) if system else ()
-    findings = run_checks(subject(tmp_path, place=place, hardware=Hardware((gpu(),), here)))
+    findings = doctor.run_checks(subject(tmp_path, place=place, hardware=Hardware((gpu(),), here)))
     assert [one.severity for one in found(findings, "rocm")] == severities
 
 
 def test_an_override_that_is_no_version_is_told_of_once(tmp_path: Path) -> None:
     look = subject(tmp_path, env={"HSA_OVERRIDE_GFX_VERSION": "10.3"})
-    assert found(run_checks(look), "override") == []
+    assert found(doctor.run_checks(look), "override") == []
 
 
 def test_an_override_is_not_judged_for_a_machine_to_be(tmp_path: Path) -> None:
-    findings = run_checks(subject(tmp_path, env={"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}, stated=True))
+    findings = doctor.run_checks(subject(tmp_path, env={"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}, stated=True))
     assert not any("unset" in (finding.tip or "") for finding in findings)
 
 
@@ -397,17 +386,17 @@ def test_nothing_is_advised_into_the_environment_of_the_program_itself(
 ) -> None:
     own = subject(tmp_path, torch=False, is_own=True)
     monkeypatch.chdir(tmp_path)
-    (finding,) = found(run_checks(own), "torch")
+    (finding,) = found(doctor.run_checks(own), "torch")
     assert (finding.tip or "").endswith("--venv .venv")
     Path(".venv").symlink_to("venv")
-    (finding,) = found(run_checks(own), "torch")
+    (finding,) = found(doctor.run_checks(own), "torch")
     assert (finding.tip or "").endswith("--venv my-torch")
 
 
 def test_device_files_that_are_not_here_are_told_of_once(tmp_path: Path) -> None:
     fault = f"{NO_DEVICE_FILES} (/dev/dri/renderD128): no program can use them"
     look = subject(tmp_path, hardware=Hardware(faults=(fault, "rocminfo fails")))
-    assert [one.message for one in found(run_checks(look), "odd-gpus")] == ["rocminfo fails"]
+    assert [one.message for one in found(doctor.run_checks(look), "odd-gpus")] == ["rocminfo fails"]
 
 
 def test_variables_that_lead_astray(tmp_path: Path) -> None:
@@ -417,7 +406,7 @@ def test_variables_that_lead_astray(tmp_path: Path) -> None:
     other.mkdir(parents=True)
     (other / "libamdhip64.so.6").touch()
     env = {"HIP_PATH": "/gone", "LD_PRELOAD": "/gone/rocm/lib/x.so", "LD_LIBRARY_PATH": f"/usr/lib:{other}"}
-    said = found(run_checks(subject(tmp_path, place=place, env=env)), "rocm-variables")
+    said = found(doctor.run_checks(subject(tmp_path, place=place, env=env)), "rocm-variables")
     assert [(one.severity, one.tip) for one in said] == [
         ("warning", "unset HIP_PATH"),
         ("warning", "unset LD_PRELOAD"),
@@ -432,7 +421,9 @@ def test_what_compiling_extensions_takes(tmp_path: Path) -> None:
     install(place.site_packages, "rocm-sdk-core", "7.2.0")
 
     def fix(name: str, **env: str) -> str:
-        return found(run_checks(subject(tmp_path / name, place=place, env=env)), "rocm-packages")[0].tip
+        return found(doctor.run_checks(subject(tmp_path / name, place=place, env=env)), "rocm-packages")[
+            0
+        ].tip
 
     index = "https://stable.repo.amd.com/rocm/whl-next/"  # AMD's own: PyPI is no place for these names
     assert fix("a") == f"pip install 'rocm[devel]==7.2.0' --index-url {index} && rocm-sdk init"
@@ -441,12 +432,15 @@ def test_what_compiling_extensions_takes(tmp_path: Path) -> None:
     (place.site_packages / "_rocm_sdk_devel").mkdir()
     assert fix("c") == 'export ROCM_HOME="$(rocm-sdk path --root)"'
     said = found(
-        run_checks(subject(tmp_path / "d", place=place, env={"ROCM_HOME": "/opt/rocm"})), "rocm-packages"
+        doctor.run_checks(subject(tmp_path / "d", place=place, env={"ROCM_HOME": "/opt/rocm"})),
+        "rocm-packages",
     )
     assert said[0].severity == "warning"
     home = str(place.site_packages / "_rocm_sdk_devel")
     assert (
-        found(run_checks(subject(tmp_path / "e", place=place, env={"ROCM_HOME": home})), "rocm-packages")
+        found(
+            doctor.run_checks(subject(tmp_path / "e", place=place, env={"ROCM_HOME": home})), "rocm-packages"
+        )
         == []
     )
 
@@ -458,7 +452,7 @@ def test_libraries_of_rocm_without_files_for_the_gpu(tmp_path: Path) -> None:
     folder = place.site_packages / "_rocm_sdk_libraries/lib/rocblas/library"
     folder.mkdir(parents=True)
     (folder / "TensileLibrary_lazy_gfx942.dat").write_bytes(b"")
-    said = found(run_checks(subject(tmp_path, place=place)), "library-kernels")
+    said = found(doctor.run_checks(subject(tmp_path, place=place)), "library-kernels")
     assert [(one.severity, one.tip.split(" --")[0]) for one in said] == [
         ("warning", "pip install rocm-sdk-device-gfx1100==7.2.0")
     ]
@@ -470,8 +464,8 @@ def test_a_machine_to_be_has_no_devices_here(tmp_path: Path) -> None:
         tmp_path, stated=True, machine=MachineFacts("linux"), python=tmp_path / "venv",
         hardware=Hardware((gpu("gfx942", source="forced", confidence="forced"),)),
     )  # fmt: skip
-    findings = run_checks(stated)
-    here = {check.name for check in DOCTOR_CHECKS if check.local_only}
+    findings = doctor.run_checks(stated)
+    here = {check.name for check in doctor.DOCTOR_CHECKS if check.local_only}
     assert [one for one in findings if one.check in here] == []
     no = found(findings, "torch-kernels")[0]
     python = stated.installed.environment.python
@@ -483,7 +477,7 @@ def test_several_kinds_of_gpu_get_an_answer_each(tmp_path: Path) -> None:
         (gpu("gfx1100"), gpu("gfx1100", 1), gpu("gfx1201", 2), gpu("gfx1036", 3, integrated=True))
     )
     one = subject(tmp_path, hardware=cards, env={"HSA_XNACK": "1"})
-    said = make_report_json(one, run_checks(one))
+    said = doctor.make_report_json(one, doctor.run_checks(one))
     assert [(v["project"], v["gfx"], v["served"], v["by"]) for v in said["kernels"]] == [
         ("torch", "gfx1100", True, "gfx1100"),
         ("torch", "gfx1201", False, None),
@@ -494,7 +488,7 @@ def test_several_kinds_of_gpu_get_an_answer_each(tmp_path: Path) -> None:
 
 def test_where_some_gpus_are_served_the_others_are_to_be_left_alone(tmp_path: Path) -> None:
     cards = (gpu("gfx1036", 0, integrated=True), gpu("gfx1100", 1), gpu("gfx942", 2))
-    said = found(run_checks(subject(tmp_path, hardware=Hardware(cards))), "torch-kernels")
+    said = found(doctor.run_checks(subject(tmp_path, hardware=Hardware(cards))), "torch-kernels")
     assert [one.severity for one in said] == ["info", "warning"]
     assert all(one.tip.startswith("export HIP_VISIBLE_DEVICES=1   # or: rocm-wheels install") for one in said)
 
@@ -502,7 +496,7 @@ def test_where_some_gpus_are_served_the_others_are_to_be_left_alone(tmp_path: Pa
 def test_libraries_inside_torch_that_serve_fewer_gpus_are_named(tmp_path: Path) -> None:
     place = environment(tmp_path / "venv")
     install_torch(place.site_packages, "gfx1100", **{"torch/lib/libaotriton_v2.so.0.11": library("gfx942")})
-    said = found(run_checks(subject(tmp_path, place=place)), "torch-libraries")
+    said = found(doctor.run_checks(subject(tmp_path, place=place)), "torch-libraries")
     assert [one.message.split(";")[0] for one in said] == [
         "torch serves gfx1100, these of its libraries do not: libaotriton_v2.so.0.11"
     ]
@@ -524,22 +518,22 @@ def test_libraries_inside_torch_that_serve_fewer_gpus_are_named(tmp_path: Path) 
 def test_tags_that_a_python_can_use(tmp_path: Path, tag: str, version: str, fits: bool) -> None:
     place = environment(tmp_path / "venv", version=version)
     install(place.site_packages, "torchao", "0.14.0", tag=tag)
-    assert (found(run_checks(subject(tmp_path, place=place)), "interpreter") == []) is fits
+    assert (found(doctor.run_checks(subject(tmp_path, place=place)), "interpreter") == []) is fits
 
 
 def test_devices_that_are_open_to_root_alone_get_a_rule(tmp_path: Path) -> None:
     closed = machine(
         tmp_path, refused=errno.EACCES, kfd=DeviceFile(Path("/dev/kfd"), errno.EACCES, 0o600, 0, 0)
     )
-    said = found(run_checks(subject(tmp_path, machine=closed)), "kfd")
+    said = found(doctor.run_checks(subject(tmp_path, machine=closed)), "kfd")
     assert "open to root alone" in said[0].message and "/etc/udev/rules.d/70-amdgpu.rules" in said[0].tip
 
 
 def test_other_systems_have_no_devices_of_linux(tmp_path: Path) -> None:
     for platform in ("win32", "darwin"):
         other = read_machine_facts({}, root=tmp_path, platform=platform)
-        findings = run_checks(subject(tmp_path / platform, machine=other))
-        assert not {check.name for check in DOCTOR_CHECKS if check.local_only} & {
+        findings = doctor.run_checks(subject(tmp_path / platform, machine=other))
+        assert not {check.name for check in doctor.DOCTOR_CHECKS if check.local_only} & {
             one.check for one in findings
         }
 
@@ -548,13 +542,15 @@ def test_a_build_for_something_else_has_no_kernels(tmp_path: Path) -> None:
     place = environment(tmp_path / "venv")
     install_torch(place.site_packages, hip=None, version="2.9.1+cpu")
     one = subject(tmp_path, place=place)
-    said = make_report_json(one, run_checks(one))["kernels"]
+    said = doctor.make_report_json(one, doctor.run_checks(one))["kernels"]
     assert [(v["project"], v["gfx"], v["served"]) for v in said] == [("torch", "gfx1100", False)]
 
 
 def test_the_report_is_by_group_with_the_worst_last(tmp_path: Path) -> None:
-    findings = run_checks(subject(tmp_path, hardware=Hardware((gpu("gfx1201"),)), env={"HSA_XNACK": "1"}))
-    lines = list(format_findings(findings, lambda text, _: text))
+    findings = doctor.run_checks(
+        subject(tmp_path, hardware=Hardware((gpu("gfx1201"),)), env={"HSA_XNACK": "1"})
+    )
+    lines = list(doctor.format_findings(findings, lambda text, _: text))
     assert [line for line in lines if not line.startswith(" ")] == [
         "machine:", "ROCm:", "packages:", "kernels:", "variables:", "1 error",
     ]  # fmt: skip
@@ -567,7 +563,7 @@ def test_known_issues_are_those_of_this_torch_rocm_and_gpu(tmp_path: Path) -> No
     install_torch(place.site_packages, "gfx1100", "gfx942", version="2.12.0+rocm7.14.0", hip="7.14.60850")
 
     def said(name: str, gfx: str) -> list[tuple[str, str]]:
-        findings = run_checks(subject(tmp_path / name, place=place, hardware=Hardware((gpu(gfx),))))
+        findings = doctor.run_checks(subject(tmp_path / name, place=place, hardware=Hardware((gpu(gfx),))))
         return [(one.severity, one.message) for one in found(findings, "known-issues")]
 
     known = [text for severity, text in said("a", "gfx1100") if severity == "warning"]
@@ -582,7 +578,7 @@ def test_known_issues_are_those_of_this_torch_rocm_and_gpu(tmp_path: Path) -> No
 
 def test_the_torch_for_the_machine_is_named(tmp_path: Path) -> None:
     def tell(name: str, *cards: Gpu) -> list[str]:
-        findings = run_checks(subject(tmp_path / name, torch=False, hardware=Hardware(cards)))
+        findings = doctor.run_checks(subject(tmp_path / name, torch=False, hardware=Hardware(cards)))
         return [one.message for one in findings if one.check == "recommended"]
 
     (served,), (nothing,) = tell("a", gpu("gfx1100")), tell("b")
@@ -596,7 +592,7 @@ def test_an_issue_of_machines_without_a_device_is_told_there_alone(tmp_path: Pat
 
     def is_told(name: str, **changes: Any) -> bool:
         here = machine(tmp_path / name, **changes)
-        findings = run_checks(subject(tmp_path / name, place=place, machine=here))
+        findings = doctor.run_checks(subject(tmp_path / name, place=place, machine=here))
         return any("hangs on a machine without /dev/kfd" in one.message for one in findings)
 
     assert [is_told("a"), is_told("b", refused=errno.EACCES), is_told("c", without=["dev/kfd"])] == [
@@ -607,7 +603,7 @@ def test_an_issue_of_machines_without_a_device_is_told_there_alone(tmp_path: Pat
 
 
 def test_the_table_of_variables_is_whole() -> None:
-    table = load_variable_harms()
+    table = doctor_machine.load_variable_harms()
     for name, cases in table.variables.items():
         assert name.isupper() and all(case.text and case.source in table.sources for case in cases)
     assert list(table.allocator_keys.keys) == sorted(table.allocator_keys.keys)
@@ -638,13 +634,13 @@ def test_wrong_input_is_refused_with_one_message(
 ) -> None:
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         monkeypatch.delenv(name, raising=False)
-    assert run_command(doctor_command, [word.format(folder=tmp_path) for word in words]) == 2
+    assert boundary.run_command(doctor_command, [word.format(folder=tmp_path) for word in words]) == 2
     said = capsys.readouterr()
     assert message in said.err and said.out == ""
 
 
 def test_every_check_has_a_name_of_its_own_and_a_test() -> None:
-    names = [check.name for check in DOCTOR_CHECKS]
+    names = [check.name for check in doctor.DOCTOR_CHECKS]
     assert len(names) == len(set(names))
     text = Path(__file__).read_text()
     never_a_fault = {"system", "python"}

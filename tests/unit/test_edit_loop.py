@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.cli.boundary import enter_shell, leave_shell
-from rocm_wheels.cli.develop import format_variable
-from rocm_wheels.core import UsageError
-from rocm_wheels.pipeline import SourceChanges, digest_build_variables, read_loop_options, repeat_loop
+from rocm_wheels.cli import boundary, develop
+from rocm_wheels.core import errors
+from rocm_wheels.pipeline import edit_loop
 
 IDENTITY = ("-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "protocol.file.allow=always")
 
@@ -35,8 +34,8 @@ def tree(tmp_path: Path) -> Path:
 
 
 def test_each_edit_is_seen_in_submodules_too(tree: Path, tmp_path: Path) -> None:
-    def read() -> SourceChanges:
-        sources = SourceChanges.read(tree, {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)})
+    def read() -> edit_loop.SourceChanges:
+        sources = edit_loop.SourceChanges.read(tree, {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)})
         assert sources is not None
         return sources
 
@@ -57,41 +56,46 @@ def test_each_edit_is_seen_in_submodules_too(tree: Path, tmp_path: Path) -> None
     assert "a.cu" in read().list_differences(seen[-1].stamps)
     run_git(tree, "commit", "-qam", "three")
     assert read().commit != seen[0].commit
-    assert SourceChanges.read(tmp_path, {}) is None
+    assert edit_loop.SourceChanges.read(tmp_path, {}) is None
 
 
 def test_what_reaches_a_compiler_is_in_the_digest_and_nothing_else() -> None:
     env = {"PATH": "/bin", "CXXFLAGS": "-O1", "TERM": "xterm", "MAX_JOBS": "2"}
-    digest = digest_build_variables(env, {"LDFLAGS": "-L/rocm"})
-    assert digest_build_variables({**env, "TERM": "vt100", "MAX_JOBS": "8"}, {"LDFLAGS": "-L/rocm"}) == digest
+    digest = edit_loop.digest_build_variables(env, {"LDFLAGS": "-L/rocm"})
+    assert (
+        edit_loop.digest_build_variables({**env, "TERM": "vt100", "MAX_JOBS": "8"}, {"LDFLAGS": "-L/rocm"})
+        == digest
+    )
     for change in ({"PATH": "/usr/bin"}, {"CXXFLAGS": "-O2"}, {"LDFLAGS": "-g"}, {"USE_NCCL": "0"}):
-        assert digest_build_variables({**env, **change}, {"LDFLAGS": "-L/rocm"}) != digest
+        assert edit_loop.digest_build_variables({**env, **change}, {"LDFLAGS": "-L/rocm"}) != digest
 
 
 def test_without_a_note_there_is_no_loop(tmp_path: Path) -> None:
     note = tmp_path / "develop" / "pytorch.json"
-    assert repeat_loop(note, {}, {}, print) is None
+    assert edit_loop.repeat_loop(note, {}, {}, print) is None
     note.parent.mkdir()
     note.write_text(json.dumps({"format": 0}))
-    assert repeat_loop(note, {}, {}, print) is None
-    with pytest.raises(UsageError):
-        read_loop_options(tmp_path, "pytorch", debug=False)
+    assert edit_loop.repeat_loop(note, {}, {}, print) is None
+    with pytest.raises(errors.UsageError):
+        edit_loop.read_loop_options(tmp_path, "pytorch", debug=False)
 
 
 def test_inside_a_shell_of_ours_a_build_has_the_environment_outside() -> None:
     outer = {"PATH": "/bin", "CXXFLAGS": "-O1", "HOME": "/me"}
-    inner = enter_shell(outer, {**outer, "PATH": "/rocm:/bin", "CXXFLAGS": "-I/rocm -O1", "USE_ROCM": "ON"})
-    assert leave_shell(dict(inner)) == outer
-    assert leave_shell({**inner, "CXXFLAGS": "-O3"}) == {**outer, "CXXFLAGS": "-O3"}
-    with pytest.raises(UsageError):
-        leave_shell({"ROCM_WHEELS_SHELL": "[]"})
+    inner = boundary.enter_shell(
+        outer, {**outer, "PATH": "/rocm:/bin", "CXXFLAGS": "-I/rocm -O1", "USE_ROCM": "ON"}
+    )
+    assert boundary.leave_shell(dict(inner)) == outer
+    assert boundary.leave_shell({**inner, "CXXFLAGS": "-O3"}) == {**outer, "CXXFLAGS": "-O3"}
+    with pytest.raises(errors.UsageError):
+        boundary.leave_shell({"ROCM_WHEELS_SHELL": "[]"})
 
 
 def test_printed_variables_are_what_they_were_whatever_is_in_them() -> None:
     value = "a'b\"c $(touch /x) `y` \\ ;\nend"
-    lines = [format_variable("A", value, "sh"), format_variable("HOME", None, "sh")]
+    lines = [develop.format_variable("A", value, "sh"), develop.format_variable("HOME", None, "sh")]
     script = "\n".join([*lines, 'printf %s "$A${HOME-none}"'])
     answer = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
     assert answer.stdout == f"{value}none"
-    assert format_variable("A", "it's \\", "fish") == "set -gx A 'it\\'s \\\\'"
-    assert format_variable("A", "it's", "powershell") == "$Env:A = 'it''s'"
+    assert develop.format_variable("A", "it's \\", "fish") == "set -gx A 'it\\'s \\\\'"
+    assert develop.format_variable("A", "it's", "powershell") == "$Env:A = 'it''s'"

@@ -9,16 +9,10 @@ from pathlib import Path
 import pytest
 from audit_wheels import torch_draft
 
-from rocm_wheels.core import DataError
-from rocm_wheels.models import Lock, LockedProject
-from rocm_wheels.package import (
-    LOCK_MEMBER,
-    digest_content,
-    embed_provenance,
-    extract_lock_part,
-    narrow_requirements,
-)
-from rocm_wheels.wheels import SourcePart, WheelParts
+from rocm_wheels.core import errors
+from rocm_wheels.models.lock import Lock, LockedProject
+from rocm_wheels.package import sbom
+from rocm_wheels.wheels.sbom import SourcePart, WheelParts
 
 PARTS = WheelParts(tool="1", sources=(SourcePart("pytorch", "", "1" * 40),))
 
@@ -34,26 +28,32 @@ def lock(**why: str) -> Lock:
 
 
 def test_a_wheel_tells_its_own_project_and_those_it_is_built_against() -> None:
-    assert list(json.loads(extract_lock_part(lock(), "pytorch"))["projects"]) == ["triton", "pytorch"]
-    assert list(json.loads(extract_lock_part(lock(), "apex"))["projects"]) == ["triton", "pytorch", "apex"]
-    assert extract_lock_part(lock(), "apex") == extract_lock_part(
+    assert list(json.loads(sbom.extract_lock_part(lock(), "pytorch"))["projects"]) == ["triton", "pytorch"]
+    assert list(json.loads(sbom.extract_lock_part(lock(), "apex"))["projects"]) == [
+        "triton",
+        "pytorch",
+        "apex",
+    ]
+    assert sbom.extract_lock_part(lock(), "apex") == sbom.extract_lock_part(
         lock(pytorch_audio="something else"), "apex"
     )
-    assert extract_lock_part(lock(), "apex") != extract_lock_part(lock(triton="something else"), "apex")
+    assert sbom.extract_lock_part(lock(), "apex") != sbom.extract_lock_part(
+        lock(triton="something else"), "apex"
+    )
 
 
 def test_the_content_of_a_wheel_does_not_depend_on_its_lock(tmp_path: Path) -> None:
     wheel = torch_draft().write(tmp_path)
-    before = digest_content(wheel)
+    before = sbom.digest_content(wheel)
     for text in (b"{}\n", b'{"a": 1}\n'):
-        path, now = embed_provenance(wheel, tmp_path, text, PARTS)
-        assert (path, now, digest_content(path)) == (wheel, before, before)
+        path, now = sbom.embed_provenance(wheel, tmp_path, text, PARTS)
+        assert (path, now, sbom.digest_content(path)) == (wheel, before, before)
         with zipfile.ZipFile(wheel) as archive:
-            (name,) = (name for name in archive.namelist() if name.endswith(LOCK_MEMBER))
+            (name,) = (name for name in archive.namelist() if name.endswith(sbom.LOCK_MEMBER))
             assert archive.read(name) == text
     other = torch_draft()
     other.members["torch/other.py"] = b"x = 1\n"
-    assert digest_content(other.write(tmp_path)) != before
+    assert sbom.digest_content(other.write(tmp_path)) != before
 
 
 def test_the_bytes_of_a_wheel_do_not_depend_on_the_umask_of_its_build(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_the_bytes_of_a_wheel_do_not_depend_on_the_umask_of_its_build(tmp_path: 
                 mode = 0o777 if info.filename.endswith(".so") else 0o666
                 info.create_system, info.external_attr = 3, (0o100000 | (mode & ~mask)) << 16
                 archive.writestr(info, content)
-        wheels.append(embed_provenance(path, folder, None, PARTS)[0])
+        wheels.append(sbom.embed_provenance(path, folder, None, PARTS)[0])
     assert wheels[0].read_bytes() == wheels[1].read_bytes()
     with zipfile.ZipFile(wheels[1]) as archive:
         modes = {info.filename.endswith(".so"): info.external_attr >> 16 for info in archive.infolist()}
@@ -80,8 +80,8 @@ def test_a_damaged_wheel_stays_as_it_is(tmp_path: Path) -> None:
     wheel = torch_draft().write(tmp_path)
     wheel.write_bytes(wheel.read_bytes()[:-30])
     damaged = wheel.read_bytes()
-    with pytest.raises(DataError):
-        embed_provenance(wheel, tmp_path, b"{}\n", PARTS)
+    with pytest.raises(errors.DataError):
+        sbom.embed_provenance(wheel, tmp_path, b"{}\n", PARTS)
     assert wheel.read_bytes() == damaged
     assert [path.name for path in tmp_path.iterdir()] == [wheel.name]
 
@@ -106,17 +106,17 @@ PIN = "torch==2.13.0a0+rocm7.1.0"
 def test_requirements_are_narrowed_to_what_a_wheel_was_built_against(
     stated: list[str], written: list[str]
 ) -> None:
-    assert narrow_requirements(stated, pins=[PIN]) == written
-    assert narrow_requirements(written, pins=[PIN]) == written
-    assert narrow_requirements(stated, pins=[]) == stated
+    assert sbom.narrow_requirements(stated, pins=[PIN]) == written
+    assert sbom.narrow_requirements(written, pins=[PIN]) == written
+    assert sbom.narrow_requirements(stated, pins=[]) == stated
 
 
 def test_pins_are_part_of_the_content_and_the_lock_is_not(tmp_path: Path) -> None:
     wheel = torch_draft().write(tmp_path)
-    before, required = digest_content(wheel), torch_draft().requires
-    _, pinned = embed_provenance(wheel, tmp_path, None, PARTS, ["numpy==2.0"])
-    assert pinned == digest_content(wheel) != before
-    assert embed_provenance(wheel, tmp_path, b"{}\n", PARTS, ["numpy==2.0"])[1] == pinned
+    before, required = sbom.digest_content(wheel), torch_draft().requires
+    _, pinned = sbom.embed_provenance(wheel, tmp_path, None, PARTS, ["numpy==2.0"])
+    assert pinned == sbom.digest_content(wheel) != before
+    assert sbom.embed_provenance(wheel, tmp_path, b"{}\n", PARTS, ["numpy==2.0"])[1] == pinned
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
         lines = archive.read(name).decode().splitlines()

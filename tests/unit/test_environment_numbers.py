@@ -11,8 +11,7 @@ import pytest
 from index_wheels import wheel
 
 import rocm_wheels
-from rocm_wheels.cli.boundary import read_environment, run_command
-from rocm_wheels.cli.main import cli
+from rocm_wheels.cli import boundary, main
 
 WRONG = [
     "yesterday",
@@ -38,8 +37,8 @@ def test_what_is_no_such_number_is_refused_by_name(
 ) -> None:
     monkeypatch.setenv(name, text)
     path = wheel(tmp_path)
-    assert run_command(cli, ["index", "add", str(tmp_path / "index"), str(path)]) == 2
-    assert run_command(cli, ["wheel", "repair", str(path), "-o", str(tmp_path / "out")]) == 2
+    assert boundary.run_command(main.cli, ["index", "add", str(tmp_path / "index"), str(path)]) == 2
+    assert boundary.run_command(main.cli, ["wheel", "repair", str(path), "-o", str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err.count(f"{name}=") == 2
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
@@ -47,7 +46,10 @@ def test_what_is_no_such_number_is_refused_by_name(
 @pytest.mark.parametrize(("name", "text"), [("MAX_JOBS", "0"), ("SCCACHE_SERVER_PORT", "65536")])
 def test_numbers_out_of_range(name: str, text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(name, text)
-    assert run_command(cli, ["wheel", "repair", str(wheel(tmp_path)), "-o", str(tmp_path / "out")]) == 2
+    assert (
+        boundary.run_command(main.cli, ["wheel", "repair", str(wheel(tmp_path)), "-o", str(tmp_path / "out")])
+        == 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,7 +57,9 @@ def test_numbers_out_of_range(name: str, text: str, monkeypatch: pytest.MonkeyPa
 )
 def test_dates_are_taken(text: str, year: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", text)
-    assert run_command(cli, ["index", "add", str(tmp_path / "index"), str(wheel(tmp_path))]) == 0
+    assert (
+        boundary.run_command(main.cli, ["index", "add", str(tmp_path / "index"), str(wheel(tmp_path))]) == 0
+    )
     page = json.loads((tmp_path / "index/torch/index.json").read_text())
     assert page["files"][0]["upload-time"].startswith(year)
 
@@ -63,14 +67,14 @@ def test_dates_are_taken(text: str, year: str, tmp_path: Path, monkeypatch: pyte
 def test_an_empty_one_is_none_for_what_we_start_too(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in NAMES:
         monkeypatch.setenv(name, "")
-    assert not set(NAMES) & set(read_environment())
+    assert not set(NAMES) & set(boundary.read_environment())
 
 
 def test_variable_of_an_option_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ROCM_WHEELS_DATE", "yesterday")
-    assert run_command(cli, ["matrix"]) == 2
+    assert boundary.run_command(main.cli, ["matrix"]) == 2
     assert "ROCM_WHEELS_DATE" in capsys.readouterr().err
 
 

@@ -10,27 +10,21 @@ from typing import Any
 
 import pytest
 
-from rocm_wheels.core import MachineResources
-from rocm_wheels.models import StepCosts, get_step_costs, list_project_names
-from rocm_wheels.pipeline import (
-    History,
-    PastStep,
-    create_run_record,
-    estimate_step,
-    read_history,
-    remember_run,
-)
+from rocm_wheels.core import machine
+from rocm_wheels.models import project, project_names
+from rocm_wheels.models.estimates import StepCosts
+from rocm_wheels.pipeline import estimates, run_record
 
 GIB = 1 << 30
-LARGE = MachineResources(64, 512 * GIB, 500 * GIB)
-SMALL = MachineResources(16, 64 * GIB, 33 * GIB)
+LARGE = machine.MachineResources(64, 512 * GIB, 500 * GIB)
+SMALL = machine.MachineResources(16, 64 * GIB, 33 * GIB)
 HOUR = 3600.0
-NIGHT = PastStep("20261120-220000", 2 * HOUR, 64 * 1.5 * HOUR, 160 * GIB, 64, 12)
+NIGHT = estimates.PastStep("20261120-220000", 2 * HOUR, 64 * 1.5 * HOUR, 160 * GIB, 64, 12)
 
 
 def record(runs: Path, step: str, *, outcome: str = "done", jobs: int | None = 8, **ended: Any) -> str:
     """Write a run of one step as the record has it; return its id."""
-    run = create_run_record(runs, datetime(2026, 11, 20, 22, tzinfo=timezone.utc))
+    run = run_record.create_run_record(runs, datetime(2026, 11, 20, 22, tzinfo=timezone.utc))
     run.write("run-begun", run=run.folder.name, cores=16, targets=["gfx942", "gfx1100"])
     run.write("step-begun", step=step, jobs=jobs, why="no earlier result")
     run.write("output", step=step, path="a.whl", targets=["gfx942", "gfx1100", "gfx1201"])
@@ -39,7 +33,7 @@ def record(runs: Path, step: str, *, outcome: str = "done", jobs: int | None = 8
 
 
 def test_stated_figures_fit_what_is_told_of_torch() -> None:
-    one, all_of_them = (estimate_step("pytorch", n, LARGE, History()) for n in (1, 24))
+    one, all_of_them = (estimates.estimate_step("pytorch", n, LARGE, estimates.History()) for n in (1, 24))
     assert 0.5 * HOUR <= one.seconds <= HOUR
     assert 2 * HOUR <= all_of_them.seconds <= 2.5 * HOUR
     assert "believed" in one.source
@@ -51,16 +45,18 @@ def test_stated_figures_fit_what_is_told_of_torch() -> None:
 
 def test_memory_takes_jobs_away_and_so_makes_it_longer() -> None:
     narrow, given = (
-        estimate_step("pytorch", 1, SMALL, History()),
-        estimate_step("pytorch", 1, SMALL, History(), jobs=16),
+        estimates.estimate_step("pytorch", 1, SMALL, estimates.History()),
+        estimates.estimate_step("pytorch", 1, SMALL, estimates.History(), jobs=16),
     )
     assert narrow.memory == 8 * 4 * GIB
     assert narrow.seconds > 1.8 * given.seconds
 
 
-@pytest.mark.parametrize("name", [*list_project_names(), "install-rocm", "variant", "torchcodec"])
+@pytest.mark.parametrize(
+    "name", [*project_names.list_project_names(), "install-rocm", "variant", "torchcodec"]
+)
 def test_every_step_has_figures_with_a_source(name: str) -> None:
-    said = estimate_step(name, 3, SMALL, History())
+    said = estimates.estimate_step(name, 3, SMALL, estimates.History())
     assert said.seconds > 0
     assert said.disk > 0
     assert said.memory_per_job > 0
@@ -77,59 +73,66 @@ def test_every_step_has_figures_with_a_source(name: str) -> None:
     ],
 )
 def test_what_was_measured_is_told_with_its_machine(step: str, figure: str) -> None:
-    source = estimate_step(step, 1, SMALL, History()).source
+    source = estimates.estimate_step(step, 1, SMALL, estimates.History()).source
     assert figure in source
     assert "measured" in source and "on two cores" in source
 
 
 def test_own_projects_are_in_the_table() -> None:
-    other: StepCosts = get_step_costs("torchcodec")
-    assert [name for name in list_project_names() if get_step_costs(name) == other] == []
+    other: StepCosts = project.get_step_costs("torchcodec")
+    assert [
+        name for name in project_names.list_project_names() if project.get_step_costs(name) == other
+    ] == []
 
 
 def test_a_recorded_run_goes_before_the_table_and_is_named() -> None:
-    said = estimate_step("pytorch", 12, LARGE, History({"pytorch": (NIGHT,)}))
+    said = estimates.estimate_step("pytorch", 12, LARGE, estimates.History({"pytorch": (NIGHT,)}))
     assert (said.seconds, said.memory) == (2 * HOUR, 160 * GIB)
     assert said.source == "run 20261120-220000 (12 targets, 64 jobs)"
 
 
 def test_a_recorded_run_is_scaled_by_jobs_and_targets() -> None:
-    history = History({"pytorch": (NIGHT,)})
-    slower = estimate_step("pytorch", 12, SMALL, history, jobs=16)
+    history = estimates.History({"pytorch": (NIGHT,)})
+    slower = estimates.estimate_step("pytorch", 12, SMALL, history, jobs=16)
     assert slower.seconds == pytest.approx(0.5 * HOUR + 4 * 1.5 * HOUR)  # what was not shared stays
     assert slower.memory == 40 * GIB
-    more = estimate_step("pytorch", 24, LARGE, history)
+    more = estimates.estimate_step("pytorch", 24, LARGE, history)
     assert 2 * HOUR < more.seconds < 4 * HOUR  # not all of torch is compiled for each target
     assert more.source.endswith(", scaled to 24 targets, 64 jobs")
 
 
 def test_memory_of_a_compiler_is_learned_only_from_a_whole_build() -> None:
-    costs = get_step_costs("pytorch").time.get_core_seconds(2)
-    whole = PastStep("a", 9000, costs, 32 * GIB, 16, 2)
-    went_on = PastStep("b", 60, 300, 2 * GIB, 16, 2)
-    history = History({"pytorch": (went_on, whole)})
-    assert estimate_step("pytorch", 2, SMALL, history).memory_per_job == int(2.5 * GIB)
-    assert estimate_step("pytorch", 2, SMALL, history).seconds == 9000 * 16 / 13  # 13 jobs fit
-    only = estimate_step("pytorch", 2, SMALL, History({"pytorch": (went_on,)}))
+    costs = project.get_step_costs("pytorch").time.get_core_seconds(2)
+    whole = estimates.PastStep("a", 9000, costs, 32 * GIB, 16, 2)
+    went_on = estimates.PastStep("b", 60, 300, 2 * GIB, 16, 2)
+    history = estimates.History({"pytorch": (went_on, whole)})
+    assert estimates.estimate_step("pytorch", 2, SMALL, history).memory_per_job == int(2.5 * GIB)
+    assert estimates.estimate_step("pytorch", 2, SMALL, history).seconds == 9000 * 16 / 13  # 13 jobs fit
+    only = estimates.estimate_step("pytorch", 2, SMALL, estimates.History({"pytorch": (went_on,)}))
     assert only.memory_per_job == 4 * GIB
 
 
 def test_what_was_not_measured_is_taken_from_the_table() -> None:
-    history = History({"pytorch": (PastStep("a", 2700, 0, 0, 64, 1),)})
-    said = estimate_step("pytorch", 1, LARGE, history, jobs=32)
+    history = estimates.History({"pytorch": (estimates.PastStep("a", 2700, 0, 0, 64, 1),)})
+    said = estimates.estimate_step("pytorch", 1, LARGE, history, jobs=32)
     assert said.memory == 32 * 4 * GIB
     assert 1.7 * 2700 < said.seconds < 2 * 2700
     assert (
-        estimate_step(
-            "install-rocm", 1, LARGE, History({"install-rocm": (PastStep("a", 9, 0, 0, 2, 1),)})
+        estimates.estimate_step(
+            "install-rocm",
+            1,
+            LARGE,
+            estimates.History({"install-rocm": (estimates.PastStep("a", 9, 0, 0, 2, 1),)}),
         ).seconds
         == 9
     )
 
 
 def test_the_longest_of_the_newest_counts() -> None:
-    pasts = tuple(PastStep(f"r{n}", seconds, 0, 0, 16, 1) for n, seconds in enumerate((5, 9, 7, 1, 2, 99)))
-    assert estimate_step("apex", 1, SMALL, History({"apex": pasts}), jobs=16).seconds == 9
+    pasts = tuple(
+        estimates.PastStep(f"r{n}", seconds, 0, 0, 16, 1) for n, seconds in enumerate((5, 9, 7, 1, 2, 99))
+    )
+    assert estimates.estimate_step("apex", 1, SMALL, estimates.History({"apex": pasts}), jobs=16).seconds == 9
 
 
 @pytest.mark.parametrize(
@@ -148,11 +151,13 @@ def test_the_longest_of_the_newest_counts() -> None:
 )
 def test_reads_the_record_of_a_step(tmp_path: Path, step: str, name: str) -> None:
     run = record(tmp_path, step, peak_memory=5 * GIB)
-    assert read_history(tmp_path).steps == {name: (PastStep(run, 60, 400, 5 * GIB, 8, 3),)}
+    assert estimates.read_history(tmp_path).steps == {
+        name: (estimates.PastStep(run, 60, 400, 5 * GIB, 8, 3),)
+    }
 
 
 def test_reads_only_what_was_done_newest_first(tmp_path: Path) -> None:
-    assert read_history(tmp_path / "none").steps == {}
+    assert estimates.read_history(tmp_path / "none").steps == {}
     names = [record(tmp_path, "build-apex-cp311", jobs=None) for _ in range(11)]
     for outcome in ("failed", "interrupted", "timeout", "killed"):
         record(tmp_path, "build-apex-cp311", outcome=outcome)
@@ -160,29 +165,29 @@ def test_reads_only_what_was_done_newest_first(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no run")
     with (tmp_path / names[-1] / "events.jsonl").open("a") as file:
         file.write('[1]\n"event": "output"\n{"event":"step-ended","step":"build-apex-cp311","seco')
-    found = read_history(tmp_path).steps["apex"]
+    found = estimates.read_history(tmp_path).steps["apex"]
     assert [past.run for past in found] == names[:-6:-1]
     assert found[0].jobs == 16  # as many as cores
 
 
 def test_long_records_are_read_at_their_ends(tmp_path: Path) -> None:
-    run = create_run_record(tmp_path, datetime(2026, 11, 20, tzinfo=timezone.utc))
+    run = run_record.create_run_record(tmp_path, datetime(2026, 11, 20, tzinfo=timezone.utc))
     run.write("run-begun", cores=4, targets=["gfx942"])
     filler = json.dumps({"event": "command", "step": "build-apex-cp311", "command": "x" * 1000}) + "\n"
     with run.path.open("a") as file:
         file.write(filler * 5000)
     run.write("step-ended", step="build-apex-cp311", outcome="done", seconds=3.0)
     begin = time.process_time()
-    assert read_history(tmp_path).steps["apex"][0].jobs == 4
+    assert estimates.read_history(tmp_path).steps["apex"][0].jobs == 4
     assert time.process_time() - begin < 0.5
 
 
 def test_seven_hundred_steps_are_estimated_in_no_time() -> None:
-    history = History({"pytorch": tuple(NIGHT for _ in range(30))})
-    estimate_step("pytorch", 1, LARGE, history)  # the table is read
+    history = estimates.History({"pytorch": tuple(NIGHT for _ in range(30))})
+    estimates.estimate_step("pytorch", 1, LARGE, history)  # the table is read
     begin = time.process_time()
     for number in range(700):
-        estimate_step("pytorch", number % 28 + 1, LARGE, history)
+        estimates.estimate_step("pytorch", number % 28 + 1, LARGE, history)
     assert time.process_time() - begin < 0.2  # 20 ms alone on a machine
 
 
@@ -190,16 +195,16 @@ def test_long_steps_are_remembered_for_builds_in_other_folders(tmp_path: Path) -
     env, runs, others = {"XDG_STATE_HOME": str(tmp_path / "state")}, tmp_path / "runs", tmp_path / "others"
     for step in ("build-apex-cp312", "install-tools-cp312"):
         cpu_seconds = 400.0 if step.startswith("build") else 4.0
-        remember_run(runs / record(runs, step, cpu_seconds=cpu_seconds), env)
-    history = read_history(others, env)
-    assert history.steps == {"apex": (read_history(runs).steps["apex"][0],)}
-    assert len(read_history(runs, env).steps["apex"]) == 1
-    assert read_history(others).steps == {}
+        estimates.remember_run(runs / record(runs, step, cpu_seconds=cpu_seconds), env)
+    history = estimates.read_history(others, env)
+    assert history.steps == {"apex": (estimates.read_history(runs).steps["apex"][0],)}
+    assert len(estimates.read_history(runs, env).steps["apex"]) == 1
+    assert estimates.read_history(others).steps == {}
     file = tmp_path / "state" / "rocm-wheels" / "history.jsonl"
     whole = file.read_text()
     file.write_text('{"step": 3}\n[' + "\n" + whole + whole[:20])
-    assert read_history(others, env).steps == history.steps
-    remember_run(runs / "20261120-220000", {"XDG_STATE_HOME": str(file)})
+    assert estimates.read_history(others, env).steps == history.steps
+    estimates.remember_run(runs / "20261120-220000", {"XDG_STATE_HOME": str(file)})
 
 
 def test_a_history_keeps_its_newest_steps(tmp_path: Path) -> None:
@@ -208,7 +213,7 @@ def test_a_history_keeps_its_newest_steps(tmp_path: Path) -> None:
     file = tmp_path / "state" / "rocm-wheels" / "history.jsonl"
     file.parent.mkdir(parents=True)
     file.write_text("{}\n" * 1000)
-    remember_run(folder, env)
+    estimates.remember_run(folder, env)
     lines = file.read_text().splitlines()
     assert len(lines) == 500
     assert json.loads(lines[-1])["run"] == folder.name

@@ -12,18 +12,19 @@ import pytest
 from planned_runs import make_facts, settled
 
 import rocm_wheels.cli.jobs
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.executors import EXECUTORS
-from rocm_wheels.pipeline import Plan, PlanFile, write_plan
+from rocm_wheels.cli import boundary
+from rocm_wheels.executors import executor
+from rocm_wheels.pipeline.plan import PlanFile, write_plan
+from rocm_wheels.pipeline.step import Plan
 
 # runs each step at once, in this process: a pod of a cluster would do the same elsewhere
 POD_EXECUTOR = """
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rocm_wheels.executors import Decision, ExecutorOption, Preview, StepState, decide_steps
-from rocm_wheels.executors import Job, JobFolder
-from rocm_wheels.pipeline import read_plan
+from rocm_wheels.executors.executor import Decision, ExecutorOption, Preview, StepState, decide_steps
+from rocm_wheels.executors.job_records import Job, JobFolder
+from rocm_wheels.pipeline.plan import read_plan
 
 @dataclass
 class PodExecutor:
@@ -75,7 +76,7 @@ def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTy
     (tmp_path / "pod_executor.py").write_text(POD_EXECUTOR)
     monkeypatch.syspath_prepend(str(tmp_path))
     with monkeypatch.context() as patch:
-        patch.setitem(EXECUTORS, "pods", "pod_executor:PodExecutor")
+        patch.setitem(executor.EXECUTORS, "pods", "pod_executor:PodExecutor")
         yield importlib.reload(rocm_wheels.cli.jobs)
     importlib.reload(rocm_wheels.cli.jobs)
 
@@ -94,7 +95,7 @@ def test_a_new_executor_is_one_file_and_one_row(
 
     def run(*words: str, code: int = 0) -> tuple[str, str]:
         name, *rest = words
-        assert run_command(submit.jobs_group, [name, plan, "--executor", "pods", *rest]) == code
+        assert boundary.run_command(submit.jobs_group, [name, plan, "--executor", "pods", *rest]) == code
         captured = capsys.readouterr()
         return captured.out, captured.err
 
@@ -110,5 +111,5 @@ def test_a_new_executor_is_one_file_and_one_row(
     assert len([*(tmp_path / "plan.pods" / "wheels").iterdir()]) == count
     assert "cancelled: build-triton" in run("cancel", "--step", "build-triton")[1]
     assert "--partition is no option of the executor pods" in run("submit", "--partition", "x", code=2)[1]
-    assert run_command(submit.jobs_group, ["submit", plan, "--namespace", "x"]) == 2
+    assert boundary.run_command(submit.jobs_group, ["submit", plan, "--namespace", "x"]) == 2
     assert "--namespace is no option of the executor slurm" in capsys.readouterr().err

@@ -12,9 +12,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import EXTRAS, MissingExtraError, explain_missing_module, find_uv, require_extras
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.core import errors
+from rocm_wheels.core.extras import EXTRAS, explain_missing_module, find_uv, require_extras
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -33,7 +33,6 @@ DISTRIBUTIONS = {  # of modules: the distribution that we require, itself or for
     "backports": "backports-zstd",
     "git": "gitpython",
     "gitdb": "gitpython",
-    "lazy_loader": "lazy-loader",
     "markupsafe": "jinja2",
     "pydantic_core": "pydantic",
     "urllib3": "requests",
@@ -155,7 +154,7 @@ def test_a_command_without_its_extra_is_one_error(
         (["demo"], "[build,release]'"),
         (["set", "list", "s3://bucket/store"], "[s3]'"),
     ]:
-        assert run_command(cli, words) == 2, words
+        assert boundary.run_command(main.cli, words) == 2, words
         shown = capfd.readouterr().err
         assert re.search(rf"^tip: pip install '.+{re.escape(extras)}$", shown, re.MULTILINE), shown
         assert "Traceback" not in shown
@@ -185,7 +184,7 @@ def test_the_line_is_for_how_we_were_started(
     (tmp_path / place / file).touch()
     monkeypatch.setattr(sys, "prefix", str(tmp_path / place))
     hide(monkeypatch, "botocore")
-    with pytest.raises(MissingExtraError, match=re.escape("a store needs the extra s3")) as failure:
+    with pytest.raises(errors.MissingExtraError, match=re.escape("a store needs the extra s3")) as failure:
         require_extras("a store", "s3")
     before, after = line.split("{}")
     tip = failure.value.tip or ""
@@ -207,7 +206,7 @@ def test_uv_is_taken_from_path_where_it_is_not_installed(
         assert find_uv() == program
         find_uv.cache_clear()
         monkeypatch.setenv("PATH", "")
-        with pytest.raises(MissingExtraError) as failure:
+        with pytest.raises(errors.MissingExtraError) as failure:
             find_uv()
         assert failure.value.tip == "pip install uv"
     finally:

@@ -10,16 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.core import (
-    copy_atomically,
-    copy_content,
-    hash_file,
-    hash_pieces,
-    link_or_copy,
-    open_atomically,
-    open_hidden_file,
-    write_atomically,
-)
+from rocm_wheels.core import files
 
 CONTENT = os.urandom((3 << 20) + 7)
 
@@ -33,14 +24,14 @@ def source(tmp_path: Path) -> Path:
 
 def test_a_copy_that_fails_leaves_what_was_there(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = source.with_name("target")
-    write_atomically(target, "before")
+    files.write_atomically(target, "before")
 
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="No space left") as failure:
-        copy_atomically(source, target)
+        files.copy_atomically(source, target)
     assert failure.value.filename == str(target)
     assert sorted(path.name for path in source.parent.iterdir()) == ["source", "target"]
     assert target.read_text(encoding="utf-8") == "before"
@@ -65,19 +56,19 @@ def test_a_copy_has_all_bytes_however_it_is_made(
         monkeypatch.setattr(os, "copy_file_range", copy_file_range, raising=False)
     target = source.with_name("target")
     with source.open("rb") as original, target.open("wb") as copy:
-        copy_content(original, copy)
+        files.copy_content(original, copy)
     assert target.read_bytes() == CONTENT
 
 
 def test_a_second_name_or_a_copy(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    link_or_copy(source, source.with_name("linked"))
+    files.link_or_copy(source, source.with_name("linked"))
     assert source.samefile(source.with_name("linked"))
 
     def refuse(*_: object) -> None:
         raise OSError(18, "Invalid cross-device link")
 
     monkeypatch.setattr(os, "link", refuse)
-    link_or_copy(source, source.with_name("copied"))
+    files.link_or_copy(source, source.with_name("copied"))
     assert not source.samefile(source.with_name("copied"))
     assert source.with_name("copied").read_bytes() == CONTENT
 
@@ -85,8 +76,8 @@ def test_a_second_name_or_a_copy(source: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_digests_of_files_and_pieces(source: Path) -> None:
     written = io.BytesIO()
     digest = hashlib.sha256(CONTENT).hexdigest()
-    assert hash_file(source) == digest
-    assert hash_pieces([CONTENT[:5], CONTENT[5:]], written.write) == digest
+    assert files.hash_file(source) == digest
+    assert files.hash_pieces([CONTENT[:5], CONTENT[5:]], written.write) == digest
     assert written.getvalue() == CONTENT
 
 
@@ -98,9 +89,9 @@ def test_what_a_killed_run_left_goes_and_what_is_being_written_stays(source: Pat
         (target.parent / name).write_bytes(b"the beginning of a download")
     other = target.with_name(".vision.whl.abcd1234.part")
     other.write_bytes(b"of another file")
-    with open_atomically(target) as written_meanwhile:
-        copy_atomically(source, target)
-        with open_hidden_file(target) as hidden:
+    with files.open_atomically(target) as written_meanwhile:
+        files.copy_atomically(source, target)
+        with files.open_hidden_file(target) as hidden:
             os.write(hidden.descriptor, b"hidden")
             hidden.commit(replace=True)
         written_meanwhile.write(b"the last")

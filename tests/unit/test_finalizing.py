@@ -8,43 +8,34 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from rocm_wheels.core import ReleaseError, RocmWheelsError
-from rocm_wheels.models import load_project
-from rocm_wheels.package import rewrite_requirement, rewrite_version_files
-from rocm_wheels.release import (
-    SetDocument,
-    SetFile,
-    SetLock,
-    decide_final_versions,
-    make_final_version,
-    make_set_id,
-    map_versions,
-    parse_finalize_request,
-)
+from rocm_wheels.core import errors
+from rocm_wheels.models.project import load_project
+from rocm_wheels.package import version_edit
+from rocm_wheels.release import final_versions, wheel_set
 
 RC = "7.1.0rc1"
 
 
-def a_set(*wheels: str, rocm: str = RC) -> SetDocument:
+def a_set(*wheels: str, rocm: str = RC) -> wheel_set.SetDocument:
     """Return a set of wheels, each ``project version``."""
     files = []
     for number, (project, version) in enumerate(one.split() for one in wheels):
         digest = f"{number:064x}"
         name = f"{project}-{version}-cp31{number}-cp31{number}-linux_x86_64.whl"
         files.append(
-            SetFile(
+            wheel_set.SetFile(
                 name=name, project=project, version=version, sha256=digest, size=1, metadata_sha256=digest
             )
         )
-    return SetDocument(
-        id=make_set_id("2.9.0rc1", ((file.name, file.sha256) for file in files), "c" * 64),
+    return wheel_set.SetDocument(
+        id=wheel_set.make_set_id("2.9.0rc1", ((file.name, file.sha256) for file in files), "c" * 64),
         created="2026-11-21T12:00:00Z",
         version="2.9.0rc1",
         rocm=rocm,
         family="multi-arch",
         layout="multi-arch",
         files=tuple(files),
-        locks=(SetLock(digest="c" * 64, path="sources.lock.json"),),
+        locks=(wheel_set.SetLock(digest="c" * 64, path="sources.lock.json"),),
     )
 
 
@@ -71,7 +62,7 @@ def a_set(*wheels: str, rocm: str = RC) -> SetDocument:
     ],
 )
 def test_the_pre_release_goes_by_rule(version: str, rocm: tuple[str, str] | None, becomes: str) -> None:
-    assert make_final_version(Version(version), rocm) == becomes
+    assert final_versions.make_final_version(Version(version), rocm) == becomes
 
 
 REFUSED: list[tuple[list[str], dict[str, list[str]], str]] = [
@@ -118,25 +109,31 @@ REFUSED: list[tuple[list[str], dict[str, list[str]], str]] = [
 @pytest.mark.parametrize(("wheels", "words", "said"), REFUSED)
 def test_what_is_not_clear_is_asked(wheels: list[str], words: dict[str, list[str]], said: str) -> None:
     document = a_set(*wheels)
-    with pytest.raises(RocmWheelsError, match=said):
-        wishes = parse_finalize_request(
+    with pytest.raises(errors.RocmWheelsError, match=said):
+        wishes = final_versions.parse_finalize_request(
             document, words.get("to", []), words.get("keep", []), words.get("rocm", [])
         )
-        map_versions(document, decide_final_versions(document, wishes))
+        final_versions.map_versions(document, final_versions.decide_final_versions(document, wishes))
 
 
 def test_a_label_of_rocm_is_not_lost() -> None:
-    with pytest.raises(RocmWheelsError, match=r"ROCm 7\.1\.0rc1\+mini would lose its label"):
-        parse_finalize_request(a_set("torch 2.9.0rc1", rocm="7.1.0rc1+mini"), [], [], ["7.1.0"])
+    with pytest.raises(errors.RocmWheelsError, match=r"ROCm 7\.1\.0rc1\+mini would lose its label"):
+        final_versions.parse_finalize_request(
+            a_set("torch 2.9.0rc1", rocm="7.1.0rc1+mini"), [], [], ["7.1.0"]
+        )
 
 
 def test_all_that_is_not_clear_is_said_at_once_and_parts_follow_their_whole() -> None:
     document = a_set("torch 2.9.0rc1", "torch-device-gfx942 2.9.0rc1", "triton 3.5.0", "apex 1.0")
-    with pytest.raises(ReleaseError) as told:
-        decide_final_versions(document, parse_finalize_request(document, [], [], []))
+    with pytest.raises(errors.ReleaseError) as told:
+        final_versions.decide_final_versions(
+            document, final_versions.parse_finalize_request(document, [], [], [])
+        )
     assert len(str(told.value).splitlines()) == 2
-    wishes = parse_finalize_request(document, ["Torch=2.9.0.post1"], ["triton", "apex"], ["7.1.0"])
-    assert list(decide_final_versions(document, wishes).values()) == [
+    wishes = final_versions.parse_finalize_request(
+        document, ["Torch=2.9.0.post1"], ["triton", "apex"], ["7.1.0"]
+    )
+    assert list(final_versions.decide_final_versions(document, wishes).values()) == [
         "2.9.0.post1",
         "2.9.0.post1",
         "3.5.0",
@@ -176,10 +173,12 @@ ROCM = {Version(RC): Version("7.1.0")}
 )
 def test_pins_follow_and_all_else_stays_as_it_is_written(text: str, becomes: str | None) -> None:
     if becomes is None:
-        with pytest.raises(ReleaseError, match=r"it requires torch.*, which 2\.9\.0\+rocm7\.1\.0 is not"):
-            rewrite_requirement(text, MOVED, ROCM)
+        with pytest.raises(
+            errors.ReleaseError, match=r"it requires torch.*, which 2\.9\.0\+rocm7\.1\.0 is not"
+        ):
+            version_edit.rewrite_requirement(text, MOVED, ROCM)
     else:
-        assert rewrite_requirement(text, MOVED, ROCM) == becomes
+        assert version_edit.rewrite_requirement(text, MOVED, ROCM) == becomes
 
 
 _space = st.sampled_from(["", " ", "  "])
@@ -198,7 +197,7 @@ def test_any_pin_is_moved_and_its_name_extras_and_marker_are_the_same(
 ) -> None:
     bounds = f"({pin}{OLD})" if brackets else f"{pin}{OLD}"
     old = f"torch{extras}{before}{bounds}{' ' if marker else ''}{marker}"
-    new = rewrite_requirement(old, MOVED, {})
+    new = version_edit.rewrite_requirement(old, MOVED, {})
     assert new == old.replace(OLD, NEW)
     one, other = Requirement(old), Requirement(new)
     assert (one.name, one.extras, one.marker) == (other.name, other.extras, other.marker)
@@ -216,31 +215,34 @@ TORCH = {
 
 
 def test_files_say_the_new_version_and_hip_what_it_said() -> None:
-    found = rewrite_version_files(TORCH, load_project("pytorch"), (OLD, NEW), (RC, "7.1.0"))
+    found = version_edit.rewrite_version_files(TORCH, load_project("pytorch"), (OLD, NEW), (RC, "7.1.0"))
     assert found == {
         "torch/version.py": TORCH["torch/version.py"].replace(
             b'"2.9.0rc1+rocm7.1.0rc1"', b'"2.9.0+rocm7.1.0"'
         ),
         "torch/_rocm_init.py": TORCH["torch/_rocm_init.py"].replace(b"rc1", b""),
     }
-    assert set(rewrite_version_files(TORCH, load_project("pytorch"), (OLD, NEW), None)) == {
+    assert set(version_edit.rewrite_version_files(TORCH, load_project("pytorch"), (OLD, NEW), None)) == {
         "torch/version.py"
     }
     # a variant has no label in its version, and its files have the one that it was built with
     assert (
-        rewrite_version_files(TORCH, load_project("pytorch"), ("2.9.0rc1", "2.9.0"), (RC, "7.1.0")) == found
+        version_edit.rewrite_version_files(
+            TORCH, load_project("pytorch"), ("2.9.0rc1", "2.9.0"), (RC, "7.1.0")
+        )
+        == found
     )
-    kept = rewrite_version_files(TORCH, load_project("pytorch"), ("2.9.0rc1", "2.9.0"), None)
+    kept = version_edit.rewrite_version_files(TORCH, load_project("pytorch"), ("2.9.0rc1", "2.9.0"), None)
     assert b'"2.9.0+rocm7.1.0rc1"' in kept["torch/version.py"]
     triton = {"triton/__init__.py": b"__version__ = '3.5.0rc1'\n"}
-    assert rewrite_version_files(triton, load_project("triton"), ("3.5.0rc1+git1", "3.5.0+git1"), None) == {
-        "triton/__init__.py": b"__version__ = '3.5.0'\n"
-    }
+    assert version_edit.rewrite_version_files(
+        triton, load_project("triton"), ("3.5.0rc1+git1", "3.5.0+git1"), None
+    ) == {"triton/__init__.py": b"__version__ = '3.5.0'\n"}
 
 
 def test_a_version_that_was_never_right_stays_and_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     strange = {"torch/version.py": b"__version__ = '2.8.0'\n"}
-    assert rewrite_version_files(strange, load_project("pytorch"), (OLD, NEW), None) == {}
+    assert version_edit.rewrite_version_files(strange, load_project("pytorch"), (OLD, NEW), None) == {}
     assert "torch/version.py says '2.8.0', which is not the version of its wheel" in capsys.readouterr().err
 
 
@@ -258,5 +260,7 @@ def test_a_version_that_was_never_right_stays_and_is_told(capsys: pytest.Capture
     ],
 )
 def test_files_that_cannot_be_rewritten_are_named(name: str, content: bytes, said: str) -> None:
-    with pytest.raises(ReleaseError, match=said):
-        rewrite_version_files({name: content}, load_project("pytorch"), (OLD, NEW), (RC, "7.1.0"))
+    with pytest.raises(errors.ReleaseError, match=said):
+        version_edit.rewrite_version_files(
+            {name: content}, load_project("pytorch"), (OLD, NEW), (RC, "7.1.0")
+        )

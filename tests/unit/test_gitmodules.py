@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rocm_wheels.core import SourceError
-from rocm_wheels.sources import Submodule, parse_gitmodules, resolve_submodule_url
+from rocm_wheels.core import errors
+from rocm_wheels.sources import submodules
 
 
 def listed(*pairs: str) -> str:
@@ -14,7 +14,7 @@ def listed(*pairs: str) -> str:
 
 
 def test_what_is_said_of_submodules() -> None:
-    found = parse_gitmodules(
+    found = submodules.parse_gitmodules(
         listed(
             "core.bare=false",
             "submodule.third_party/a.path=third_party/a",
@@ -29,10 +29,10 @@ def test_what_is_said_of_submodules() -> None:
         name="f",
     )
     assert found == {
-        "third_party/a": Submodule("third_party/a", "third_party/a", "https://h/a", shallow=True),
-        "odd dir": Submodule('odd "n\u00e4me".v2', "odd dir", None, enabled=False),
+        "third_party/a": submodules.Submodule("third_party/a", "third_party/a", "https://h/a", shallow=True),
+        "odd dir": submodules.Submodule('odd "n\u00e4me".v2', "odd dir", None, enabled=False),
     }
-    assert parse_gitmodules("", name="f") == {}
+    assert submodules.parse_gitmodules("", name="f") == {}
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,8 @@ def test_what_is_said_of_submodules() -> None:
     ],
 )
 def test_what_git_refuses_as_well(pairs: list[str], message: str) -> None:
-    with pytest.raises(SourceError, match=message):
-        parse_gitmodules(listed(*pairs), name="f")
+    with pytest.raises(errors.SourceError, match=message):
+        submodules.parse_gitmodules(listed(*pairs), name="f")
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_what_git_refuses_as_well(pairs: list[str], message: str) -> None:
     ],
 )
 def test_relative_urls(parent: str, url: str, whole: str) -> None:
-    assert resolve_submodule_url(parent, url) == whole
+    assert submodules.resolve_submodule_url(parent, url) == whole
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,6 @@ def test_relative_urls(parent: str, url: str, whole: str) -> None:
     ],
 )
 def test_too_far_up(parent: str, url: str) -> None:
-    with pytest.raises(SourceError, match="goes further up than") as refused:
-        resolve_submodule_url(parent, url)
+    with pytest.raises(errors.SourceError, match="goes further up than") as refused:
+        submodules.resolve_submodule_url(parent, url)
     assert "secret" not in str(refused.value)

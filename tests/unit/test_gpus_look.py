@@ -15,29 +15,16 @@ from gpu_machines import CPU, GIB, MACHINES, NODES, gpu, machine, pci, programs,
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocm_wheels.gpus import (
-    GPU_VENDORS,
+from rocm_wheels.gpus import detect, nvidia, rocm, variables, vendors, windows_macos
+from rocm_wheels.gpus.gpu import (
     Gpu,
-    GpuVendor,
     Hardware,
-    ProgramAnswer,
-    Runner,
-    ToolOutputError,
     decode_target_number,
-    detect_hardware,
     format_override_version,
-    list_known_features,
-    list_supported_features,
-    parse_agent_enumerator,
-    parse_amd_smi,
-    parse_clinfo,
-    parse_lspci,
-    parse_nvidia_smi,
     parse_override_version,
-    parse_pnp_devices,
-    parse_rocminfo,
-    parse_system_profiler,
 )
+from rocm_wheels.gpus.pci import parse_lspci
+from rocm_wheels.gpus.programs import ProgramAnswer, Runner
 
 RX, IGPU = ("0000:03:00.0", "1002:744c", 0x0300), ("0000:0f:00.0", "1002:164e", 0x0300)
 RTX, UHD = ("0000:01:00.0", "10de:2684", 0x0300), ("0000:00:02.0", "8086:4680", 0x0300)
@@ -71,25 +58,27 @@ def seen(hardware: Hardware) -> list[tuple[object, ...]]:
     ],
 )
 def test_machines_by_the_drivers_files(tmp_path: Path, name: str, gpus: list[tuple[object, ...]]) -> None:
-    found = detect_hardware({}, root=machine(tmp_path, *MACHINES[name]), run=programs())
+    found = detect.detect_hardware({}, root=machine(tmp_path, *MACHINES[name]), run=programs())
     assert seen(found) == gpus
     assert len(found.faults) == 2 * (name == "unreadable")
     assert all(one.source == "kfd" and one.visible for one in found.gpus)
 
 
 def test_what_is_said_of_a_card(tmp_path: Path) -> None:
-    first, second = detect_hardware(
+    first, second = detect.detect_hardware(
         {}, root=machine(tmp_path / "a", *MACHINES["mi250x"]), run=programs()
     ).gpus
     assert (first.pci_id, first.address, second.address) == ("1002:740c", "0000:c1:00.0", "0000:c6:00.0")
     assert (first.uuid, first.memory, first.simd_count) == ("GPU-abba0000000000c1", 64 * GIB, 440)
     assert "MI250X" in first.name and first.integrated is False
-    igpu = detect_hardware({}, root=machine(tmp_path / "b", *MACHINES["apu"]), run=programs()).gpus[0]
+    igpu = detect.detect_hardware({}, root=machine(tmp_path / "b", *MACHINES["apu"]), run=programs()).gpus[0]
     assert (igpu.integrated, igpu.memory, igpu.native) == (True, None, "gfx1151")
-    parts = detect_hardware({}, root=machine(tmp_path / "c", *MACHINES["mi300x_cpx"]), run=programs()).gpus
+    parts = detect.detect_hardware(
+        {}, root=machine(tmp_path / "c", *MACHINES["mi300x_cpx"]), run=programs()
+    ).gpus
     assert {part.address for part in parts} == {"0000:05:00.0"} and len({part.uuid for part in parts}) == 8
     assert [part.notes for part in parts][:2] == [(), ("part 1 of a divided card",)]
-    unknown = detect_hardware({}, root=machine(tmp_path / "d", *MACHINES["unknown"]), run=programs())
+    unknown = detect.detect_hardware({}, root=machine(tmp_path / "d", *MACHINES["unknown"]), run=programs())
     assert (unknown.gpus[0].name, unknown.gpus[0].integrated) == ("", None)
 
 
@@ -97,12 +86,12 @@ def test_a_container_sees_the_cards_that_it_was_given(tmp_path: Path) -> None:
     root = machine(tmp_path, *MACHINES["mi300x_8"])
     for bus in (5, 6, 8, 9, 10, 11, 12):
         (root / f"dev/dri/renderD{127 + bus}").unlink()
-    found = detect_hardware({}, root=root, run=programs())
+    found = detect.detect_hardware({}, root=root, run=programs())
     assert [(one.address, one.index) for one in found.usable] == [("0000:07:00.0", 0)]
     assert found.gpus[-1].hidden_by == "/dev/dri/renderD139, which is not here"
     for bus in range(5, 13):
         (root / f"dev/dri/renderD{127 + bus}").unlink(missing_ok=True)
-    found = detect_hardware({}, root=root, run=programs())  # an image that is being built has none
+    found = detect.detect_hardware({}, root=root, run=programs())  # an image that is being built has none
     assert len(found.usable) == 8
     assert "--device=/dev/kfd" in found.faults[0]
 
@@ -115,7 +104,7 @@ def test_nodes_that_are_closed_are_said_at_once(tmp_path: Path) -> None:
     for number in range(3, 10):
         (root / NODES / f"{number}/properties").unlink()
     (root / NODES / "notes").mkdir()
-    found = detect_hardware({}, root=root, run=programs())
+    found = detect.detect_hardware({}, root=root, run=programs())
     assert len(found.usable) == 1 and len(found.gpus) == 8
     assert found.faults == (
         "nodes 3, 4, 5, 6, 7, 8, 9 of the amdgpu driver: closed to this process (No such file or directory)",
@@ -125,7 +114,7 @@ def test_nodes_that_are_closed_are_said_at_once(tmp_path: Path) -> None:
 
 def test_cards_of_all_makers_where_the_driver_lists_amds(tmp_path: Path) -> None:
     root = pci(machine(tmp_path, *MACHINES["mixed"]), RX, IGPU, RTX, UHD, CONSOLE, SOUND, NPU)
-    found = detect_hardware(
+    found = detect.detect_hardware(
         {},
         root=root,
         run=programs(nvidia_smi=text("nvidia_smi.csv"), nvidia_smi_banner=text("nvidia_smi.txt")),
@@ -139,27 +128,27 @@ def test_cards_of_all_makers_where_the_driver_lists_amds(tmp_path: Path) -> None
     ]
     assert (found.cuda, found.faults) == ("12.8", ())
     assert found.gpus[1].pci_id == "10de:2684" and found.gpus[1].memory == 24564 * 2**20
-    only = detect_hardware({}, root=root, run=programs(), vendors=("amd",))
+    only = detect.detect_hardware({}, root=root, run=programs(), vendors=("amd",))
     assert [one.gfx for one in only.gpus] == ["gfx1100", "gfx1036"]
-    without_smi = detect_hardware({}, root=root, run=programs())
+    without_smi = detect.detect_hardware({}, root=root, run=programs())
     assert without_smi.gpus[1].confidence == "derived" and without_smi.gpus[1].capability == "8.9"
 
 
 def test_a_card_whose_id_stands_for_two_chips_says_so(tmp_path: Path) -> None:
     said = "revision df (RX 6750 GRE 10GB) is gfx1031, says device-info"
     root = pci(tmp_path / "bus", ("0000:03:00.0", "1002:73ff", 0x300))
-    (by_id,) = detect_hardware({}, root=root, run=programs()).gpus
+    (by_id,) = detect.detect_hardware({}, root=root, run=programs()).gpus
     assert (by_id.gfx, by_id.notes) == ("gfx1032", (said,))
     odd = machine(tmp_path / "odd", CPU, gpu(999999999, 0x73FF, 3))
-    assert detect_hardware({}, root=odd, run=programs()).gpus[0].notes == (said,)
+    assert detect.detect_hardware({}, root=odd, run=programs()).gpus[0].notes == (said,)
     named = machine(tmp_path / "named", CPU, gpu(100301, 0x73FF, 3))
-    (by_driver,) = detect_hardware({}, root=named, run=programs()).gpus
+    (by_driver,) = detect.detect_hardware({}, root=named, run=programs()).gpus
     assert (by_driver.gfx, by_driver.notes) == ("gfx1031", ())  # the driver knows which
 
 
 def test_a_machine_without_the_driver_is_told_by_its_slots(tmp_path: Path) -> None:
     root = pci(tmp_path, MI300X, ("0000:09:00.0", "1002:fffe", 0x0380), CONSOLE, NPU)
-    found = detect_hardware({}, root=root, run=programs())
+    found = detect.detect_hardware({}, root=root, run=programs())
     assert seen(found) == [("gfx942", None, "derived"), ("amd", None, "unknown")]
     assert found.usable[0].name.endswith("[Instinct MI300X]")
     assert found.faults == (
@@ -171,7 +160,7 @@ def test_a_machine_without_the_driver_is_told_by_its_slots(tmp_path: Path) -> No
     )
     one_domain = parse_lspci(text("lspci_nn_one_domain.txt"))
     assert {*one_domain} < {*parse_lspci(text("lspci_nn.txt"))} and len(one_domain) == 4
-    by_lspci = detect_hardware({}, root=tmp_path / "no", run=programs(lspci=text("lspci_nn.txt")))
+    by_lspci = detect.detect_hardware({}, root=tmp_path / "no", run=programs(lspci=text("lspci_nn.txt")))
     assert [(one.vendor, one.gfx, one.address) for one in by_lspci.gpus] == [
         ("amd", "gfx1100", "0000:03:00.0"),
         ("amd", "gfx942", "0001:05:00.0"),
@@ -184,18 +173,18 @@ def test_tools_are_not_asked_where_they_cannot_know_more(tmp_path: Path) -> None
     def never(*_: object) -> ProgramAnswer:
         raise AssertionError("a program was started")
 
-    assert detect_hardware({}, root=pci(tmp_path / "a", UHD), run=never).usable == ()
-    assert detect_hardware(
+    assert detect.detect_hardware({}, root=pci(tmp_path / "a", UHD), run=never).usable == ()
+    assert detect.detect_hardware(
         {}, root=machine(tmp_path / "b", *MACHINES["mixed"]), run=never, vendors=("amd",)
     ).usable
     forced = {"ROCM_BOOTSTRAP_FORCE_GFX_ARCH": "gfx942"}
-    assert detect_hardware(forced, root=tmp_path / "c", run=never, vendors=("amd",)).usable
+    assert detect.detect_hardware(forced, root=tmp_path / "c", run=never, vendors=("amd",)).usable
 
 
 def test_windows_linux_asks_rocm_although_there_is_no_card_on_its_bus(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/dxg").touch()
-    found = detect_hardware(
+    found = detect.detect_hardware(
         {},
         root=pci(tmp_path, ("0000:00:01.0", "1414:008e", 0x0302)),
         run=programs(rocminfo=text("rocminfo_apu_and_radeon.txt")),
@@ -206,10 +195,10 @@ def test_windows_linux_asks_rocm_although_there_is_no_card_on_its_bus(tmp_path: 
 def test_windows_linux_without_rocm_asks_the_windows_around(tmp_path: Path) -> None:
     root = pci(tmp_path, ("0000:00:01.0", "1414:008e", 0x0302))
     run = programs(powershell=text("wmi.txt"))
-    assert seen(detect_hardware({}, root=root, run=run)) == []
+    assert seen(detect.detect_hardware({}, root=root, run=run)) == []
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/dxg").touch()
-    found = detect_hardware({}, root=root, run=run, vendors=("amd",))
+    found = detect.detect_hardware({}, root=root, run=run, vendors=("amd",))
     assert seen(found) == [("gfx1100", 1, "derived"), ("gfx1036", 0, "derived")]
 
 
@@ -229,23 +218,23 @@ def test_windows_linux_without_rocm_asks_the_windows_around(tmp_path: Path) -> N
 def test_rocms_tools_where_the_driver_is_silent(
     tmp_path: Path, answers: dict[str, str], gpus: list[tuple[object, ...]]
 ) -> None:
-    found = detect_hardware({}, root=tmp_path, run=programs(**answers))
+    found = detect.detect_hardware({}, root=tmp_path, run=programs(**answers))
     assert (seen(found), found.faults) == (gpus, ())
 
 
 def test_amd_smi_that_warns_and_fails_is_read_all_the_same(tmp_path: Path) -> None:
     printed = "WARNING: User is missing the following required groups: render\n" + text("amd_smi_static.json")
     answer = ProgramAnswer(printed, "amd-smi failed with exit code 1: AMDSMI_STATUS_BUSY")
-    found = detect_hardware({}, root=tmp_path, run=programs(amd_smi=answer))
+    found = detect.detect_hardware({}, root=tmp_path, run=programs(amd_smi=answer))
     assert [one.gfx for one in found.usable] == ["gfx950", "gfx1100"]
     assert found.faults == ("amd-smi failed with exit code 1: AMDSMI_STATUS_BUSY",)
 
 
 def test_what_rocminfo_says_of_a_card() -> None:
-    (card,) = parse_rocminfo(text("rocminfo_mi300x_vf.txt"))
+    (card,) = rocm.parse_rocminfo(text("rocminfo_mi300x_vf.txt"))
     assert (card.name, card.pci_id, card.address) == ("AMD Instinct MI300X VF", "1002:74b5", "0000:83:00.0")
     assert (card.uuid, card.simd_count, card.integrated) == ("GPU-43529fe3ce00c724", 1216, False)
-    apu, _ = parse_rocminfo(text("rocminfo_apu_and_radeon.txt"))
+    apu, _ = rocm.parse_rocminfo(text("rocminfo_apu_and_radeon.txt"))
     assert (apu.uuid, apu.integrated) == (None, True)
 
 
@@ -291,10 +280,10 @@ def test_what_rocminfo_says_of_a_card() -> None:
 def test_a_tool_that_fails_is_said_and_stops_nothing(
     tmp_path: Path, answers: dict[str, str], fault: str
 ) -> None:
-    found = detect_hardware({}, root=tmp_path, run=programs(**answers))
+    found = detect.detect_hardware({}, root=tmp_path, run=programs(**answers))
     assert found.gpus == () and len(found.faults) == 1
     assert fault in found.faults[0]
-    after = detect_hardware(
+    after = detect.detect_hardware(
         {},
         root=pci(tmp_path, MI300X, RTX),
         run=programs(**{key: value for key, value in answers.items() if key != "lspci"}),
@@ -304,7 +293,7 @@ def test_a_tool_that_fails_is_said_and_stops_nothing(
 
 def test_windows_names_the_cards_and_the_driver_their_targets() -> None:
     run = programs(powershell=text("wmi.txt"), clinfo=text("clinfo_amd.txt"))
-    found = detect_hardware(
+    found = detect.detect_hardware(
         {"HIP_VISIBLE_DEVICES": "0", "ROCR_VISIBLE_DEVICES": ""}, root=Path("/no"), platform="win32", run=run
     )
     assert [(one.vendor, one.gfx, one.index, one.visible, one.source) for one in found.gpus] == [
@@ -313,20 +302,22 @@ def test_windows_names_the_cards_and_the_driver_their_targets() -> None:
         ("amd", "gfx1036", 1, False, "clinfo"),
     ]
     assert found.gpus[0].pci_id == "1002:744c"
-    table = detect_hardware({}, root=Path("/no"), platform="win32", run=programs(powershell=text("wmi.txt")))
+    table = detect.detect_hardware(
+        {}, root=Path("/no"), platform="win32", run=programs(powershell=text("wmi.txt"))
+    )
     assert seen(table)[:2] == [("gfx1100", 1, "derived"), ("gfx1036", 0, "derived")]
-    quick = detect_hardware(
+    quick = detect.detect_hardware(
         {}, root=Path("/no"), platform="win32", vendors=("amd",), run=programs(clinfo=text("clinfo_amd.txt"))
     )
     assert seen(quick) == [("gfx1100", 0, "read"), ("gfx1036", 1, "read")]
-    broken = detect_hardware(
+    broken = detect.detect_hardware(
         {},
         root=Path("/no"),
         platform="win32",
         run=programs(powershell=ProgramAnswer(fault="it is blocked"), clinfo="?"),
     )
     assert broken.faults == ("clinfo printed no list of platforms, but '?'", "it is blocked", "it is blocked")
-    (polaris,) = parse_clinfo(text("clinfo_columns.txt"))
+    (polaris,) = windows_macos.parse_clinfo(text("clinfo_columns.txt"))
     assert (polaris.gfx, polaris.index) == ("gfx803", 0)
 
 
@@ -341,9 +332,13 @@ def test_a_new_vendor_is_one_row_and_one_file(tmp_path: Path, monkeypatch: pytes
     module = ModuleType("rocm_wheels.gpus.acme")
     module.query_acme = query_acme  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(GPU_VENDORS, "acme", GpuVendor("1ac3", "Acme", "acme", query="acme:query_acme"))
+    monkeypatch.setitem(
+        vendors.GPU_VENDORS, "acme", vendors.GpuVendor("1ac3", "Acme", "acme", query="acme:query_acme")
+    )
     pci(tmp_path, ("0000:03:00.0", "1ac3:0001", 0x0300))
-    hardware = detect_hardware({}, root=tmp_path, platform="linux", run=programs(acme_smi="Anvil 9000"))
+    hardware = detect.detect_hardware(
+        {}, root=tmp_path, platform="linux", run=programs(acme_smi="Anvil 9000")
+    )
     [gpu_of_acme] = hardware.gpus
     assert (gpu_of_acme.vendor, gpu_of_acme.name, gpu_of_acme.confidence) == ("acme", "Anvil 9000", "read")
     assert "acme-smi: 1 GPU" in hardware.tried
@@ -352,7 +347,7 @@ def test_a_new_vendor_is_one_row_and_one_file(tmp_path: Path, monkeypatch: pytes
 def test_nvidia_on_windows_is_listed_once() -> None:
     wmi = "PCI\\VEN_10DE&DEV_2684&SUBSYS_889D1043&REV_A1\\4&1|NVIDIA GeForce RTX 4090\n"
     smi = text("nvidia_smi.csv").splitlines()[0]
-    found = detect_hardware(
+    found = detect.detect_hardware(
         {}, root=Path("/no"), platform="win32", run=programs(powershell=wmi, nvidia_smi=smi)
     )
     assert [(one.pci_id, one.capability, one.source) for one in found.gpus] == [
@@ -361,11 +356,11 @@ def test_nvidia_on_windows_is_listed_once() -> None:
 
 
 def test_macs() -> None:
-    (apple,) = detect_hardware(
+    (apple,) = detect.detect_hardware(
         {}, platform="darwin", run=programs(system_profiler=text("system_profiler_m3.json"))
     ).gpus
     assert (apple.vendor, apple.name, apple.integrated) == ("apple", "Apple M3 Max", True)
-    found = detect_hardware(
+    found = detect.detect_hardware(
         {}, platform="darwin", run=programs(system_profiler=text("system_profiler_intel.json"))
     )
     assert [(one.vendor, one.pci_id, one.visible) for one in found.gpus] == [
@@ -373,19 +368,19 @@ def test_macs() -> None:
         ("amd", "1002:7340", False),
     ]
     assert found.usable == () and found.gpus[1].hidden_by == "macOS, which has no ROCm"
-    assert detect_hardware({}, platform="darwin", run=programs(system_profiler="{}")).faults == (
+    assert detect.detect_hardware({}, platform="darwin", run=programs(system_profiler="{}")).faults == (
         "system_profiler printed no list of displays, but '{}'",
     )
 
 
 def test_the_driver_says_its_version_or_its_kernels(tmp_path: Path) -> None:
-    assert detect_hardware({}, root=tmp_path, run=programs()).driver is None
+    assert detect.detect_hardware({}, root=tmp_path, run=programs()).driver is None
     (tmp_path / "sys/module/amdgpu").mkdir(parents=True)
     (tmp_path / "proc/sys/kernel").mkdir(parents=True)
     (tmp_path / "proc/sys/kernel/osrelease").write_text("6.8.0-45-generic\n")
-    assert detect_hardware({}, root=tmp_path, run=programs()).driver == "in Linux 6.8.0-45-generic"
+    assert detect.detect_hardware({}, root=tmp_path, run=programs()).driver == "in Linux 6.8.0-45-generic"
     (tmp_path / "sys/module/amdgpu/version").write_text("6.16.13\n")
-    assert detect_hardware({}, root=tmp_path, run=programs()).driver == "6.16.13"
+    assert detect.detect_hardware({}, root=tmp_path, run=programs()).driver == "6.16.13"
 
 
 def test_tools_are_asked_without_what_hides_gpus(tmp_path: Path) -> None:
@@ -401,7 +396,7 @@ def test_tools_are_asked_without_what_hides_gpus(tmp_path: Path) -> None:
         "HSA_OVERRIDE_GFX_VERSION": "9.4.2",
         "PATH": "/x",
     }
-    detect_hardware(env, root=tmp_path, run=run, vendors=("amd",))  # type: ignore[arg-type]
+    detect.detect_hardware(env, root=tmp_path, run=run, vendors=("amd",))  # type: ignore[arg-type]
     assert asked[0] == {"PATH": os.pathsep.join(("/x", "/opt/rocm/bin")), "LC_ALL": "C"}
 
 
@@ -414,20 +409,23 @@ def test_generic_targets_come_after_the_exact_ones_of_their_kind_of_gpu(tmp_path
         gpu(130102, 0xFFFE, 5, 8),
         rocm="9.42.0",
     )
-    here = list_supported_features(detect_hardware({}, root=root, run=programs()))
+    here = variables.list_supported_features(detect.detect_hardware({}, root=root, run=programs()))
     assert here == {
         "gfx_arch": ("gfx942", "gfx1312", "gfx9_4_generic", "gfx1103", "gfx11_generic"),
         "rocm_version": ("9.42",),
     }
-    assert all(set(values) <= set(list_known_features(here)[name]) for name, values in here.items())
-    assert list_supported_features(detect_hardware({}, root=tmp_path / "no", run=programs())) == {}
+    assert all(set(values) <= set(variables.list_known_features(here)[name]) for name, values in here.items())
+    assert (
+        variables.list_supported_features(detect.detect_hardware({}, root=tmp_path / "no", run=programs()))
+        == {}
+    )
 
 
 @pytest.mark.skipif(os.name != "posix" or os.getuid() == 0, reason="root may read everything")
 def test_a_closed_folder_is_said(tmp_path: Path) -> None:
     root = machine(tmp_path, *MACHINES["mi300x"])
     (root / NODES).chmod(0)
-    assert "Permission denied" in detect_hardware({}, root=root, run=programs()).faults[0]
+    assert "Permission denied" in detect.detect_hardware({}, root=root, run=programs()).faults[0]
 
 
 @given(st.integers(min_value=0, max_value=10**7))
@@ -468,21 +466,21 @@ def test_nodes_may_say_anything(lines: list[tuple[str, str]]) -> None:
         (node / "properties").write_text(
             "simd_count 4\n" + "".join(f"{key} {value}\n" for key, value in lines), encoding="utf-8"
         )
-        detect_hardware({}, root=Path(folder), run=programs())
+        detect.detect_hardware({}, root=Path(folder), run=programs())
 
 
 READERS: list[Callable[[str], object]] = [
     *(
-        parse_rocminfo,
-        parse_agent_enumerator,
-        parse_amd_smi,
+        rocm.parse_rocminfo,
+        rocm.parse_agent_enumerator,
+        rocm.parse_amd_smi,
         parse_lspci,
     ),
     *(
-        parse_clinfo,
-        parse_pnp_devices,
-        parse_system_profiler,
-        parse_nvidia_smi,
+        windows_macos.parse_clinfo,
+        windows_macos.parse_pnp_devices,
+        windows_macos.parse_system_profiler,
+        nvidia.parse_nvidia_smi,
     ),
 ]
 
@@ -496,5 +494,5 @@ def test_readers_of_tools_read_or_refuse_anything(printed: str) -> None:
     for read in READERS:
         try:
             read(printed)
-        except ToolOutputError as refusal:
+        except rocm.ToolOutputError as refusal:
             assert str(refusal)

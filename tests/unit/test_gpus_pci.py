@@ -10,19 +10,11 @@ from pathlib import Path
 import pytest
 
 from refresh_pci_ids import read_pci_table
-from rocm_wheels.gpus import (
-    PCI_TABLES,
-    find_pci_entry,
-    list_pci_entries,
-    list_pci_sources,
-    normalize_pci_id,
-    pci,
-    search_pci_entries,
-)
-from rocm_wheels.models import get_gfx_families, get_gfx_targets
+from rocm_wheels.gpus import pci
+from rocm_wheels.models import gfx
 
 FOLDER = Path(pci.__file__).parent
-AMD = [entry for entry in list_pci_entries() if entry.vendor == "amd"]
+AMD = [entry for entry in pci.list_pci_entries() if entry.vendor == "amd"]
 
 # processors of LLVM's "User Guide for AMDGPU Backend" that some card has
 LLVM = """
@@ -132,19 +124,19 @@ CAPABILITIES = {
 }
 
 
-@pytest.mark.parametrize("vendor", PCI_TABLES)
+@pytest.mark.parametrize("vendor", pci.PCI_TABLES)
 def test_every_row_is_of_the_form(vendor: str) -> None:
-    path = FOLDER / PCI_TABLES[vendor]
+    path = FOLDER / pci.PCI_TABLES[vendor]
     table = read_pci_table(path, vendor)
     assert table.format_text() == path.read_text(encoding="utf-8")
-    assert [find_pci_entry(row.id) for row in table.rows] == [
-        e for e in list_pci_entries() if e.vendor == vendor
+    assert [pci.find_pci_entry(row.id) for row in table.rows] == [
+        e for e in pci.list_pci_entries() if e.vendor == vendor
     ]
 
 
 def test_every_target_is_one_that_compilers_know_and_every_target_has_a_card() -> None:
     assert {entry.gfx for entry in AMD} - {None} == PROCESSORS
-    assert set(get_gfx_targets()) - PROCESSORS == {"gfx1250"}  # no card with it has an id yet
+    assert set(gfx.get_gfx_targets()) - PROCESSORS == {"gfx1250"}  # no card with it has an id yet
 
 
 def test_every_target_and_kind_of_card_is_that_of_the_chip_in_the_name() -> None:
@@ -167,8 +159,8 @@ def test_every_target_without_a_chip_in_the_name_is_said_by_a_table_of_targets()
 
 
 def test_families_agree_with_the_kind_of_card() -> None:
-    processors = set(get_gfx_families()["igpu-all"])
-    wrong = [e for e in AMD if e.gfx in get_gfx_targets() and e.integrated != (e.gfx in processors)]
+    processors = set(gfx.get_gfx_families()["igpu-all"])
+    wrong = [e for e in AMD if e.gfx in gfx.get_gfx_targets() and e.integrated != (e.gfx in processors)]
     assert wrong == []
 
 
@@ -183,22 +175,22 @@ def test_a_target_that_nobody_states_is_not_guessed() -> None:
 
 
 def test_facts_of_torchruntime_and_where_it_is_wrong() -> None:
-    ours = {device: entry.gfx for device in TORCHRUNTIME if (entry := find_pci_entry(device))}
+    ours = {device: entry.gfx for device in TORCHRUNTIME if (entry := pci.find_pci_entry(device))}
     assert ours == TORCHRUNTIME | WRONG_THERE
     assert all(WRONG_THERE[device] != said for device, said in TORCHRUNTIME.items() if device in WRONG_THERE)
 
 
 def test_every_source_is_named_with_its_state_and_place() -> None:
-    for vendor in PCI_TABLES:
-        used = {key for entry in list_pci_entries() if entry.vendor == vendor for key in entry.sources}
-        named = list_pci_sources(vendor)
+    for vendor in pci.PCI_TABLES:
+        used = {key for entry in pci.list_pci_entries() if entry.vendor == vendor for key in entry.sources}
+        named = pci.list_pci_sources(vendor)
         assert used <= set(named)
         assert all(source.where.startswith("https://") for source in named.values())
         assert re.fullmatch(r"\d{4}-\d\d-\d\d", named["pci.ids"].date)
 
 
 def test_every_nvidia_capability_is_that_of_the_chip() -> None:
-    nvidia = [entry for entry in list_pci_entries() if entry.vendor == "nvidia"]
+    nvidia = [entry for entry in pci.list_pci_entries() if entry.vendor == "nvidia"]
     wrong = [
         entry
         for entry in nvidia
@@ -211,10 +203,10 @@ def test_every_nvidia_capability_is_that_of_the_chip() -> None:
 
 
 def test_every_intel_card_is_what_its_family_is() -> None:
-    intel = [entry for entry in list_pci_entries() if entry.vendor == "intel"]
+    intel = [entry for entry in pci.list_pci_entries() if entry.vendor == "intel"]
     families = r"(DG1|DG2|ACMP|ATS-M|Ponte Vecchio|Battlemage)\b"
     assert [e for e in intel if e.integrated != (not re.match(families, e.name))] == []
-    assert {e.integrated for e in search_pci_entries("Arc")} == {
+    assert {e.integrated for e in pci.search_pci_entries("Arc")} == {
         True,
         False,
     }  # the name alone says nothing
@@ -242,14 +234,14 @@ def test_every_intel_card_is_what_its_family_is() -> None:
     ],
 )
 def test_ids_are_read_as_people_and_tools_write_them(text: str, pci_id: str | None) -> None:
-    assert normalize_pci_id(text) == pci_id
-    entry = find_pci_entry(text)
+    assert pci.normalize_pci_id(text) == pci_id
+    entry = pci.find_pci_entry(text)
     assert (entry.id if entry else None) == pci_id
 
 
 @pytest.mark.parametrize("text", ["1002:ffff", "1af4:1050", "ffff:ffff", "id", "#source", "\n1002:74a1"[:3]])
 def test_what_the_tables_do_not_have_is_no_error(text: str) -> None:
-    assert find_pci_entry(text) is None
+    assert pci.find_pci_entry(text) is None
 
 
 @pytest.mark.parametrize(
@@ -274,7 +266,7 @@ def test_what_the_tables_do_not_have_is_no_error(text: str) -> None:
     ],
 )
 def test_names_are_found_as_people_write_them(text: str, ids: list[str]) -> None:
-    assert [entry.id for entry in search_pci_entries(text)] == ids
+    assert [entry.id for entry in pci.search_pci_entries(text)] == ids
 
 
 def test_a_look_takes_less_than_five_milliseconds_with_reading_the_table() -> None:
@@ -282,6 +274,6 @@ def test_a_look_takes_less_than_five_milliseconds_with_reading_the_table() -> No
     for _ in range(5):
         pci._read_table.cache_clear()
         start = time.process_time()
-        assert find_pci_entry("1002:75a3")
+        assert pci.find_pci_entry("1002:75a3")
         times.append(time.process_time() - start)
     assert min(times) < 0.005

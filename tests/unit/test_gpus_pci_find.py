@@ -7,10 +7,11 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from rocm_wheels.cli.compat import gpu
-from rocm_wheels.core import UsageError
-from rocm_wheels.gpus import list_pci_entries, search_pci_entries
-from rocm_wheels.models import find_gpu_cards, get_gfx_targets
+from rocm_wheels.cli import compat
+from rocm_wheels.core import errors
+from rocm_wheels.gpus import pci
+from rocm_wheels.models import gpu_cards
+from rocm_wheels.models.gfx import get_gfx_targets
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,7 @@ from rocm_wheels.models import find_gpu_cards, get_gfx_targets
     ],
 )
 def test_cards_are_found(query: str, asked_by: str, cards: list[str], targets: list[str | None]) -> None:
-    found = find_gpu_cards(query)
+    found = gpu_cards.find_gpu_cards(query)
     assert found.query_kind == asked_by
     assert [entry.id for entry in found.cards] == cards
     assert [facts.target for facts in found.targets] == targets
@@ -64,22 +65,22 @@ def test_cards_are_found(query: str, asked_by: str, cards: list[str], targets: l
     ],
 )
 def test_what_is_no_card_is_said_with_near_names(query: str, message: str, tip: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        find_gpu_cards(query)
+    with pytest.raises(errors.UsageError) as caught:
+        gpu_cards.find_gpu_cards(query)
     assert message in caught.value.message
     assert tip in str(caught.value.tip)
 
 
 def test_every_target_and_every_id_can_be_asked_for() -> None:
     for target in get_gfx_targets():
-        assert {entry.gfx for entry in find_gpu_cards(target).cards} <= {target}
-    for entry in list_pci_entries()[::40]:
-        assert find_gpu_cards(entry.id).cards == (entry,)
+        assert {entry.gfx for entry in gpu_cards.find_gpu_cards(target).cards} <= {target}
+    for entry in pci.list_pci_entries()[::40]:
+        assert gpu_cards.find_gpu_cards(entry.id).cards == (entry,)
 
 
 def test_products_of_the_table_of_targets_are_cards_with_that_target() -> None:
     found = {
-        (name, product): {entry.gfx for entry in search_pci_entries(product) if entry.vendor == "amd"}
+        (name, product): {entry.gfx for entry in pci.search_pci_entries(product) if entry.vendor == "amd"}
         for name, target in get_gfx_targets().items()
         for product in target.products
     }
@@ -89,7 +90,7 @@ def test_products_of_the_table_of_targets_are_cards_with_that_target() -> None:
 
 
 def test_people_read_target_cards_and_sources() -> None:
-    result = CliRunner().invoke(gpu, ["rx", "6750", "gre", "10gb"])
+    result = CliRunner().invoke(compat.gpu, ["rx", "6750", "gre", "10gb"])
     assert result.exception is None
     lines = result.output.splitlines()
     assert lines[0].startswith("gfx1032  ")
@@ -97,12 +98,12 @@ def test_people_read_target_cards_and_sources() -> None:
     assert "1002:73ff  gfx1032  discrete  documented  Navi 23 [Radeon RX 6600/6600 XT/6600M]" in lines
     assert any("revision df (RX 6750 GRE 10GB) is gfx1031" in line for line in lines)
     assert any(line.split()[:1] == ["libhsakmt"] and "topology.c" in line for line in lines)
-    many = CliRunner().invoke(gpu, ["radeon"]).output
+    many = CliRunner().invoke(compat.gpu, ["radeon"]).output
     assert "more words find fewer" in many
 
 
 def test_programs_read_every_fact_with_its_source() -> None:
-    found = json.loads(CliRunner().invoke(gpu, ["mi300a", "--json"]).output)
+    found = json.loads(CliRunner().invoke(compat.gpu, ["mi300a", "--json"]).output)
     assert set(found) == {"query", "asked_by", "cards", "targets"}
     card = found["cards"][0]
     assert (card["id"], card["gfx"], card["card"], card["kind"]) == (

@@ -9,13 +9,8 @@ from gpu_machines import CPU, MACHINES, gpu, machine, pci, programs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocm_wheels.gpus import (
-    Gpu,
-    detect_hardware,
-    find_rocm_installations,
-    list_supported_features,
-    mark_visible_gpus,
-)
+from rocm_wheels.gpus import detect, rocm, variables
+from rocm_wheels.gpus.gpu import Gpu
 
 FOUR = [CPU, *(gpu(90402, 0x74A1, bus) for bus in (0x10, 0x11, 0x20, 0x21))]
 UUID = "GPU-abba0000000000"  # and the bus
@@ -61,7 +56,7 @@ UUID = "GPU-abba0000000000"  # and the bus
     ],
 )
 def test_what_hides_gpus(tmp_path: Path, env: dict[str, str], left: list[int], said: str) -> None:
-    found = detect_hardware(env, root=machine(tmp_path, *FOUR), run=programs())
+    found = detect.detect_hardware(env, root=machine(tmp_path, *FOUR), run=programs())
     assert sorted(one.index for one in found.usable if one.index is not None) == left
     assert len(found.gpus) == 4 and all(one.hidden_by in env for one in found.gpus if not one.visible)
     assert (said in found.faults[0]) if said else found.faults == ()
@@ -79,7 +74,7 @@ def test_any_list_leaves_some_of_the_gpus_and_hides_the_others_by_name(
     cards = [Gpu("amd", "gfx942", uuid=f"{UUID}{n + 20}", index=n) for n in range(4)]
     given_ = {"ROCR_VISIBLE_DEVICES": rocr, "HIP_VISIBLE_DEVICES": hip}
     env = {name: text for name, text in given_.items() if text is not None}
-    marked, _ = mark_visible_gpus(cards, env)
+    marked, _ = variables.mark_visible_gpus(cards, env)
     assert [one.index for one in marked] == [0, 1, 2, 3]
     assert all(one.visible == (one.hidden_by == "") and one.hidden_by in {"", *env} for one in marked)
     counted = sorted(one.hip_index for one in marked if one.hip_index is not None)
@@ -89,7 +84,7 @@ def test_any_list_leaves_some_of_the_gpus_and_hides_the_others_by_name(
 
 def test_hip_counts_in_the_order_of_the_runtimes_list(tmp_path: Path) -> None:
     env = {"ROCR_VISIBLE_DEVICES": "3,1,2", "HIP_VISIBLE_DEVICES": "0,1"}
-    found = detect_hardware(env, root=machine(tmp_path, *FOUR), run=programs())
+    found = detect.detect_hardware(env, root=machine(tmp_path, *FOUR), run=programs())
     counted = sorted((one.index or 0, one.hip_index, one.visible) for one in found.gpus)
     assert counted == [(0, None, False), (1, 1, True), (2, 2, False), (3, 0, True)]
 
@@ -97,7 +92,10 @@ def test_hip_counts_in_the_order_of_the_runtimes_list(tmp_path: Path) -> None:
 def test_graphics_of_another_maker_have_no_number(tmp_path: Path) -> None:
     """One AMD card beside Intel's graphics is device 0: torchruntime says 1, and hides the card."""
     root = pci(machine(tmp_path, CPU, gpu(110000, 0x744C, 3)), ("0000:00:02.0", "8086:4680", 0x300))
-    assert detect_hardware({"HIP_VISIBLE_DEVICES": "0"}, root=root, run=programs()).usable[0].gfx == "gfx1100"
+    assert (
+        detect.detect_hardware({"HIP_VISIBLE_DEVICES": "0"}, root=root, run=programs()).usable[0].gfx
+        == "gfx1100"
+    )
 
 
 @pytest.mark.parametrize(
@@ -116,7 +114,7 @@ def test_graphics_of_another_maker_have_no_number(tmp_path: Path) -> None:
     ],
 )
 def test_posing_as_another_target(tmp_path: Path, env: dict[str, str], targets: list[str]) -> None:
-    found = detect_hardware(env, root=machine(tmp_path, *MACHINES["mixed"]), run=programs())
+    found = detect.detect_hardware(env, root=machine(tmp_path, *MACHINES["mixed"]), run=programs())
     assert [one.gfx for one in found.gpus] == targets
     assert [one.native for one in found.gpus] == ["gfx1100", "gfx1036"]
     assert ("refuses to start" in "".join(found.faults)) == (" " in env.values())
@@ -166,8 +164,8 @@ def test_posing_as_another_target(tmp_path: Path, env: dict[str, str], targets: 
     ],
 )
 def test_stated_gpus(tmp_path: Path, env: dict[str, str], values: tuple[str, ...]) -> None:
-    found = detect_hardware(env, root=machine(tmp_path, *MACHINES["mixed"]), run=programs())
-    assert list_supported_features(found).get("gfx_arch", ()) == values
+    found = detect.detect_hardware(env, root=machine(tmp_path, *MACHINES["mixed"]), run=programs())
+    assert variables.list_supported_features(found).get("gfx_arch", ()) == values
 
 
 @pytest.mark.parametrize(
@@ -182,10 +180,10 @@ def test_stated_nvidia(
     tmp_path: Path, env: dict[str, str], gpus: list[tuple[str, str]], cuda: str | None
 ) -> None:
     root = pci(machine(tmp_path, *MACHINES["radeon"]), ("0000:01:00.0", "10de:2684", 0x300))
-    found = detect_hardware(env, root=root, run=programs())
+    found = detect.detect_hardware(env, root=root, run=programs())
     assert [(one.capability, one.source) for one in found.gpus if one.vendor == "nvidia"] == gpus
     assert found.cuda == cuda and found.usable[0].gfx == "gfx1100"
-    assert [one.vendor for one in detect_hardware(env, root=tmp_path / "no", run=programs()).gpus] == (
+    assert [one.vendor for one in detect.detect_hardware(env, root=tmp_path / "no", run=programs()).gpus] == (
         ["nvidia"] if env else []
     )
 
@@ -201,10 +199,10 @@ def test_stated_nvidia(
 def test_a_variable_without_effect_is_said(
     tmp_path: Path, variable: str, text: str, said: str | None
 ) -> None:
-    found = detect_hardware({variable: text}, root=machine(tmp_path, *MACHINES["apu"]), run=programs())
+    found = detect.detect_hardware({variable: text}, root=machine(tmp_path, *MACHINES["apu"]), run=programs())
     assert len(found.usable) == 1
     assert [one.startswith(variable) and str(said) in one for one in found.faults] == [True] * bool(said)
-    amd = detect_hardware({variable: text}, root=tmp_path, run=programs(), vendors=("amd",))
+    amd = detect.detect_hardware({variable: text}, root=tmp_path, run=programs(), vendors=("amd",))
     assert not [one for one in amd.faults if one.startswith("NV_")]
 
 
@@ -232,7 +230,7 @@ WRONG = [
 @pytest.mark.parametrize(("env", "message"), WRONG)
 def test_a_variable_that_cannot_be_read_is_named(tmp_path: Path, env: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=r"is not|names no") as failure:
-        detect_hardware(env, root=tmp_path, run=programs())
+        detect.detect_hardware(env, root=tmp_path, run=programs())
     assert str(failure.value).startswith(f"{next(iter(env))}: ") and message in str(failure.value)
 
 
@@ -250,7 +248,7 @@ def test_a_variable_that_cannot_be_read_is_named(tmp_path: Path, env: dict[str, 
 def test_variables_that_contradict_each_other_are_both_named(tmp_path: Path, first: str, second: str) -> None:
     env = dict(pair.split("=", 1) for pair in (first, second))
     with pytest.raises(ValueError, match="contradict each other") as failure:
-        detect_hardware(env, root=tmp_path, run=programs())
+        detect.detect_hardware(env, root=tmp_path, run=programs())
     assert str(failure.value) == f"{first} and {second} contradict each other: unset one of them"
 
 
@@ -279,28 +277,32 @@ def test_every_rocm_is_found_the_one_that_counts_first(tmp_path: Path) -> None:
     (tmp_path / "opt/rocm-6.4.1/include/rocm-core").mkdir(parents=True)
     (tmp_path / "opt/rocm-6.4.1/include/rocm-core/rocm_version.h").write_text(HEADER)
     (tmp_path / "opt/rocm-7.2.0").symlink_to(tmp_path / "opt/rocm")
-    found, faults = find_rocm_installations({}, root=tmp_path, site_packages=[site, tmp_path / "missing"])
+    found, faults = rocm.find_rocm_installations(
+        {}, root=tmp_path, site_packages=[site, tmp_path / "missing"]
+    )
     assert [(one.version, one.source) for one in found] == [
         ("7.14.0", "pip"),
         ("7.2.0-43", "info"),
         ("6.4.1", "header"),
     ]
     assert faults == ()
-    named, _ = find_rocm_installations({"ROCM_PATH": str(tmp_path / "opt/rocm-6.4.1")}, root=tmp_path)
+    named, _ = rocm.find_rocm_installations({"ROCM_PATH": str(tmp_path / "opt/rocm-6.4.1")}, root=tmp_path)
     assert [one.version for one in named] == ["6.4.1"]
-    old, faults = find_rocm_installations(
+    old, faults = rocm.find_rocm_installations(
         {"HIP_PATH": "/opt/rocm/hip"}, root=tmp_path
     )  # of the days of ROCm 4
     assert ([one.version for one in old], faults) == (["7.2.0-43", "6.4.1"], ())
-    nowhere, faults = find_rocm_installations({"ROCM_PATH": "/nowhere"}, root=tmp_path)
+    nowhere, faults = rocm.find_rocm_installations({"ROCM_PATH": "/nowhere"}, root=tmp_path)
     assert (nowhere, faults) == ((), ("ROCM_PATH=/nowhere: no ROCm is there",))
-    stated, _ = find_rocm_installations(
+    stated, _ = rocm.find_rocm_installations(
         {"AMD_VARIANT_PROVIDER_FORCE_ROCM_VERSION": "10.1.3"}, root=tmp_path, site_packages=[site]
     )
     assert [(one.version, one.source, one.path) for one in stated] == [
         ("10.1.3", "forced", "AMD_VARIANT_PROVIDER_FORCE_ROCM_VERSION")
     ]
-    assert find_rocm_installations({"AMD_VARIANT_PROVIDER_FORCE_ROCM_VERSION": "None"}, root=tmp_path) == (
+    assert rocm.find_rocm_installations(
+        {"AMD_VARIANT_PROVIDER_FORCE_ROCM_VERSION": "None"}, root=tmp_path
+    ) == (
         (),
         (),
     )
@@ -315,15 +317,15 @@ def test_every_rocm_is_found_the_one_that_counts_first(tmp_path: Path) -> None:
 )
 def test_versions_as_they_are_written(tmp_path: Path, text: str, minor: str | None) -> None:
     written(tmp_path, **{"opt__rocm__.info__version": text})
-    hardware = detect_hardware({}, root=tmp_path, run=programs())
-    assert list_supported_features(hardware).get("rocm_version") == ((minor,) if minor else None)
+    hardware = detect.detect_hardware({}, root=tmp_path, run=programs())
+    assert variables.list_supported_features(hardware).get("rocm_version") == ((minor,) if minor else None)
     assert bool(hardware.faults) == (minor is None and bool(text))
 
 
 def test_rocm_of_windows_and_packages_that_do_not_agree(tmp_path: Path) -> None:
     header = "#define HIP_VERSION_MAJOR 6\n#define HIP_VERSION_MINOR 2\n#define HIP_VERSION_PATCH 41512\n"
     written(tmp_path, **{"Program Files__AMD__ROCm__6.2__include__hip__hip_version.h": header})
-    found, _ = find_rocm_installations({}, root=tmp_path, platform="win32")
+    found, _ = rocm.find_rocm_installations({}, root=tmp_path, platform="win32")
     assert [(one.version, one.source) for one in found] == [("6.2.41512", "header")]
     written(
         tmp_path,
@@ -332,9 +334,9 @@ def test_rocm_of_windows_and_packages_that_do_not_agree(tmp_path: Path) -> None:
             "core___rocm_sdk_core__.info__version": "7.9.0rc1",
         },
     )
-    found, _ = find_rocm_installations({}, root=tmp_path / "debian", site_packages=[tmp_path / "core"])
+    found, _ = rocm.find_rocm_installations({}, root=tmp_path / "debian", site_packages=[tmp_path / "core"])
     assert [(one.version, one.source) for one in found] == [("7.9.0rc1", "pip"), ("6.2.41512", "header")]
     for name in ("rocm_sdk_core-7.14.0.dist-info", "rocm-7.9.0rc1.dist-info"):
         (tmp_path / "site" / name).mkdir(parents=True)
-    found, faults = find_rocm_installations({}, root=tmp_path / "no", site_packages=[tmp_path / "site"])
+    found, faults = rocm.find_rocm_installations({}, root=tmp_path / "no", site_packages=[tmp_path / "site"])
     assert "several versions" in faults[0] and found[0].version == "7.14.0"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rocm_wheels.gpus import Gpu, Hardware, mark_visible_gpus
-from rocm_wheels.hosts import find_served_gpus, make_settings, make_visible_line
+from rocm_wheels.gpus import gpu, variables
+from rocm_wheels.user import gpu_support
+from rocm_wheels.user.settings import make_settings
 
 # targets of the cards in the runtime's order (? is not known, - is not numbered), of torch, the variables
 CASES = [
@@ -24,13 +25,13 @@ CASES = [
 @pytest.mark.parametrize(("cards", "targets", "env", "left"), CASES)
 def test_the_same_cards_are_hidden(cards: str, targets: str, env: dict[str, str], left: str | None) -> None:
     gpus = [
-        Gpu("amd", gfx=None if one in "?-" else one, native=None if one in "?-" else one, index=number)
+        gpu.Gpu("amd", gfx=None if one in "?-" else one, native=None if one in "?-" else one, index=number)
         if one != "-"
-        else Gpu("amd", name="a card without a driver")
+        else gpu.Gpu("amd", name="a card without a driver")
         for number, one in enumerate(cards.split())
     ]
-    hardware = Hardware(tuple(mark_visible_gpus(gpus, env)[0]))
+    hardware = gpu.Hardware(tuple(variables.mark_visible_gpus(gpus, env)[0]))
     settings, _ = make_settings(hardware, targets.split(), env, "linux")
     configured = {one.name: one.value for one in settings}.get("HIP_VISIBLE_DEVICES")
-    chosen = make_visible_line(find_served_gpus(targets.split(), hardware))
+    chosen = gpu_support.make_visible_line(gpu_support.find_served_gpus(targets.split(), hardware))
     assert (chosen, configured) == (left and f"HIP_VISIBLE_DEVICES={left}", left)

@@ -11,22 +11,15 @@ import pytest
 from choose_indexes import TAGS, machine
 from packaging.version import Version
 
-from rocm_wheels.core import DataError, HostError
-from rocm_wheels.hosts import (
-    ChoiceCandidate,
-    InstallRequest,
-    OfferSources,
-    PackageOffers,
-    choose_wheels,
-)
-from rocm_wheels.hosts.plan_install import _choose_version, _make_chooser
-from rocm_wheels.index import IndexAnswer, IndexReader, UnreachableError, parse_page, require_link_digest
+from rocm_wheels.core import errors
+from rocm_wheels.index import reader
+from rocm_wheels.user import candidates, choose, package_offers, plan_install
 
 INDEX, REST = "https://me:secret@index.example/whl/", "https://pypi.example/simple/"
 TAG = "cp312-cp312-linux_x86_64"
 
 
-class Web(IndexReader):
+class Web(reader.IndexReader):
     """Answers from a table: lines of a page, or a status, by URL; all else is not there."""
 
     def __init__(self, pages: Mapping[str, Sequence[str] | int]) -> None:
@@ -34,20 +27,20 @@ class Web(IndexReader):
         self.pages = pages
         self.asked: list[str] = []
 
-    def get(self, url: str, *, accept: str = "*/*") -> IndexAnswer:
+    def get(self, url: str, *, accept: str = "*/*") -> reader.IndexAnswer:
         self.asked.append(url)
         page = self.pages.get(url, 404)
         if isinstance(page, int):
-            return IndexAnswer(page, "", b"", url)
+            return reader.IndexAnswer(page, "", b"", url)
         links = "".join(line if "<" in line else f'<a href="{line}">{line}</a>' for line in page)
-        return IndexAnswer(200, "text/html", f"<!DOCTYPE html>{links}<br>".encode(), url)
+        return reader.IndexAnswer(200, "text/html", f"<!DOCTYPE html>{links}<br>".encode(), url)
 
 
-def offers(pages: Mapping[str, Sequence[str] | int]) -> PackageOffers:
-    def none(_project: str, _version: Version) -> ChoiceCandidate | None:
+def offers(pages: Mapping[str, Sequence[str] | int]) -> package_offers.PackageOffers:
+    def none(_project: str, _version: Version) -> candidates.ChoiceCandidate | None:
         return None
 
-    return PackageOffers(OfferSources(INDEX, REST, TAGS, {}, none), Web(pages))
+    return package_offers.PackageOffers(package_offers.OfferSources(INDEX, REST, TAGS, {}, none), Web(pages))
 
 
 @pytest.mark.parametrize(
@@ -66,9 +59,9 @@ def offers(pages: Mapping[str, Sequence[str] | int]) -> PackageOffers:
     ],
 )
 def test_what_an_index_does_not_give(pages: Mapping[str, Sequence[str] | int], message: str) -> None:
-    with pytest.raises((HostError, DataError), match=message) as failure:
-        choose_wheels(["torch"], INDEX, machine("gfx942"), Web(pages))
-    assert isinstance(failure.value, UnreachableError) == ("answers" in message)
+    with pytest.raises((errors.HostError, errors.DataError), match=message) as failure:
+        choose.choose_wheels(["torch"], INDEX, machine("gfx942"), Web(pages))
+    assert isinstance(failure.value, reader.UnreachableError) == ("answers" in message)
 
 
 def test_digests_and_servers_of_links() -> None:
@@ -79,8 +72,8 @@ def test_digests_and_servers_of_links() -> None:
         '<a href="https://cdn.example/c-1.whl#md5=00">',
         '<a href="http://index.example/d-1.whl">',
     ]
-    links = parse_page("\n".join(lines).encode(), "text/html", f"{INDEX}a/").links
-    assert [require_link_digest(link) for link in links] == [digest.lower(), None, None, None]
+    links = reader.parse_page("\n".join(lines).encode(), "text/html", f"{INDEX}a/").links
+    assert [reader.require_link_digest(link) for link in links] == [digest.lower(), None, None, None]
     servers = [urlsplit(link.url).netloc for link in links]
     assert servers == ["me:secret@index.example"] * 2 + ["cdn.example", "index.example"]
 
@@ -92,11 +85,11 @@ def test_a_document_that_is_refused_is_no_reason_to_take_an_older_version() -> N
         f"{INDEX}torchvision/torchvision-0.24-variants.json": 503,
     }
     web = Web(pages)
-    choosing = _make_chooser(InstallRequest(index=None), machine("gfx942"), web)
-    with pytest.raises(UnreachableError, match="answers 503"):
-        _choose_version(choosing, INDEX, "torchvision", Version("0.24"))
+    choosing = plan_install._make_chooser(plan_install.InstallRequest(index=None), machine("gfx942"), web)
+    with pytest.raises(reader.UnreachableError, match="answers 503"):
+        plan_install._choose_version(choosing, INDEX, "torchvision", Version("0.24"))
     assert all(url.startswith(INDEX) for url in web.asked)  # where torch is from, and nowhere else
-    assert _choose_version(choosing, INDEX, "torchvision", Version("9")) is None
+    assert plan_install._choose_version(choosing, INDEX, "torchvision", Version("9")) is None
 
 
 def test_a_wheel_that_does_not_say_what_it_wants_is_no_reason_to_take_that_for_the_cpu() -> None:
@@ -104,11 +97,11 @@ def test_a_wheel_that_does_not_say_what_it_wants_is_no_reason_to_take_that_for_t
     web = Web({f"{INDEX}torch/": files})
 
     def texts(url: str, _name: str, _size: int | None, *, variant: bool = True) -> tuple[bytes, str | None]:
-        raise UnreachableError("the server is silent")
+        raise reader.UnreachableError("the server is silent")
 
     web.fetch_metadata_and_variant = texts  # type: ignore[method-assign]
-    with pytest.raises(UnreachableError, match="the server is silent"):
-        choose_wheels(["torch"], INDEX, machine("gfx942"), web)
+    with pytest.raises(reader.UnreachableError, match="the server is silent"):
+        choose.choose_wheels(["torch"], INDEX, machine("gfx942"), web)
 
 
 def test_of_a_version_the_best_file_that_an_installer_reads_is_offered() -> None:
@@ -131,17 +124,19 @@ def test_of_a_version_the_best_file_that_an_installer_reads_is_offered() -> None
         "apex-1.1-py3-none-any.whl",
     ]
     assert [one.name for one in found.list_offers("numpy")] == [f"numpy-2.5-{TAG}.whl"]
-    with pytest.raises(DataError, match="sha256=nonsense, which is none"):
+    with pytest.raises(errors.DataError, match="sha256=nonsense, which is none"):
         found.list_offers("sympy")
 
 
 def test_projects_are_looked_up_side_by_side_and_each_once() -> None:
     """A resolver asks for many at once; with a lock around it all they would wait for each other."""
     web = Web({f"{REST}numpy/": [], f"{REST}sympy/": [], INDEX: []})
-    found = PackageOffers(OfferSources(INDEX, REST, TAGS, {}, lambda _project, _version: None), web)
+    found = package_offers.PackageOffers(
+        package_offers.OfferSources(INDEX, REST, TAGS, {}, lambda _project, _version: None), web
+    )
     both = threading.Barrier(2)
 
-    def get(url: str, *, accept: str = "*/*") -> IndexAnswer:
+    def get(url: str, *, accept: str = "*/*") -> reader.IndexAnswer:
         if url.startswith(REST):
             both.wait(timeout=20)
         return Web.get(web, url, accept=accept)

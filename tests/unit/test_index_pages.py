@@ -10,31 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from index_wheels import NOW, files, variant, wheel
 
-from rocm_wheels.core import DataError
-from rocm_wheels.index import (
-    IndexEntry,
-    IndexFolder,
-    add_wheels,
-    build_index,
-    entry_from_line,
-    entry_to_line,
-    escape_file_name,
-    make_links,
-    make_project_html,
-    make_project_json,
-    parse_file_name,
-    parse_page,
-    remove_wheels,
-    sort_entries,
-    yank_wheels,
-)
+from rocm_wheels.core import errors
+from rocm_wheels.index import folder, reader, update
+from rocm_wheels.index.pages import make_links, make_project_html, make_project_json
 
 DIGEST = "ab" * 32
 
 
-def entry(name: str = "torch-2.9.1+rocm7.1.0-py3-none-any.whl", **more: object) -> IndexEntry:
+def entry(name: str = "torch-2.9.1+rocm7.1.0-py3-none-any.whl", **more: object) -> folder.IndexEntry:
     values = {"size": 5, "changed": 1, "sha256": DIGEST, "uploaded": NOW, "metadata": "cd" * 32}
-    return IndexEntry(name=name, **{**values, **more})  # type: ignore[arg-type]
+    return folder.IndexEntry(name=name, **{**values, **more})  # type: ignore[arg-type]
 
 
 def test_a_link_says_all_that_an_installer_asks() -> None:
@@ -93,10 +78,13 @@ def test_a_page_of_a_family_sees_what_is_for_everybody_from_its_place() -> None:
 def test_escaping_can_be_undone(name: str) -> None:
     from urllib.parse import unquote, urljoin
 
-    assert unquote(escape_file_name(name)) == name
-    assert "+" not in escape_file_name(name)
+    assert unquote(folder.escape_file_name(name)) == name
+    assert "+" not in folder.escape_file_name(name)
     if name not in (".", ".."):
-        assert unquote(urljoin("http://host/torch/", escape_file_name(name))) == f"http://host/torch/{name}"
+        assert (
+            unquote(urljoin("http://host/torch/", folder.escape_file_name(name)))
+            == f"http://host/torch/{name}"
+        )
 
 
 @given(
@@ -109,15 +97,15 @@ def test_escaping_can_be_undone(name: str) -> None:
         variant=st.none() | st.text(min_size=1),
     )
 )
-def test_what_is_known_is_read_back(known: IndexEntry) -> None:
-    line = entry_to_line(known)
+def test_what_is_known_is_read_back(known: folder.IndexEntry) -> None:
+    line = folder.entry_to_line(known)
     assert "\n" not in line
-    assert entry_from_line(line, where="here") == known
+    assert folder.entry_from_line(line, where="here") == known
 
 
 def test_versions_are_in_order_not_their_names() -> None:
     names = ["torch-2.10-py3-none-any.whl", "torch-2.9-py3-none-any.whl", "torch-2.9.0-cp310-none-any.whl"]
-    listed = [one.name for one in sort_entries({name: entry(name) for name in names})]
+    listed = [one.name for one in folder.sort_entries({name: entry(name) for name in names})]
     assert listed[-1] == names[0]
 
 
@@ -125,14 +113,14 @@ def test_versions_are_in_order_not_their_names() -> None:
     "name", ["torch.whl", "torch-2.9.whl", "torch-x-py3-none-any.whl", "torch-1-py3-none.zip"]
 )
 def test_no_name_of_a_wheel(name: str) -> None:
-    with pytest.raises(DataError, match=name):
-        parse_file_name(name)
+    with pytest.raises(errors.DataError, match=name):
+        folder.parse_file_name(name)
 
 
 def test_an_index_is_made_changed_and_emptied(tmp_path: Path) -> None:
     root, fresh = tmp_path / "index", tmp_path / "fresh"
     one, other = wheel(fresh), wheel(fresh, "My_Pkg", "1.0", text="x")
-    added = add_wheels(root, [one, other], now=NOW)
+    added = update.add_wheels(root, [one, other], now=NOW)
     assert added.new == (one.name, other.name)
     assert sorted(files(root)) == [
         ".index/my-pkg.jsonl",
@@ -150,14 +138,14 @@ def test_an_index_is_made_changed_and_emptied(tmp_path: Path) -> None:
         f"torch/{one.name}.metadata",
     ]
     before = {path: (root / path).stat().st_mtime_ns for path in files(root)}
-    assert add_wheels(root, [one], now="2027-01-01T00:00:00Z").unchanged == (one.name,)
+    assert update.add_wheels(root, [one], now="2027-01-01T00:00:00Z").unchanged == (one.name,)
     assert {path: (root / path).stat().st_mtime_ns for path in files(root)} == before
-    assert yank_wheels(root, ["my_pkg==1"], reason="no good") == [other.name]
+    assert update.yank_wheels(root, ["my_pkg==1"], reason="no good") == [other.name]
     changed = {path for path in before if (root / path).stat().st_mtime_ns != before[path]}
     assert changed == {".index/my-pkg.jsonl", "links.html", "my-pkg/index.html", "my-pkg/index.json"}
     assert b'data-yanked="no good"' in (root / "links.html").read_bytes()
-    assert yank_wheels(root, [other.name], reason=None) == [other.name]
-    assert remove_wheels(root, ["torch==2.9.1+rocm7.1.0", "My-Pkg==1.0"]) == [one.name, other.name]
+    assert update.yank_wheels(root, [other.name], reason=None) == [other.name]
+    assert update.remove_wheels(root, ["torch==2.9.1+rocm7.1.0", "My-Pkg==1.0"]) == [one.name, other.name]
     assert sorted(files(root)) == ["index.html", "index.json", "links.html"]
 
 
@@ -165,7 +153,7 @@ def test_the_same_wheels_are_the_same_pages(tmp_path: Path) -> None:
     fresh = [wheel(tmp_path / "fresh", version=f"2.{n}.0") for n in (9, 10, 8)]
     for order, name in ((fresh, "a"), (fresh[::-1], "b")):
         for path in order:
-            add_wheels(tmp_path / name, [path], now=NOW)
+            update.add_wheels(tmp_path / name, [path], now=NOW)
     assert files(tmp_path / "a") == files(tmp_path / "b")
 
 
@@ -173,9 +161,9 @@ def test_a_family_has_its_own_wheels_and_those_for_everybody(tmp_path: Path) -> 
     root = tmp_path / "index"
     everybody = wheel(tmp_path, "triton", "3.6.0")
     mine, other = wheel(tmp_path / "942", text="942"), wheel(tmp_path / "110", text="110")
-    add_wheels(root, [mine], now=NOW, family="gfx94X-dcgpu")
-    add_wheels(root, [other], now=NOW, family="gfx110X-all")
-    add_wheels(root, [everybody], now=NOW)
+    update.add_wheels(root, [mine], now=NOW, family="gfx94X-dcgpu")
+    update.add_wheels(root, [other], now=NOW, family="gfx110X-all")
+    update.add_wheels(root, [everybody], now=NOW)
     pages = files(root)
     assert b"torch" not in pages["index.html"].partition(b"<p>")[0]
     assert b"gfx110X-all, gfx94X-dcgpu" in pages["index.html"]
@@ -186,10 +174,10 @@ def test_a_family_has_its_own_wheels_and_those_for_everybody(tmp_path: Path) -> 
         ]
         assert f'href="../../triton/{everybody.name}#'.encode() in pages[f"{family}/triton/index.html"]
     assert pages[f"gfx94X-dcgpu/torch/{mine.name}"] != pages[f"gfx110X-all/torch/{other.name}"]
-    with pytest.raises(DataError, match="for all and for gfx110X-all"):
-        add_wheels(root, [wheel(tmp_path / "all", text="all")], now=NOW)
+    with pytest.raises(errors.DataError, match="for all and for gfx110X-all"):
+        update.add_wheels(root, [wheel(tmp_path / "all", text="all")], now=NOW)
     assert files(root) == pages
-    remove_wheels(root, [mine.name], family="gfx94X-dcgpu")
+    update.remove_wheels(root, [mine.name], family="gfx94X-dcgpu")
     assert json.loads((root / "gfx94X-dcgpu/index.json").read_text())["projects"] == [{"name": "triton"}]
 
 
@@ -203,9 +191,9 @@ def test_variants_are_joined_a_release(tmp_path: Path) -> None:
         namespaces=("rocm", "amd"),
     )
     null = variant(tmp_path, "null", {})
-    add_wheels(root, [old, null], now=NOW)
+    update.add_wheels(root, [old, null], now=NOW)
     first = [path for path in files(root) if path.startswith("torch/variants/")]
-    add_wheels(root, [new], now=NOW)
+    update.add_wheels(root, [new], now=NOW)
     pages = files(root)
     joined = json.loads(pages["torch/torch-2.9.1-variants.json"])
     assert sorted(joined["variants"]) == ["null", "rocm7.1", "rocm7.2_gfx942"]
@@ -213,14 +201,14 @@ def test_variants_are_joined_a_release(tmp_path: Path) -> None:
     assert listed.keys() == {"filename", "url", "hashes", "size"}
     assert pages[f"torch/{listed['url']}"] == pages["torch/torch-2.9.1-variants.json"]
     assert first[0] in pages  # somebody may still be reading the page before
-    remove_wheels(root, [null.name])
+    update.remove_wheels(root, [null.name])
     assert first[0] not in files(root)
     clash = variant(
         tmp_path / "clash", "rocm7.1", {"rocm": {"version": ["7.2"]}}, tag="py3-none-linux_x86_64"
     )
     before = files(root)
-    with pytest.raises(DataError) as wrong:
-        add_wheels(root, [clash], now=NOW)
+    with pytest.raises(errors.DataError) as wrong:
+        update.add_wheels(root, [clash], now=NOW)
     assert old.name in str(wrong.value.__cause__)
     assert clash.name in str(wrong.value.__cause__)
     assert files(root) == before
@@ -228,46 +216,48 @@ def test_variants_are_joined_a_release(tmp_path: Path) -> None:
 
 def test_a_folder_of_wheels_becomes_an_index_where_they_lie(tmp_path: Path) -> None:
     name = wheel(tmp_path).name
-    build_index(tmp_path, now=NOW)
+    update.build_index(tmp_path, now=NOW)
     assert (tmp_path / f"{name}.metadata").is_file()
-    assert f'href="../{escape_file_name(name)}#'.encode() in (tmp_path / "torch/index.html").read_bytes()
-    assert f'href="{escape_file_name(name)}#'.encode() in (tmp_path / "links.html").read_bytes()
+    assert (
+        f'href="../{folder.escape_file_name(name)}#'.encode() in (tmp_path / "torch/index.html").read_bytes()
+    )
+    assert f'href="{folder.escape_file_name(name)}#'.encode() in (tmp_path / "links.html").read_bytes()
     before = files(tmp_path)
-    assert build_index(tmp_path, now="2027-01-01T00:00:00Z").new == 0
+    assert update.build_index(tmp_path, now="2027-01-01T00:00:00Z").new == 0
     assert files(tmp_path) == before
 
 
 def test_wheels_elsewhere_are_linked_there(tmp_path: Path) -> None:
     root, path = tmp_path / "index", wheel(tmp_path)
-    add_wheels(root, [path], now=NOW, files_url="https://files.example/rocm")
-    add_wheels(root, [wheel(tmp_path, version="2.10.0")], now=NOW, family="gfx1100")
+    update.add_wheels(root, [path], now=NOW, files_url="https://files.example/rocm")
+    update.add_wheels(root, [wheel(tmp_path, version="2.10.0")], now=NOW, family="gfx1100")
     assert not (root / "torch" / path.name).exists()
     assert (root / "torch" / f"{path.name}.metadata").is_file()
-    link = f'href="https://files.example/rocm/{escape_file_name(path.name)}#sha256='.encode()
+    link = f'href="https://files.example/rocm/{folder.escape_file_name(path.name)}#sha256='.encode()
     for page in ("torch/index.html", "gfx1100/torch/index.html", "links.html", "gfx1100/links.html"):
         assert link in (root / page).read_bytes(), page
-    assert build_index(root, now=NOW).missing == ()
-    remove_wheels(root, [path.name])
-    assert IndexFolder(root).list_own_projects() == []
+    assert update.build_index(root, now=NOW).missing == ()
+    update.remove_wheels(root, [path.name])
+    assert folder.IndexFolder(root).list_own_projects() == []
 
 
 def test_wheels_in_another_folder_of_the_host_are_linked_from_every_page(tmp_path: Path) -> None:
     root, path = tmp_path / "index", wheel(tmp_path)
-    add_wheels(root, [path], now=NOW, files_url="../../files")
-    add_wheels(root, [wheel(tmp_path, version="2.10.0")], now=NOW, family="gfx1100")
+    update.add_wheels(root, [path], now=NOW, files_url="../../files")
+    update.add_wheels(root, [wheel(tmp_path, version="2.10.0")], now=NOW, family="gfx1100")
     assert not (tmp_path / "files").exists()
     for page in ("torch/index.html", "gfx1100/torch/index.html", "links.html", "gfx1100/links.html"):
-        links = parse_page((root / page).read_bytes(), "text/html", f"https://host/index/{page}").links
-        wanted = f"https://host/files/{escape_file_name(path.name)}"
+        links = reader.parse_page((root / page).read_bytes(), "text/html", f"https://host/index/{page}").links
+        wanted = f"https://host/files/{folder.escape_file_name(path.name)}"
         assert wanted in [link.url for link in links], page
 
 
 def test_a_reason_of_several_lines_spoils_no_page(tmp_path: Path) -> None:
-    add_wheels(tmp_path, [wheel(tmp_path / "new")], now=NOW, files_url="https://files.example/")
+    update.add_wheels(tmp_path, [wheel(tmp_path / "new")], now=NOW, files_url="https://files.example/")
     reason = 'broken\n<a href="https://evil.example/">\r\n"quoted" lines of text'
-    yank_wheels(tmp_path, ["torch==2.9.1+rocm7.1.0"], reason=reason)
+    update.yank_wheels(tmp_path, ["torch==2.9.1+rocm7.1.0"], reason=reason)
     for page in ("torch/index.html", "links.html"):
-        links = parse_page((tmp_path / page).read_bytes(), "text/html", "https://host/").links
+        links = reader.parse_page((tmp_path / page).read_bytes(), "text/html", "https://host/").links
         assert [link.yanked for link in links] == [reason], page
 
 
@@ -290,5 +280,5 @@ NO_PAGES = [
 
 @pytest.mark.parametrize(("kind", "content"), NO_PAGES, ids=range(len(NO_PAGES)))
 def test_pages_of_strangers_are_refused(kind: str, content: bytes) -> None:
-    with pytest.raises(DataError, match="https://host/ "):
-        parse_page(content, kind, "https://host/")
+    with pytest.raises(errors.DataError, match="https://host/ "):
+        reader.parse_page(content, kind, "https://host/")

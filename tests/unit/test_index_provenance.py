@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from index_wheels import NOW, make_object, wheel
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import DataError, UsageError
-from rocm_wheels.index import add_wheels, build_index, remove_wheels, verify_index, yank_wheels
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.core import errors
+from rocm_wheels.index import update, verify
 
 URL = "https://wheels.example.org/simple/"
 Changes = dict[str, Any]
@@ -36,33 +35,33 @@ def read_links(root: Path) -> list[str | None]:
 
 def test_an_object_comes_along_and_stays_through_what_follows(tmp_path: Path) -> None:
     root, made = tmp_path / "index", make_wheel(tmp_path / "fresh")
-    add_wheels(root, [made], now=NOW, public_url=URL)
+    update.add_wheels(root, [made], now=NOW, public_url=URL)
     link = f"{URL}torch/{made.name.replace('+', '%2B')}.provenance"
     assert read_links(root) == [link]
     assert json.loads((root / "torch" / "index.json").read_text())["meta"]["api-version"] == "1.3"
-    yank_wheels(root, [made.name], reason="why")
-    build_index(root, now=NOW)
+    update.yank_wheels(root, [made.name], reason="why")
+    update.build_index(root, now=NOW)
     assert read_links(root) == [link]
-    assert verify_index(str(root)).findings == ()
-    remove_wheels(root, [made.name])
+    assert verify.verify_index(str(root)).findings == ()
+    update.remove_wheels(root, [made.name])
     assert not list(root.rglob("*.provenance"))
 
 
 def test_an_object_may_come_later_and_go(tmp_path: Path) -> None:
     root, made = tmp_path / "index", wheel(tmp_path / "fresh")
-    add_wheels(root, [made], now=NOW)
+    update.add_wheels(root, [made], now=NOW)
     assert read_links(root) == [None]
     (root / "torch" / f"{made.name}.provenance").write_bytes(make_object(made))
-    build_index(root, now=NOW, public_url=URL)
+    update.build_index(root, now=NOW, public_url=URL)
     assert len([link for link in read_links(root) if link]) == 1
     (root / "torch" / f"{made.name}.provenance").unlink()
-    build_index(root, now=NOW)
+    update.build_index(root, now=NOW)
     assert read_links(root) == [None]
 
 
 def test_a_family_has_its_own_place(tmp_path: Path) -> None:
     root, made = tmp_path / "index", make_wheel(tmp_path / "fresh")
-    add_wheels(root, [made], now=NOW, public_url=URL, family="gfx94X-dcgpu")
+    update.add_wheels(root, [made], now=NOW, public_url=URL, family="gfx94X-dcgpu")
     assert read_links(root / "gfx94X-dcgpu") == [
         f"{URL}gfx94X-dcgpu/torch/{made.name.replace('+', '%2B')}.provenance"
     ]
@@ -70,7 +69,7 @@ def test_a_family_has_its_own_place(tmp_path: Path) -> None:
 
 def test_wheels_elsewhere_have_their_objects_there(tmp_path: Path) -> None:
     root, made = tmp_path / "index", make_wheel(tmp_path / "fresh")
-    add_wheels(root, [made], now=NOW, files_url="https://files.example.org/w/")
+    update.add_wheels(root, [made], now=NOW, files_url="https://files.example.org/w/")
     assert read_links(root) == [f"https://files.example.org/w/{made.name.replace('+', '%2B')}.provenance"]
     assert not list(root.rglob("*.provenance"))
 
@@ -87,13 +86,13 @@ def test_wheels_elsewhere_have_their_objects_there(tmp_path: Path) -> None:
 )
 def test_a_wrong_object_is_refused_and_found(changed: Changes, tmp_path: Path) -> None:
     root, made = tmp_path / "index", make_wheel(tmp_path / "fresh", **changed)
-    with pytest.raises(DataError):
-        add_wheels(root, [made], now=NOW, public_url=URL)
+    with pytest.raises(errors.DataError):
+        update.add_wheels(root, [made], now=NOW, public_url=URL)
     assert not (root / "torch").exists()
     made.with_name(f"{made.name}.provenance").write_bytes(make_object(made))
-    add_wheels(root, [made], now=NOW, public_url=URL)
+    update.add_wheels(root, [made], now=NOW, public_url=URL)
     (root / "torch" / f"{made.name}.provenance").write_bytes(make_object(made, **changed))
-    assert [finding.check for finding in verify_index(str(root)).findings] == ["wrong-provenance"]
+    assert [finding.check for finding in verify.verify_index(str(root)).findings] == ["wrong-provenance"]
 
 
 @pytest.mark.parametrize(
@@ -102,15 +101,17 @@ def test_a_wrong_object_is_refused_and_found(changed: Changes, tmp_path: Path) -
 def test_anything_else_is_no_object(content: bytes, tmp_path: Path) -> None:
     made = make_wheel(tmp_path / "fresh")
     made.with_name(f"{made.name}.provenance").write_bytes(content)
-    with pytest.raises(DataError):
-        add_wheels(tmp_path / "index", [made], now=NOW, public_url=URL)
+    with pytest.raises(errors.DataError):
+        update.add_wheels(tmp_path / "index", [made], now=NOW, public_url=URL)
 
 
 def test_pages_need_to_know_where_they_are_seen(tmp_path: Path) -> None:
     made = make_wheel(tmp_path / "fresh")
     words = ["index", "add", str(tmp_path / "index"), str(made)]
-    assert run_command(cli, words) == 2
-    assert run_command(cli, [*words, "--public-url", "http://wheels.example.org/"]) == 2
-    with pytest.raises(UsageError):
-        add_wheels(tmp_path / "index", [made], now=NOW, public_url="https://user:word@wheels.example.org/")
-    assert run_command(cli, [*words, "--public-url", URL]) == 0
+    assert boundary.run_command(main.cli, words) == 2
+    assert boundary.run_command(main.cli, [*words, "--public-url", "http://wheels.example.org/"]) == 2
+    with pytest.raises(errors.UsageError):
+        update.add_wheels(
+            tmp_path / "index", [made], now=NOW, public_url="https://user:word@wheels.example.org/"
+        )
+    assert boundary.run_command(main.cli, [*words, "--public-url", URL]) == 0

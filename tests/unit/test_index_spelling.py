@@ -7,22 +7,9 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from rocm_wheels.core import UsageError
-from rocm_wheels.index import (
-    ResolveRequest,
-    WheelCandidate,
-    explain_order,
-    find_build_date,
-    find_expected_version,
-    find_sorting_spelling,
-    list_older_releases,
-    list_spellings,
-    parse_expected_versions,
-    parse_python_version,
-    parse_requirement_name,
-    tags_for_python,
-)
-from rocm_wheels.wheels import parse_wheel_name
+from rocm_wheels.core import errors
+from rocm_wheels.index import resolve_check
+from rocm_wheels.wheels import dist_info
 
 OLD, NEW = Version("2.12.0+rocm7.15.0a20260728"), Version("2.12.0+rocm10.1.0a20260821")
 
@@ -39,23 +26,24 @@ WHY = [
 @pytest.mark.parametrize(("higher", "lower", "said"), WHY)
 def test_why_one_is_above_the_other(higher: str, lower: str, said: str) -> None:
     assert Version(higher) > Version(lower)
-    assert said in explain_order(Version(higher), Version(lower))
+    assert said in resolve_check.explain_order(Version(higher), Version(lower))
 
 
 def test_spellings_keep_the_version_and_one_sorts() -> None:
-    listed = {one.scheme: str(one.version) for one in list_spellings(NEW)}
+    listed = {one.scheme: str(one.version) for one in resolve_check.list_spellings(NEW)}
     assert listed == {
         "own-field": "2.12.0+rocm.10.1.0a20260821",
         "own-word": "2.12.0+rocmsdk.10.1.0a20260821",
         "date-first": "2.12.0+20260821.rocm10.1.0a20260821",
     }
-    found = find_sorting_spelling(NEW, [OLD, NEW])
+    found = resolve_check.find_sorting_spelling(NEW, [OLD, NEW])
     assert found is not None
     assert found.scheme == "own-word"
-    assert find_sorting_spelling(NEW, [Version("2.12.0+rocm.7.1")]).scheme == "own-field"  # type: ignore[union-attr]
-    assert list_spellings(Version("2.12.0+cu130")) == []
+    assert resolve_check.find_sorting_spelling(NEW, [Version("2.12.0+rocm.7.1")]).scheme == "own-field"  # type: ignore[union-attr]
+    assert resolve_check.list_spellings(Version("2.12.0+cu130")) == []
     assert (
-        list_spellings(Version("3.7.0+git1234abcd.rocm7.1.0"))[1].version.local == "git1234abcd.rocmsdk.7.1.0"
+        resolve_check.list_spellings(Version("3.7.0+git1234abcd.rocm7.1.0"))[1].version.local
+        == "git1234abcd.rocmsdk.7.1.0"
     )
 
 
@@ -69,15 +57,15 @@ DATES = [
 
 @pytest.mark.parametrize(("version", "date"), DATES)
 def test_dates_of_builds(version: str, date: str) -> None:
-    assert find_build_date(Version(version)) == date
+    assert resolve_check.find_build_date(Version(version)) == date
 
 
-def wheels(old: tuple[str, ...], new: tuple[str, ...]) -> list[WheelCandidate]:
+def wheels(old: tuple[str, ...], new: tuple[str, ...]) -> list[resolve_check.WheelCandidate]:
     made = []
     for version in (*old, *new):
         name = f"torch-{version}-cp312-cp312-linux_x86_64.whl"
-        parsed = parse_wheel_name(name)
-        made.append(WheelCandidate(name, parsed.version, parsed.tags, version in new))
+        parsed = dist_info.parse_wheel_name(name)
+        made.append(resolve_check.WheelCandidate(name, parsed.version, parsed.tags, version in new))
     return made
 
 
@@ -96,7 +84,9 @@ EXPECTED = [
 def test_what_is_expected(
     requirement: str, old: tuple[str, ...], new: tuple[str, ...], version: str, why: str
 ) -> None:
-    found = find_expected_version(requirement, wheels(old, new), ResolveRequest(new=[Path("x")]))
+    found = resolve_check.find_expected_version(
+        requirement, wheels(old, new), resolve_check.ResolveRequest(new=[Path("x")])
+    )
     assert found is not None
     assert str(found.version) == version
     assert why in found.why
@@ -104,36 +94,43 @@ def test_what_is_expected(
 
 def test_two_new_builds_without_dates_need_a_word() -> None:
     both = wheels((), ("2.12.0+rocm7.1", "2.12.0+rocm10.1"))
-    with pytest.raises(UsageError, match=r"which of 2\.12\.0\+rocm10\.1, 2\.12\.0\+rocm7\.1 is the newest"):
-        find_expected_version("torch", both, ResolveRequest(new=[]))
-    told = ResolveRequest(new=[], expect=parse_expected_versions(["torch==2.12.0+rocm10.1"]))
-    assert find_expected_version("torch", both, told).version == Version("2.12.0+rocm10.1")  # type: ignore[union-attr]
-    assert find_expected_version("torch>=3", both, told) is None
+    with pytest.raises(
+        errors.UsageError, match=r"which of 2\.12\.0\+rocm10\.1, 2\.12\.0\+rocm7\.1 is the newest"
+    ):
+        resolve_check.find_expected_version("torch", both, resolve_check.ResolveRequest(new=[]))
+    told = resolve_check.ResolveRequest(
+        new=[], expect=resolve_check.parse_expected_versions(["torch==2.12.0+rocm10.1"])
+    )
+    assert resolve_check.find_expected_version("torch", both, told).version == Version("2.12.0+rocm10.1")  # type: ignore[union-attr]
+    assert resolve_check.find_expected_version("torch>=3", both, told) is None
 
 
 def test_older_releases_are_asked_for_by_their_version() -> None:
     known = {"torch": wheels(("2.13.0+rocm7.1",), ("2.12.0+rocm10.1",))}
-    assert list_older_releases(known, ResolveRequest(new=[]), {"torch": "torch"}) == {
-        "torch==2.12.0": "torch"
-    }
+    assert resolve_check.list_older_releases(
+        known, resolve_check.ResolveRequest(new=[]), {"torch": "torch"}
+    ) == {"torch==2.12.0": "torch"}
     assert (
-        list_older_releases(known, ResolveRequest(new=[], requirements=["torch"]), {"torch": "torch"}) == {}
+        resolve_check.list_older_releases(
+            known, resolve_check.ResolveRequest(new=[], requirements=["torch"]), {"torch": "torch"}
+        )
+        == {}
     )
 
 
 def test_tags_of_other_machines() -> None:
-    linux = {str(tag) for tag in tags_for_python("3.12", "linux")}
+    linux = {str(tag) for tag in resolve_check.tags_for_python("3.12", "linux")}
     assert {"cp312-cp312-manylinux_2_28_x86_64", "cp312-cp312-linux_x86_64", "py3-none-any"} <= linux
     assert "cp313-cp313-linux_x86_64" not in linux
-    assert "cp312-cp312-win_amd64" in {str(tag) for tag in tags_for_python("3.12", "windows")}
+    assert "cp312-cp312-win_amd64" in {str(tag) for tag in resolve_check.tags_for_python("3.12", "windows")}
 
 
 def test_wrong_words() -> None:
     for word in ("3", "2.7", "3.14t", "cp312"):
-        with pytest.raises(UsageError, match="is not a Python"):
-            parse_python_version(word)
+        with pytest.raises(errors.UsageError, match="is not a Python"):
+            resolve_check.parse_python_version(word)
     for word in ("torch", "torch==", "torch==x"):
-        with pytest.raises(UsageError, match="is not name==version"):
-            parse_expected_versions([word])
-    with pytest.raises(UsageError, match="'a b' is not a requirement"):
-        parse_requirement_name("a b")
+        with pytest.raises(errors.UsageError, match="is not name==version"):
+            resolve_check.parse_expected_versions([word])
+    with pytest.raises(errors.UsageError, match="'a b' is not a requirement"):
+        resolve_check.parse_requirement_name("a b")

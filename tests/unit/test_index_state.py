@@ -12,19 +12,10 @@ from pathlib import Path
 import pytest
 from index_wheels import NOW, files, wheel
 
-from rocm_wheels.core import DataError, RocmWheelsError, UsageError, explain_error
-from rocm_wheels.index import (
-    IndexFolder,
-    add_wheels,
-    build_index,
-    check_files_url,
-    read_digests_file,
-    read_requires_python,
-    remove_wheels,
-    wheel_file,
-    yank_wheels,
-)
-from rocm_wheels.wheels import WheelArchive
+from rocm_wheels.core import errors
+from rocm_wheels.index import update, wheel_file
+from rocm_wheels.index.folder import IndexFolder
+from rocm_wheels.wheels.archive import WheelArchive
 
 
 def test_a_wheel_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,10 +26,10 @@ def test_a_wheel_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         WheelArchive, "compute_sha256", lambda archive: hashed.append(archive.path.name) or real(archive)
     )
     for _ in range(2):
-        build_index(tmp_path, now=NOW)
+        update.build_index(tmp_path, now=NOW)
     assert hashed == [path.name]
     os.utime(path, ns=(5, 5))  # another time, the same bytes: looked at again, added when it was
-    build_index(tmp_path, now="2027-01-01T00:00:00Z")
+    update.build_index(tmp_path, now="2027-01-01T00:00:00Z")
     assert hashed == [path.name] * 2
     entry = IndexFolder(tmp_path).read_entries("torch")[path.name]
     assert (entry.uploaded, entry.changed) == (NOW, 5)
@@ -49,7 +40,7 @@ def test_given_digests_are_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     sums = tmp_path / "SHA256SUMS"
     sums.write_text(f"{'AB' * 32} *dist/{path.name}\n\n{'cd' * 32}  other.tar.gz\n")
     monkeypatch.setattr(WheelArchive, "compute_sha256", lambda _: pytest.fail("hashed"))
-    build_index(tmp_path / "in", now=NOW, digests=read_digests_file(sums))
+    update.build_index(tmp_path / "in", now=NOW, digests=wheel_file.read_digests_file(sums))
     assert IndexFolder(tmp_path / "in").read_entries("torch")[path.name].sha256 == "ab" * 32
 
 
@@ -62,45 +53,45 @@ def test_metadata_beside_a_wheel_of_a_list_is_believed(
         "Metadata-Version: 2.4\nName: Torch\nVersion: 2.9.1\nRequires-Python: >=3.9\n\nVersion: 1\n"
     )
     monkeypatch.setattr(wheel_file, "WheelArchive", None)
-    build_index(tmp_path, now=NOW, digests={name: "ab" * 32})
+    update.build_index(tmp_path, now=NOW, digests={name: "ab" * 32})
     assert IndexFolder(tmp_path).read_entries("torch")[name].requires_python == ">=3.9"
 
 
 def test_a_wheel_is_never_replaced(tmp_path: Path) -> None:
     root, path = tmp_path / "index", wheel(tmp_path)
-    add_wheels(root, [path], now=NOW)
+    update.add_wheels(root, [path], now=NOW)
     before = files(root)
     old = hashlib.sha256(path.read_bytes()).hexdigest()
     other = wheel(tmp_path / "new", text="changed")
     new = hashlib.sha256(other.read_bytes()).hexdigest()
-    with pytest.raises(RocmWheelsError) as wrong:
-        add_wheels(root, [wheel(tmp_path, "triton", "3.0"), other], now=NOW)
+    with pytest.raises(errors.RocmWheelsError) as wrong:
+        update.add_wheels(root, [wheel(tmp_path, "triton", "3.0"), other], now=NOW)
     assert old in str(wrong.value)
     assert new in str(wrong.value)
     assert "build tag" in (wrong.value.tip or "")
     assert files(root) == before
     (root / "torch" / path.name).write_bytes(other.read_bytes())
-    with pytest.raises(RocmWheelsError, match=new):
-        build_index(root, now=NOW)
-    add_wheels(root, [wheel(tmp_path / "new", build="1", text="changed")], now=NOW)
+    with pytest.raises(errors.RocmWheelsError, match=new):
+        update.build_index(root, now=NOW)
+    update.add_wheels(root, [wheel(tmp_path / "new", build="1", text="changed")], now=NOW)
 
 
 def test_wheels_that_are_gone_are_dropped_on_request_only(tmp_path: Path) -> None:
     keep, gone = wheel(tmp_path), wheel(tmp_path, version="2.8.0")
-    build_index(tmp_path, now=NOW)
+    update.build_index(tmp_path, now=NOW)
     gone.unlink()
     before = files(tmp_path)
-    with pytest.raises(RocmWheelsError, match=gone.name) as wrong:
-        build_index(tmp_path, now=NOW)
+    with pytest.raises(errors.RocmWheelsError, match=gone.name) as wrong:
+        update.build_index(tmp_path, now=NOW)
     assert "--drop-missing" in (wrong.value.tip or "")
     assert files(tmp_path) == before
-    build_index(tmp_path, now=NOW, drop_missing=True)
+    update.build_index(tmp_path, now=NOW, drop_missing=True)
     assert list(IndexFolder(tmp_path).read_entries("torch")) == [keep.name]
 
 
 def test_a_full_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "index"
-    add_wheels(root, [wheel(tmp_path)], now=NOW)
+    update.add_wheels(root, [wheel(tmp_path)], now=NOW)
     before = files(root)
     path = wheel(tmp_path, version="2.10.0")
     real, count, limit = Path.write_bytes, 0, 0
@@ -117,9 +108,9 @@ def test_a_full_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
         with monkeypatch.context() as patched:
             patched.setattr(Path, "write_bytes", full)
             with pytest.raises(OSError, match="No space left"):
-                add_wheels(root, [path], now=NOW)
+                update.add_wheels(root, [path], now=NOW)
         assert files(root) == before
-    add_wheels(root, [path], now=NOW)
+    update.add_wheels(root, [path], now=NOW)
 
 
 def damaged(folder: Path) -> Path:
@@ -147,21 +138,21 @@ REFUSED = [
 @pytest.mark.parametrize(("make", "said"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 def test_refused(tmp_path: Path, make, said: str) -> None:  # type: ignore[no-untyped-def]
     root = tmp_path / "index"
-    add_wheels(root, [wheel(tmp_path / "good", "triton", "3.0")], now=NOW)
+    update.add_wheels(root, [wheel(tmp_path / "good", "triton", "3.0")], now=NOW)
     before = files(root)
-    with pytest.raises(RocmWheelsError) as wrong:
-        add_wheels(root, [wheel(tmp_path / "good", "apex", "1.0"), make(tmp_path)], now=NOW)
-    assert said in explain_error(wrong.value)
+    with pytest.raises(errors.RocmWheelsError) as wrong:
+        update.add_wheels(root, [wheel(tmp_path / "good", "apex", "1.0"), make(tmp_path)], now=NOW)
+    assert said in errors.explain_error(wrong.value)
     assert files(root) == before
 
 
 def test_folders_of_another_name_are_refused(tmp_path: Path) -> None:
     wheel(tmp_path / "gfx1100")
-    with pytest.raises(RocmWheelsError, match="wheels lie in torch/") as wrong:
-        build_index(tmp_path, now=NOW)
+    with pytest.raises(errors.RocmWheelsError, match="wheels lie in torch/") as wrong:
+        update.build_index(tmp_path, now=NOW)
     assert "--family gfx1100" in (wrong.value.tip or "")
-    build_index(tmp_path, now=NOW, new_families=["gfx1100"])
-    assert build_index(tmp_path, now=NOW).files == 1
+    update.build_index(tmp_path, now=NOW, new_families=["gfx1100"])
+    assert update.build_index(tmp_path, now=NOW).files == 1
     assert (tmp_path / "gfx1100/torch/index.html").is_file()
 
 
@@ -175,8 +166,8 @@ LISTS = [
 @pytest.mark.parametrize(("text", "said"), LISTS)
 def test_lists_that_are_none(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "SUMS").write_text(text)
-    with pytest.raises(RocmWheelsError) as wrong:
-        read_digests_file(tmp_path / "SUMS")
+    with pytest.raises(errors.RocmWheelsError) as wrong:
+        wheel_file.read_digests_file(tmp_path / "SUMS")
     assert said in str(wrong.value)
 
 
@@ -190,18 +181,18 @@ WORDS = [
 
 @pytest.mark.parametrize(("word", "said"), WORDS)
 def test_nothing_of_that_name(tmp_path: Path, word: str, said: str) -> None:
-    add_wheels(tmp_path / "index", [wheel(tmp_path)], now=NOW)
+    update.add_wheels(tmp_path / "index", [wheel(tmp_path)], now=NOW)
     before = files(tmp_path / "index")
-    for call in (remove_wheels, lambda *given: yank_wheels(*given, reason="")):
-        with pytest.raises(UsageError) as wrong:
+    for call in (update.remove_wheels, lambda *given: update.yank_wheels(*given, reason="")):
+        with pytest.raises(errors.UsageError) as wrong:
             call(tmp_path / "index", ["torch==2.9.1+rocm7.1.0", word])
         assert said in str(wrong.value)
     assert files(tmp_path / "index") == before
 
 
 def test_urls_of_files() -> None:
-    assert check_files_url("https://host/w") == "https://host/w/"
-    assert check_files_url("../../w//") == "../../w/"
+    assert update.check_files_url("https://host/w") == "https://host/w/"
+    assert update.check_files_url("../../w//") == "../../w/"
     for wrong in (
         "",
         " ",
@@ -215,15 +206,15 @@ def test_urls_of_files() -> None:
         "/a\nb",
         "https://",
     ):
-        with pytest.raises(UsageError, match="not the URL of a folder"):
-            check_files_url(wrong)
-    with pytest.raises(UsageError, match=r"https://\*\*\*@host/w has credentials"):
-        check_files_url("https://user:secret@host/w")
+        with pytest.raises(errors.UsageError, match="not the URL of a folder"):
+            update.check_files_url(wrong)
+    with pytest.raises(errors.UsageError, match=r"https://\*\*\*@host/w has credentials"):
+        update.check_files_url("https://user:secret@host/w")
 
 
 def test_a_note_or_state_that_leads_out_of_the_index_is_refused(tmp_path: Path) -> None:
     root, other = tmp_path / "index", tmp_path / "other"
-    add_wheels(root, [wheel(tmp_path)], now=NOW)
+    update.add_wheels(root, [wheel(tmp_path)], now=NOW)
     other.write_text("of somebody else")
     plans = [
         ([], "../other"),
@@ -234,33 +225,33 @@ def test_a_note_or_state_that_leads_out_of_the_index_is_refused(tmp_path: Path) 
     for renamed, removed in plans:
         note = root / ".index" / "pending.json"
         note.write_text(json.dumps({"rename": renamed, "remove": [removed]}))
-        with pytest.raises(DataError, match="is damaged"):
-            add_wheels(root, [wheel(tmp_path, "apex", "1.0")], now=NOW)
+        with pytest.raises(errors.DataError, match="is damaged"):
+            update.add_wheels(root, [wheel(tmp_path, "apex", "1.0")], now=NOW)
         note.unlink()
         assert other.read_text() == "of somebody else"
     state = root / ".index" / "torch.jsonl"
     known = json.loads(state.read_text())
     for change in ({"name": "../../other"}, {"size": "1"}, {"yanked": 1}, {"place": None}):
         state.write_text(json.dumps({**known, **change}) + "\n")
-        with pytest.raises(DataError, match=r"torch\.jsonl:1 is damaged"):
-            add_wheels(root, [wheel(tmp_path)], now=NOW)
+        with pytest.raises(errors.DataError, match=r"torch\.jsonl:1 is damaged"):
+            update.add_wheels(root, [wheel(tmp_path)], now=NOW)
     (root / ".index" / "families.json").write_text('["../.."]')
-    with pytest.raises(DataError, match=r"families\.json is damaged"):
-        add_wheels(root, [wheel(tmp_path, "apex", "1.0")], now=NOW)
+    with pytest.raises(errors.DataError, match=r"families\.json is damaged"):
+        update.add_wheels(root, [wheel(tmp_path, "apex", "1.0")], now=NOW)
 
 
 def test_a_family_takes_the_folder_of_nothing_else(tmp_path: Path) -> None:
     root = tmp_path / "index"
     for name in ("index.html", "links.html", "Index.JSON", "variants", ".."):
-        with pytest.raises(UsageError, match="no name for a folder"):
-            add_wheels(root, [wheel(tmp_path)], now=NOW, family=name)
-    add_wheels(root, [wheel(tmp_path)], now=NOW, family="gfx94X")
+        with pytest.raises(errors.UsageError, match="no name for a folder"):
+            update.add_wheels(root, [wheel(tmp_path)], now=NOW, family=name)
+    update.add_wheels(root, [wheel(tmp_path)], now=NOW, family="gfx94X")
     clash = wheel(tmp_path, "gfx94x", "1.0")
-    with pytest.raises(UsageError, match="has a family of the name of the project gfx94x"):
-        add_wheels(root, [clash], now=NOW)
+    with pytest.raises(errors.UsageError, match="has a family of the name of the project gfx94x"):
+        update.add_wheels(root, [clash], now=NOW)
     shutil.copy(clash, root)
-    with pytest.raises(UsageError, match="has a family of the name of the project gfx94x"):
-        build_index(root, now=NOW)
+    with pytest.raises(errors.UsageError, match="has a family of the name of the project gfx94x"):
+        update.build_index(root, now=NOW)
 
 
 def test_a_symbolic_link_is_linked_as_the_wheel_it_leads_to(tmp_path: Path) -> None:
@@ -270,18 +261,18 @@ def test_a_symbolic_link_is_linked_as_the_wheel_it_leads_to(tmp_path: Path) -> N
         beside.symlink_to(Path("real") / real.name)
     except OSError:
         pytest.skip("no right to make symbolic links")
-    add_wheels(tmp_path / "index", [beside], now=NOW, link=True)
+    update.add_wheels(tmp_path / "index", [beside], now=NOW, link=True)
     assert (tmp_path / "index" / "torch" / real.name).samefile(real)
 
 
 def test_fields_of_metadata_end_where_the_description_begins() -> None:
     said = b"Metadata-Version: 2.4\r\nName: a\r\nVersion: 1\r\n\r\nRequires-Python: >=99\r\n"
-    assert not read_requires_python(said, "a-1-py3-none-any.whl")
+    assert not wheel_file.read_requires_python(said, "a-1-py3-none-any.whl")
 
 
 def test_what_is_known_is_not_guessed_when_it_is_damaged(tmp_path: Path) -> None:
     root = tmp_path / "index"
-    add_wheels(root, [wheel(tmp_path)], now=NOW)
+    update.add_wheels(root, [wheel(tmp_path)], now=NOW)
     (root / ".index/torch.jsonl").write_text('{"name": 1\n')
-    with pytest.raises(RocmWheelsError, match=r"torch\.jsonl:1 is damaged"):
-        add_wheels(root, [wheel(tmp_path, version="2.8.0")], now=NOW)
+    with pytest.raises(errors.RocmWheelsError, match=r"torch\.jsonl:1 is damaged"):
+        update.add_wheels(root, [wheel(tmp_path, version="2.8.0")], now=NOW)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from gpu_machines import CPU, GIB, MACHINES, gpu, machine, programs
 
-from rocm_wheels.gpus import detect_hardware
-from rocm_wheels.models import TestedMachine, describe_machine
-from rocm_wheels.testing import inspect_machine
+from rocm_wheels.gpus import detect
+from rocm_wheels.models import tested_machine
+from rocm_wheels.testing.inspect_machine import inspect_machine
 
 CPUINFO = """processor\t: 0
 model name\t: Intel(R) Xeon(R) Platinum 8480C
@@ -27,9 +27,11 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def inspect(root: Path, rocm: str = "") -> TestedMachine:
-    hardware = detect_hardware({}, root=root, platform="linux", run=programs(), vendors=("amd",))
-    return inspect_machine(hardware, {"ROCM_WHEELS_IMAGE": "ghcr.io/x@sha256:1"}, rocm=rocm, root=root)
+def inspect(root: Path, rocm: str = "") -> tested_machine.TestedMachine:
+    hardware = detect.detect_hardware({}, root=root, platform="linux", run=programs(), vendors=("amd",))
+    return inspect_machine.inspect_machine(
+        hardware, {"ROCM_WHEELS_IMAGE": "ghcr.io/x@sha256:1"}, rocm=rocm, root=root
+    )
 
 
 def test_results_say_driver_firmware_gpu_and_cpu(tmp_path: Path) -> None:
@@ -51,7 +53,7 @@ def test_results_say_driver_firmware_gpu_and_cpu(tmp_path: Path) -> None:
     assert card.node == "ip discovery" and card.vbios == "113-M3000100-103"
     assert card.firmware == {"mec": "0x000000b8", "sdma": "0x00000013"}, "of engines that the GPU has"
     assert inspect(tmp_path, rocm="7.2.1").rocm == "7.2.1", "what the tested torch stands on"
-    shown = "\n".join(describe_machine(found))
+    shown = "\n".join(tested_machine.describe_machine(found))
     for part in ("amdgpu 6.12.12", "ROCm 7.1.0", "amx_int8", "mec 0x000000b8", "1002:74a1", "192.0 GiB"):
         assert part in shown
 
@@ -61,8 +63,8 @@ def test_what_is_not_there_is_left_out(tmp_path: Path, name: str) -> None:
     found = inspect(machine(tmp_path, *MACHINES[name]))
     assert len(found.gpus) == sum(node["simd_count"] != 0 for node in MACHINES[name])
     assert all(card.firmware == {} for card in found.gpus)
-    assert found == TestedMachine.model_validate(found.model_dump())
-    assert describe_machine(found)
+    assert found == tested_machine.TestedMachine.model_validate(found.model_dump())
+    assert tested_machine.describe_machine(found)
 
 
 def test_a_driver_that_writes_rubbish_stops_no_test(tmp_path: Path) -> None:
@@ -73,7 +75,7 @@ def test_a_driver_that_writes_rubbish_stops_no_test(tmp_path: Path) -> None:
     write(tmp_path / "proc/cpuinfo", "flags: " + " ".join(f"f{n}" for n in range(5000)))
     found = inspect(tmp_path)
     assert "\x1b" not in found.gpus[0].vbios and found.gpus[0].firmware == {}
-    assert TestedMachine.model_validate(found.model_dump()) == found
+    assert tested_machine.TestedMachine.model_validate(found.model_dump()) == found
 
 
 def test_more_than_a_record_takes_and_names_that_are_no_text_stop_no_test(tmp_path: Path) -> None:
@@ -87,4 +89,4 @@ def test_more_than_a_record_takes_and_names_that_are_no_text_stop_no_test(tmp_pa
     write(tmp_path / "proc/cpuinfo", f"flags: {'f' * 400} a\x7fb\n")
     inspected = inspect(tmp_path)
     assert len(inspected.gpus) == 64 and len(inspected.gpus[0].firmware) == 400
-    assert TestedMachine.model_validate_json(inspected.model_dump_json()) == inspected
+    assert tested_machine.TestedMachine.model_validate_json(inspected.model_dump_json()) == inspected

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.hosts import explain_no_torch, list_install_options, pick_option
-from rocm_wheels.models import find_indexes, get_gfx_targets
+from rocm_wheels.models import package_indexes
+from rocm_wheels.models.gfx import get_gfx_targets
+from rocm_wheels.user import install_options
 
 GRID = Path(__file__).resolve().parents[1] / "data" / "install_grid.txt"
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
@@ -16,8 +17,8 @@ OTHERS = ("gfx700", "gfx803", "gfx90c", "gfx902", "gfx1013", "gfx1399")
 
 
 def describe_cell(gfx: str, platform: str, python: str) -> str:
-    options = list_install_options(gfx, platform=platform)
-    option = pick_option(options, python)
+    options = install_options.list_install_options(gfx, platform=platform)
+    option = install_options.pick_option(options, python)
     if option is None:
         return "none"
     words = option.format_install(python, gfx=gfx).removeprefix("rocm-wheels install ")
@@ -49,16 +50,16 @@ def test_the_grid_is_as_it_was_read() -> None:
 @pytest.mark.parametrize("gfx", [*get_gfx_targets(), *OTHERS])
 def test_a_command_is_printed_only_where_an_index_has_it(gfx: str, platform: str) -> None:
     """What a row says, the tables of indexes say as well: for that target, channel and Python."""
-    options = list_install_options(gfx, platform=platform)
+    options = install_options.list_install_options(gfx, platform=platform)
     for option in options:
         assert option.override == "" or (platform == "linux" and option.target != gfx)
         for python in [python for python in PYTHONS if option.fits(python)]:
-            served = find_indexes(
+            served = package_indexes.find_indexes(
                 option.target, platform=platform, channel=option.index.channel, python=python
             )
             assert option.index.name in [index.name for index in served]
-    best = pick_option(options, "3.12")
+    best = install_options.pick_option(options, "3.12")
     if best is not None and best.is_default and best.fits("3.12"):  # then `install` takes that index first
-        assert find_indexes(gfx, platform=platform, python="3.12")[0].name == best.index.name
+        assert package_indexes.find_indexes(gfx, platform=platform, python="3.12")[0].name == best.index.name
     assert bool(options) == (best is not None)
-    assert gfx in " ".join(explain_no_torch(gfx))
+    assert gfx in " ".join(install_options.explain_no_torch(gfx))

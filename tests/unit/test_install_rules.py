@@ -11,31 +11,17 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from rocm_wheels.core import HostError, UsageError, Validators, find_cache_folder
-from rocm_wheels.hosts import (
-    ChoiceCandidate,
-    InstalledDistribution,
-    PackageOffer,
-    PackageOffers,
-    WheelCache,
-    WheelChoice,
-    explain_failure,
-    explain_refusal,
-    find_dependency_index,
-    find_intended_project,
-    find_torch_requirement,
-    is_pure_wheel,
-    list_broken_requirements,
-    list_device_extras,
-    list_resolver_lines,
-    list_stable_projects,
-    list_unmet_requirements,
-    make_installer_environment,
-    parse_packages,
-    requires_pure_wheel,
-    select_same_build,
+from rocm_wheels.core import download, errors, user_folders
+from rocm_wheels.models.project import is_closed_project
+from rocm_wheels.user import (
+    candidates,
+    compare_installed,
+    installed_packages,
+    package_offers,
+    plan_install,
+    resolve,
+    wheel_cache,
 )
-from rocm_wheels.models import is_closed_project
 
 MARKERS = {"python_version": "3.12", "sys_platform": "linux", "platform_machine": "x86_64", "extra": ""}
 
@@ -56,7 +42,7 @@ FORMS = [
 
 @pytest.mark.parametrize(("words", "texts"), FORMS)
 def test_pips_version_forms_are_read(words: list[str], texts: list[str]) -> None:
-    assert [one.text for one in parse_packages(words, MARKERS)] == texts
+    assert [one.text for one in plan_install.parse_packages(words, MARKERS)] == texts
 
 
 class Looked:
@@ -85,7 +71,9 @@ class Looked:
     ],
 )
 def test_what_no_index_has_is_told_with_the_option_that_helps(said: str, missing: str, tip: str) -> None:
-    found = explain_failure(HostError(said), cast("PackageOffers", Looked(missing)))
+    found = resolve.explain_failure(
+        errors.HostError(said), cast("package_offers.PackageOffers", Looked(missing))
+    )
     assert found.tip and tip in found.tip
 
 
@@ -118,8 +106,8 @@ WRONG = [
 
 @pytest.mark.parametrize(("words", "said"), WRONG)
 def test_what_cannot_be_asked_for_is_refused(words: list[str], said: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(said)) as failure:
-        parse_packages(words, MARKERS)
+    with pytest.raises(errors.UsageError, match=re.escape(said)) as failure:
+        plan_install.parse_packages(words, MARKERS)
     assert failure.value.tip
 
 
@@ -135,31 +123,39 @@ WANTED = [
 
 @pytest.mark.parametrize(("words", "wanted"), WANTED)
 def test_torch_is_chosen_where_it_is_part_of_it(words: list[str], wanted: str | None) -> None:
-    assert find_torch_requirement(parse_packages(words, MARKERS)) == wanted
+    assert plan_install.find_torch_requirement(plan_install.parse_packages(words, MARKERS)) == wanted
 
 
-def choice(requires: str) -> WheelChoice:
+def choice(requires: str) -> candidates.WheelChoice:
     version = requires.partition("==")[2]
-    picked = ChoiceCandidate(
+    picked = candidates.ChoiceCandidate(
         "torch.whl", "http://x/torch.whl", None, None, version, None, {}, 1, "", "", None
     )
-    return WheelChoice(
+    return candidates.WheelChoice(
         "torch", "torch", (), "http://x/", "plain", picked, (picked,), (requires,), (), (), None
     )
 
 
 def test_torch_is_pinned_and_its_companions_say_themselves_what_they_go_with() -> None:
     chosen = choice("torch[device-gfx942]==2.9.1+rocm7.2")
-    asked = parse_packages(["torch>=2.8", "torchvision<1"], MARKERS)
-    assert list_resolver_lines(asked, chosen) == ["torch[device-gfx942]==2.9.1+rocm7.2", "torchvision<1"]
-    assert list_resolver_lines(asked, chosen, pinned=False) == ["torch[device-gfx942]>=2.8", "torchvision<1"]
-    alone = parse_packages(["torchvision==0.23"], MARKERS)
-    assert list_resolver_lines(alone, chosen) == ["torch[device-gfx942]", "torchvision==0.23"]
-    assert list_resolver_lines(alone, choice("torch==2.9.1")) == ["torchvision==0.23"]
-    assert list_resolver_lines(alone, None) == ["torchvision==0.23"]
-    assert list_device_extras(chosen) == {"device-gfx942"}
-    assert list_stable_projects(parse_packages(["torch", "numpy==2.0rc1"], MARKERS), pre=False) == {"torch"}
-    assert list_stable_projects(asked, pre=True) == frozenset()
+    asked = plan_install.parse_packages(["torch>=2.8", "torchvision<1"], MARKERS)
+    assert plan_install.list_resolver_lines(asked, chosen) == [
+        "torch[device-gfx942]==2.9.1+rocm7.2",
+        "torchvision<1",
+    ]
+    assert plan_install.list_resolver_lines(asked, chosen, pinned=False) == [
+        "torch[device-gfx942]>=2.8",
+        "torchvision<1",
+    ]
+    alone = plan_install.parse_packages(["torchvision==0.23"], MARKERS)
+    assert plan_install.list_resolver_lines(alone, chosen) == ["torch[device-gfx942]", "torchvision==0.23"]
+    assert plan_install.list_resolver_lines(alone, choice("torch==2.9.1")) == ["torchvision==0.23"]
+    assert plan_install.list_resolver_lines(alone, None) == ["torchvision==0.23"]
+    assert plan_install.list_device_extras(chosen) == {"device-gfx942"}
+    assert plan_install.list_stable_projects(
+        plan_install.parse_packages(["torch", "numpy==2.0rc1"], MARKERS), pre=False
+    ) == {"torch"}
+    assert plan_install.list_stable_projects(asked, pre=True) == frozenset()
 
 
 CLOSED = """torch torchvision torchaudio apex triton triton-rocm pytorch-triton pytorch-triton-rocm rocm
@@ -170,39 +166,48 @@ TORCH_PROJECTS = "torchao torchtune tensordict torch-geometric"
 
 def test_what_holds_gpu_code_never_comes_from_elsewhere() -> None:
     assert [name for name in CLOSED.split() if not is_closed_project(name)] == []
-    assert [name for name in OPEN.split() if is_closed_project(name) or requires_pure_wheel(name)] == []
     assert [
-        name for name in TORCH_PROJECTS.split() if is_closed_project(name) or not requires_pure_wheel(name)
+        name for name in OPEN.split() if is_closed_project(name) or package_offers.requires_pure_wheel(name)
+    ] == []
+    assert [
+        name
+        for name in TORCH_PROJECTS.split()
+        if is_closed_project(name) or not package_offers.requires_pure_wheel(name)
     ] == []
 
 
 def test_compiled_strangers_are_refused() -> None:
-    assert is_pure_wheel("torchao-0.18.0-py3-none-any.whl")
+    assert package_offers.is_pure_wheel("torchao-0.18.0-py3-none-any.whl")
     compiled = "xformers-0.0.33-cp39-abi3-manylinux_2_28_x86_64.whl"
     assert "requires torch: it was built for another build" in str(
-        explain_refusal(compiled, ["numpy", "torch==2.9.0"])
+        package_offers.explain_refusal(compiled, ["numpy", "torch==2.9.0"])
     )
-    assert explain_refusal("einops-1.0-py3-none-any.whl", ["torch"]) is None
-    assert explain_refusal(compiled, ["numpy", "torch>=2; extra == 'test'"]) is None
+    assert package_offers.explain_refusal("einops-1.0-py3-none-any.whl", ["torch"]) is None
+    assert package_offers.explain_refusal(compiled, ["numpy", "torch>=2; extra == 'test'"]) is None
 
 
 def test_the_index_of_dependencies_is_the_users_mirror() -> None:
-    assert find_dependency_index(None, {}) == "https://pypi.org/simple/"
-    assert find_dependency_index(None, {"PIP_INDEX_URL": "https://m/simple"}) == "https://m/simple/"
+    assert package_offers.find_dependency_index(None, {}) == "https://pypi.org/simple/"
+    assert (
+        package_offers.find_dependency_index(None, {"PIP_INDEX_URL": "https://m/simple"})
+        == "https://m/simple/"
+    )
     both = {"PIP_INDEX_URL": "https://m/simple", "UV_DEFAULT_INDEX": "https://n/"}
-    assert find_dependency_index(None, both) == "https://n/"
-    assert find_dependency_index("https://o/", both) == "https://o/"
-    with pytest.raises(UsageError, match="--dependency-index: bananas is neither a folder nor the URL"):
-        find_dependency_index("bananas", both)
-    with pytest.raises(UsageError, match=r"PIP_INDEX_URL: pypi\.org/simple is neither"):
-        find_dependency_index(None, {"PIP_INDEX_URL": "pypi.org/simple"})
+    assert package_offers.find_dependency_index(None, both) == "https://n/"
+    assert package_offers.find_dependency_index("https://o/", both) == "https://o/"
+    with pytest.raises(
+        errors.UsageError, match="--dependency-index: bananas is neither a folder nor the URL"
+    ):
+        package_offers.find_dependency_index("bananas", both)
+    with pytest.raises(errors.UsageError, match=r"PIP_INDEX_URL: pypi\.org/simple is neither"):
+        package_offers.find_dependency_index(None, {"PIP_INDEX_URL": "pypi.org/simple"})
 
 
 def test_projects_with_names_like_torchs_can_be_asked_for() -> None:
     real = ("torch", "torchao", "torchx", "torchio", "torchmetrics", "torchsde", "torchcodec", "tensordict")
-    assert [find_intended_project(name) for name in (*real, "tritonclient", "pytorch-triton-rocm")] == [
-        None
-    ] * 10
+    assert [
+        package_offers.find_intended_project(name) for name in (*real, "tritonclient", "pytorch-triton-rocm")
+    ] == [None] * 10
 
 
 def test_no_index_of_the_users_reaches_an_installer() -> None:
@@ -210,13 +215,15 @@ def test_no_index_of_the_users_reaches_an_installer() -> None:
         "PIP_EXTRA_INDEX_URL": "x", "UV_INDEX": "x", "UV_EXTRA_INDEX_URL": "x", "PIP_FIND_LINKS": "x",
         "UV_FIND_LINKS": "x", "UV_TORCH_BACKEND": "cu128", "PIP_CERT": "c", "PATH": "p", "NO_PROXY": "a",
     }  # fmt: skip
-    found = make_installer_environment(given)
+    found = resolve.make_installer_environment(given)
     assert {name for name in given if name in found} == {"PIP_CERT", "PATH", "NO_PROXY"}
     assert found["NO_PROXY"] == "a,127.0.0.1"
 
 
-def offer(version: str, project: str = "torchvision") -> PackageOffer:
-    return PackageOffer(project, Version(version), f"{project}.whl", f"{project}.whl", "http://x/", "index")
+def offer(version: str, project: str = "torchvision") -> package_offers.PackageOffer:
+    return package_offers.PackageOffer(
+        project, Version(version), f"{project}.whl", f"{project}.whl", "http://x/", "index"
+    )
 
 
 BUILDS = [
@@ -230,13 +237,13 @@ BUILDS = [
 
 @pytest.mark.parametrize(("torch", "there", "offered"), BUILDS)
 def test_companions_are_of_the_same_build_as_torch(torch: str, there: str, offered: str) -> None:
-    found = select_same_build([offer(version) for version in there.split()], Version(torch))
+    found = package_offers.select_same_build([offer(version) for version in there.split()], Version(torch))
     assert [str(one.version) for one in found] == [str(Version(version)) for version in offered.split()]
 
 
 def test_other_torches_stay_where_only_a_companion_is_asked_for() -> None:
     there = [offer(v, "torch") for v in ("2.9.1+rocm7.2", "2.8.0+rocm6.4", "2.8.0+cu128")]
-    assert [str(o.version) for o in select_same_build(there, Version("2.9.1+rocm7.2"))] == [
+    assert [str(o.version) for o in package_offers.select_same_build(there, Version("2.9.1+rocm7.2"))] == [
         "2.9.1+rocm7.2",
         "2.8.0+rocm6.4",
     ]
@@ -247,23 +254,34 @@ def test_what_does_not_belong_together_is_named() -> None:
     requires = [
         "triton==3.5.0", "torch==2.9.1", "numpy; extra == 'x'", "sympy", "winreg; sys_platform == 'win32'"
     ]  # fmt: skip
-    assert list_unmet_requirements(requires, there, MARKERS) == [
+    assert compare_installed.list_unmet_requirements(requires, there, MARKERS) == [
         "triton==3.5.0, and 3.4.0 is there",
         "sympy, which is not there",
     ]
-    old = InstalledDistribution("xformers", "0.0.30", Path(), Path(), requires=("torch==2.8.0", "numpy"))
-    assert list_broken_requirements(["torch"], [old], there, MARKERS) == [
+    old = installed_packages.InstalledDistribution(
+        "xformers", "0.0.30", Path(), Path(), requires=("torch==2.8.0", "numpy")
+    )
+    assert compare_installed.list_broken_requirements(["torch"], [old], there, MARKERS) == [
         "xformers 0.0.30 requires torch==2.8.0, and 2.9.1+rocm7.2 is there"
     ]
-    assert list_broken_requirements(["triton"], [old, replace(old, name="triton")], there, MARKERS) == []
+    assert (
+        compare_installed.list_broken_requirements(
+            ["triton"], [old, replace(old, name="triton")], there, MARKERS
+        )
+        == []
+    )
 
 
 def test_places_of_the_cache(tmp_path: Path) -> None:
-    assert find_cache_folder({"XDG_CACHE_HOME": "/c", "HOME": "/h"}, "linux") == Path("/c/rocm-wheels")
-    assert find_cache_folder({"XDG_CACHE_HOME": "c", "HOME": "/h"}, "linux") == Path("/h/.cache/rocm-wheels")
-    assert find_cache_folder({"LOCALAPPDATA": "/l"}, "win32") == Path("/l/rocm-wheels/cache")
-    cache, weak = WheelCache(tmp_path), Validators('W/"x"', "", 3)
-    assert weak.strong == "" and Validators('"x"', "date").strong == '"x"'
+    assert user_folders.find_cache_folder({"XDG_CACHE_HOME": "/c", "HOME": "/h"}, "linux") == Path(
+        "/c/rocm-wheels"
+    )
+    assert user_folders.find_cache_folder({"XDG_CACHE_HOME": "c", "HOME": "/h"}, "linux") == Path(
+        "/h/.cache/rocm-wheels"
+    )
+    assert user_folders.find_cache_folder({"LOCALAPPDATA": "/l"}, "win32") == Path("/l/rocm-wheels/cache")
+    cache, weak = wheel_cache.WheelCache(tmp_path), download.Validators('W/"x"', "", 3)
+    assert weak.strong == "" and download.Validators('"x"', "date").strong == '"x"'
     cache.remember_url("http://x/a", weak, "0" * 64)
     assert cache.find_remembered("http://x/a", weak, "a") is None
 

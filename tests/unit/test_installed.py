@@ -14,18 +14,9 @@ from binary_writer import bundle as aligned
 from binary_writer import compress, elf, hip, kpack, kpack_reference
 from installed_trees import environment, install, install_torch
 
-from rocm_wheels.core import DataError, UsageError
-from rocm_wheels.hosts import (
-    check_kernel_support,
-    gpu_support,
-    list_kernel_targets,
-    list_library_files,
-    list_library_roots,
-    read_environment_packages,
-    read_installed_code,
-    read_installed_packages,
-)
-from rocm_wheels.wheels import read_library_targets
+from rocm_wheels.core import errors
+from rocm_wheels.device_code import code_objects
+from rocm_wheels.user import gpu_support, installed_packages
 
 TWO = aligned(hip("gfx1100"), hip("gfx942"))
 
@@ -58,7 +49,7 @@ def test_build_kind_is_read_from_what_is_there(  # noqa: PLR0917
 ) -> None:
     place = environment(tmp_path)
     install(place.site_packages, name, version, files=files, installer="uv")
-    found = read_environment_packages(place).get(name)
+    found = installed_packages.read_environment_packages(place).get(name)
     assert found is not None
     assert (found.kind, found.build.version, found.distribution.installer) == (kind, number, "uv")
 
@@ -68,7 +59,7 @@ def test_a_package_says_by_its_links_what_it_was_built_for(tmp_path: Path) -> No
     # DT_RUNPATH and DT_NEEDED have the same form: the tag alone differs
     linked = library(run_path="libtorch_hip.so").replace(b"\x1d" + bytes(7), b"\x01" + bytes(7), 1)
     install(place.site_packages, "torchvision", "0.24.1", files={"torchvision/_C.so": linked})
-    found = read_environment_packages(place).get("torchvision")
+    found = installed_packages.read_environment_packages(place).get("torchvision")
     assert found is not None and (found.kind, found.build.source[-5:]) == ("rocm", "_C.so")
 
 
@@ -81,7 +72,7 @@ def test_what_is_in_front_on_the_path_shadows_the_rest(tmp_path: Path) -> None:
     install(place.site_packages, "rocm-sdk-core", "7.1.0")
     (place.site_packages / "~orch-2.7.0.dist-info").mkdir()
     (place.site_packages / "torchaudio-2.9.1.dist-info").mkdir()
-    found = read_environment_packages(place)
+    found = installed_packages.read_environment_packages(place)
     assert [(one.name, one.version, one.shadowed) for one in found.packages] == [
         ("torch", "2.8.0+cpu", False),
         ("rocm-sdk-core", "7.1.0", False),
@@ -102,8 +93,8 @@ def test_an_editable_torch_is_where_its_sources_are(tmp_path: Path) -> None:
     (tree / "torch" / "lib" / "libtorch_hip.so").write_bytes(library("gfx1201"))
     said = f'{{"url": "{tree.as_uri()}", "dir_info": {{"editable": true}}}}'
     install(place.site_packages, "torch", "2.9.0a0", direct_url=said)
-    found = read_environment_packages(place)
-    assert list_kernel_targets(found, "torch") == ("gfx1201",)
+    found = installed_packages.read_environment_packages(place)
+    assert gpu_support.list_kernel_targets(found, "torch") == ("gfx1201",)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +113,7 @@ def test_an_editable_torch_is_where_its_sources_are(tmp_path: Path) -> None:
 def test_tables_alone_tell_the_targets(tmp_path: Path, content: bytes, targets: tuple[str, ...]) -> None:
     path = tmp_path / "libtorch_hip.so"
     path.write_bytes(content)
-    assert read_library_targets(path).targets == targets
+    assert code_objects.read_library_targets(path).targets == targets
 
 
 def test_archives_that_a_library_names_count_where_they_are(tmp_path: Path) -> None:
@@ -130,10 +121,10 @@ def test_archives_that_a_library_names_count_where_they_are(tmp_path: Path) -> N
     named = kpack_reference("../.kpack/torch_@GFXARCH@.kpack", "../.kpack/rest.kpack")
     split = elf({".rocm_kpack_ref": named})
     install_torch(place.site_packages, **{"torch/lib/libtorch_hip.so": split})
-    empty = read_environment_packages(place)
-    assert list_kernel_targets(empty, "torch") == ()
+    empty = installed_packages.read_environment_packages(place)
+    assert gpu_support.list_kernel_targets(empty, "torch") == ()
     assert empty.torch is not None
-    assert read_installed_code(empty.torch)[0].missing == (
+    assert gpu_support.read_installed_code(empty.torch)[0].missing == (
         "../.kpack/torch_@GFXARCH@.kpack",
         "../.kpack/rest.kpack",
     )
@@ -145,26 +136,30 @@ def test_archives_that_a_library_names_count_where_they_are(tmp_path: Path) -> N
         "2.9.1",
         files={"torch/.kpack/torch_gfx942.kpack": archive},
     )
-    assert list_kernel_targets(read_environment_packages(place), "torch") == ("gfx942",)
+    assert gpu_support.list_kernel_targets(installed_packages.read_environment_packages(place), "torch") == (
+        "gfx942",
+    )
 
 
 def test_other_libraries_do_not_speak_for_torch(tmp_path: Path) -> None:
     place = environment(tmp_path)
     install_torch(place.site_packages, "gfx1100", **{"torch/lib/libaotriton_v2.so.0.11": library("gfx942")})
-    found = read_environment_packages(place)
-    assert list_kernel_targets(found, "torch") == ("gfx1100",)
+    found = installed_packages.read_environment_packages(place)
+    assert gpu_support.list_kernel_targets(found, "torch") == ("gfx1100",)
     assert found.torch is not None
-    names = [(one.path.name, one.targets) for one in read_installed_code(found.torch, everything=True)]
+    names = [
+        (one.path.name, one.targets) for one in gpu_support.read_installed_code(found.torch, everything=True)
+    ]
     assert names == [("libtorch_hip.so", ("gfx1100",)), ("libaotriton_v2.so.0.11", ("gfx942",))]
-    assert list_kernel_targets(found, "torchaudio") == ()
+    assert gpu_support.list_kernel_targets(found, "torchaudio") == ()
 
 
 def test_a_damaged_library_is_said(tmp_path: Path) -> None:
     place = environment(tmp_path)
     cut = library("gfx1100")[:-40]
     install_torch(place.site_packages, **{"torch/lib/libtorch_hip.so": cut})
-    with pytest.raises(DataError, match=r"libtorch_hip\.so.*reaches past the end"):
-        list_kernel_targets(read_environment_packages(place), "torch")
+    with pytest.raises(errors.DataError, match=r"libtorch_hip\.so.*reaches past the end"):
+        gpu_support.list_kernel_targets(installed_packages.read_environment_packages(place), "torch")
 
 
 def test_libraries_of_rocm_go_by_the_names_of_their_files(tmp_path: Path) -> None:
@@ -181,7 +176,9 @@ def test_libraries_of_rocm_go_by_the_names_of_their_files(tmp_path: Path) -> Non
         (root / name).write_bytes(b"")
     found = {
         one.library: one.targets
-        for one in list_library_files(list_library_roots(read_environment_packages(place)))
+        for one in gpu_support.list_library_files(
+            gpu_support.list_library_roots(installed_packages.read_environment_packages(place))
+        )
     }
     assert found == {"rocBLAS": ("gfx90a", "gfx942"), "hipBLASLt": ("gfx1100",), "MIOpen": ("gfx942",)}
 
@@ -206,13 +203,13 @@ def test_libraries_of_rocm_go_by_the_names_of_their_files(tmp_path: Path) -> Non
     ],
 )  # fmt: skip
 def test_which_gpu_code_serves(targets: list[str], gfx: str, xnack: bool, how: str, by: str) -> None:
-    served = check_kernel_support(targets, gfx, xnack=xnack)
+    served = gpu_support.check_kernel_support(targets, gfx, xnack=xnack)
     assert (served.kind, served.by) == (how, by)
     assert served.describe_support(gfx).startswith("yes") is served.runs
 
 
 def test_the_running_python_is_looked_at_without_starting_anything() -> None:
-    found = read_installed_packages(None, {})
+    found = installed_packages.read_installed_packages(None, {})
     assert found.environment.python == Path(sys.executable)
     assert found.environment.version.startswith(f"{sys.version_info[0]}.{sys.version_info[1]}.")
 
@@ -223,23 +220,22 @@ def test_the_running_python_is_looked_at_without_starting_anything() -> None:
 )
 def test_what_is_no_python_is_refused(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "folder").mkdir()
-    with pytest.raises(UsageError, match=message):
-        read_installed_packages(tmp_path / name, {})
+    with pytest.raises(errors.UsageError, match=message):
+        installed_packages.read_installed_packages(tmp_path / name, {})
 
 
 def test_a_library_is_read_once_while_it_stays_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[Path] = []
+    read_targets = code_objects.read_library_targets
     monkeypatch.setattr(
-        gpu_support,
-        "read_library_targets",
-        lambda path: (read.append(path), read_library_targets(path))[1],
+        code_objects, "read_library_targets", lambda path: (read.append(path), read_targets(path))[1]
     )
     place = environment(tmp_path / "venv")
     install_torch(place.site_packages, "gfx942")
-    found = read_environment_packages(place)
-    assert [list_kernel_targets(found, "torch") for _ in range(3)] == [("gfx942",)] * 3
+    found = installed_packages.read_environment_packages(place)
+    assert [gpu_support.list_kernel_targets(found, "torch") for _ in range(3)] == [("gfx942",)] * 3
     assert len(read) == 1
     (place.site_packages / "torch" / "lib" / "libtorch_hip.so").write_bytes(library("gfx1100", "gfx1201"))
-    assert list_kernel_targets(found, "torch") == ("gfx1100", "gfx1201")
+    assert gpu_support.list_kernel_targets(found, "torch") == ("gfx1100", "gfx1201")

@@ -21,18 +21,12 @@ from binary_writer import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocm_wheels.core import DataError
-from rocm_wheels.wheels import (
-    BinarySpan,
-    FoundDeviceCode,
-    list_code_targets,
-    list_named_archives,
-    may_hold_code,
-    read_code_objects,
-    read_device_code,
-    scan_wheel,
-    unpack_messagepack,
-)
+from rocm_wheels.binaries.elf import BinarySpan
+from rocm_wheels.core import errors
+from rocm_wheels.device_code import code_objects
+from rocm_wheels.device_code.kpack import unpack_messagepack
+from rocm_wheels.wheels import wheel_code
+from rocm_wheels.wheels.scan import scan_wheel
 
 KERNELS = {
     ("lib/liba.so#0", "gfx942:xnack+"): code_object("gfx942", xnack="+", size=9000),
@@ -52,18 +46,18 @@ SPLIT = {
 
 @pytest.mark.parametrize(("scheme", "packing"), [("none", "plain"), ("zstd-per-kernel", "zstd")])
 def test_kernels_of_an_archive_are_listed(scheme: str, packing: str) -> None:
-    found = read_code_objects(kpack(KERNELS, scheme), "demo_gfx942.kpack")
+    found = code_objects.read_code_objects(kpack(KERNELS, scheme), "demo_gfx942.kpack")
     assert [(o.section, str(o.target), o.size) for o in found] == [(*k, len(c)) for k, c in KERNELS.items()]
     assert {(o.kind, o.form, o.machine, o.packing) for o in found} == {("kpack", "elf", "gfx942", packing)}
     assert [o.bundle for o in found] == [0, 1, 2]
-    assert list_code_targets(found) == ["gfx942", "gfx942:xnack+"]
+    assert code_objects.list_code_targets(found) == ["gfx942", "gfx942:xnack+"]
 
 
 @pytest.mark.parametrize("name", SPLIT)
 def test_a_library_that_was_split_holds_nothing_and_names_its_archives(name: str) -> None:
-    assert may_hold_code(name, SPLIT[name][:4096])
-    assert read_code_objects(SPLIT[name], name) == []
-    assert list_named_archives(SPLIT[name], name) == PLACES
+    assert code_objects.may_hold_code(name, SPLIT[name][:4096])
+    assert code_objects.read_code_objects(SPLIT[name], name) == []
+    assert code_objects.list_named_archives(SPLIT[name], name) == PLACES
 
 
 def test_a_wheel_says_where_its_code_is(tmp_path: Path) -> None:
@@ -73,10 +67,12 @@ def test_a_wheel_says_where_its_code_is(tmp_path: Path) -> None:
     assert scan.faults == ()
     assert dict(scan.moved_code) == dict.fromkeys(files, PLACES)
     assert list(scan.device_code) == ["demo/.kpack/demo_gfx942.kpack"]
-    found = read_device_code(path)
+    found = wheel_code.read_device_code(path)
     assert (found.moved_code, list(found.code)) == (scan.moved_code, list(scan.device_code))
     (tmp_path / "libdemo.so").write_bytes(SPLIT["libdemo.so"])
-    assert read_device_code(tmp_path / "libdemo.so") == FoundDeviceCode({"": []}, {"": PLACES})
+    assert wheel_code.read_device_code(tmp_path / "libdemo.so") == wheel_code.FoundDeviceCode(
+        {"": []}, {"": PLACES}
+    )
 
 
 def entry(**changes: object) -> dict[str, object]:
@@ -108,16 +104,16 @@ DAMAGED = [
 
 @pytest.mark.parametrize(("content", "said"), DAMAGED, ids=[row[1][:30] for row in DAMAGED])
 def test_a_damaged_archive_is_named_with_its_fault(content: bytes, said: str) -> None:
-    with pytest.raises(DataError) as fault:
-        read_code_objects(content, "demo_gfx942.kpack")
+    with pytest.raises(errors.DataError) as fault:
+        code_objects.read_code_objects(content, "demo_gfx942.kpack")
     assert said in str(fault.value)
     assert str(fault.value).startswith("demo_gfx942.kpack: ")
 
 
 @pytest.mark.parametrize("marker", [b"", b"\x80", messagepack({"kpack_search_paths": [1]}), b"\xc1"])
 def test_a_reference_that_names_nothing_is_damage(marker: bytes) -> None:
-    with pytest.raises(DataError, match=r"liba.so: section .rocm_kpack_ref: "):
-        list_named_archives(elf({".rocm_kpack_ref": marker}), "liba.so")
+    with pytest.raises(errors.DataError, match=r"liba.so: section .rocm_kpack_ref: "):
+        code_objects.list_named_archives(elf({".rocm_kpack_ref": marker}), "liba.so")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +136,9 @@ def test_messagepack_is_read_as_specified(packed: bytes, value: object) -> None:
 
 @pytest.mark.parametrize("hostile", [b"\x91" * 5000, b"\xdd\xff\xff\xff\xff", b"\xdf\x00\x00\x00\x05\xa1a"])
 def test_hostile_messagepack_is_refused_before_it_costs_anything(hostile: bytes) -> None:
-    with pytest.raises(DataError, match=r"nested deeper than 32|reaches past the end|values in a table"):
+    with pytest.raises(
+        errors.DataError, match=r"nested deeper than 32|reaches past the end|values in a table"
+    ):
         unpack_messagepack(BinarySpan(memoryview(hostile), "x"))
 
 
@@ -150,6 +148,6 @@ def test_any_mutation_of_an_archive_is_read_or_refused(place: int, patch: bytes,
     data = bytearray(GOOD)
     data[place : place + len(patch)] = patch
     try:
-        read_code_objects(bytes(data[: len(data) - cut]), "demo.kpack")
-    except DataError as fault:
+        code_objects.read_code_objects(bytes(data[: len(data) - cut]), "demo.kpack")
+    except errors.DataError as fault:
         assert str(fault).startswith("demo.kpack")

@@ -15,46 +15,39 @@ from elftools.elf.elffile import ELFFile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocm_wheels.core import DataError
-from rocm_wheels.wheels import (
-    DynamicSymbols,
-    SymbolVersion,
-    plan_clear_stack,
-    plan_run_path,
-    read_host_binary,
-    read_pe_imports,
-)
+from rocm_wheels.binaries import loader
+from rocm_wheels.core import errors
 
 CONTENT = library("gfx942", run_path="/opt/build:$ORIGIN", stack=None)
 
 
 def test_library_without_a_stack_header_asks_for_an_executable_one() -> None:
-    binary = read_host_binary(memoryview(CONTENT), "x")
+    binary = loader.read_host_binary(memoryview(CONTENT), "x")
     assert binary is not None and binary.architecture == "x86_64"
-    assert binary.has_executable_stack and plan_clear_stack(binary) is None
+    assert binary.has_executable_stack and loader.plan_clear_stack(binary) is None
 
 
 def test_names_that_nobody_can_count_may_be_shared() -> None:
     """Without .dynsym nothing says which names there are: a text stays, but its entry can go."""
-    binary = read_host_binary(memoryview(CONTENT), "x")
+    binary = loader.read_host_binary(memoryview(CONTENT), "x")
     assert binary is not None
     (run_path,) = binary.run_paths
     assert run_path.is_shared and run_path.entries == ("/opt/build", "$ORIGIN")
-    assert plan_run_path(binary, ["$ORIGIN"]) is None
-    patches = plan_run_path(binary, [""])
+    assert loader.plan_run_path(binary, ["$ORIGIN"]) is None
+    patches = loader.plan_run_path(binary, [""])
     assert patches is not None
     changed = bytearray(CONTENT)
     for patch in patches:
         changed[patch.offset : patch.offset + len(patch.content)] = patch.content
-    after = read_host_binary(memoryview(changed), "x")
+    after = loader.read_host_binary(memoryview(changed), "x")
     assert after is not None and after.run_paths == () and len(changed) == len(CONTENT)
 
 
 def test_longer_text_does_not_fit() -> None:
-    binary = read_host_binary(memoryview(CONTENT), "x")
+    binary = loader.read_host_binary(memoryview(CONTENT), "x")
     assert binary is not None
-    assert plan_run_path(binary, ["$ORIGIN/of/a/folder/that/is/longer"]) is None
-    assert plan_run_path(binary, [binary.run_paths[0].text]) == []
+    assert loader.plan_run_path(binary, ["$ORIGIN/of/a/folder/that/is/longer"]) is None
+    assert loader.plan_run_path(binary, [binary.run_paths[0].text]) == []
 
 
 needs_compiler = pytest.mark.skipif(
@@ -69,7 +62,7 @@ def test_symbol_versions_of_a_linked_library(tmp_path: Path) -> None:
     subprocess.run(
         ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", path], input=source, text=True, check=True
     )
-    binary = read_host_binary(memoryview(path.read_bytes()), "x")
+    binary = loader.read_host_binary(memoryview(path.read_bytes()), "x")
     assert binary is not None
     assert any(version.startswith("GLIBC_2.") for version in binary.versions["libc.so.6"])
     assert not binary.has_executable_stack and not binary.has_debug
@@ -101,8 +94,8 @@ def link(folder: Path, *words: str, source: str = SOURCE) -> bytes:
     return (folder / "lib.so").read_bytes()
 
 
-def read_symbols(content: bytes) -> DynamicSymbols:
-    binary = read_host_binary(memoryview(content), "x", symbols=True)
+def read_symbols(content: bytes) -> loader.DynamicSymbols:
+    binary = loader.read_host_binary(memoryview(content), "x", symbols=True)
     assert binary is not None and binary.symbols is not None
     return binary.symbols
 
@@ -116,8 +109,8 @@ def test_symbols_of_a_linked_library(style: str, tmp_path: Path) -> None:
     versions = {"first": "V1", "counter": "V1", "pointer": "V1", "second": "V2"}
     stated = {*versions.items(), ("third", "V1"), ("third", "V2")}
     assert symbols.list_exported() - {("V1", "V1"), ("V2", "V2")} == stated
-    assert [*symbols.undefined[SymbolVersion("", "")]] == [b"missing"]
-    assert b"other" in symbols.weak[SymbolVersion("", "")]
+    assert [*symbols.undefined[loader.SymbolVersion("", "")]] == [b"missing"]
+    assert b"other" in symbols.weak[loader.SymbolVersion("", "")]
     [(needed, puts)] = [item for item in symbols.undefined.items() if item[0].library == "libc.so.6"]
     assert needed in symbols.needed and [*puts] == [b"puts"]
     assert symbols.versions == {"V1", "V2"}
@@ -136,7 +129,7 @@ def test_symbols_of_a_library_that_defines_none_are_counted(tmp_path: Path) -> N
     content = link(tmp_path, "-nostdlib", "-Wl,--hash-style=gnu", source=source)
     symbols = read_symbols(content)
     assert {version: [*names] for version, names in symbols.undefined.items()} == {
-        SymbolVersion("", ""): [b"missing"]
+        loader.SymbolVersion("", ""): [b"missing"]
     }
     assert not symbols.exported
 
@@ -154,7 +147,7 @@ def test_tables_of_symbols_that_take_more_than_they_say_are_refused(tmp_path: Pa
         (rows["DT_STRSZ"], struct.pack("<Q", 1 << 40)),
     ]
     for at, number in changes:
-        with pytest.raises(DataError):
+        with pytest.raises(errors.DataError):
             read_symbols(content[:at] + number + content[at + len(number) :])
     size = 1 << 20
     shared = bytearray(content) + bytes(-len(content) % 4096)
@@ -169,7 +162,7 @@ def test_tables_of_symbols_that_take_more_than_they_say_are_refused(tmp_path: Pa
         struct.pack_into("<Q", shared, rows[tag], value)
     for tag in ("DT_VERNEED", "DT_VERDEF", "DT_VERSYM"):
         struct.pack_into("<qQ", shared, rows[tag] - 8, 0x7FFFFFF0, 0)
-    with pytest.raises(DataError, match="names of dynamic symbols"):
+    with pytest.raises(errors.DataError, match="names of dynamic symbols"):
         read_symbols(bytes(shared))
 
 
@@ -186,7 +179,7 @@ def test_damaged_symbols_are_an_error_of_data_or_are_not_seen(style: str, tmp_pa
             for value in {0, 1, 0x80, 0xFF} - {content[at]}:
                 try:
                     read_symbols(content[:at] + bytes([value]) + content[at + 1 :])
-                except DataError:
+                except errors.DataError:
                     continue
 
 
@@ -194,8 +187,8 @@ def test_damaged_symbols_are_an_error_of_data_or_are_not_seen(style: str, tmp_pa
 def test_damage_is_an_error_of_data_or_is_not_seen(place: int, damage: bytes) -> None:
     damaged = CONTENT[:place] + damage + CONTENT[place + len(damage) :]
     for content in (damaged, CONTENT[:place]):
-        for read in (read_host_binary, read_pe_imports):
+        for read in (loader.read_host_binary, loader.read_pe_imports):
             try:
                 read(memoryview(content), "x")
-            except DataError:
+            except errors.DataError:
                 continue

@@ -7,17 +7,8 @@ from typing import Any
 
 import pytest
 
-from rocm_wheels.models import Lock, LockedPatches, LockedProject, LockedSubmodule
-from rocm_wheels.sources import (
-    CommitRange,
-    Histories,
-    HistoryCommit,
-    compare_locks,
-    format_diff_json,
-    format_diff_report,
-    make_compare_url,
-    make_readable,
-)
+from rocm_wheels.models.lock import Lock, LockedPatches, LockedProject, LockedSubmodule
+from rocm_wheels.sources import lock_diff
 
 ORIGIN = "https://git.example/pytorch"
 
@@ -44,20 +35,22 @@ def brief(commit: str = "a", **more: Any) -> LockedProject:
     return project(commit, **{"tree": None, "submodules": None, **more})
 
 
-def told(a: Lock, b: Lock, histories: Histories | None = None, most: int = 20) -> list[str]:
-    return format_diff_report(compare_locks(a, b), histories or {}, limit=most)
+def told(a: Lock, b: Lock, histories: lock_diff.Histories | None = None, most: int = 20) -> list[str]:
+    return lock_diff.format_diff_report(lock_diff.compare_locks(a, b), histories or {}, limit=most)
 
 
-def commits(*subjects: str) -> tuple[HistoryCommit, ...]:
-    return tuple(HistoryCommit(f"{number:040x}", subject) for number, subject in enumerate(subjects, 1))
+def commits(*subjects: str) -> tuple[lock_diff.HistoryCommit, ...]:
+    return tuple(
+        lock_diff.HistoryCommit(f"{number:040x}", subject) for number, subject in enumerate(subjects, 1)
+    )
 
 
 def test_the_same_lock_is_the_same() -> None:
-    diff = compare_locks(lock(rocm="7.14.0"), lock(rocm="7.14.0"))
+    diff = lock_diff.compare_locks(lock(rocm="7.14.0"), lock(rocm="7.14.0"))
     assert diff.same
     assert diff.complete
-    assert format_diff_report(diff, {}, limit=20) == ["the locks are the same: pytorch"]
-    assert format_diff_json(diff, {}, limit=20) == {
+    assert lock_diff.format_diff_report(diff, {}, limit=20) == ["the locks are the same: pytorch"]
+    assert lock_diff.format_diff_json(diff, {}, limit=20) == {
         "same": True,
         "fields": [],
         "not_compared": [],
@@ -68,7 +61,7 @@ def test_the_same_lock_is_the_same() -> None:
 
 
 def test_who_asked_is_no_difference() -> None:
-    assert compare_locks(lock(), lock(projects={"pytorch": project(why="line 2.9")})).same
+    assert lock_diff.compare_locks(lock(), lock(projects={"pytorch": project(why="line 2.9")})).same
 
 
 @pytest.mark.parametrize(
@@ -120,9 +113,9 @@ def test_a_project_that_moved_on() -> None:
         },
         rocm="7.14.0",
     )
-    histories: Histories = {
-        ("pytorch", ""): CommitRange(commits("Fix", "Add", "More"), commits("Undo"), "/x"),
-        ("pytorch", "third_party/fmt"): CommitRange(commits("Inner"), (), "/x"),
+    histories: lock_diff.Histories = {
+        ("pytorch", ""): lock_diff.CommitRange(commits("Fix", "Add", "More"), commits("Undo"), "/x"),
+        ("pytorch", "third_party/fmt"): lock_diff.CommitRange(commits("Inner"), (), "/x"),
     }
     assert told(a, b, histories, most=2) == [
         "rocm  7.13.0 → 7.14.0",
@@ -144,7 +137,7 @@ def test_a_project_that_moved_on() -> None:
         "",
         "unchanged: triton",
     ]
-    shown = format_diff_json(compare_locks(a, b), histories, limit=2)
+    shown = lock_diff.format_diff_json(lock_diff.compare_locks(a, b), histories, limit=2)
     assert list(shown["projects"]) == ["apex", "pytorch", "pytorch_audio"]
     torch = shown["projects"]["pytorch"]
     assert torch["change"] == "changed"
@@ -192,26 +185,26 @@ def test_what_a_manifest_does_not_say_is_not_a_change() -> None:
     a = lock(projects={"pytorch": whole}, line="2.9", targets=("gfx942",), rocm="7.14.0")
     b = lock(projects={"pytorch": brief(ref=oid("a"), version=None)})
     for one, other in ((a, b), (b, a)):
-        diff = compare_locks(one, other)
+        diff = lock_diff.compare_locks(one, other)
         assert diff.same
         assert not diff.complete
-        assert format_diff_report(diff, {}, limit=20) == [
+        assert lock_diff.format_diff_report(diff, {}, limit=20) == [
             "nothing differs that both locks say: pytorch",
             "not compared, for only one of the locks says it: line; rocm; targets; ref of pytorch; "
             "version of pytorch; tree of pytorch; patches of pytorch; submodules of pytorch",
         ]
-        shown = format_diff_json(diff, {}, limit=20)
+        shown = lock_diff.format_diff_json(diff, {}, limit=20)
         assert shown["not_compared"] == ["line", "rocm", "targets"]
         assert "submodules" in shown["projects"]["pytorch"]["not_compared"]
 
 
 def test_what_two_manifests_do_say_is_compared() -> None:
-    diff = compare_locks(
+    diff = lock_diff.compare_locks(
         lock(projects={"pytorch": brief("a")}), lock(projects={"pytorch": brief("b", ref="main")})
     )
     assert diff.complete
     assert [change.name for change in diff.projects[0].fields] == ["ref", "commit"]
-    gained = compare_locks(
+    gained = lock_diff.compare_locks(
         lock(), lock(projects={"pytorch": project(patches=LockedPatches(name="2.9", digest="d" * 64))})
     )
     assert [change.name for change in gained.projects[0].fields] == ["patches"]
@@ -223,7 +216,7 @@ def test_an_origin_is_shown_without_its_password() -> None:
         for word in ("secret1", "secret2")
     )
     assert "secret" not in "\n".join(told(a, b))
-    assert "secret" not in json.dumps(format_diff_json(compare_locks(a, b), {}, limit=1))
+    assert "secret" not in json.dumps(lock_diff.format_diff_json(lock_diff.compare_locks(a, b), {}, limit=1))
 
 
 def test_a_history_that_nobody_has_names_the_page_that_compares() -> None:
@@ -233,7 +226,7 @@ def test_a_history_that_nobody_has_names_the_page_that_compares() -> None:
     assert told(a, b, {("pytorch", ""): url}) == [row, f"    {url}"]
     assert told(a, b, {("pytorch", ""): ""}) == [f"{row}  history not known"]
     for history, compare in ((url, url), ("", None)):
-        shown = format_diff_json(compare_locks(a, b), {("pytorch", ""): history}, limit=1)
+        shown = lock_diff.format_diff_json(lock_diff.compare_locks(a, b), {("pytorch", ""): history}, limit=1)
         assert shown["projects"]["pytorch"]["history"] == {"complete": False, "compare": compare}
 
 
@@ -252,7 +245,7 @@ def test_a_history_that_nobody_has_names_the_page_that_compares() -> None:
     ],
 )
 def test_pages_that_compare(origin: str, url: str) -> None:
-    assert make_compare_url(origin, "1", "2") == url
+    assert lock_diff.make_compare_url(origin, "1", "2") == url
 
 
 @pytest.mark.parametrize(
@@ -268,22 +261,24 @@ def test_pages_that_compare(origin: str, url: str) -> None:
     ],
 )
 def test_a_strangers_text_does_not_steer_a_terminal(text: str, shown: str) -> None:
-    assert make_readable(text) == shown
-    assert make_readable(text).isprintable()
-    make_readable(text).encode("utf-8")
+    assert lock_diff.make_readable(text) == shown
+    assert lock_diff.make_readable(text).isprintable()
+    lock_diff.make_readable(text).encode("utf-8")
 
 
 def test_a_long_subject_is_cut_for_people_alone() -> None:
     a, b = lock(), lock(projects={"pytorch": project("b")})
-    histories: Histories = {("pytorch", ""): CommitRange(commits("x" * 300), (), "/x")}
+    histories: lock_diff.Histories = {("pytorch", ""): lock_diff.CommitRange(commits("x" * 300), (), "/x")}
     assert told(a, b, histories)[1] == f"    + 000000000000 {'x' * 99}…"
-    shown = format_diff_json(compare_locks(a, b), histories, limit=1)["projects"]["pytorch"]["history"]
+    shown = lock_diff.format_diff_json(lock_diff.compare_locks(a, b), histories, limit=1)["projects"][
+        "pytorch"
+    ]["history"]
     assert shown["added"]["commits"][0]["subject"] == "x" * 300
 
 
 def test_nothing_is_listed_when_only_numbers_are_wanted() -> None:
     a, b = lock(), lock(projects={"pytorch": project("b")})
-    histories: Histories = {("pytorch", ""): CommitRange(commits("x", "y"), (), "/x")}
+    histories: lock_diff.Histories = {("pytorch", ""): lock_diff.CommitRange(commits("x", "y"), (), "/x")}
     assert told(a, b, histories, most=0) == [
         "pytorch  release/2.9  aaaaaaaaaaaa → bbbbbbbbbbbb  2.9.0  2 commits",
     ]

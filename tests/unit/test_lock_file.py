@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from messages import refused, transcript
 
-from rocm_wheels.core import DataError, UsageError
-from rocm_wheels.models import Lock, LockedPatches, LockedProject, LockedSubmodule
-from rocm_wheels.sources import (
+from rocm_wheels.core import errors
+from rocm_wheels.models.lock import Lock, LockedPatches, LockedProject, LockedSubmodule
+from rocm_wheels.sources import git
+from rocm_wheels.sources.lock import (
     ManifestEntry,
     digest_lock,
     format_lock,
     format_manifest,
-    is_inside_tree,
     parse_lock,
     read_lock,
     write_lock,
@@ -90,7 +90,7 @@ def test_what_is_written_is_read_and_always_the_same(
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(is_inside_tree), st.text())
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(git.is_inside_tree), st.text())
 def test_any_path_and_reason_come_back(path: str, why: str) -> None:
     why = why.encode("utf-8", "replace").decode()
     modules = {path: LockedSubmodule(origin="https://h/a", commit=A)}
@@ -103,7 +103,7 @@ def test_any_path_and_reason_come_back(path: str, why: str) -> None:
 def test_anything_is_read_or_refused(value: object) -> None:
     try:
         parse_lock(json.dumps(value), name="l")
-    except DataError as refused:
+    except errors.DataError as refused:
         assert refused.message.startswith("l")
 
 
@@ -133,10 +133,10 @@ def test_a_write_that_cannot_be_leaves_the_file(tmp_path: Path) -> None:
     write_lock(path, full())
     before = path.read_bytes()
     wrong = full().model_copy(update={"projects": {"pytorch": project(ref="a b")}})
-    with refused(DataError):
+    with refused(errors.DataError):
         write_lock(path, wrong)
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
-    with refused(DataError):
+    with refused(errors.DataError):
         write_lock(tmp_path, full())
 
 
@@ -172,7 +172,7 @@ def test_a_write_that_cannot_be_leaves_the_file(tmp_path: Path) -> None:
 def test_what_a_lock_cannot_hold(found: str, replacement: str) -> None:
     text = format_lock(full())
     assert found in text
-    with refused(DataError) as caught:
+    with refused(errors.DataError) as caught:
         parse_lock(text.replace(found, replacement, 1), name="l")
     assert str(caught.value).startswith("l:") and "pw" not in str(caught.value)
 
@@ -192,17 +192,17 @@ def test_what_a_lock_cannot_hold(found: str, replacement: str) -> None:
     ],
 )
 def test_files_that_are_no_locks(text: str) -> None:
-    with refused(DataError):
+    with refused(errors.DataError):
         parse_lock(text, name="l")
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with refused(DataError):
+    with refused(errors.DataError):
         read_lock(tmp_path / "l")
-    with refused(DataError):
+    with refused(errors.DataError):
         read_lock(tmp_path)
     (tmp_path / "l").write_bytes(b"\xff")
-    with refused(DataError):
+    with refused(errors.DataError):
         read_lock(tmp_path / "l")
 
 
@@ -249,7 +249,7 @@ def test_a_manifest_without_what_may_be_left_out() -> None:
     lock = parse_lock(json.dumps(bare), name="m.json")
     assert (lock.platform, lock.rocm, lock.projects["apex"].version) == ("linux", "7.1.0.dev0+abc", "1.0")
     assert format_manifest(lock).count("1.0+devrocm7.1.0.dev0-abc") == 1
-    with refused(UsageError):
+    with refused(errors.UsageError):
         format_manifest(lock.model_copy(update={"rocm": None}))
 
 
@@ -271,11 +271,11 @@ def test_a_manifest_with_a_mistake(name: str, key: str, value: str | None) -> No
     text.setdefault(name, {})[key] = value
     if value is None:
         del text[name][key]
-    with refused(DataError):
+    with refused(errors.DataError):
         parse_lock(json.dumps(text, indent=1), name="m")
 
 
 def test_a_manifest_with_a_project_that_has_no_recipe() -> None:
     text = json.dumps({**MANIFEST, "pytorch_vison": MANIFEST["pytorch"]}, indent=1)
-    with refused(DataError):
+    with refused(errors.DataError):
         parse_lock(text, name="m")

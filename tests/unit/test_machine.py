@@ -12,12 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rocm_wheels.core import (
-    MachineResources,
-    UsageError,
-    count_compile_jobs,
-    measure_machine,
-)
+from rocm_wheels.core import errors, machine
 
 GIB = 1 << 30
 SCOPE = "docker-1f1d6e2d4940ddac13abd421a2617992bf89f0e0f9a902ed58278c5f843e9ae7.scope"
@@ -163,14 +158,14 @@ SHAPES: list[Shape] = [
 @pytest.mark.parametrize("shape", SHAPES, ids=[row[0] for row in SHAPES])
 def test_every_limit_up_to_the_root_holds(tmp_path: Path, shape: Shape) -> None:
     _, cgroup, mounts, files, cores, memory, free = shape
-    found = measure_machine({}, root=tree(tmp_path, cgroup, mounts, files), affinity=16)
+    found = machine.measure_machine({}, root=tree(tmp_path, cgroup, mounts, files), affinity=16)
     assert (found.cores, found.memory / GIB, found.free_memory / GIB) == (cores, memory, free)
     assert bool(found.limits) == (cores < 16 or memory < 32)
 
 
 def test_names_who_limits(tmp_path: Path) -> None:
     files = {"user.slice/cpu.max": "150000 100000", "user.slice/memory.max": str(GIB)}
-    found = measure_machine({}, root=tree(tmp_path, "0::/user.slice/x", V2_HOST, files), affinity=16)
+    found = machine.measure_machine({}, root=tree(tmp_path, "0::/user.slice/x", V2_HOST, files), affinity=16)
     where = "/sys/fs/cgroup/user.slice"
     assert found.limits == (f"1.5 CPUs by {where}", f"1.0 GiB of memory by {where}")
 
@@ -178,28 +173,28 @@ def test_names_who_limits(tmp_path: Path) -> None:
 def test_a_blank_in_a_mount_point(tmp_path: Path) -> None:
     mount = V2_INSIDE.replace("/sys/fs/cgroup", "/sys/fs/cgroup/my\\040groups")
     root = tree(tmp_path, "0::/", mount, {"my groups/cpu.max": "100000 100000"})
-    assert measure_machine({}, root=root, affinity=16).cores == 1
+    assert machine.measure_machine({}, root=root, affinity=16).cores == 1
 
 
 def test_slurm_and_affinity_narrow_further(tmp_path: Path) -> None:
     root = tree(tmp_path, "0::/", V2_INSIDE, {"cpu.max": "400000 100000"})
     job = {"SLURM_CPUS_ON_NODE": "6", "SLURM_MEM_PER_NODE": "4096"}
-    assert measure_machine(job, root=root, affinity=3).cores == 3
-    found = measure_machine(job, root=root, affinity=16)
+    assert machine.measure_machine(job, root=root, affinity=3).cores == 3
+    found = machine.measure_machine(job, root=root, affinity=16)
     assert (found.cores, found.memory, found.free_memory) == (4, 4 * GIB, 4 * GIB)
     assert found.limits[-1] == "4.0 GiB of memory by SLURM_MEM_PER_NODE"
 
 
 def test_without_proc_it_says_so(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot tell this machine's memory"):
-        measure_machine({}, root=tmp_path, affinity=16)
+    with pytest.raises(errors.UsageError, match="cannot tell this machine's memory"):
+        machine.measure_machine({}, root=tmp_path, affinity=16)
 
 
 def test_memory_of_other_systems(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = psutil.virtual_memory()
     monkeypatch.setattr("psutil.virtual_memory", lambda: memory)
     monkeypatch.setattr("rocm_wheels.core.machine.sys.platform", "darwin")
-    resources = measure_machine({}, root=Path("/nowhere"), affinity=16)
+    resources = machine.measure_machine({}, root=Path("/nowhere"), affinity=16)
     assert (resources.memory, resources.free_memory) == (memory.total, memory.available)
 
 
@@ -219,5 +214,5 @@ def test_memory_of_other_systems(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_jobs_by_cores_and_memory(
     cores: int, free: int, per_job: int | None, wanted: int | None, jobs: int
 ) -> None:
-    given = MachineResources(cores, 32 * GIB, free * GIB)
-    assert count_compile_jobs(given, per_job * GIB if per_job else None, wanted) == jobs
+    given = machine.MachineResources(cores, 32 * GIB, free * GIB)
+    assert machine.count_compile_jobs(given, per_job * GIB if per_job else None, wanted) == jobs

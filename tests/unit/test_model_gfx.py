@@ -6,22 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocm_wheels.core import UsageError
-from rocm_wheels.models import (
-    choose_targets,
-    find_families,
-    get_gfx_families,
-    get_gfx_targets,
-    parse_targets,
-    strip_features,
-)
+from rocm_wheels.core import errors
+from rocm_wheels.models import gfx
 
-NAMES = sorted(get_gfx_targets())
+NAMES = sorted(gfx.get_gfx_targets())
 
 
 def test_the_table_is_the_one_of_the_sdk() -> None:
     assert len(NAMES) >= 28
-    families = get_gfx_families()
+    families = gfx.get_gfx_families()
     assert families["gfx110X-all"] == ("gfx1100", "gfx1101", "gfx1102", "gfx1103")
     assert families["gfx94X-dcgpu"] == ("gfx942",)
     assert families["gfx1100"] == ("gfx1100",)
@@ -40,7 +33,7 @@ def test_the_table_is_the_one_of_the_sdk() -> None:
     ],
 )
 def test_lists_are_read(text: str, targets: tuple[str, ...]) -> None:
-    assert parse_targets(text) == targets
+    assert gfx.parse_targets(text) == targets
 
 
 @pytest.mark.parametrize(
@@ -61,43 +54,43 @@ def test_lists_are_read(text: str, targets: tuple[str, ...]) -> None:
     ],
 )
 def test_wrong_lists_are_refused(text: str, message: str) -> None:
-    with pytest.raises(UsageError) as fault:
-        parse_targets(text)
+    with pytest.raises(errors.UsageError) as fault:
+        gfx.parse_targets(text)
     assert message in str(fault.value)
     assert "--gfx" in str(fault.value)
 
 
 @given(st.lists(st.sampled_from(NAMES), min_size=1), st.sampled_from([",", ";", " ", ", ", ";;"]))
 def test_any_list_of_targets_is_kept_in_order_once_each(names: list[str], separator: str) -> None:
-    targets = parse_targets(separator.join(names))
+    targets = gfx.parse_targets(separator.join(names))
     assert targets == tuple(dict.fromkeys(names))
-    assert parse_targets(";".join(targets)) == targets
+    assert gfx.parse_targets(";".join(targets)) == targets
 
 
 @given(st.text(max_size=30))
 def test_any_text_is_read_or_refused_with_a_message(text: str) -> None:
     try:
-        targets = parse_targets(text)
-    except UsageError as fault:
+        targets = gfx.parse_targets(text)
+    except errors.UsageError as fault:
         assert fault.tip
     else:
-        assert all(strip_features(target) in get_gfx_targets() for target in targets)
+        assert all(gfx.strip_features(target) in gfx.get_gfx_targets() for target in targets)
 
 
 def test_families_hold_every_target() -> None:
-    assert find_families(["gfx1100", "gfx1103"]) == ("gfx110X-all",)
-    assert find_families(["gfx1100", "gfx1101"]) == ("gfx110X-dgpu", "gfx110X-all")
-    assert find_families(["gfx942:xnack+"])[0] == "gfx942"
-    assert find_families(["gfx942", "gfx950"]) == ()  # both dcgpu-all, which is a kind and no family
-    assert find_families([]) == ()
+    assert gfx.find_families(["gfx1100", "gfx1103"]) == ("gfx110X-all",)
+    assert gfx.find_families(["gfx1100", "gfx1101"]) == ("gfx110X-dgpu", "gfx110X-all")
+    assert gfx.find_families(["gfx942:xnack+"])[0] == "gfx942"
+    assert gfx.find_families(["gfx942", "gfx950"]) == ()  # both dcgpu-all, which is a kind and no family
+    assert gfx.find_families([]) == ()
 
 
 def test_the_option_comes_before_the_variable_before_the_sdk() -> None:
-    assert choose_targets("gfx942", "gfx1100", ["gfx1201"]).targets == ("gfx942",)
-    assert choose_targets(None, "gfx1100", ["gfx1201"]).source == "PYTORCH_ROCM_ARCH"
-    chosen = choose_targets(None, None, ["gfx1100", "gfx1101", "gfx1102", "gfx1103"])
+    assert gfx.choose_targets("gfx942", "gfx1100", ["gfx1201"]).targets == ("gfx942",)
+    assert gfx.choose_targets(None, "gfx1100", ["gfx1201"]).source == "PYTORCH_ROCM_ARCH"
+    chosen = gfx.choose_targets(None, None, ["gfx1100", "gfx1101", "gfx1102", "gfx1103"])
     assert chosen.source == "the ROCm SDK (family gfx110X-all)"
-    assert choose_targets(None, "", ["gfx1201"]).targets == ("gfx1201",)
+    assert gfx.choose_targets(None, "", ["gfx1201"]).targets == ("gfx1201",)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +104,7 @@ def test_the_option_comes_before_the_variable_before_the_sdk() -> None:
     ],
 )
 def test_nothing_is_guessed(option: str | None, variable: str | None, sdk: list[str], message: str) -> None:
-    with pytest.raises(UsageError) as fault:
-        choose_targets(option, variable, sdk)
+    with pytest.raises(errors.UsageError) as fault:
+        gfx.choose_targets(option, variable, sdk)
     assert message in str(fault.value)
     assert "--gfx" in f"{fault.value} {fault.value.tip}" or "targets:" in str(fault.value.tip)

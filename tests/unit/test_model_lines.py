@@ -9,20 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rocm_wheels.cli.lines import lines_command as command
-from rocm_wheels.core import DataError, Record
-from rocm_wheels.models import (
-    LINES_TABLE,
-    LineFact,
-    get_data_folder,
-    get_line_tools,
-    get_newest_line_tools,
-    get_release_line,
-    get_release_lines,
-    list_project_names,
-    load_line_table,
-    load_project,
-)
+from rocm_wheels.cli import lines
+from rocm_wheels.core import errors, records
+from rocm_wheels.models import project, project_names, release_lines
 
 CLONE = Path(__file__).resolve().parents[2]
 SMALL = """\
@@ -47,42 +36,46 @@ lines:
 """
 
 
-def facts(record: Record) -> list[LineFact]:
-    found = [record] if isinstance(record, LineFact) else []
+def facts(record: records.Record) -> list[release_lines.LineFact]:
+    found = [record] if isinstance(record, release_lines.LineFact) else []
     for name in type(record).model_fields:
         value = getattr(record, name)
         children = value.values() if isinstance(value, dict) else [value]
         for child in children:
-            found += facts(child) if isinstance(child, Record) else []
+            found += facts(child) if isinstance(child, records.Record) else []
     return found
 
 
 def test_the_lines_are_there_whole() -> None:
-    names = [line.name for line in get_release_lines()]
+    names = [line.name for line in release_lines.get_release_lines()]
     assert {"main", "nightly", *(f"2.{minor}" for minor in range(7, 16))} <= set(names)
-    for line in get_release_lines():
-        assert list(line.projects) and set(line.projects) == set(list_project_names()), line.name
-        assert line.get_checkout(load_project("pytorch"), "linux") is not None, line.name
+    for line in release_lines.get_release_lines():
+        assert list(line.projects) and set(line.projects) == set(project_names.list_project_names()), (
+            line.name
+        )
+        assert line.get_checkout(project.load_project("pytorch"), "linux") is not None, line.name
         assert line.pythons.values, line.name
         if line.torch is not None:
-            assert get_line_tools(f"{line.torch}.0").torch == line.name
-    assert get_newest_line_tools().torch == max((n for n in names if n[0] == "2"), key=lambda n: int(n[2:]))
+            assert release_lines.get_line_tools(f"{line.torch}.0").torch == line.name
+    assert release_lines.get_newest_line_tools().torch == max(
+        (n for n in names if n[0] == "2"), key=lambda n: int(n[2:])
+    )
 
 
 def test_scalars_are_text_and_versions_are_compared_as_versions() -> None:
-    line = get_release_line("2.10")
+    line = release_lines.get_release_line("2.10")
     assert line.pythons.values == ("3.10", "3.11", "3.12", "3.13", "3.14")
     assert line.rocm.list_versions() == ("7.0", "7.1", "7.12", "7.13", "7.14")
-    triton = line.get_checkout(load_project("triton"), "linux")
+    triton = line.get_checkout(project.load_project("triton"), "linux")
     assert triton is not None
     assert (triton.origin, triton.ref) == ("https://github.com/ROCm/triton.git", "release/internal/3.6.x")
-    assert line.get_checkout(load_project("triton"), "windows") is None
-    assert get_release_line("2.15").get_checkout(load_project("apex"), "linux") is None
+    assert line.get_checkout(project.load_project("triton"), "windows") is None
+    assert release_lines.get_release_line("2.15").get_checkout(project.load_project("apex"), "linux") is None
 
 
 def test_every_fact_says_how_it_is_known() -> None:
-    every = [fact for line in get_release_lines() for fact in facts(line)]
-    assert len(every) > 12 * len(get_release_lines())
+    every = [fact for line in release_lines.get_release_lines() for fact in facts(line)]
+    assert len(every) > 12 * len(release_lines.get_release_lines())
     kinds = {fact.kind for fact in every}
     assert kinds == {"read", "documented", "believed", "unknown"}
     shortened = [f.source for f in every if re.search(r"@[0-9a-f]{7,39}\b", f.source)]
@@ -101,8 +94,8 @@ def test_every_fact_says_how_it_is_known() -> None:
     ],
 )
 def test_an_unknown_line_is_an_error(name: str, message: str) -> None:
-    with pytest.raises(DataError) as fault:
-        get_release_line(name)
+    with pytest.raises(errors.DataError) as fault:
+        release_lines.get_release_line(name)
     assert message in str(fault.value)
 
 
@@ -171,11 +164,11 @@ WRONG = [
 def test_a_wrong_table_says_where(tmp_path: Path, old: str, new: str, message: str) -> None:
     path = tmp_path / "lines.yaml"
     path.write_text(SMALL)
-    assert load_line_table(path).lines[0].name == "2.10"
+    assert release_lines.load_line_table(path).lines[0].name == "2.10"
     assert SMALL.count(old) >= 1
     path.write_text(SMALL.replace(old, new, 1))
-    with pytest.raises(DataError) as fault:
-        load_line_table(path)
+    with pytest.raises(errors.DataError) as fault:
+        release_lines.load_line_table(path)
     first = str(fault.value).splitlines()[0]
     assert first.startswith(f"{path}:")
     assert message in str(fault.value)
@@ -185,23 +178,28 @@ def test_a_wrong_table_says_where(tmp_path: Path, old: str, new: str, message: s
 def test_a_line_given_twice_says_where(tmp_path: Path) -> None:
     path = tmp_path / "lines.yaml"
     path.write_text(SMALL + SMALL.partition("lines:\n")[2])
-    with pytest.raises(DataError, match=r"19:5: lines\.1\.name: the line is given twice") as fault:
-        load_line_table(path)
+    with pytest.raises(errors.DataError, match=r"19:5: lines\.1\.name: the line is given twice") as fault:
+        release_lines.load_line_table(path)
     assert "2.10" in str(fault.value)
 
 
 def test_the_command_says_everything_of_a_line() -> None:
-    text = CliRunner().invoke(command, ["2.14"]).stdout
+    text = CliRunner().invoke(lines.lines_command, ["2.14"]).stdout
     assert "https://github.com/ROCm/audio.git release/2.11.0.3" in text
     assert "read: related_commits of AMD's release/2.14" in text
-    assert "unknown" in CliRunner().invoke(command, ["2.15"]).stdout
-    data = json.loads(CliRunner().invoke(command, ["--json"]).stdout)
-    assert [line["name"] for line in data["lines"]] == [line.name for line in get_release_lines()]
-    one = json.loads(CliRunner().invoke(command, ["2.9", "--json"]).stdout)["lines"][0]
+    assert "unknown" in CliRunner().invoke(lines.lines_command, ["2.15"]).stdout
+    data = json.loads(CliRunner().invoke(lines.lines_command, ["--json"]).stdout)
+    assert [line["name"] for line in data["lines"]] == [
+        line.name for line in release_lines.get_release_lines()
+    ]
+    one = json.loads(CliRunner().invoke(lines.lines_command, ["2.9", "--json"]).stdout)["lines"][0]
     assert one["pythons"]["values"][0] == "3.10"
     assert one["projects"]["apex"]["checkout"]["ref"] == "release/1.9.0"
-    assert CliRunner().invoke(command, ["--json", "--markdown"]).exit_code == 2
+    assert CliRunner().invoke(lines.lines_command, ["--json", "--markdown"]).exit_code == 2
 
 
 def test_the_shipped_table_is_the_one_that_is_read() -> None:
-    assert load_line_table(get_data_folder() / LINES_TABLE).lines == get_release_lines()
+    assert (
+        release_lines.load_line_table(project_names.get_data_folder() / release_lines.LINES_TABLE).lines
+        == release_lines.get_release_lines()
+    )

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.core import DataError, RocmWheelsError, SourceError, UsageError
-from rocm_wheels.models import get_release_line, load_project
-from rocm_wheels.sources import Pin, choose_pin
+from rocm_wheels.core import errors
+from rocm_wheels.models import release_lines
+from rocm_wheels.models.project import load_project
+from rocm_wheels.sources.pins import Pin, choose_pin
 
 A = "a" * 40
 ROW = f"ubuntu|pytorch|torchaudio|release/2.9|{A}|https://github.com/ROCm/audio\n"
@@ -22,7 +23,7 @@ def torch_tree(folder: Path, version: str = "2.9.1\n", pins: str | None = ROW) -
 
 
 def of_line(project: str, line: str, **options: object) -> Pin:
-    return choose_pin(load_project(project), line=get_release_line(line), **options)  # type: ignore[arg-type]
+    return choose_pin(load_project(project), line=release_lines.get_release_line(line), **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,7 @@ def test_pins_of_another_line_are_refused(version: str, line: str, fits: bool | 
     if fits:
         assert of_line("pytorch_audio", line, torch_dir=torch).ref == A
         return
-    with pytest.raises(DataError if fits is None else SourceError) as fault:
+    with pytest.raises(errors.DataError if fits is None else errors.SourceError) as fault:
         of_line("pytorch_audio", line, torch_dir=torch)
     if fits is False:
         assert f"{torch} is torch {version}: its pins are not those of release line {line}" in str(
@@ -94,23 +95,41 @@ def test_pins_of_another_line_are_refused(version: str, line: str, fits: bool | 
 @pytest.mark.parametrize(
     ("project", "line", "options", "error", "message"),
     [
-        ("apex", "2.15", {}, SourceError, "release line 2.15 names no ref of apex for linux, and "),
-        ("triton", "2.15", {}, SourceError, "release line 2.15 names no ref of triton for linux, and "),
-        ("triton", "nightly", {}, SourceError, "release line nightly names no ref of triton for linux"),
-        ("triton", "2.13", {"platform": "windows"}, SourceError, "2.13 names no ref of triton for windows"),
+        ("apex", "2.15", {}, errors.SourceError, "release line 2.15 names no ref of apex for linux, and "),
+        (
+            "triton",
+            "2.15",
+            {},
+            errors.SourceError,
+            "release line 2.15 names no ref of triton for linux, and ",
+        ),
+        (
+            "triton",
+            "nightly",
+            {},
+            errors.SourceError,
+            "release line nightly names no ref of triton for linux",
+        ),
+        (
+            "triton",
+            "2.13",
+            {"platform": "windows"},
+            errors.SourceError,
+            "2.13 names no ref of triton for windows",
+        ),
         (
             "pytorch_audio",
             "2.9",
             {"require_related_commit": True},
-            SourceError,
+            errors.SourceError,
             "must be pinned, and there is",
         ),
-        ("triton", "2.9", {"release": True}, UsageError, "--release and --line exclude each other"),
+        ("triton", "2.9", {"release": True}, errors.UsageError, "--release and --line exclude each other"),
         (
             "pytorch",
             "2.9",
             {"ref": "x", "origin": "file:///x"},
-            UsageError,
+            errors.UsageError,
             "--line 2.9 would have no effect: --ref and --origin say everything",
         ),
     ],
@@ -119,7 +138,7 @@ def test_nothing_is_guessed(
     project: str,
     line: str,
     options: dict[str, object],
-    error: type[RocmWheelsError],
+    error: type[errors.RocmWheelsError],
     message: str,
     *,
     tmp_path: Path,
@@ -138,5 +157,5 @@ def test_what_a_line_does_not_know_torch_may_pin_or_an_option_may_say(tmp_path: 
 
 def test_a_torch_tree_that_does_not_say_what_it_is(tmp_path: Path) -> None:
     (tmp_path / "related_commits").write_text(ROW)
-    with pytest.raises(DataError, match=r"version\.txt"):
+    with pytest.raises(errors.DataError, match=r"version\.txt"):
         of_line("pytorch_audio", "2.9", torch_dir=tmp_path)

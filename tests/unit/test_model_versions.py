@@ -10,23 +10,17 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from rocm_wheels.core import DataError, RocmWheelsError, SdkError, SourceError, UsageError
-from rocm_wheels.models import (
+from rocm_wheels.core import errors
+from rocm_wheels.models import gfx, project, release_lines, torch_features
+from rocm_wheels.models.versions import (
     add_version_marks,
     add_version_parts,
     check_exact_requirement,
-    decide_flash_attention,
-    get_gfx_targets,
-    get_line_tools,
     get_local_part,
-    get_release_lines,
-    has_aotriton_kernels,
-    load_project,
     make_project_version,
     make_rocm_requirement,
     make_version_suffix,
     make_wheel_version,
-    read_aotriton_release,
     read_base_version,
     read_stated_version,
     strip_version_marks,
@@ -68,9 +62,9 @@ def test_dev_builds_carry_their_commit() -> None:
     assert dev(git_tag=False) == "2.9.0a0+devrocm7.10.0.dev0.ab"
     assert make_wheel_version("2.9.0", "", release_type="dev-bkc", commit=COMMIT) == "2.9.0+git01234567"
     assert make_wheel_version("2.9.0", "+rocm7.1", release_type="ci", commit=COMMIT) == "2.9.0+rocm7.1"
-    with pytest.raises(SourceError, match="carries its commit"):
+    with pytest.raises(errors.SourceError, match="carries its commit"):
         dev(commit=None)
-    with pytest.raises(SourceError, match="found 'fatal: not a git"):
+    with pytest.raises(errors.SourceError, match="found 'fatal: not a git"):
         dev(commit="fatal: not a git repository")
 
 
@@ -79,7 +73,7 @@ def test_projects_follow_their_recipes(tmp_path: Path) -> None:
 
     def version(name: str) -> str | None:
         return make_project_version(
-            load_project(name), tmp_path, "+rocm7.1", release_type="dev", commit=COMMIT
+            project.load_project(name), tmp_path, "+rocm7.1", release_type="dev", commit=COMMIT
         )
 
     assert version("pytorch") == "1.2.0a0+git01234567.rocm7.1"
@@ -102,7 +96,7 @@ def test_projects_follow_their_recipes(tmp_path: Path) -> None:
 def test_a_wrong_version_file_is_named(tmp_path: Path, content: bytes | None, message: str) -> None:
     if content is not None:
         (tmp_path / "version.txt").write_bytes(content)
-    with pytest.raises(DataError) as fault:
+    with pytest.raises(errors.DataError) as fault:
         read_base_version(tmp_path)
     assert message in str(fault.value)
     assert str(tmp_path / "version.txt") in str(fault.value)
@@ -111,30 +105,54 @@ def test_a_wrong_version_file_is_named(tmp_path: Path, content: bytes | None, me
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: make_version_suffix(""), SdkError, "the version of the ROCm SDK: '' is not a version"),
-        (lambda: make_version_suffix("WARNING: pip"), SdkError, "is not a version"),
-        (lambda: make_version_suffix("7.1", "+a+b"), UsageError, "--version-suffix +a+b"),
-        (lambda: make_version_suffix("7.1", "rocm 7"), UsageError, "--version-suffix rocm 7"),
-        (lambda: make_wheel_version("2.9.0", "+", release_type="nightly"), UsageError, "is not a version"),
+        (
+            lambda: make_version_suffix(""),
+            errors.SdkError,
+            "the version of the ROCm SDK: '' is not a version",
+        ),
+        (lambda: make_version_suffix("WARNING: pip"), errors.SdkError, "is not a version"),
+        (lambda: make_version_suffix("7.1", "+a+b"), errors.UsageError, "--version-suffix +a+b"),
+        (lambda: make_version_suffix("7.1", "rocm 7"), errors.UsageError, "--version-suffix rocm 7"),
+        (
+            lambda: make_wheel_version("2.9.0", "+", release_type="nightly"),
+            errors.UsageError,
+            "is not a version",
+        ),
         (
             lambda: make_wheel_version("2.9.0", "", release_type="weekly"),
-            UsageError,
+            errors.UsageError,
             "weekly is none of ci, dev",
         ),
         (
             lambda: make_wheel_version("2.9.0", ".post1", release_type="dev", commit=COMMIT),
-            UsageError,
+            errors.UsageError,
             "cannot carry the suffix .post1",
         ),
-        (lambda: make_rocm_requirement("x"), SdkError, "'x' is not a version"),
-        (lambda: check_exact_requirement("triton>=3"), UsageError, "does not require one exact version"),
-        (lambda: check_exact_requirement("triton==3.*"), UsageError, "does not require one exact version"),
-        (lambda: check_exact_requirement("triton=3"), UsageError, "is not a requirement"),
-        (lambda: get_line_tools("nightly"), DataError, "'nightly' is not a version of torch"),
-        (lambda: get_line_tools("1.13"), DataError, "torch 1.13 is not among the release lines"),
+        (lambda: make_rocm_requirement("x"), errors.SdkError, "'x' is not a version"),
+        (
+            lambda: check_exact_requirement("triton>=3"),
+            errors.UsageError,
+            "does not require one exact version",
+        ),
+        (
+            lambda: check_exact_requirement("triton==3.*"),
+            errors.UsageError,
+            "does not require one exact version",
+        ),
+        (lambda: check_exact_requirement("triton=3"), errors.UsageError, "is not a requirement"),
+        (
+            lambda: release_lines.get_line_tools("nightly"),
+            errors.DataError,
+            "'nightly' is not a version of torch",
+        ),
+        (
+            lambda: release_lines.get_line_tools("1.13"),
+            errors.DataError,
+            "torch 1.13 is not among the release lines",
+        ),
     ],
 )
-def test_wrong_versions_are_refused(call, error: type[RocmWheelsError], message: str) -> None:  # type: ignore[no-untyped-def]
+def test_wrong_versions_are_refused(call, error: type[errors.RocmWheelsError], message: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(error) as fault:
         call()
     assert message in str(fault.value)
@@ -166,14 +184,14 @@ def test_versions_are_pep_440_and_keep_their_parts(rocm: str, base: str, dev: bo
 
 
 def test_lines_bring_tools_by_platform() -> None:
-    line = get_line_tools("2.13.0a0+rocm7.1.0")
+    line = release_lines.get_line_tools("2.13.0a0+rocm7.1.0")
     assert (line.torch, line.exact) == ("2.13", True)
     assert "cmake>=3.27,<5" in line.list_requirements("linux")
     assert any(tool.startswith("ninja") for tool in line.list_requirements("linux"))
     assert not any(tool.startswith("ninja") for tool in line.list_requirements("windows"))
-    assert "cmake>=3.27,<4" in get_line_tools("2.7.1").list_requirements("linux")
-    newer = get_line_tools("2.99.0")
-    newest = max((line.torch for line in get_release_lines() if line.torch), key=Version)
+    assert "cmake>=3.27,<4" in release_lines.get_line_tools("2.7.1").list_requirements("linux")
+    newer = release_lines.get_line_tools("2.99.0")
+    newest = max((line.torch for line in release_lines.get_release_lines() if line.torch), key=Version)
     assert (newer.torch, newer.exact) == (newest, False)
 
 
@@ -195,7 +213,7 @@ def test_lines_bring_tools_by_platform() -> None:
 def test_flash_attention(  # type: ignore[no-untyped-def]  # noqa: PLR0917
     option, platform, triton, targets, aotriton, on: bool, reason: str
 ) -> None:
-    decision = decide_flash_attention(
+    decision = torch_features.decide_flash_attention(
         option, platform=platform, with_triton=triton, targets=targets, aotriton=aotriton
     )
     assert decision.on is on
@@ -203,24 +221,24 @@ def test_flash_attention(  # type: ignore[no-untyped-def]  # noqa: PLR0917
 
 
 def test_flash_attention_asked_for_without_triton_is_an_error() -> None:
-    with pytest.raises(UsageError, match="needs triton on Linux"):
-        decide_flash_attention(True, platform="linux", with_triton=False, targets=["gfx942"])
+    with pytest.raises(errors.UsageError, match="needs triton on Linux"):
+        torch_features.decide_flash_attention(True, platform="linux", with_triton=False, targets=["gfx942"])
 
 
 def test_aotriton_is_known_by_target_and_not_by_prefix() -> None:
-    served = {name for name in get_gfx_targets() if has_aotriton_kernels(name)}
+    served = {name for name in gfx.get_gfx_targets() if torch_features.has_aotriton_kernels(name)}
     assert {"gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1153", "gfx1201", "gfx1250"} <= served
     assert not served & {"gfx900", "gfx906", "gfx908", "gfx1010", "gfx1030"}
-    assert not has_aotriton_kernels("gfx1252")
-    assert not has_aotriton_kernels("gfx1103", "0.11b")
+    assert not torch_features.has_aotriton_kernels("gfx1252")
+    assert not torch_features.has_aotriton_kernels("gfx1103", "0.11b")
 
 
 def test_the_release_of_aotriton_is_read_from_the_sources(tmp_path: Path) -> None:
-    assert read_aotriton_release(tmp_path) is None
+    assert torch_features.read_aotriton_release(tmp_path) is None
     pin = tmp_path / "cmake" / "External" / "aotriton.cmake"
     pin.parent.mkdir(parents=True)
     pin.write_text('  # set(nothing)\n  set(__AOTRITON_VER "0.13b")\n')
-    assert read_aotriton_release(tmp_path) == "0.13b"
+    assert torch_features.read_aotriton_release(tmp_path) == "0.13b"
 
 
 @pytest.mark.parametrize(
@@ -248,7 +266,7 @@ def test_a_version_that_a_python_file_states(text: str, found: str) -> None:
     ],
 )
 def test_a_version_that_a_python_file_does_not_state(text: str, message: str) -> None:
-    with pytest.raises(DataError, match=message.replace("+", r"\+")):
+    with pytest.raises(errors.DataError, match=message.replace("+", r"\+")):
         read_stated_version(text, "__version__", name="f")
 
 
@@ -264,7 +282,7 @@ def test_a_version_that_a_python_file_does_not_state(text: str, message: str) ->
 def test_parts_stand_before_what_a_suffix_says(suffix: str, parts: tuple[str, ...], whole: str) -> None:
     assert add_version_parts(suffix, *parts) == whole
     if parts:
-        with pytest.raises(UsageError, match="leaves no place"):
+        with pytest.raises(errors.UsageError, match="leaves no place"):
             add_version_parts(".post1", *parts)
 
 

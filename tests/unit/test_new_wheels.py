@@ -20,8 +20,7 @@ from audit_wheels import Draft
 from binary_writer import HOST, bundle, compress, elf, hip
 from binary_writer import wheel as write_wheel
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
+from rocm_wheels.cli import boundary, main
 
 CODE = elf({".hip_fatbin": compress(bundle(HOST, hip("gfx90a"), hip("gfx942")), 3, "zstd")})
 INIT = b'import rocm_sdk\nrocm_sdk.initialize_process(preload_shortnames=["rocblas"])\n'
@@ -51,7 +50,12 @@ def make_plain(folder: Path) -> Path:
 def make_variant(folder: Path) -> Path:
     """A torch that was stamped."""
     (folder / "plain").mkdir()
-    assert run_command(cli, ["wheel", "stamp", str(make_torch(folder / "plain")), "-o", str(folder)]) == 0
+    assert (
+        boundary.run_command(
+            main.cli, ["wheel", "stamp", str(make_torch(folder / "plain")), "-o", str(folder)]
+        )
+        == 0
+    )
     (variant,) = folder.glob("*.whl")
     return variant
 
@@ -87,7 +91,9 @@ def report(
 
     def run(*more: str | Path) -> tuple[int, Any]:
         capfd.readouterr()
-        code = run_command(cli, ["wheel", request.param, str(wheel), *words, *map(str, more), "--json"])
+        code = boundary.run_command(
+            main.cli, ["wheel", request.param, str(wheel), *words, *map(str, more), "--json"]
+        )
         out = capfd.readouterr().out
         return code, json.loads(out) if out else None
 
@@ -208,7 +214,7 @@ def test_the_light_install_stamps_alike(tmp_path: Path) -> None:
     """Without isal, which comes with the extra `build`, members are inflated by zlib."""
     source = write_wheel(tmp_path, {"demo/a.so": CODE, "demo/b.bin": bytes(3 << 20)})
     words = ["wheel", "stamp", str(source), "--rocm", "7.1"]
-    assert run_command(cli, [*words, "-o", str(tmp_path / "isal")]) == 0
+    assert boundary.run_command(main.cli, [*words, "-o", str(tmp_path / "isal")]) == 0
     code = "import sys; sys.modules['isal'] = None; from rocm_wheels.cli.main import main; main()"
     subprocess.run([sys.executable, "-c", code, *words, "-o", str(tmp_path / "zlib")], check=True)
     assert read_wheels(tmp_path / "isal") == read_wheels(tmp_path / "zlib")

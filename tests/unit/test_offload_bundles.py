@@ -12,8 +12,8 @@ from binary_writer import HOST, ar, bundle, code_object, coff, compress, elf, hi
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rocm_wheels.core import DataError
-from rocm_wheels.wheels import list_code_targets, read_code_objects
+from rocm_wheels.core import errors
+from rocm_wheels.device_code import code_objects
 
 TWO = bundle(HOST, hip("gfx942"), hip("gfx1100"))
 ALL_PACKINGS = [(v, m) for v in (1, 2, 3) for m in ("zlib", "zstd")]
@@ -21,9 +21,9 @@ ALL_PACKINGS = [(v, m) for v in (1, 2, 3) for m in ("zlib", "zstd")]
 
 @pytest.mark.parametrize(("version", "method"), ALL_PACKINGS)
 def test_a_compressed_bundle_reads_like_the_plain_one(version: int, method: str) -> None:
-    plain = read_code_objects(TWO, "x")
-    packed = read_code_objects(compress(TWO, version, method), "x")
-    assert list_code_targets(packed) == ["gfx942", "gfx1100"]
+    plain = code_objects.read_code_objects(TWO, "x")
+    packed = code_objects.read_code_objects(compress(TWO, version, method), "x")
+    assert code_objects.list_code_targets(packed) == ["gfx942", "gfx1100"]
     assert [(o.target, o.offset, o.size, o.machine) for o in packed] == [
         (o.target, o.offset, o.size, o.machine) for o in plain
     ]
@@ -35,10 +35,10 @@ def test_bundles_of_all_kinds_stand_one_after_another() -> None:
     one = bundle(HOST, hip("gfx906:sramecc+:xnack-"))
     parts = [bytes(4096), TWO, pad(one)] + [pad(compress(one, v, m)) for v, m in ALL_PACKINGS]
     parts += [compress(TWO, v, m) for v, m in ALL_PACKINGS] + [bytes(100)]
-    found = read_code_objects(elf({".text": b"x", ".hip_fatbin": b"".join(parts)}), "x.so")
+    found = code_objects.read_code_objects(elf({".text": b"x", ".hip_fatbin": b"".join(parts)}), "x.so")
     assert len(found) == 2 + 1 + 6 + 12
     assert sorted({o.bundle for o in found}) == list(range(14))
-    assert list_code_targets(found) == ["gfx906:sramecc+:xnack-", "gfx942", "gfx1100"]
+    assert code_objects.list_code_targets(found) == ["gfx906:sramecc+:xnack-", "gfx942", "gfx1100"]
 
 
 CONTAINERS: dict[str, bytes] = {
@@ -61,7 +61,10 @@ CONTAINERS: dict[str, bytes] = {
 
 @pytest.mark.parametrize("name", CONTAINERS)
 def test_every_container_is_read(name: str) -> None:
-    assert list_code_targets(read_code_objects(CONTAINERS[name], name)) == ["gfx942", "gfx1100"]
+    assert code_objects.list_code_targets(code_objects.read_code_objects(CONTAINERS[name], name)) == [
+        "gfx942",
+        "gfx1100",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -79,19 +82,19 @@ def test_every_container_is_read(name: str) -> None:
     ],
 )
 def test_a_file_of_another_kind_holds_none(name: str, content: bytes) -> None:
-    assert read_code_objects(content, name) == []
+    assert code_objects.read_code_objects(content, name) == []
 
 
 def test_a_bare_code_object_states_its_own_target() -> None:
-    [found] = read_code_objects(code_object("gfx90a", xnack="-", sramecc="+"), "kernel.hsaco")
+    [found] = code_objects.read_code_objects(code_object("gfx90a", xnack="-", sramecc="+"), "kernel.hsaco")
     assert (str(found.target), found.kind, found.machine) == ("gfx90a:sramecc+:xnack-", "bare", "gfx90a")
-    [unknown] = read_code_objects(code_object(0x7E), "kernel.hsaco")
+    [unknown] = code_objects.read_code_objects(code_object(0x7E), "kernel.hsaco")
     assert (str(unknown.target), unknown.machine) == ("unknown-0x7e", None)
 
 
 def test_entries_without_an_elf_header_are_told_by_their_form() -> None:
     spirv = ("hip-spirv64-amd-amdhsa--amdgcnspirv", b"\x03\x02\x23\x07" + bytes(60))
-    found = read_code_objects(
+    found = code_objects.read_code_objects(
         bundle(HOST, hip("gfx942", b"BC\xc0\xde" + bytes(80), kind="hip"), spirv, hip("gfx906", b"")), "x"
     )
     assert [(str(o.target), o.form, o.machine) for o in found] == [
@@ -99,13 +102,15 @@ def test_entries_without_an_elf_header_are_told_by_their_form() -> None:
         ("amdgcnspirv", "spirv", None),
         ("gfx906", "empty", None),
     ]
-    assert list_code_targets(found) == ["amdgcnspirv", "gfx942"]
+    assert code_objects.list_code_targets(found) == ["amdgcnspirv", "gfx942"]
 
 
 def test_old_and_generic_ids_are_read() -> None:
     old = ("hip-amdgcn-amd-amdhsa-gfx906", code_object("gfx906", abi=1))
-    assert list_code_targets(
-        read_code_objects(bundle(old, hip("gfx9-4-generic"), hip("gfx1100", code_object(0x7E))), "x")
+    assert code_objects.list_code_targets(
+        code_objects.read_code_objects(
+            bundle(old, hip("gfx9-4-generic"), hip("gfx1100", code_object(0x7E))), "x"
+        )
     ) == [
         "gfx906",
         "gfx9-4-generic",
@@ -217,8 +222,8 @@ DAMAGE: list[tuple[str, Callable[[], bytes], str]] = [
 
 @pytest.mark.parametrize(("build", "message"), [row[1:] for row in DAMAGE], ids=[row[0] for row in DAMAGE])
 def test_damage_is_named_with_its_place(build: Callable[[], bytes], message: str) -> None:
-    with pytest.raises(DataError) as caught:
-        read_code_objects(elf({".hip_fatbin": build()}), "w.whl: torch/lib/x.so")
+    with pytest.raises(errors.DataError) as caught:
+        code_objects.read_code_objects(elf({".hip_fatbin": build()}), "w.whl: torch/lib/x.so")
     assert str(caught.value).startswith("w.whl: torch/lib/x.so: section .hip_fatbin: ")
     assert message in str(caught.value)
 
@@ -248,8 +253,8 @@ def test_damage_is_named_with_its_place(build: Callable[[], bytes], message: str
     ],
 )
 def test_damaged_containers_are_named(content: bytes, message: str) -> None:
-    with pytest.raises(DataError) as caught:
-        read_code_objects(content, "x.dll")
+    with pytest.raises(errors.DataError) as caught:
+        code_objects.read_code_objects(content, "x.dll")
     assert message in str(caught.value)
 
 
@@ -258,16 +263,16 @@ def test_overlapping_entries_are_refused() -> None:
     first, second = 32, 32 + 24 + len("hipv4-amdgcn-amd-amdhsa--gfx942")
     made[second : second + 8] = made[first : first + 8]
     for packed in (bytes(made), compress(bytes(made), 3, "zstd"), compress(bytes(made), 2, "zlib")):
-        with pytest.raises(DataError, match=r"entry 1 \(hipv4-.*gfx1100\) at 4096 overlaps"):
-            read_code_objects(packed, "x")
+        with pytest.raises(errors.DataError, match=r"entry 1 \(hipv4-.*gfx1100\) at 4096 overlaps"):
+            code_objects.read_code_objects(packed, "x")
 
 
 def test_sections_on_top_of_each_other_are_not_read_again_and_again() -> None:
     library = bytearray(elf({".hip_fatbin": TWO, ".hip_fat": b""}))
     (table,) = struct.unpack_from("<Q", library, 40)
     library[table + 128 + 24 : table + 128 + 40] = library[table + 64 + 24 : table + 64 + 40]
-    with pytest.raises(DataError, match=r"x.so: section .hip_fat: lies on top of other sections"):
-        read_code_objects(bytes(library), "x.so")
+    with pytest.raises(errors.DataError, match=r"x.so: section .hip_fat: lies on top of other sections"):
+        code_objects.read_code_objects(bytes(library), "x.so")
 
 
 @pytest.mark.parametrize("method", ["zlib", "zstd"])
@@ -275,10 +280,10 @@ def test_memory_does_not_grow_with_a_bundle(method: str) -> None:
     code = code_object("gfx942") + random.Random(1).randbytes(1 << 18) + bytes(48 << 20)
     large = compress(bundle(HOST, hip("gfx942", code), hip("gfx1100")), 2, method)
     tracemalloc.start()
-    found = read_code_objects(large, "x")
+    found = code_objects.read_code_objects(large, "x")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert list_code_targets(found) == ["gfx942", "gfx1100"]
+    assert code_objects.list_code_targets(found) == ["gfx942", "gfx1100"]
     assert peak < 4 << 20
 
 
@@ -304,10 +309,10 @@ def test_any_mutation_is_read_or_refused(
         at = int(place * min(len(data), 200 if near_front else len(data)))
         data[at : at + len(patch)] = patch
     try:
-        read_code_objects(bytes(data), name)
-    except DataError as fault:
+        code_objects.read_code_objects(bytes(data), name)
+    except errors.DataError as fault:
         assert str(fault).startswith(name)
 
 
 def test_plain_zeros_of_an_old_stripped_library_are_skipped_fast() -> None:
-    assert read_code_objects(elf({".hip_fatbin": bytes(20 << 20)}), "x.so") == []
+    assert code_objects.read_code_objects(elf({".hip_fatbin": bytes(20 << 20)}), "x.so") == []

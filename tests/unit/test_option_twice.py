@@ -11,11 +11,8 @@ from pathlib import Path
 import click
 import pytest
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.build import production
-from rocm_wheels.cli.checkout import make_recipe_group
+from rocm_wheels.cli import boundary, build, checkout, main
 from rocm_wheels.cli.command import Command, Group, Option
-from rocm_wheels.cli.main import cli
 
 BUILD_TOOLS = Path(__file__).resolve().parents[2] / "build_tools"
 SCRIPTS = (
@@ -51,9 +48,9 @@ def walk(group: Group, words: tuple[str, ...] = ()) -> Iterator[tuple[str, Comma
 
 
 COMMANDS = [
-    *walk(cli),
-    *walk(production, ("build_prod_wheels",)),
-    *walk(make_recipe_group("triton", "release"), ("pytorch_triton_repo",)),
+    *walk(main.cli),
+    *walk(build.production, ("build_prod_wheels",)),
+    *walk(checkout.make_recipe_group("triton", "release"), ("pytorch_triton_repo",)),
     *((name, getattr(import_module(name), name)) for name in SCRIPTS),
 ]
 
@@ -109,8 +106,13 @@ def test_every_option_of_a_concept_that_is_a_list_somewhere_is_one_everywhere() 
 
 
 def test_command_and_scripts_end_with_2(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run_command(cli, ["plan", "--rocm", "==7.1", "--rocm-version", "==7.1"]) == 2
-    assert run_command(cli, ["tests", "torch", "--exclude-distributed", "--no-exclude-distributed"]) == 2
+    assert boundary.run_command(main.cli, ["plan", "--rocm", "==7.1", "--rocm-version", "==7.1"]) == 2
+    assert (
+        boundary.run_command(
+            main.cli, ["tests", "torch", "--exclude-distributed", "--no-exclude-distributed"]
+        )
+        == 2
+    )
     for words in (
         ["quickstart.py", "setup", "--tests", "--tests"],
         ["quickstart.py", "demo", "--output-dir", "one", "--output-dir=two"],
@@ -133,4 +135,4 @@ def test_file_gives_an_option_once_and_the_command_line_wins(
     assert parse(matrix, "--family", "gfx110X-all").params["families"] == "gfx110X-all"
     twice = tmp_path / "twice.toml"
     twice.write_text('[matrix]\nsuite = "smoke"\ntest-config = "full"\n')
-    assert run_command(cli, ["--config", str(twice), "matrix"]) == 2
+    assert boundary.run_command(main.cli, ["--config", str(twice), "matrix"]) == 2

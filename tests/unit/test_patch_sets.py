@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.core import UsageError
-from rocm_wheels.sources import choose_patch_folder, match_line
+from rocm_wheels.core import errors
+from rocm_wheels.sources import patches
 
 KNOWN = ["2.9", "2.10", "3.7.x", "main", "nightly", "users-me-x"]
 COMMIT = "0123456789" * 4
@@ -31,7 +31,7 @@ COMMIT = "0123456789" * 4
     ],
 )
 def test_line_of(ref: str, line: str | None) -> None:
-    assert match_line(ref, KNOWN) == line
+    assert patches.match_line(ref, KNOWN) == line
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,10 @@ def test_line_of(ref: str, line: str | None) -> None:
 )
 def test_set_to_save(tmp_path: Path, name: str | None, made_with: str, ref: str, chosen: str | None) -> None:
     if chosen is None:
-        with pytest.raises(UsageError):
-            choose_patch_folder("p", tmp_path, name=name, made_with=made_with, ref=ref)
+        with pytest.raises(errors.UsageError):
+            patches.choose_patch_folder("p", tmp_path, name=name, made_with=made_with, ref=ref)
         return
     assert (
-        choose_patch_folder("p", tmp_path, name=name, made_with=made_with, ref=ref) == tmp_path / "p" / chosen
+        patches.choose_patch_folder("p", tmp_path, name=name, made_with=made_with, ref=ref)
+        == tmp_path / "p" / chosen
     )

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from audit_wheels import Draft, torch_draft
 
-from rocm_wheels.core import DataError
-from rocm_wheels.pipeline import stamp_wheel
+from rocm_wheels.core import errors
+from rocm_wheels.pipeline.step_kinds import stamp_variant
 
 TARGETS = ("gfx942", "gfx1100")
 BOTH = "torch-2.9.0-cp311-cp311-linux_x86_64-rocm7.1_gfx942_gfx1100.whl"
@@ -23,7 +23,7 @@ def dist(tmp_path: Path) -> Path:
 
 
 def stamped(wheel: Path, ours: set[Path] | None = None) -> tuple[str, str]:
-    path, label = stamp_wheel(wheel, "7.1.0", TARGETS, ours or set())
+    path, label = stamp_variant.stamp_wheel(wheel, "7.1.0", TARGETS, ours or set())
     return path.name, label
 
 
@@ -50,7 +50,7 @@ def test_a_file_of_somebody_else_is_not_overwritten(dist: Path) -> None:
     theirs = dist / "variants" / BOTH
     theirs.parent.mkdir()
     theirs.write_text("theirs")
-    with pytest.raises(DataError, match="exists with other bytes"):
+    with pytest.raises(errors.DataError, match="exists with other bytes"):
         stamped(torch_draft().write(dist))
     assert theirs.read_text() == "theirs"
 

@@ -14,24 +14,19 @@ import pytest
 from planned_runs import NAMES, finish, make_facts, settled
 from pydantic import ValidationError
 
-from rocm_wheels.core import DataError, UsageError
-from rocm_wheels.models import Project, get_release_lines, load_project
-from rocm_wheels.pipeline import (
-    DoneStep,
-    Facts,
-    Plan,
+from rocm_wheels.core import errors
+from rocm_wheels.models import project, release_lines
+from rocm_wheels.pipeline import outputs, planner
+from rocm_wheels.pipeline.facts import DoneStep, Facts
+from rocm_wheels.pipeline.plan import (
     PlanFile,
-    Step,
-    StepGraph,
-    describe_changes,
     format_plan,
-    make_comparable_stamp,
     make_plan_json,
-    make_step_graph,
     read_plan,
     restore_addresses,
     write_plan,
 )
+from rocm_wheels.pipeline.step import Plan, Step, StepGraph, make_step_graph
 
 CHECKED = ["install-tools-cp312", "probe-targets", "build-triton-cp312"]
 BUILDS = [f"build-{name}-cp312" for name in ("triton", "pytorch", "apex", "pytorch_audio", "pytorch_vision")]
@@ -251,7 +246,10 @@ def test_packages_installed_for_more_projects_serve_fewer(tmp_path: Path) -> Non
     assert settled(replace(facts, done=alone.done))[1]["install-tools-cp312"].verdict == "run"
     tools = settled(fewer)[1]["install-tools-cp312"]
     assert (
-        describe_changes(make_comparable_stamp(tools, facts.done[tools.id].stamp), tools.known_inputs) == ()
+        outputs.describe_changes(
+            planner.make_comparable_stamp(tools, facts.done[tools.id].stamp), tools.known_inputs
+        )
+        == ()
     )
 
 
@@ -303,22 +301,26 @@ def test_a_recipe_has_variables_for_one_series_of_torch(
 
 
 def test_the_series_of_recipes_are_those_of_lines() -> None:
-    lines = {line.name for line in get_release_lines()}
+    lines = {line.name for line in release_lines.get_release_lines()}
     for name in NAMES:
-        assert set(load_project(name).line_environment) <= lines
+        assert set(project.load_project(name).line_environment) <= lines
     with pytest.raises(ValidationError, match="is not a series of torch"):
-        Project(**{**load_project("apex").model_dump(), "line_environment": {"release/2.10": {"A": "1"}}})
+        project.Project(
+            **{**project.load_project("apex").model_dump(), "line_environment": {"release/2.10": {"A": "1"}}}
+        )
 
 
 def test_targets_that_rocm_lacks_and_sets_without_names_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"gfx1201 is not among the targets of the installed ROCm 7\.1\.0"):
+    with pytest.raises(
+        errors.UsageError, match=r"gfx1201 is not among the targets of the installed ROCm 7\.1\.0"
+    ):
         settled(make_facts(tmp_path, targets="gfx1201"))
     anyway = finish(make_facts(tmp_path, targets="gfx942,gfx1201", unlisted_targets=True), only=CHECKED)
     step = settled(anyway)[1]["build-pytorch-cp312"]
     assert (step.verdict, step.inputs["PYTORCH_ROCM_ARCH"]) == ("run", "gfx942;gfx1201")
-    with pytest.raises(UsageError, match="none is given"):
+    with pytest.raises(errors.UsageError, match="none is given"):
         settled(make_facts(tmp_path, targets=None, per_target=True))  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="names gfx942 twice"):
+    with pytest.raises(errors.UsageError, match="names gfx942 twice"):
         settled(make_facts(tmp_path, targets="gfx942,gfx942", per_target=True))
 
 
@@ -355,7 +357,7 @@ def test_the_password_of_an_index_is_not_in_a_plan(tmp_path: Path, name: str) ->
     write_plan(tmp_path / "plan.json", plan_file(replace(facts, request=replace(facts.request, sdk=sdk))))
     assert "secret" not in (tmp_path / "plan.json").read_text()
     file = read_plan(tmp_path / "plan.json")
-    with pytest.raises(UsageError, match="its password is not in the plan"):
+    with pytest.raises(errors.UsageError, match="its password is not in the plan"):
         restore_addresses(file, "install-rocm-cp312", {name: None})
     assert restore_addresses(file, "build-triton-cp312", {name: None}) == file
     assert restore_addresses(file, "install-rocm-cp312", given).request.sdk == sdk
@@ -378,7 +380,7 @@ def test_the_password_of_an_index_is_not_in_a_plan(tmp_path: Path, name: str) ->
 )
 def test_a_file_that_is_no_plan(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "plan.json").write_text(text)
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(errors.DataError, match=said):
         read_plan(tmp_path / "plan.json")
 
 
@@ -394,13 +396,15 @@ def test_a_plan_that_somebody_has_changed(tmp_path: Path, change: dict[str, obje
     plan = make_plan_json(plan_file(make_facts(tmp_path)))
     plan["steps"][-1].update(change)
     (tmp_path / "plan.json").write_text(json.dumps(plan))
-    with pytest.raises(DataError, match="is a damaged plan") as raised:
+    with pytest.raises(errors.DataError, match="is a damaged plan") as raised:
         read_plan(tmp_path / "plan.json")
     assert re.search(said, str(raised.value.__cause__))
 
 
 def test_an_unknown_step_is_named_with_the_nearest(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no step build-torch-cp312; did you mean build-pytorch-cp312\?"):
+    with pytest.raises(
+        errors.UsageError, match=r"no step build-torch-cp312; did you mean build-pytorch-cp312\?"
+    ):
         plan_file(make_facts(tmp_path)).plan.find_step("build-torch-cp312")
 
 

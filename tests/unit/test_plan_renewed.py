@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from planned_runs import finish, make_facts
 
-from rocm_wheels.pipeline import OutputFile, Planner, StepStamp, make_step_graph, settle_step, write_stamp
 from rocm_wheels.pipeline import facts as gather
+from rocm_wheels.pipeline import outputs, plan, planner
+from rocm_wheels.pipeline.step import make_step_graph
 
 
 def test_an_environment_made_anew_has_lost_its_build_packages(
@@ -18,14 +19,15 @@ def test_an_environment_made_anew_has_lost_its_build_packages(
     record = tmp_path / "RECORD"
     record.write_text("cmake/__init__.py,,\n", encoding="utf-8")
     did = facts.done["install-tools-cp312"].stamp
-    write_stamp(
-        facts.workspace.steps, StepStamp(did.step, did.inputs, (OutputFile.from_path(record),), did.facts)
+    outputs.write_stamp(
+        facts.workspace.steps,
+        outputs.StepStamp(did.step, did.inputs, (outputs.OutputFile.from_path(record),), did.facts),
     )
     before = facts.refresh_after_step("install-tools-cp312")
-    assert settle_step(Planner(make_step_graph(before), before, {}), did.step).verdict == "skip"
+    assert plan.settle_step(planner.Planner(make_step_graph(before), before, {}), did.step).verdict == "skip"
 
     record.unlink()  # the environment was made anew, with the very same ROCm
     monkeypatch.setattr(gather, "inspect_python", lambda *_, **__: facts.pythons["cp312"])
     after = before.refresh_after_step("install-rocm-cp312", "cp312")
-    step = settle_step(Planner(make_step_graph(after), after, {}), did.step)
+    step = plan.settle_step(planner.Planner(make_step_graph(after), after, {}), did.step)
     assert (step.verdict, step.why) == ("run", f"{record} is missing")

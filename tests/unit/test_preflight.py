@@ -8,42 +8,31 @@ from typing import Any
 
 import pytest
 
-from rocm_wheels.core import Finding, MachineResources, UsageError
-from rocm_wheels.models import BuildDownload, Platform
-from rocm_wheels.pipeline import (
-    PREFLIGHT_CHECKS,
-    BuildFetch,
-    BuildProgram,
-    Estimate,
-    PreflightFolder,
-    PreflightSubject,
-    PythonHeaders,
-    StepCost,
-    estimate_longest_path,
-    format_findings,
-    refuse_errors,
-    run_preflight_checks,
-)
+from rocm_wheels.core import errors, machine
+from rocm_wheels.models import project, project_names
+from rocm_wheels.pipeline import estimates, preflight_checks
 
 GIB = 1 << 30
-WORK = PreflightFolder("work", "work directory", Path("/b/work"), 1, 900 * GIB)
-OUTPUT = PreflightFolder("output", "output folder", Path("/b/dist"), 1, 900 * GIB)
-SOURCE = PreflightFolder(
+WORK = preflight_checks.PreflightFolder("work", "work directory", Path("/b/work"), 1, 900 * GIB)
+OUTPUT = preflight_checks.PreflightFolder("output", "output folder", Path("/b/dist"), 1, 900 * GIB)
+SOURCE = preflight_checks.PreflightFolder(
     "source", "source tree of pytorch", Path("/b/pytorch"), 1, 900 * GIB, tells_case=True
 )
-TEMPORARY = PreflightFolder("temporary", "folder of temporary files", Path("/tmp"), 2, 9 * GIB)
-TORCH = Estimate(7200, 16 * GIB, 64 * GIB, "stated", 4 * GIB, GIB)
-PYTHON = PythonHeaders("/opt/py/bin/python3 (Python 3.12.1)", Path("/opt/py/include"))
-GOOD = PreflightSubject(
+TEMPORARY = preflight_checks.PreflightFolder(
+    "temporary", "folder of temporary files", Path("/tmp"), 2, 9 * GIB
+)
+TORCH = estimates.Estimate(7200, 16 * GIB, 64 * GIB, "stated", 4 * GIB, GIB)
+PYTHON = preflight_checks.PythonHeaders("/opt/py/bin/python3 (Python 3.12.1)", Path("/opt/py/include"))
+GOOD = preflight_checks.PreflightSubject(
     platform="linux",
-    machine=MachineResources(16, 64 * GIB, 60 * GIB),
+    machine=machine.MachineResources(16, 64 * GIB, 60 * GIB),
     folders=(WORK, OUTPUT, SOURCE, TEMPORARY),
     projects=("pytorch",),
-    costs=(StepCost("build-pytorch-cp312", "pytorch", TORCH),),
+    costs=(preflight_checks.StepCost("build-pytorch-cp312", "pytorch", TORCH),),
     pythons=(PYTHON,),
     programs=(
-        BuildProgram("git", Path("/usr/bin/git")),
-        BuildProgram("C compiler", Path("/usr/bin/cc")),
+        preflight_checks.BuildProgram("git", Path("/usr/bin/git")),
+        preflight_checks.BuildProgram("C compiler", Path("/usr/bin/cc")),
     ),
     targets=("gfx942", "gfx1100"),
     sdk_targets=("gfx942", "gfx1100"),
@@ -52,28 +41,28 @@ GOOD = PreflightSubject(
 )
 
 
-def on(*, platform: Platform = "linux", **changes: Any) -> PreflightSubject:
+def on(*, platform: project_names.Platform = "linux", **changes: Any) -> preflight_checks.PreflightSubject:
     return replace(GOOD, platform=platform, **changes)
 
 
-def at(folder: PreflightFolder, **changes: Any) -> PreflightSubject:
+def at(folder: preflight_checks.PreflightFolder, **changes: Any) -> preflight_checks.PreflightSubject:
     """The good subject with one folder that is not as it should be."""
     changed = replace(folder, **changes)
     return replace(GOOD, folders=tuple(changed if one is folder else one for one in GOOD.folders))
 
 
-def costs(**changes: Any) -> tuple[StepCost, ...]:
-    return (StepCost("build-pytorch-cp312", "pytorch", replace(TORCH, **changes)),)
+def costs(**changes: Any) -> tuple[preflight_checks.StepCost, ...]:
+    return (preflight_checks.StepCost("build-pytorch-cp312", "pytorch", replace(TORCH, **changes)),)
 
 
 def program(name: str, path: str | None = "/x", fault: str = "") -> Any:
-    return (BuildProgram(name, Path(path) if path else None, fault),)
+    return (preflight_checks.BuildProgram(name, Path(path) if path else None, fault),)
 
 
 LONG = replace(SOURCE, path=Path("C:/" + "long/" * 18))
-SMALL = MachineResources(2, 3 * GIB, 2 * GIB, ("3.0 GiB of memory by /sys/fs/cgroup/a",))
+SMALL = machine.MachineResources(2, 3 * GIB, 2 * GIB, ("3.0 GiB of memory by /sys/fs/cgroup/a",))
 # (check, severity, words of the text, the subject)
-FIRING: list[tuple[str, str, str, PreflightSubject]] = [
+FIRING: list[tuple[str, str, str, preflight_checks.PreflightSubject]] = [
     ("programs", "error", "there is no git on the PATH", on(programs=program("git", None))),
     (
         "programs",
@@ -104,7 +93,7 @@ FIRING: list[tuple[str, str, str, PreflightSubject]] = [
         "memory",
         "warning",
         "and 2.0 GiB of memory are free",
-        on(machine=MachineResources(2, 9 * GIB, 2 * GIB)),
+        on(machine=machine.MachineResources(2, 9 * GIB, 2 * GIB)),
     ),
     ("memory", "warning", "16 at a time 64.0 GiB, and 60.0 GiB are free", on(jobs=16)),
     ("case", "warning", "case does not count", at(SOURCE, tells_case=False)),
@@ -124,7 +113,7 @@ FIRING: list[tuple[str, str, str, PreflightSubject]] = [
         "installed-rocm",
         "error",
         "ROCm 7.2.4 in /opt/rocm has no RCCL",
-        on(rocm_findings=(Finding("error", "ROCm 7.2.4 in /opt/rocm has no RCCL", "install it"),)),
+        on(rocm_findings=(errors.Finding("error", "ROCm 7.2.4 in /opt/rocm has no RCCL", "install it"),)),
     ),
     (
         "sdk-targets",
@@ -145,8 +134,9 @@ FIRING: list[tuple[str, str, str, PreflightSubject]] = [
         on(
             offline=True,
             fetches=(
-                BuildFetch(
-                    "triton", BuildDownload(what="LLVM", origin="here", named_in="x", variable="LLVM_SYSPATH")
+                preflight_checks.BuildFetch(
+                    "triton",
+                    project.BuildDownload(what="LLVM", origin="here", named_in="x", variable="LLVM_SYSPATH"),
                 ),
             ),
         ),
@@ -173,9 +163,9 @@ FIRING: list[tuple[str, str, str, PreflightSubject]] = [
 
 
 @pytest.mark.parametrize("row", FIRING, ids=[f"{row[0]}-{number}" for number, row in enumerate(FIRING)])
-def test_a_check_fires_alone(row: tuple[str, str, str, PreflightSubject]) -> None:
+def test_a_check_fires_alone(row: tuple[str, str, str, preflight_checks.PreflightSubject]) -> None:
     check, severity, words, subject = row
-    [finding] = run_preflight_checks(subject)
+    [finding] = preflight_checks.run_preflight_checks(subject)
     assert (finding.check, finding.severity) == (check, severity)
     assert words in finding.message
     assert finding.tip
@@ -186,7 +176,7 @@ SILENT = [
     on(costs=(), pythons=(), programs=(), targets=(), sdk_targets=None),
     at(OUTPUT, device=5),
     at(TEMPORARY, free=GIB),
-    on(machine=MachineResources(2, 4 * GIB, 4 * GIB)),
+    on(machine=machine.MachineResources(2, 4 * GIB, 4 * GIB)),
     on(jobs=15),
     on(targets=("gfx942:xnack-",)),
     on(targets=("gfx1010",), sdk_targets=None, flash_attention=False),
@@ -194,44 +184,54 @@ SILENT = [
 
 
 @pytest.mark.parametrize("subject", SILENT, ids=range(len(SILENT)))
-def test_nothing_is_said_of_what_is_right(subject: PreflightSubject) -> None:
-    assert run_preflight_checks(subject) == ()
+def test_nothing_is_said_of_what_is_right(subject: preflight_checks.PreflightSubject) -> None:
+    assert preflight_checks.run_preflight_checks(subject) == ()
 
 
 def test_every_check_is_seen_to_fire() -> None:
-    assert {row[0] for row in FIRING} == set(PREFLIGHT_CHECKS)
+    assert {row[0] for row in FIRING} == set(preflight_checks.PREFLIGHT_CHECKS)
 
 
 def test_needs_are_summed_over_all_steps_of_a_file_system() -> None:
-    steps = tuple(StepCost(f"build-pytorch-cp31{n}", "pytorch", TORCH) for n in range(5))
-    subject = replace(at(SOURCE, free=80 * GIB), costs=(*steps, StepCost("install-rocm-cp310", None, TORCH)))
-    [finding] = run_preflight_checks(subject)
+    steps = tuple(preflight_checks.StepCost(f"build-pytorch-cp31{n}", "pytorch", TORCH) for n in range(5))
+    subject = replace(
+        at(SOURCE, free=80 * GIB),
+        costs=(*steps, preflight_checks.StepCost("install-rocm-cp310", None, TORCH)),
+    )
+    [finding] = preflight_checks.run_preflight_checks(subject)
     assert "may add 108.0 GiB" in finding.message
     assert finding.message.endswith("18.0 GiB and 3 more)")
 
 
 def test_a_path_on_windows_is_measured_with_what_a_build_puts_below_it() -> None:
-    assert estimate_longest_path("D:/b", "pytorch") < 200 < estimate_longest_path("C:/" + "x" * 100, "apex")
+    assert (
+        preflight_checks.estimate_longest_path("D:/b", "pytorch")
+        < 200
+        < preflight_checks.estimate_longest_path("C:/" + "x" * 100, "apex")
+    )
 
 
 def test_all_errors_are_refused_at_once_and_warnings_are_not() -> None:
-    found = run_preflight_checks(
+    found = preflight_checks.run_preflight_checks(
         replace(at(OUTPUT, writable=False), jobs=16, pythons=(replace(PYTHON, folder=None),))
     )
     assert [finding.severity for finding in found] == ["error", "error", "warning"]
-    with pytest.raises(UsageError, match="for 2 reasons") as caught:
-        refuse_errors(found)
+    with pytest.raises(errors.UsageError, match="for 2 reasons") as caught:
+        preflight_checks.refuse_errors(found)
     assert "no Python.h\n    tip: install" in caught.value.message
     assert "16 at a time" not in caught.value.message
-    refuse_errors(found[2:])
+    preflight_checks.refuse_errors(found[2:])
 
 
 def test_one_error_is_said_as_it_is() -> None:
-    with pytest.raises(UsageError) as caught:
-        refuse_errors([Finding("error", "no git", "install git")])
+    with pytest.raises(errors.UsageError) as caught:
+        preflight_checks.refuse_errors([errors.Finding("error", "no git", "install git")])
     assert (caught.value.message, caught.value.tip) == ("no git", "install git")
 
 
 def test_lines_for_people() -> None:
-    found = [Finding("warning", "the disk is small", "buy another", check="disk")]
-    assert format_findings(found) == ["warning: disk: the disk is small", "  tip: buy another"]
+    found = [errors.Finding("warning", "the disk is small", "buy another", check="disk")]
+    assert preflight_checks.format_findings(found) == [
+        "warning: disk: the disk is small",
+        "  tip: buy another",
+    ]

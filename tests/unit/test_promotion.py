@@ -9,28 +9,16 @@ import pytest
 from judged_sets import a_set, sha, wheel
 from packaging.requirements import Requirement
 
-from rocm_wheels.core import DataError, FolderStore, ReleaseError
-from rocm_wheels.release import (
-    Channel,
-    ChannelSet,
-    FamilyPaths,
-    PendingChange,
-    SetDocument,
-    SetFile,
-    list_newer_sets,
-    load_layout,
-    read_channel,
-    refuse_overlaps,
-    require_pins,
-    require_ties,
-    sort_by_dependencies,
-)
+from rocm_wheels.core import errors
+from rocm_wheels.release import layout, promote, set_conflicts, wheel_set
+from rocm_wheels.release.channel import Channel, ChannelSet, PendingChange, read_channel
+from rocm_wheels.stores import folder
 
 V = "2.9.1+rocm7.1.0"
 PAIR = (wheel("torch"), wheel("torchvision"))
 
 
-def requires(document: SetDocument, *said: str) -> dict[str, list[Requirement]]:
+def requires(document: wheel_set.SetDocument, *said: str) -> dict[str, list[Requirement]]:
     """What torchvision requires; the others require nothing."""
     return {
         file.name: [Requirement(one) for one in said] if file.project == "torchvision" else []
@@ -56,18 +44,20 @@ def requires(document: SetDocument, *said: str) -> dict[str, list[Requirement]]:
 def test_wheels_pin_those_of_their_set(said: str, pinned: bool) -> None:
     document = a_set(*PAIR)
     if pinned:
-        assert require_pins(document, requires(document, said)) == ()
+        assert set_conflicts.require_pins(document, requires(document, said)) == ()
     else:
         with pytest.raises(
-            ReleaseError, match=r"are not pinned to it: torchvision-.* requires torch"
+            errors.ReleaseError, match=r"are not pinned to it: torchvision-.* requires torch"
         ) as found:
-            require_pins(document, requires(document, said))
+            set_conflicts.require_pins(document, requires(document, said))
         assert "exact versions" in str(found.value.tip)
-        (shown, *_) = require_pins(document, requires(document, said), allow=True)  # by --allow-unpinned
+        (shown, *_) = set_conflicts.require_pins(
+            document, requires(document, said), allow=True
+        )  # by --allow-unpinned
         assert shown.startswith("not pinned: torchvision-") and " requires torch" in shown
 
 
-def needing(document: SetDocument, **needs: list[str]) -> dict[str, list[Requirement]]:
+def needing(document: wheel_set.SetDocument, **needs: list[str]) -> dict[str, list[Requirement]]:
     """What projects require: as it is said, or in the version of the set."""
     return {
         file.name: [
@@ -81,11 +71,13 @@ def needing(document: SetDocument, **needs: list[str]) -> dict[str, list[Require
 def test_what_nothing_ties_is_refused() -> None:
     document = a_set(*PAIR, wheel("apex"))
     tied = needing(document, torchvision=["torch"], apex=["torch"])
-    assert require_pins(document, tied) == ()
+    assert set_conflicts.require_pins(document, tied) == ()
     loose = needing(document, torchvision=["torch"])
-    with pytest.raises(ReleaseError, match="nothing ties apex to torch, torchvision in 2"):
-        require_pins(document, loose)
-    assert require_pins(document, loose, allow=True) == ("not tied: apex to torch, torchvision",)
+    with pytest.raises(errors.ReleaseError, match="nothing ties apex to torch, torchvision in 2"):
+        set_conflicts.require_pins(document, loose)
+    assert set_conflicts.require_pins(document, loose, allow=True) == (
+        "not tied: apex to torch, torchvision",
+    )
 
 
 KERNELS = "amd-torch-device-gfx942"
@@ -96,22 +88,24 @@ def test_what_an_extra_requires_is_pinned_and_comes_first() -> None:
     """A host wheel has its kernels by an extra; they may require it, too."""
     document = a_set(wheel("torch"), wheel(KERNELS))
     pinned = needing(document, torch=[f"{KERNELS}=={V} ; {BY_EXTRA}"])
-    assert require_pins(document, pinned) == ()
-    assert sort_by_dependencies([document], pinned) == [KERNELS, "torch"]
+    assert set_conflicts.require_pins(document, pinned) == ()
+    assert set_conflicts.sort_by_dependencies([document], pinned) == [KERNELS, "torch"]
     both = needing(document, torch=[f"{KERNELS}=={V} ; {BY_EXTRA}"], **{KERNELS: ["torch"]})
-    assert sort_by_dependencies([document], both) == ["torch", KERNELS]
+    assert set_conflicts.sort_by_dependencies([document], both) == ["torch", KERNELS]
     loose = needing(document, torch=[f"{KERNELS}>=1 ; {BY_EXTRA}"])
-    with pytest.raises(ReleaseError, match=f"are not pinned to it: torch-.* requires {KERNELS}"):
-        require_pins(document, loose)
+    with pytest.raises(errors.ReleaseError, match=f"are not pinned to it: torch-.* requires {KERNELS}"):
+        set_conflicts.require_pins(document, loose)
     # what pins torch decides by itself
     assert (
-        require_pins(document, {**both, **loose, **needing(a_set(wheel(KERNELS)), **{KERNELS: ["torch"]})})
+        set_conflicts.require_pins(
+            document, {**both, **loose, **needing(a_set(wheel(KERNELS)), **{KERNELS: ["torch"]})}
+        )
         == ()
     )
 
 
 def test_sets_that_share_what_ties_them_are_not_shown_together() -> None:
-    def a_release(number: str, torch: str = V) -> SetDocument:
+    def a_release(number: str, torch: str = V) -> wheel_set.SetDocument:
         new = {"version": number, "sha256": sha(number)}
         return a_set(
             wheel("torch", version=torch, sha256=sha(torch)),
@@ -122,20 +116,25 @@ def test_sets_that_share_what_ties_them_are_not_shown_together() -> None:
     old, new = a_release("1"), a_release("2")
     requires = needing(new, torchvision=["torch"], torchaudio=["torch"])
     with pytest.raises(
-        ReleaseError, match=r"differ in torchaudio, torchvision, .* ties torchaudio to torchvision"
+        errors.ReleaseError, match=r"differ in torchaudio, torchvision, .* ties torchaudio to torchvision"
     ):
-        require_ties(new, requires, [old])
-    assert len(require_ties(new, requires, [old], allow=True)) == 1
-    assert require_ties(new, requires, [a_release("1", "2.9.0")]) == ()
-    assert require_ties(new, needing(new, torchvision=["torch"], torchaudio=["torchvision"]), [old]) == ()
+        set_conflicts.require_ties(new, requires, [old])
+    assert len(set_conflicts.require_ties(new, requires, [old], allow=True)) == 1
+    assert set_conflicts.require_ties(new, requires, [a_release("1", "2.9.0")]) == ()
+    assert (
+        set_conflicts.require_ties(
+            new, needing(new, torchvision=["torch"], torchaudio=["torchvision"]), [old]
+        )
+        == ()
+    )
 
 
-def rebuilt(file: SetFile) -> SetFile:
+def rebuilt(file: wheel_set.SetFile) -> wheel_set.SetFile:
     name = file.name.replace("-cp312-cp312", "-1-cp312-cp312").replace("-cp311-cp311", "-1-cp311-cp311")
     return file.model_copy(update={"name": name, "sha256": sha(name)})
 
 
-def windows(file: SetFile) -> SetFile:
+def windows(file: wheel_set.SetFile) -> wheel_set.SetFile:
     name = file.name.replace("linux_x86_64", "win_amd64")
     return file.model_copy(update={"name": name, "sha256": sha(name)})
 
@@ -143,14 +142,18 @@ def windows(file: SetFile) -> SetFile:
 def test_wheels_do_not_take_the_place_of_others() -> None:
     torch, vision = PAIR
     shown = a_set(*PAIR)
-    refuse_overlaps(a_set(rebuilt(torch), vision), [shown])  # the same set with one project exchanged
-    refuse_overlaps(a_set(wheel("torch", "311"), wheel("torchvision", "311")), [shown])  # another Python
+    set_conflicts.refuse_overlaps(
+        a_set(rebuilt(torch), vision), [shown]
+    )  # the same set with one project exchanged
+    set_conflicts.refuse_overlaps(
+        a_set(wheel("torch", "311"), wheel("torchvision", "311")), [shown]
+    )  # another Python
     newer = vision.model_copy(
         update={"name": vision.name.replace("2.9.1", "3"), "version": "3", "sha256": sha("3")}
     )
     newer_linux = rebuilt(torch).model_copy(update={"name": torch.name.replace("linux", "manylinux_2_28")})
     for_all = rebuilt(torch).model_copy(update={"name": torch.name.replace("cp312-cp312", "cp39-abi3")})
-    refuse_overlaps(a_set(windows(torch), windows(vision)), [shown])
+    set_conflicts.refuse_overlaps(a_set(windows(torch), windows(vision)), [shown])
     for other in (
         a_set(newer_linux, newer),
         a_set(for_all, newer),
@@ -158,8 +161,8 @@ def test_wheels_do_not_take_the_place_of_others() -> None:
         a_set(rebuilt(torch), newer),
         a_set(rebuilt(torch)),
     ):
-        with pytest.raises(ReleaseError, match=r"has torch.* in the same version as") as found:
-            refuse_overlaps(other, [shown])
+        with pytest.raises(errors.ReleaseError, match=r"has torch.* in the same version as") as found:
+            set_conflicts.refuse_overlaps(other, [shown])
         assert f"demote {shown.id} first" in str(found.value.tip)
 
 
@@ -168,9 +171,9 @@ def test_dependencies_come_first_and_a_circle_has_an_order() -> None:
     document = a_set(*files)
     needs = {"apex": ["torch"], "torch": ["Triton"], "torchaudio": ["torch"], "triton": []}
     listed = {file.name: [Requirement(f"{one}=={V}") for one in needs[file.project]] for file in files}
-    assert sort_by_dependencies([document], listed) == ["triton", "torch", "apex", "torchaudio"]
+    assert set_conflicts.sort_by_dependencies([document], listed) == ["triton", "torch", "apex", "torchaudio"]
     listed[files[3].name] = [Requirement(f"torch=={V}")]
-    assert sorted(sort_by_dependencies([document], listed)) == sorted(needs)
+    assert sorted(set_conflicts.sort_by_dependencies([document], listed)) == sorted(needs)
 
 
 SHOWN = tuple(
@@ -182,15 +185,15 @@ IDS = [one.set for one in SHOWN]
 
 def test_a_channel_remembers_what_was_done() -> None:
     channel = Channel(family="gfx94X-dcgpu", channel="stable", sets=SHOWN, current=IDS[2])
-    assert list_newer_sets(channel, IDS[0]) == tuple(IDS[1:])
-    assert list_newer_sets(channel, IDS[2]) == ()
-    with pytest.raises(ReleaseError, match=r"2\.9\.9 is not on stable of gfx94X-dcgpu"):
-        list_newer_sets(channel, "2.9.9")
+    assert promote.list_newer_sets(channel, IDS[0]) == tuple(IDS[1:])
+    assert promote.list_newer_sets(channel, IDS[2]) == ()
+    with pytest.raises(errors.ReleaseError, match=r"2\.9\.9 is not on stable of gfx94X-dcgpu"):
+        promote.list_newer_sets(channel, "2.9.9")
     pending = PendingChange(
         action="demote", sets=tuple(IDS[1:]), by="ann", began="now", goal=SHOWN[:1], adds=False
     )
     begun = channel.with_pending(pending)
-    assert list_newer_sets(begun, IDS[0]) == tuple(IDS[1:])
+    assert promote.list_newer_sets(begun, IDS[0]) == tuple(IDS[1:])
     settled = begun.finish_pending()
     assert (settled.current, settled.shown, settled.revision) == (IDS[0], (IDS[0],), 2)
     assert settled.demoted == set(IDS[1:])
@@ -216,8 +219,8 @@ def edited(**by_hand: object) -> bytes:
     ],
 )
 def test_a_damaged_document_is_refused(content: bytes, says: str, tmp_path: Path) -> None:
-    places = FamilyPaths(load_layout(), "gfx94X-dcgpu", "release")
-    store = FolderStore(tmp_path)
+    places = layout.FamilyPaths(layout.load_layout(), "gfx94X-dcgpu", "release")
+    store = folder.FolderStore(tmp_path)
     store.create(places.channel_document("stable"), content)
-    with pytest.raises(DataError, match=says):
+    with pytest.raises(errors.DataError, match=says):
         read_channel(store, places, "stable")

@@ -15,44 +15,43 @@ from typing import Any
 import pytest
 from audit_wheels import torch_draft
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import DataError
-from rocm_wheels.package import embed_provenance, plan_unstamps, verify_provenance, write_stamps
-from rocm_wheels.wheels import (
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.core import errors
+from rocm_wheels.package import provenance, variant_stamp
+from rocm_wheels.package.sbom import embed_provenance
+from rocm_wheels.wheels import sbom
+from rocm_wheels.wheels.edit import WheelEdit
+from rocm_wheels.wheels.rewrite import rewrite_wheel
+from rocm_wheels.wheels.statement import (
     BUILD_TYPE,
-    PackagePart,
-    SourcePart,
-    WheelEdit,
-    WheelParts,
     describe_package_dependency,
     format_statement,
     has_statement,
     locate_statement,
     locate_statement_signature,
-    make_repository_url,
     parse_statement,
     read_statement,
-    rewrite_wheel,
     walk_statements,
     write_statement,
-    write_together,
 )
+from rocm_wheels.wheels.write_together import write_together
 
 ENV = dict(os.environ)
 LOCK = b'{"a lock": 1}\n'
-SOURCE = SourcePart("pytorch", "https://github.com/ROCm/pytorch.git", "1" * 40)
-PACKAGE = PackagePart("rocm-sdk-core", "7.1.0", "b" * 64)
-PARTS = WheelParts(tool="0.1.0", targets=("gfx942",), rocm="7.1.0", sources=(SOURCE,), packages=(PACKAGE,))
+SOURCE = sbom.SourcePart("pytorch", "https://github.com/ROCm/pytorch.git", "1" * 40)
+PACKAGE = sbom.PackagePart("rocm-sdk-core", "7.1.0", "b" * 64)
+PARTS = sbom.WheelParts(
+    tool="0.1.0", targets=("gfx942",), rocm="7.1.0", sources=(SOURCE,), packages=(PACKAGE,)
+)
 
 needs_ssh = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH's client is missing")
 
 
-def make_predicate(*, lock: bytes = LOCK, source: SourcePart = SOURCE) -> dict[str, Any]:
+def make_predicate(*, lock: bytes = LOCK, source: sbom.SourcePart = SOURCE) -> dict[str, Any]:
     """Return what a build would say."""
     commit = {
         "name": source.name,
-        "uri": make_repository_url(source),
+        "uri": sbom.make_repository_url(source),
         "digest": {"gitCommit": source.commit},
     }
     definition = {
@@ -77,7 +76,7 @@ def hash_bytes(path: Path) -> str:
 
 
 def list_faults(wheel: Path, signers: dict[str, str] | None = None) -> list[str]:
-    return [finding.check for finding in verify_provenance(wheel, ENV, signers).findings]
+    return [finding.check for finding in provenance.verify_provenance(wheel, ENV, signers).findings]
 
 
 def stamp(wheel: Path, folder: Path) -> Path:
@@ -86,8 +85,8 @@ def stamp(wheel: Path, folder: Path) -> Path:
 
 
 def unstamp(wheel: Path, folder: Path) -> Path:
-    with write_together() as batch:
-        (written,) = write_stamps(plan_unstamps([wheel]), folder, batch=batch)
+    with write_together.write_together() as batch:
+        (written,) = variant_stamp.write_stamps(variant_stamp.plan_unstamps([wheel]), folder, batch=batch)
     return written.path
 
 
@@ -102,7 +101,7 @@ def test_what_is_done_to_a_wheel_is_said_with_all_that_was_said_before(tmp_path:
     edit = WheelEdit(version="2.9.0", platforms=("manylinux_2_28_x86_64",), step="retag")
     retagged = rewrite_wheel(wheel, tmp_path / "a", edit).path
     stamped = stamp(retagged, tmp_path / "b")
-    report = verify_provenance(stamped, ENV)
+    report = provenance.verify_provenance(stamped, ENV)
     assert (report.findings, report.steps) == ([], ("retag", "stamp gfx942"))
     assert report.build is not None and report.build.content == locate_statement(wheel).read_bytes()
     names = [entry["name"] for entry in report.statement.dependencies] if report.statement else []
@@ -126,7 +125,7 @@ def test_a_wheel_without_a_statement_gets_none_and_a_stale_one_is_no_origin(tmp_
     (tmp_path / "stale").mkdir()
     stale = shutil.copy(stamp(wheel, tmp_path / "variant"), tmp_path / "stale" / wheel.name)
     shutil.copy(locate_statement(wheel), tmp_path / "stale")
-    with pytest.raises(DataError):
+    with pytest.raises(errors.DataError):
         rewrite_wheel(Path(stale), tmp_path / "new", WheelEdit(version="2.9.0", step="retag"))
     assert not (tmp_path / "new").exists() or not list((tmp_path / "new").iterdir())
 
@@ -135,7 +134,7 @@ def test_a_replaced_wheel_does_not_keep_the_statement_of_another(tmp_path: Path)
     wheel = make_wheel(tmp_path)
     locate_statement_signature(wheel).write_text("of the old one\n")
     rewrite_wheel(wheel, tmp_path, WheelEdit(put={"note.txt": b"x"}, step="note"), replace=True)
-    assert verify_provenance(wheel, ENV).steps == ("note",)
+    assert provenance.verify_provenance(wheel, ENV).steps == ("note",)
     assert not locate_statement_signature(wheel).exists()
 
 
@@ -177,7 +176,7 @@ def exchange_inner(wheel: Path) -> None:
         (flip_statement, "bad-statement"),
         (lambda wheel: locate_statement(wheel).write_bytes(b"\xff{}"), "bad-statement"),
         (say_other(lock=b"another"), "wrong-lock"),
-        (say_other(source=SourcePart("pytorch", SOURCE.origin, "2" * 40)), "wrong-sbom"),
+        (say_other(source=sbom.SourcePart("pytorch", SOURCE.origin, "2" * 40)), "wrong-sbom"),
     ],
 )
 def test_each_break_is_named(damage: Callable[[Path], None], fault: str, tmp_path: Path) -> None:
@@ -197,7 +196,7 @@ def test_a_chain_that_does_not_hold_is_named(tmp_path: Path) -> None:
     "content", [b"", b"[]", b"{}", b"1", b'{"subject": [{}]}', b"[" * 100_000, b'{"subject": [1, 2]}']
 )
 def test_anything_else_is_no_statement(content: bytes) -> None:
-    with pytest.raises(DataError):
+    with pytest.raises(errors.DataError):
         parse_statement(content, name="it")
 
 
@@ -232,12 +231,12 @@ def test_signatures_are_by_a_key_of_those_bytes(tmp_path: Path, capsys: pytest.C
 
     def verify(*more: str) -> tuple[int, list[str]]:
         capsys.readouterr()
-        code = run_command(cli, [*words, f"{key}.pub", *more])
+        code = boundary.run_command(main.cli, [*words, f"{key}.pub", *more])
         (report,) = json.loads(capsys.readouterr().out)
         return code, [finding["fault"] for finding in report["findings"]]
 
     assert verify() == (13, ["unsigned"])
-    assert run_command(cli, ["provenance", "sign", str(wheel), "--sign-with", str(key)]) == 0
+    assert boundary.run_command(main.cli, ["provenance", "sign", str(wheel), "--sign-with", str(key)]) == 0
     assert verify() == (0, [])
     signature = locate_statement_signature(wheel)
     allowed = tmp_path / "allowed"  # anybody can check it without us
@@ -251,16 +250,16 @@ def test_signatures_are_by_a_key_of_those_bytes(tmp_path: Path, capsys: pytest.C
     signature.write_text(kept)
     locate_statement(wheel).write_bytes(locate_statement(wheel).read_bytes() + b"\n")
     assert verify() == (13, ["wrong-signature"])
-    assert run_command(cli, ["provenance", "sign", str(wheel), "--sign-with", str(other)]) == 0
+    assert boundary.run_command(main.cli, ["provenance", "sign", str(wheel), "--sign-with", str(other)]) == 0
     assert verify() == (13, ["unknown-signer"])
     cut_wheel(wheel)
-    assert run_command(cli, ["provenance", "sign", str(wheel), "--sign-with", str(key)]) == 2
+    assert boundary.run_command(main.cli, ["provenance", "sign", str(wheel), "--sign-with", str(key)]) == 2
 
 
 @needs_ssh
 def test_a_signature_is_kept_by_what_follows(tmp_path: Path) -> None:
     wheel, key = make_wheel(tmp_path), make_key(tmp_path / "ann")
-    assert run_command(cli, ["provenance", "sign", str(wheel), "--sign-with", str(key)]) == 0
+    assert boundary.run_command(main.cli, ["provenance", "sign", str(wheel), "--sign-with", str(key)]) == 0
     statement = read_statement(stamp(wheel, tmp_path / "new"))
     assert statement is not None
     ((inner, signature),) = walk_statements(statement)

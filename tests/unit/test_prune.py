@@ -16,17 +16,10 @@ from typing import Any
 import pytest
 from binary_writer import HOST, bundle, coff, compress, elf, hip, kpack, pad, wheel
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.package import TargetFilter
-from rocm_wheels.wheels import (
-    TargetId,
-    compare_wheels,
-    list_code_targets,
-    list_database_labels,
-    read_code_objects,
-    scan_wheel,
-)
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.device_code import code_objects, kernel_databases
+from rocm_wheels.package.prune import TargetFilter
+from rocm_wheels.wheels import edit, scan
 
 ALL_PACKINGS = [None, *((v, m) for v in (1, 2, 3) for m in ("zlib", "zstd"))]
 FOUR = ("gfx906", "gfx90a", "gfx942", "gfx1100")
@@ -44,7 +37,7 @@ def packed(plain: bytes, packing: tuple[int, str] | None) -> bytes:
 
 
 def prune(*words: str | Path) -> int:
-    return run_command(cli, ["wheel", "prune", *map(str, words)])
+    return boundary.run_command(main.cli, ["wheel", "prune", *map(str, words)])
 
 
 def read(path: Path) -> dict[str, bytes]:
@@ -54,7 +47,7 @@ def read(path: Path) -> dict[str, bytes]:
 
 
 def targets_of(path: Path, member: str) -> list[str]:
-    return list_code_targets(read_code_objects(read(path)[member], member))
+    return code_objects.list_code_targets(code_objects.read_code_objects(read(path)[member], member))
 
 
 @pytest.mark.parametrize("packing", ALL_PACKINGS, ids=str)
@@ -68,7 +61,7 @@ def test_bundles_keep_what_they_had_for_a_target(
     source = wheel(tmp_path, {"demo/lib.so": elf({".text": b"x", ".hip_fatbin": section, ".data": b"y"})})
     assert prune(source, "--gfx", "gfx942,gfx906", "-o", tmp_path / "thin", *pages) == 0
     library = read(tmp_path / "thin" / source.name)["demo/lib.so"]
-    objects = read_code_objects(library, "lib.so")
+    objects = code_objects.read_code_objects(library, "lib.so")
     assert [str(o.target) for o in objects] == ["gfx906", "gfx942"] * 3
     assert {o.bundle for o in objects} == {0, 1, 2}
     if packing is None:
@@ -78,7 +71,7 @@ def test_bundles_keep_what_they_had_for_a_target(
             held = [o for o in objects if o.bundle == i]
             for target, o in zip(("gfx906", "gfx942"), held, strict=True):
                 assert head[o.offset : o.offset + o.size] == code(target, seed=i)[1]
-    assert not scan_wheel(tmp_path / "thin" / source.name).faults
+    assert not scan.scan_wheel(tmp_path / "thin" / source.name).faults
 
 
 def test_nothing_but_the_named_files_and_record_changes(tmp_path: Path) -> None:
@@ -98,12 +91,12 @@ def test_nothing_but_the_named_files_and_record_changes(tmp_path: Path) -> None:
         assert prune(source, "--gfx", "gfx942", "-o", tmp_path / folder) == 0
     first, second = (tmp_path / folder / source.name for folder in ("first", "second"))
     assert first.read_bytes() == second.read_bytes()
-    difference = compare_wheels(source, first)
+    difference = edit.compare_wheels(source, first)
     assert difference.changed == ["demo/bundle.co", "demo/fat.so"]
     assert difference.removed == ["demo/.kpack/demo_gfx1100.kpack", "demo/foreign.co", "demo/one.hsaco"]
     assert (difference.added, difference.modes, difference.metadata) == ([], {}, {})
     assert targets_of(first, "demo/fat.so") == targets_of(first, "demo/bundle.co") == ["gfx942"]
-    assert not scan_wheel(first).faults
+    assert not scan.scan_wheel(first).faults
 
 
 def test_windows_library_keeps_its_size(tmp_path: Path) -> None:
@@ -133,7 +126,7 @@ def test_windows_library_keeps_its_size(tmp_path: Path) -> None:
     ],
 )
 def test_code_stays_that_runs_on_a_target(asked: str, held: str, stays: bool) -> None:
-    assert TargetFilter([asked]).keeps(TargetId.parse(held)) is stays
+    assert TargetFilter([asked]).keeps(code_objects.TargetId.parse(held)) is stays
 
 
 DATABASES = {
@@ -169,7 +162,7 @@ def test_databases_go_by_the_target_in_their_name(tmp_path: Path, capfd: pytest.
     assert prune(source, "--gfx", "gfx1201", "-o", tmp_path / "thin") == 13
     assert "tip: it has gfx908 gfx90a gfx90a:xnack+ gfx942 gfx1030 gfx1100\n" in capfd.readouterr().err
     assert {name: name in held for name in DATABASES} == DATABASES
-    assert list_database_labels("demo/tuning_gfx1100.json") == []
+    assert kernel_databases.list_database_labels("demo/tuning_gfx1100.json") == []
 
 
 def test_refusals_leave_nothing_behind(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -221,7 +214,7 @@ def test_generic_code_goes_where_a_target_has_its_own(
     assert prune(source, "--gfx", "gfx942", "-o", tmp_path / "thin", "--json") == 0
     (report,) = json.loads(capfd.readouterr().out)["wheels"]
     library = read(tmp_path / "thin" / source.name)["demo/lib.so"]
-    held = [(o.bundle, str(o.target)) for o in read_code_objects(library, "lib.so")]
+    held = [(o.bundle, str(o.target)) for o in code_objects.read_code_objects(library, "lib.so")]
     assert held == [
         (0, "gfx942"),
         (1, "gfx942:xnack+"),
@@ -300,7 +293,7 @@ def test_loaded_library_has_its_bundles_where_they_were(tmp_path: Path) -> None:
         library = read(tmp_path / folder / source.name)["demo/lib.so"]
         memory, number = load_section(library, tmp_path / f"{folder}.so")
         assert number == 42
-        assert list_code_targets(read_code_objects(library, "lib.so")) == ["gfx942"]
+        assert code_objects.list_code_targets(code_objects.read_code_objects(library, "lib.so")) == ["gfx942"]
         memories.append(memory)
         assert (len(library) < len(whole) / 3) is (folder == "cut")
     assert memories[0] == memories[1]

@@ -10,22 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.compile import Hooks, find_hooks
-from rocm_wheels.core import DataError
-from rocm_wheels.models import (
-    RECIPES_GROUP,
-    RecipeFolder,
-    find_recipes,
-    get_recipes_folder,
-    list_foreign_recipes,
-    list_project_names,
-    load_project,
-    set_recipe_search,
-    use_planned_recipes,
-)
-from rocm_wheels.sources import draft_recipe
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.compile import hooks
+from rocm_wheels.core import errors
+from rocm_wheels.models import project, project_names
+from rocm_wheels.sources.draft_recipe import draft_recipe
 
 CLONE = Path(__file__).resolve().parents[2]
 
@@ -34,14 +23,14 @@ OWN = ["apex", "pytorch", "pytorch_audio", "pytorch_vision", "triton"]
 
 @pytest.fixture(autouse=True)
 def no_other_folders() -> Iterator[None]:
-    set_recipe_search(tuple)
+    project_names.set_recipe_search(tuple)
     yield
-    set_recipe_search(tuple)
+    project_names.set_recipe_search(tuple)
 
 
 def write_recipe(folder: Path, name: str, **changes: str) -> Path:
     """Write torchaudio's recipe under another name, with other texts in it."""
-    text = (get_recipes_folder() / "pytorch_audio.yaml").read_text(encoding="utf-8")
+    text = (project_names.get_recipes_folder() / "pytorch_audio.yaml").read_text(encoding="utf-8")
     text = text.replace("name: pytorch_audio", f"name: {name}").replace("torchaudio", name.replace("_", "-"))
     for old, new in changes.items():
         assert old in text
@@ -57,7 +46,7 @@ def install_recipes(site: Path, value: str, *folders: str) -> None:
     info = site / "some_recipes-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: some-recipes\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[{RECIPES_GROUP}]\nmore = {value}\n")
+    (info / "entry_points.txt").write_text(f"[{project_names.RECIPES_GROUP}]\nmore = {value}\n")
     for folder in folders:
         (site / folder).mkdir(parents=True)
         (site / folder / "__init__.py").write_text("raise RuntimeError('imported')\n")
@@ -68,18 +57,18 @@ def test_folders_of_options_of_packages_and_our_own(tmp_path: Path, monkeypatch:
     packaged = write_recipe(tmp_path / "site/some_package/recipes", "from_package")
     named = write_recipe(tmp_path / "named", "named")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    folder = RecipeFolder(tmp_path / "named", "--recipe-dir")
-    set_recipe_search(lambda: [folder, folder])  # named twice: one file, no clash
-    assert list_project_names() == sorted([*OWN, "from_package", "named"])
-    assert list_foreign_recipes() == {"from_package": packaged, "named": named}
-    assert find_recipes()["from_package"].origin == "some-recipes, installed"
-    assert find_recipes()["named"].origin == "--recipe-dir"
-    assert load_project("named").distribution == "named"
+    folder = project_names.RecipeFolder(tmp_path / "named", "--recipe-dir")
+    project_names.set_recipe_search(lambda: [folder, folder])  # named twice: one file, no clash
+    assert project_names.list_project_names() == sorted([*OWN, "from_package", "named"])
+    assert project_names.list_foreign_recipes() == {"from_package": packaged, "named": named}
+    assert project_names.find_recipes()["from_package"].origin == "some-recipes, installed"
+    assert project_names.find_recipes()["named"].origin == "--recipe-dir"
+    assert project.load_project("named").distribution == "named"
     assert "some_package" not in sys.modules
-    use_planned_recipes({"named": named})
-    assert list_foreign_recipes() == {"named": named}
-    use_planned_recipes({})
-    assert list_project_names() == OWN
+    project_names.use_planned_recipes({"named": named})
+    assert project_names.list_foreign_recipes() == {"named": named}
+    project_names.use_planned_recipes({})
+    assert project_names.list_project_names() == OWN
 
 
 @pytest.mark.parametrize("value", ["gone", "some_package.gone", "some_package.module"])
@@ -89,29 +78,34 @@ def test_an_entry_point_without_its_folder(
     install_recipes(tmp_path, value, "some_package")
     (tmp_path / "some_package/module.py").touch()
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(DataError, match=f"some-recipes names {value} as a folder of recipes"):
-        find_recipes()
+    with pytest.raises(errors.DataError, match=f"some-recipes names {value} as a folder of recipes"):
+        project_names.find_recipes()
 
 
 def test_two_recipes_of_a_name_are_an_error_that_names_both(tmp_path: Path) -> None:
     first, second = write_recipe(tmp_path / "a", "twice"), write_recipe(tmp_path / "b", "twice")
-    set_recipe_search(lambda: [RecipeFolder(path.parent, "--recipe-dir") for path in (first, second)])
-    with pytest.raises(DataError) as wrong:
-        list_project_names()
+    project_names.set_recipe_search(
+        lambda: [project_names.RecipeFolder(path.parent, "--recipe-dir") for path in (first, second)]
+    )
+    with pytest.raises(errors.DataError) as wrong:
+        project_names.list_project_names()
     assert str(first) in wrong.value.message and str(second) in wrong.value.message
     own = write_recipe(tmp_path / "c", "triton")
-    set_recipe_search(lambda: [RecipeFolder(own.parent, "--recipe-dir")])
-    with pytest.raises(DataError) as wrong:
-        load_project("triton")
-    assert str(own) in wrong.value.message and str(get_recipes_folder() / own.name) in wrong.value.message
+    project_names.set_recipe_search(lambda: [project_names.RecipeFolder(own.parent, "--recipe-dir")])
+    with pytest.raises(errors.DataError) as wrong:
+        project.load_project("triton")
+    assert (
+        str(own) in wrong.value.message
+        and str(project_names.get_recipes_folder() / own.name) in wrong.value.message
+    )
 
 
 @pytest.mark.parametrize("name", ["Big", "with-hyphen", "2nd", "ümlaut", ".hidden"])
 def test_a_file_name_that_is_no_name_of_a_project(tmp_path: Path, name: str) -> None:
     (tmp_path / f"{name}.yaml").touch()
-    set_recipe_search(lambda: [RecipeFolder(tmp_path, "recipes/ here")])
-    with pytest.raises(DataError, match="is no name of a project"):
-        list_project_names()
+    project_names.set_recipe_search(lambda: [project_names.RecipeFolder(tmp_path, "recipes/ here")])
+    with pytest.raises(errors.DataError, match="is no name of a project"):
+        project_names.list_project_names()
 
 
 def test_a_command_takes_folders_from_option_variable_configuration_and_here(
@@ -125,7 +119,7 @@ def test_a_command_takes_folders_from_option_variable_configuration_and_here(
     monkeypatch.chdir(tmp_path)
 
     def projects(*words: str) -> set[str]:
-        assert run_command(cli, ["lines", *words]) == 0
+        assert boundary.run_command(main.cli, ["lines", *words]) == 0
         titles = capsys.readouterr().out
         names = {"by_option", "by_second", "by_variable", "by_configured", "here"}
         return {name for name in names if name.replace("_", "-") in titles}
@@ -135,18 +129,18 @@ def test_a_command_takes_folders_from_option_variable_configuration_and_here(
     assert projects() == {"by_variable", "here"}
     assert projects("--recipe-dir", "option", "--recipe-dir=second") == {"by_option", "by_second", "here"}
     monkeypatch.setenv("ROCM_WHEELS_RECIPE_DIR", "empty")
-    assert run_command(cli, ["lines"]) == 2
+    assert boundary.run_command(main.cli, ["lines"]) == 2
     assert "ROCM_WHEELS_RECIPE_DIR: the folder" in capsys.readouterr().err
     monkeypatch.delenv("ROCM_WHEELS_RECIPE_DIR")
     (tmp_path / "wrong.toml").write_text("recipe-dir = 3\n")
-    assert run_command(cli, ["--config", "wrong.toml", "lines"]) == 2
+    assert boundary.run_command(main.cli, ["--config", "wrong.toml", "lines"]) == 2
     assert "wrong.toml: recipe-dir takes a folder" in capsys.readouterr().err
-    assert run_command(cli, ["--config", "", "lines", "--recipe-dir", "gone"]) == 2
+    assert boundary.run_command(main.cli, ["--config", "", "lines", "--recipe-dir", "gone"]) == 2
 
 
 def check(*paths: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str]]:
     """The exit code of `recipe check`, and each fault as line:column: message."""
-    code = run_command(cli, ["--config", "", "recipe", "check", "--json", *map(str, paths)])
+    code = boundary.run_command(main.cli, ["--config", "", "recipe", "check", "--json", *map(str, paths)])
     faults = json.loads(capsys.readouterr().out)["faults"]
     return code, [fault.partition(".yaml:")[2] or fault.partition(".py:")[2] for fault in faults]
 
@@ -155,7 +149,7 @@ def test_our_own_recipes_and_the_one_of_the_documentation_are_sound(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     foreign = CLONE / "tests/real/bitsandbytes.yaml"
-    own = [get_recipes_folder() / f"{name}.yaml" for name in OWN]
+    own = [project_names.get_recipes_folder() / f"{name}.yaml" for name in OWN]
     assert check(*own, foreign, capsys=capsys) == (0, [])
     assert len(foreign.read_text(encoding="utf-8").splitlines()) <= 30
 
@@ -199,7 +193,7 @@ def test_cycles_options_and_hooks(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert code == 2 and len(faults) == 1 and "--work-dir" in faults[0]
     hooked = write_recipe(tmp_path / "b", "hooked", **{"checks:": "hooks: more.py\nchecks:"})
     script = hooked.with_name("more.py")
-    head = "from rocm_wheels.compile import Hooks\n\n\ndef add(request, env):\n    env['A'] = 'b'\n\n\n"
+    head = "from rocm_wheels.compile.hooks import Hooks\n\n\ndef add(request, env):\n    env['A'] = 'b'\n\n\n"
     for text, problem in (
         ("", "it has no HOOKS"),
         (head + "HOOKS = Hooks(envronment=add)\n", "did you mean environment?"),
@@ -211,8 +205,8 @@ def test_cycles_options_and_hooks(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert code == 2 and len(faults) == 1 and problem in faults[0], faults
     script.write_text(head + "HOOKS = Hooks(environment=add)\n")
     assert check(hooked, capsys=capsys) == (0, [])
-    set_recipe_search(lambda: [RecipeFolder(hooked.parent, "--recipe-dir")])
-    assert find_hooks(load_project("hooked")).environment is not Hooks().environment
+    project_names.set_recipe_search(lambda: [project_names.RecipeFolder(hooked.parent, "--recipe-dir")])
+    assert hooks.find_hooks(project.load_project("hooked")).environment is not hooks.Hooks().environment
 
 
 def test_a_template_lists_what_build_files_read(
@@ -230,8 +224,8 @@ def test_a_template_lists_what_build_files_read(
         "set(A $ENV{MY_ARCH})\n"
     )
     monkeypatch.chdir(tmp_path)
-    assert run_command(cli, ["recipe", "new", "my-pkg", "--from", "tree"]) == 0
-    draft = load_project("my_pkg", tmp_path / "recipes")
+    assert boundary.run_command(main.cli, ["recipe", "new", "my-pkg", "--from", "tree"]) == 0
+    draft = project.load_project("my_pkg", tmp_path / "recipes")
     assert (draft.distribution, draft.checks.import_name) == ("my-pkg", "my_pkg")
     assert (tmp_path / "recipes/my_pkg.yaml").read_text().splitlines()[-4:] == [
         "# Option of CMakeLists.txt: USE_ROCM (ON): Build for AMD",
@@ -242,23 +236,23 @@ def test_a_template_lists_what_build_files_read(
     capsys.readouterr()
     code, faults = check(capsys=capsys)  # where its repository is, is for people to say
     assert code == 2 and len(faults) == 1 and "TODO" in faults[0]
-    assert run_command(cli, ["recipe", "new", "my-pkg", "--from", "tree"]) == 2
-    assert run_command(cli, ["recipe", "new", "other", "--from", "gone"]) == 2
+    assert boundary.run_command(main.cli, ["recipe", "new", "my-pkg", "--from", "tree"]) == 2
+    assert boundary.run_command(main.cli, ["recipe", "new", "other", "--from", "gone"]) == 2
     assert not (tmp_path / "recipes/other.yaml").exists()
-    assert run_command(cli, ["recipe", "new", "plain"]) == 0
-    assert load_project("plain", tmp_path / "recipes").hipify.by == "none"
+    assert boundary.run_command(main.cli, ["recipe", "new", "plain"]) == 0
+    assert project.load_project("plain", tmp_path / "recipes").hipify.by == "none"
     capsys.readouterr()
 
 
 def test_a_template_without_its_comments_holds(tmp_path: Path) -> None:
     """What is a comment in it can be made a line of it."""
-    text = draft_recipe("fast_ops", tmp_path).replace("TODO #", "https://x.invalid/a.git #")
+    text = draft_recipe.draft_recipe("fast_ops", tmp_path).replace("TODO #", "https://x.invalid/a.git #")
     assert text.endswith("# There is no CMakeLists.txt.\n# There is no setup.py.\n")
     for line in ("requirements:", "after:", "needs:"):
         text = text.replace(f"  # {line}", f"  {line}")
     text = re.sub(r"^# (environment:.*)$", r"\1", text, flags=re.M)
     text = re.sub(r"^# (  .*)$", r"\1", text, flags=re.M)
     (tmp_path / "fast_ops.yaml").write_text(text)
-    recipe = load_project("fast_ops", tmp_path)
+    recipe = project.load_project("fast_ops", tmp_path)
     assert recipe.build.needs == ("pytorch",)
     assert "-DCMAKE_HIP_ARCHITECTURES={targets}" in recipe.environment["CMAKE_ARGS"]

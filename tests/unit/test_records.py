@@ -17,40 +17,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
 
-from rocm_wheels.core import (
-    DataError,
-    Record,
-    load_record,
-    make_record_error,
-    parse_record,
-    parse_toml,
-    read_json_file,
-    read_text_file,
-    read_yaml_tree,
-    require_pattern,
-    summarize_faults,
-    yaml_reader,
-)
-from rocm_wheels.models import get_data_folder, get_recipes_folder, list_shared_projects, load_project
-from rocm_wheels.release import Policy
+from rocm_wheels.core import errors, records, toml_reader, yaml_reader
+from rocm_wheels.models import project, project_names
+from rocm_wheels.release import policy
 
 LOADERS = [yaml.BaseLoader, *([yaml.CBaseLoader] if hasattr(yaml, "CBaseLoader") else [])]
 
 
-class Card(Record):
+class Card(records.Record):
     """A card. ``gfx`` is its target; ``memory`` in GiB, ``bought`` when it was.
 
     More is not to be said.
     """
 
-    gfx: Annotated[str, require_pattern("gfx[0-9]+", "a GPU target such as gfx942")]
+    gfx: Annotated[str, records.require_pattern("gfx[0-9]+", "a GPU target such as gfx942")]
     memory: int = Field(default=1, ge=1, lt=1000)
     bought: date | None = None
     share: float = Field(default=1, gt=0)
     use: Literal["desktop", "server", ""] = ""
 
 
-class Part(Record):
+class Part(records.Record):
     """A part: ``maker`` is who made it."""
 
     size: int
@@ -65,7 +52,7 @@ class Whole(Part):
     on: date
 
 
-class Machine(Record):
+class Machine(records.Record):
     """A machine."""
 
     name: str = Field(min_length=1, max_length=8)
@@ -94,7 +81,7 @@ class Machine(Record):
             raise ValueError("windows takes one card")
         for number, card in enumerate(self.cards):
             if card.use == "server" and not self.shared:
-                raise make_record_error(
+                raise records.make_record_error(
                     f"{card.gfx} serves, and the machine is not shared", "cards", number, "use"
                 )
         return self
@@ -249,8 +236,8 @@ def loader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(("text", "says"), WRONG, ids=[text[:40] for text, _ in WRONG])
 def test_a_wrong_value_is_told_with_its_place(text: str, says: str) -> None:
     """``…`` stands for what pydantic says."""
-    with pytest.raises(DataError) as wrong:
-        parse_record(text, Machine, name="machine.yaml")
+    with pytest.raises(errors.DataError) as wrong:
+        records.parse_record(text, Machine, name="machine.yaml")
     pattern = re.escape(says).replace("…", "[^(]+")
     place = r"machine\.yaml:" if says[0].isdigit() else r"machine\.yaml:\d+:\d+: (.*\.)?"
     assert re.match(f"{place}{pattern}", wrong.value.message)
@@ -260,8 +247,8 @@ def test_a_wrong_value_is_told_with_its_place(text: str, says: str) -> None:
 @pytest.mark.usefixtures("loader")
 @pytest.mark.parametrize(("text", "place"), BROKEN, ids=[text[:40] for text, _ in BROKEN])
 def test_what_is_no_yaml_is_told_with_its_place(text: str, place: str) -> None:
-    with pytest.raises(DataError) as wrong:
-        parse_record(text, Machine, name="f")
+    with pytest.raises(errors.DataError) as wrong:
+        records.parse_record(text, Machine, name="f")
     assert re.match(rf"f:{place}[0-9]*: not valid YAML: \w", wrong.value.message)
     assert "\n" not in wrong.value.message
 
@@ -269,8 +256,8 @@ def test_what_is_no_yaml_is_told_with_its_place(text: str, place: str) -> None:
 @pytest.mark.usefixtures("loader")
 def test_all_faults_are_told_in_the_order_of_the_file() -> None:
     text = "os: plan9\ncards:\n- {memory: 0}\n- {gfx: x, gfx: y}\nos: linux\nnmae: {{ a }}\nshared: 3\n"
-    with pytest.raises(DataError) as wrong:
-        parse_record(text, Machine, name="f")
+    with pytest.raises(errors.DataError) as wrong:
+        records.parse_record(text, Machine, name="f")
     assert wrong.value.message.split("\n") == [
         "f:1:1: name: Field required",
         "f:1:1: os: Input should be 'linux' or 'windows' (found 'plan9')",
@@ -285,13 +272,13 @@ def test_all_faults_are_told_in_the_order_of_the_file() -> None:
 
 
 def test_of_very_many_faults_the_first_are_told_and_the_others_counted() -> None:
-    with pytest.raises(DataError) as wrong:
-        parse_record(f"{NAMED}one: x\ncards: [{'1, ' * 5_000}]", Machine, name="f")
+    with pytest.raises(errors.DataError) as wrong:
+        records.parse_record(f"{NAMED}one: x\ncards: [{'1, ' * 5_000}]", Machine, name="f")
     first, *others = wrong.value.message.split("\n")
     assert re.fullmatch(r"f:3:1: one: .*integer.*, or Input should be '' \(found 'x'\)", first)
     assert len(others) == 100 and others[-2].startswith("f:4:") and others[-1] == "and 4,901 more"
-    with pytest.raises(DataError) as wrong:
-        parse_record(NAMED + "a: 1\n" * 150, Machine, name="f")
+    with pytest.raises(errors.DataError) as wrong:
+        records.parse_record(NAMED + "a: 1\n" * 150, Machine, name="f")
     assert wrong.value.message.split("\n")[-2:] == [
         "f:102:1: a is given twice, in line 3 too: leave one",
         "and 50 more",
@@ -301,7 +288,7 @@ def test_of_very_many_faults_the_first_are_told_and_the_others_counted() -> None
 @pytest.mark.usefixtures("loader")
 def test_values_stay_text_and_names_stand_for_values() -> None:
     text = "name: 3.10\nos: !!str linux\ntags: {a: &a [on, 1_0], b: *a, c: [~, null]}\none: '7'\n"
-    machine = parse_record(text, Machine, name="f")
+    machine = records.parse_record(text, Machine, name="f")
     assert machine.name == "3.10"
     assert machine.tags == {"a": ("on", "1_0"), "b": ("on", "1_0"), "c": ("~", "null")}
     assert machine.one == 7
@@ -311,8 +298,8 @@ def test_values_stay_text_and_names_stand_for_values() -> None:
 def test_names_of_names_of_names_cost_nothing() -> None:
     levels = [f"k{n}: &k{n} [{', '.join([f'*k{n - 1}'] * 9) if n else 'x'}]" for n in range(40)]
     begun = time.monotonic()
-    with pytest.raises(DataError, match="k0: Extra inputs"):
-        parse_record("\n".join([*levels, NAMED, "cards: *k39"]), Machine, name="f")
+    with pytest.raises(errors.DataError, match="k0: Extra inputs"):
+        records.parse_record("\n".join([*levels, NAMED, "cards: *k39"]), Machine, name="f")
     assert time.monotonic() - begun < 5
 
 
@@ -329,38 +316,38 @@ def test_files_that_are_no_text(tmp_path: Path, content: bytes | None, says: str
     path = tmp_path / "f.yaml"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(DataError, match=says) as wrong:
-        load_record(path, Machine)
+    with pytest.raises(errors.DataError, match=says) as wrong:
+        records.load_record(path, Machine)
     assert str(path) in wrong.value.message and wrong.value.tip
 
 
 def test_a_recipe_that_cannot_be_read_takes_no_options_away(tmp_path: Path) -> None:
     """Which options there are is read from bytes: what is wrong with a recipe is said when it is needed."""
     (tmp_path / "wrong.yaml").write_bytes(b"name: caf\xe9\nbuild:\n  installed_for_others: true\n")
-    assert list_shared_projects(tmp_path) == ["wrong"]
-    with pytest.raises(DataError, match=r"wrong\.yaml is not UTF-8 text"):
-        load_project("wrong", tmp_path)
+    assert project_names.list_shared_projects(tmp_path) == ["wrong"]
+    with pytest.raises(errors.DataError, match=r"wrong\.yaml is not UTF-8 text"):
+        project.load_project("wrong", tmp_path)
     (tmp_path / "folder.yaml").mkdir()
-    with pytest.raises(DataError, match=r"cannot read .*folder\.yaml"):
-        load_project("folder", tmp_path)
-    with pytest.raises(DataError, match=r"there is no project foldr; did you mean folder\?"):
-        load_project("foldr", tmp_path)
+    with pytest.raises(errors.DataError, match=r"cannot read .*folder\.yaml"):
+        project.load_project("folder", tmp_path)
+    with pytest.raises(errors.DataError, match=r"there is no project foldr; did you mean folder\?"):
+        project.load_project("foldr", tmp_path)
 
 
 def test_a_huge_file_is_not_read_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "huge"
     with path.open("wb") as file:
         file.truncate(1 << 40)
-    with pytest.raises(DataError, match=r"has more than 4\.0 MiB"):
-        read_text_file(path)
-    with pytest.raises(DataError, match="cannot read"):
-        read_text_file(tmp_path)
+    with pytest.raises(errors.DataError, match=r"has more than 4\.0 MiB"):
+        records.read_text_file(path)
+    with pytest.raises(errors.DataError, match="cannot read"):
+        records.read_text_file(tmp_path)
 
 
 def test_a_byte_order_mark_and_other_line_ends_do_not_matter(tmp_path: Path) -> None:
     path = tmp_path / "f.yaml"
     path.write_bytes(b"\xef\xbb\xbf" + NAMED.replace("\n", "\r\n").encode())
-    assert load_record(path, Machine).os == "linux"
+    assert records.load_record(path, Machine).os == "linux"
 
 
 @pytest.mark.parametrize(
@@ -380,8 +367,8 @@ def test_a_byte_order_mark_and_other_line_ends_do_not_matter(tmp_path: Path) -> 
 def test_a_document_that_is_no_json(tmp_path: Path, content: bytes | None, says: str) -> None:
     if content is not None:
         (tmp_path / "f").write_bytes(content)
-    with pytest.raises(DataError, match=says) as wrong:
-        read_json_file(tmp_path / "f", complaint="is no plan", tip="make one")
+    with pytest.raises(errors.DataError, match=says) as wrong:
+        records.read_json_file(tmp_path / "f", complaint="is no plan", tip="make one")
     assert wrong.value.tip == "make one" and "Recursion" not in str(wrong.value.__cause__)
 
 
@@ -389,7 +376,7 @@ def test_documents_of_programs_are_told_in_a_line() -> None:
     def said(content: str) -> str:
         with pytest.raises(ValidationError) as wrong:
             Machine.model_validate_json(content)
-        return summarize_faults(wrong.value, Machine)
+        return records.summarize_faults(wrong.value, Machine)
 
     assert re.fullmatch(
         r"name: .* string \(found 1\); os: .*'linux' or 'windows' \(found nothing\)",
@@ -400,7 +387,7 @@ def test_documents_of_programs_are_told_in_a_line() -> None:
     assert said(f'{{"name": "a", "os": "linux", {many}}}').endswith("; and 4 more")
     with pytest.raises(ValidationError) as wrong:
         TypeAdapter(tuple[Card, ...]).validate_python([{"gx": 1}])
-    assert summarize_faults(wrong.value, tuple[Card, ...]) == (
+    assert records.summarize_faults(wrong.value, tuple[Card, ...]) == (
         "0.gfx: Field required; 0.gx: Extra inputs are not permitted; did you mean gfx?"
     )
 
@@ -412,7 +399,7 @@ TABLES = {
     "ci": "models.ci:CiTable",
     "container_images": "models.torch_builds:ImageTable",
     "containers": "models.ci:ContainerTable",
-    "doctor_variables": "hosts.doctor_machine:VariableHarms",
+    "doctor_variables": "user.doctor_machine:VariableHarms",
     "domain_libraries": "models.libraries:DomainTable",
     "dtypes": "models.dtypes:DtypeTable",
     "estimates": "models.estimates:EstimateTable",
@@ -435,15 +422,17 @@ TABLES = {
 ODD: list[Any] = ["", "x y", "-1", [], [""], {}, {"odd": ""}, None]
 
 
-def _model(place: str) -> type[Record]:
+def _model(place: str) -> type[records.Record]:
     module, _, name = place.partition(":")
     found = getattr(importlib.import_module(f"rocm_wheels.{module}"), name)
-    assert issubclass(found, Record)
+    assert issubclass(found, records.Record)
     return found
 
 
-FILES = [(get_data_folder() / f"{name}.yaml", place) for name, place in TABLES.items()]
-FILES += [(path, "models.project:Project") for path in sorted(get_recipes_folder().glob("*.yaml"))]
+FILES = [(project_names.get_data_folder() / f"{name}.yaml", place) for name, place in TABLES.items()]
+FILES += [
+    (path, "models.project:Project") for path in sorted(project_names.get_recipes_folder().glob("*.yaml"))
+]
 
 
 def _spoilt(value: Any, seen: set[tuple[object, ...]], place: tuple[object, ...] = ()) -> Iterator[Any]:
@@ -464,33 +453,33 @@ def _spoilt(value: Any, seen: set[tuple[object, ...]], place: tuple[object, ...]
 
 
 def test_the_tables_are_all_here() -> None:
-    assert {path.stem for path in get_data_folder().glob("*.yaml")} == set(TABLES)
+    assert {path.stem for path in project_names.get_data_folder().glob("*.yaml")} == set(TABLES)
 
 
 @pytest.mark.parametrize(("path", "place"), FILES, ids=[path.stem for path, _ in FILES])
 def test_any_mistake_in_a_file_of_ours_can_be_told(path: Path, place: str) -> None:
     model = _model(place)
-    value = read_yaml_tree(path.read_text(encoding="utf-8"), name=path.name).value
+    value = yaml_reader.read_yaml_tree(path.read_text(encoding="utf-8"), name=path.name).value
     wrong = 0
     for spoilt in _spoilt(value, set()):
         try:
             model.model_validate(spoilt)
         except ValidationError as error:
-            assert summarize_faults(error, model)
+            assert records.summarize_faults(error, model)
             wrong += 1
     assert wrong > 20
 
 
 @given(st.data())
 def test_a_policy_with_any_change_is_read_or_refused_with_its_place(data: st.DataObject) -> None:
-    text = (get_data_folder() / "release_policy.yaml").read_text(encoding="utf-8")
+    text = (project_names.get_data_folder() / "release_policy.yaml").read_text(encoding="utf-8")
     at = data.draw(st.integers(0, len(text)))
     gone = data.draw(st.integers(0, 40))
     signs = st.text(st.sampled_from("\t\n :-[]{}\"'#&*!|>%@`,?~x0\x00\x85\u2028é"), max_size=4)
     changed = text[:at] + data.draw(signs) + text[at + gone :]
     try:
-        parse_record(changed, Policy, name="policy.yaml")
-    except DataError as wrong:
+        records.parse_record(changed, policy.Policy, name="policy.yaml")
+    except errors.DataError as wrong:
         for line in wrong.message.split("\n"):
             assert re.match(r"policy\.yaml:\d+:\d+: \S", line)
 
@@ -505,5 +494,5 @@ def test_a_policy_with_any_change_is_read_or_refused_with_its_place(data: st.Dat
     ],
 )
 def test_toml_that_is_none_is_an_error_with_its_place(text: str, place: str) -> None:
-    with pytest.raises(DataError, match=f"^{place}.*not valid TOML"):
-        parse_toml(text, name="f")
+    with pytest.raises(errors.DataError, match=f"^{place}.*not valid TOML"):
+        toml_reader.parse_toml(text, name="f")

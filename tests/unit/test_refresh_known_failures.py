@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from refresh_known_failures import refresh_known_failures
-from rocm_wheels.core import DataError, UsageError, load_record
-from rocm_wheels.models import KnownTestTable
+from rocm_wheels.core import errors, records
+from rocm_wheels.models import torch_tests
 
 GENERIC = """
 skip_tests = {
@@ -86,7 +86,7 @@ def test_names_of_therock_become_facts_with_owner_issue_and_day(
     done = CliRunner().invoke(refresh_known_failures, words, catch_exceptions=False)
     assert "10 names of generic.py, pytorch_2.13.py" in done.output
     assert "left out, a pattern: windows/nn test_Conv" in done.output
-    table = load_record(output, KnownTestTable)
+    table = records.load_record(output, torch_tests.KnownTestTable)
     assert {source.at for source in table.sources.values()} == {commit}
     rows = {test: row for row in table.known for test in row.tests}
     assert set(rows) == {
@@ -118,8 +118,8 @@ def test_what_is_no_list_leaves_the_table_as_it_was(checkout: tuple[Path, str], 
     output.write_text("as it was")
     here = ["--checkout", str(folder), "--output", str(output)]
     for words, error in (
-        (["--commit", "main"], UsageError),
-        (["--commit", commit, "--retrieved", "x"], UsageError),
+        (["--commit", "main"], errors.UsageError),
+        (["--commit", commit, "--retrieved", "x"], errors.UsageError),
     ):
         with pytest.raises(error):
             CliRunner().invoke(refresh_known_failures, [*here, *words], catch_exceptions=False)
@@ -130,7 +130,7 @@ def test_what_is_no_list_leaves_the_table_as_it_was(checkout: tuple[Path, str], 
     head = subprocess.run(
         ["git", "-C", str(folder), "rev-parse", "HEAD"], check=True, capture_output=True, text=True
     )
-    with pytest.raises(DataError, match=r"generic\.py is no Python"):
+    with pytest.raises(errors.DataError, match=r"generic\.py is no Python"):
         CliRunner().invoke(
             refresh_known_failures, [*here, "--commit", head.stdout.strip()], catch_exceptions=False
         )

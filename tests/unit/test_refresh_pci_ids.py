@@ -22,8 +22,8 @@ from refresh_pci_ids import (
     refresh_pci_ids,
     refresh_pci_table,
 )
-from rocm_wheels.core import DataError, HostError, UsageError
-from rocm_wheels.gpus import PCI_TABLES, PCI_VENDORS, pci
+from rocm_wheels.core import errors
+from rocm_wheels.gpus import pci
 
 FOLDER = Path(pci.__file__).parent
 AMD_LINES = {
@@ -48,8 +48,8 @@ def pci_ids(
         "0001  SafeNet (wrong ID)",
     ]
     changes = {"amd": amd or {}, "nvidia": nvidia or {}, "intel": {}}
-    for vendor, name in PCI_VENDORS.items():
-        table = read_pci_table(FOLDER / PCI_TABLES[name], name)
+    for vendor, name in pci.PCI_VENDORS.items():
+        table = read_pci_table(FOLDER / pci.PCI_TABLES[name], name)
         devices = {row.id[5:]: row.name for row in table.rows if row.named == "pci.ids"} | changes[name]
         lines.append(f"{vendor}  Vendor of {name}")
         for device, called in sorted(devices.items()):
@@ -67,7 +67,7 @@ def pci_ids(
 
 @pytest.fixture
 def tables(tmp_path: Path) -> Path:
-    for name in PCI_TABLES.values():
+    for name in pci.PCI_TABLES.values():
         shutil.copy(FOLDER / name, tmp_path)
     return tmp_path
 
@@ -102,7 +102,7 @@ def test_new_renamed_and_gone_are_told_and_check_fails(run: Callable[..., Result
     before = contents(tables)
     text = pci_ids({"7600": "Navi 60 [Radeon RX 10090]", "74a1": "Aqua Vanjaram [MI300X]", "744a": ""})
     result = run(text, "--check")
-    assert isinstance(result.exception, HostError)
+    assert isinstance(result.exception, errors.HostError)
     assert result.exception.exit_code == 17
     assert "1 gone, 1 renamed, 1 new" in str(result.exception)
     lines = [line.split(maxsplit=2) for line in result.output.splitlines() if "1002:" in line]
@@ -182,7 +182,7 @@ def test_wrong_input_leaves_the_tables(
 ) -> None:
     before = contents(tables)
     result = run(spoil(pci_ids({"7600": "Navi 60"})), *words)
-    assert isinstance(result.exception, DataError)
+    assert isinstance(result.exception, errors.DataError)
     assert message in str(result.exception)
     assert contents(tables) == before
 
@@ -192,7 +192,7 @@ def test_wrong_input_leaves_the_tables(
 def test_no_part_of_a_file_passes_for_the_whole(part: float) -> None:
     text = WHOLE[: int(len(WHOLE) * part)].rstrip()
     if not text.endswith("class"):
-        with pytest.raises(DataError):
+        with pytest.raises(errors.DataError):
             read_pci_ids(text, "there")
 
 
@@ -224,7 +224,7 @@ def test_a_table_that_somebody_broke_is_refused_with_the_line(
     table.write_text(text.replace(old, new, 1), encoding="utf-8")
     before = contents(tables)
     result = run(pci_ids({"7600": "Navi 60"}), "--write")
-    assert isinstance(result.exception, DataError)
+    assert isinstance(result.exception, errors.DataError)
     assert message in str(result.exception)
     assert contents(tables) == before
 
@@ -243,4 +243,4 @@ def test_options_that_cannot_be(words: list[str], message: str) -> None:
     result = CliRunner().invoke(refresh_pci_ids, words)
     assert result.exit_code != 0
     assert message in (str(result.exception) + result.output)
-    assert isinstance(result.exception, (UsageError, DataError, SystemExit))
+    assert isinstance(result.exception, (errors.UsageError, errors.DataError, SystemExit))

@@ -14,36 +14,34 @@ from judged_sets import NOW, SET, a_set, put_set, said, sha, wheel
 from junit_files import BAD, CASE, ERROR, SKIP, WHOLE, junit
 from pydantic import ValidationError
 
-from rocm_wheels.core import DataError, FolderStore, ReleaseError, UsageError
-from rocm_wheels.release import (
+from rocm_wheels.core import errors
+from rocm_wheels.release import layout
+from rocm_wheels.release.evidence.evidence import (
     Evidence,
-    FamilyPaths,
     OutcomeCounts,
-    StoredEvidence,
-    add_evidence,
     list_report_files,
-    load_layout,
     parse_evidence,
-    read_evidence,
     read_junit_run,
 )
+from rocm_wheels.release.evidence.store import StoredEvidence, add_evidence, read_evidence
+from rocm_wheels.stores import folder
 
-LAYOUT = load_layout()
+LAYOUT = layout.load_layout()
 
 
-def a_store(place: Path) -> FolderStore:
+def a_store(place: Path) -> folder.FolderStore:
     """A store with the set, and nothing known of it."""
-    store = FolderStore(place)
+    store = folder.FolderStore(place)
     put_set(store, SET)
     return store
 
 
-def known_in(store: FolderStore) -> list[StoredEvidence]:
+def known_in(store: folder.FolderStore) -> list[StoredEvidence]:
     return read_evidence(store, LAYOUT, SET, signers={}, env={})
 
 
-def files_of(store: FolderStore) -> list[str]:
-    return [one.path for one in store.listing(FamilyPaths(LAYOUT, SET.family).evidence_folder(SET.id))]
+def files_of(store: folder.FolderStore) -> list[str]:
+    return [one.path for one in store.listing(layout.FamilyPaths(LAYOUT, SET.family).evidence_folder(SET.id))]
 
 
 def test_evidence_is_added_once_and_stays(tmp_path: Path):
@@ -66,9 +64,13 @@ def test_who_hands_it_in_makes_another_evidence_of_the_same_claim():
 @pytest.mark.parametrize(
     ("evidence", "error", "says"),
     [
-        (said(hours=-1, added=NOW), UsageError, "the result is from the future: 2026-11-21 13:00 UTC; here"),
-        (said(document=a_set(wheel("torch"))), ReleaseError, "the evidence is of 2.9.1-rocm7.1.0-"),
-        (said(hashes=(sha("x"),)), ReleaseError, "speaks of 1 wheel outside 2.9.1-rocm7.1.0-"),
+        (
+            said(hours=-1, added=NOW),
+            errors.UsageError,
+            "the result is from the future: 2026-11-21 13:00 UTC; here",
+        ),
+        (said(document=a_set(wheel("torch"))), errors.ReleaseError, "the evidence is of 2.9.1-rocm7.1.0-"),
+        (said(hashes=(sha("x"),)), errors.ReleaseError, "speaks of 1 wheel outside 2.9.1-rocm7.1.0-"),
     ],
 )
 def test_evidence_that_cannot_be_of_the_set_is_refused(
@@ -100,7 +102,7 @@ def test_evidence_that_was_changed_is_never_passed_over(tmp_path: Path, change: 
     place = tmp_path / files_of(store)[0]
     place.chmod(0o644)
     place.write_text(change(place.read_text()))
-    with pytest.raises(DataError, match=says) as refused:
+    with pytest.raises(errors.DataError, match=says) as refused:
         known_in(store)
     assert "it may have said that a test failed" in str(refused.value.tip)
 
@@ -162,7 +164,7 @@ def test_only_a_whole_report_of_tests_that_ran_is_a_pass(
 def test_a_shard_that_left_no_report_is_missed(tmp_path: Path):
     for number in (1, 2):
         (tmp_path / f"shard-{number}.xml").write_text(WHOLE.replace("test_conv", f"test_{number}"))
-    with pytest.raises(UsageError, match="a shard that died left no file in it"):
+    with pytest.raises(errors.UsageError, match="a shard that died left no file in it"):
         list_report_files([tmp_path], None)
     assert read_junit_run(list_report_files([tmp_path], 2), 2).outcome == "pass"
     found = read_junit_run(list_report_files([tmp_path], 3), 3)

@@ -14,15 +14,15 @@ from judged_sets import a_set, put_set, wheel
 from junit_files import CASE, WHOLE, junit
 from messages import take_down, transcript
 
-from rocm_wheels.audit import AuditReport, SkippedCheck
-from rocm_wheels.cli import evidence
+from rocm_wheels.audit import audited_wheel
+from rocm_wheels.cli import boundary, evidence, main
 from rocm_wheels.cli import evidence as gate
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import Finding, FolderStore, hash_file
-from rocm_wheels.index import ResolveCheck
-from rocm_wheels.release import SetDocument, SetFile
-from rocm_wheels.testing import Results, TestResult, count_outcomes
+from rocm_wheels.core.errors import Finding
+from rocm_wheels.core.files import hash_file
+from rocm_wheels.index import resolve_check
+from rocm_wheels.release import wheel_set
+from rocm_wheels.stores.folder import FolderStore
+from rocm_wheels.testing.results import Results, TestResult, count_outcomes
 
 _ = transcript  # a fixture for every test here
 MESSAGES = "evidence"
@@ -43,7 +43,7 @@ class World:
     """A store with a set whose wheels lie in a folder, and what the last command printed."""
 
     root: Path
-    document: SetDocument
+    document: wheel_set.SetDocument
     capsys: pytest.CaptureFixture[str]
 
     @property
@@ -51,7 +51,7 @@ class World:
         return sorted((self.root / "wheels").glob("*.whl"))
 
     def run(self, *words: str | Path) -> tuple[int, str, str]:
-        code = run_command(cli, [str(word) for word in words])
+        code = boundary.run_command(main.cli, [str(word) for word in words])
         printed = self.capsys.readouterr()
         if "--json" not in words:
             take_down(words, code, printed.out + printed.err)
@@ -76,7 +76,7 @@ class World:
 
     def resolved(self, fault: str = "", picked: str = "2.9.1+rocm7.1.0") -> Path:
         checks = [
-            ResolveCheck(requirement=r, python=p, tool=t, picked=picked, fault=fault)
+            resolve_check.ResolveCheck(requirement=r, python=p, tool=t, picked=picked, fault=fault)
             for r in ("torch", "torchvision") for p in ("3.11", "3.12") for t in ("pip", "uv")
         ]  # fmt: skip
         return self.write("resolve.json", {"checks": [asdict(one) for one in checks], "schemes": []})
@@ -99,18 +99,18 @@ class World:
         return self.write("results.json", {**found.model_dump(mode="json", by_alias=True), **changes})
 
 
-def report(path: Path, *errors: str) -> AuditReport:
+def report(path: Path, *errors: str) -> audited_wheel.AuditReport:
     findings = tuple(Finding("error", what, check="rpath") for what in errors)
-    skipped = (SkippedCheck("no environment", check="import"),)
+    skipped = (audited_wheel.SkippedCheck("no environment", check="import"),)
     sha256 = hash_file(path)
-    return AuditReport(path, 9, sha256, ("gfx1030",), findings, ("record", "rpath"), skipped)
+    return audited_wheel.AuditReport(path, 9, sha256, ("gfx1030",), findings, ("record", "rpath"), skipped)
 
 
 @pytest.fixture
 def world(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> World:
     folder = tmp_path / "wheels"
     folder.mkdir()
-    files: list[SetFile] = []
+    files: list[wheel_set.SetFile] = []
     for planned in (wheel(p, v) for p in ("torch", "torchvision") for v in ("311", "312")):
         (folder / planned.name).write_bytes(planned.name.encode())
         files.append(planned.model_copy(update={"sha256": hash_file(folder / planned.name)}))

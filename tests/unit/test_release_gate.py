@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 from judged_sets import EVERY, NOW, ONE, SET, a_set, judged, outcomes, said, sha, wheel
 
-from rocm_wheels.models import load_ci_table
-from rocm_wheels.release import StoredEvidence, load_policy, make_shown_state
+from rocm_wheels.models import ci
+from rocm_wheels.release import policy
+from rocm_wheels.release.evidence import store
 
 VERIFIED = said("verify")
 GREEN = (VERIFIED, said())
 WAIVER = "{rule: smoke, channels: [nightly], WHOM, owner: bob, reason: known, expires: DAY}"
 
 
-def held_by(text: str, *known: StoredEvidence, **more: Any) -> str:
+def held_by(text: str, *known: store.StoredEvidence, **more: Any) -> str:
     """What the one rule says that fails."""
     verdict = judged(text, *known, **more)
     assert not verdict.passed
@@ -53,7 +54,9 @@ def test_what_has_all_its_evidence_may_go():
         ((said("verify", trouble="its signature is not of what it says"),), "no evidence for 4 of 4"),
     ],
 )
-def test_verify_covers_every_wheel_and_the_later_result_holds(known: tuple[StoredEvidence, ...], says: str):
+def test_verify_covers_every_wheel_and_the_later_result_holds(
+    known: tuple[store.StoredEvidence, ...], says: str
+):
     verdict = judged(ONE, said(), *known)
     found = {one.rule: one for one in verdict.rules}["verify"]
     assert (found.outcome == "pass", says in found.why) == (not says, True), found
@@ -168,7 +171,7 @@ def test_a_named_exception_excuses_want_of_evidence_and_no_failure():
     verdict = judged(ONE, fine, document=other)
     assert verdict.passed
     assert outcomes(verdict)["smoke on gfx1200"] == "bypassed"
-    shown = make_shown_state(verdict)
+    shown = policy.make_shown_state(verdict)
     assert shown.word == "untested"
     named = "smoke on gfx1200: untested: gfx120X-all is a named exception (the data of families names it)"
     assert shown.lines == ("gfx1200: untested", named)
@@ -205,7 +208,7 @@ def test_an_organisation_names_its_own_exceptions():
     ],
 )
 def test_waivers_are_of_somebody_for_something_until_a_day(
-    whom: str, day: str, known: list[StoredEvidence], passes: bool
+    whom: str, day: str, known: list[store.StoredEvidence], passes: bool
 ):
     text = f"{ONE}\nwaivers: [{WAIVER.replace('WHOM', whom).replace('DAY', day)}]"
     verdict = judged(text, VERIFIED, *known)
@@ -213,7 +216,7 @@ def test_waivers_are_of_somebody_for_something_until_a_day(
     if passes:
         waived = next(one for one in verdict.rules if one.outcome == "waived")
         assert waived.why.startswith(f"bob answers for it until {day}: known; without that: ")
-        assert any("bob answers for it" in line for line in make_shown_state(verdict).lines)
+        assert any("bob answers for it" in line for line in policy.make_shown_state(verdict).lines)
     elif day < "2026-11-21":
         assert "the waiver of bob ended on 2026-11-20" in " ".join(verdict.notes)
 
@@ -267,7 +270,10 @@ def test_only_signed_evidence_counts_where_that_is_needed():
     assert [one.rule for one in verdict.failures] == ["verify", "smoke"]
     assert all("no signer listed by the policy has signed it" in one.why for one in verdict.failures)
     assert all(one.tip.endswith(" --sign-with KEY") for one in verdict.failures)
-    assert judged(ONE, *plain).passed and make_shown_state(judged(ONE, *plain)).word == "reported, unsigned"
+    assert (
+        judged(ONE, *plain).passed
+        and policy.make_shown_state(judged(ONE, *plain)).word == "reported, unsigned"
+    )
     assert judged(text, said("verify", signer="ann"), said(signer="ann")).passed
     assert not judged(text, said("verify", signer="ann"), said(signer="ann"), said(outcome="fail")).passed
 
@@ -297,7 +303,7 @@ def test_a_set_for_many_families_needs_each_target_and_the_wheels_that_it_gets()
         ("gfx1201", "untested"),
         ("gfx942", "tested"),
     ]
-    assert make_shown_state(verdict).word == "partly tested"
+    assert policy.make_shown_state(verdict).word == "partly tested"
 
 
 def test_a_set_for_all_families_has_rules_and_waivers_of_its_own():
@@ -342,7 +348,7 @@ def test_a_run_of_a_selection_is_none():
 
 
 def test_our_own_policy_needs_more_from_channel_to_channel():
-    own = load_policy()
+    own = policy.load_policy()
     ages = {name: channel.rules for name, channel in own.channels.items()}
     assert list(ages) == ["nightly", "prerelease", "stable"]
     assert all(rules.complete and rules.resolver and rules.smoke for rules in ages.values())
@@ -356,7 +362,7 @@ def test_our_own_policy_needs_more_from_channel_to_channel():
 def test_the_data_of_families_names_its_exceptions():
     named = {
         (family, platform)
-        for family, one in load_ci_table().families.items()
+        for family, one in ci.load_ci_table().families.items()
         for platform in ("linux", "windows")
         if (place := one.get_platform(platform)) is not None and place.bypass_tests_for_releases
     }
@@ -366,8 +372,8 @@ def test_the_data_of_families_names_its_exceptions():
 
 def test_what_users_see_of_a_tested_set():
     both = [said(gfx=gfx, python="312") for gfx in ("gfx1030", "gfx1031")]
-    shown = make_shown_state(judged(ONE, VERIFIED, *both, said("tests", python="312")))
+    shown = policy.make_shown_state(judged(ONE, VERIFIED, *both, said("tests", python="312")))
     assert shown.word == "tested"
     assert shown.lines[0] == "gfx1030: tested (smoke tests and full tests with Python 3.12, 2026-11-21)"
-    failed = make_shown_state(judged(ONE, VERIFIED, both[0], said(outcome="fail", gfx="gfx1031")))
+    failed = policy.make_shown_state(judged(ONE, VERIFIED, both[0], said(outcome="fail", gfx="gfx1031")))
     assert failed.lines[1] == "gfx1031: tests failed"

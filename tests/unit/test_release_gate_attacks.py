@@ -8,15 +8,10 @@ from typing import Any
 import pytest
 from judged_sets import EVERY, FAMILY, NOW, ONE, SET, a_set, judged, outcomes, policy, said, sha, wheel
 
-from rocm_wheels.core import DataError
-from rocm_wheels.release import (
-    SetCell,
-    SetDocument,
-    StoredEvidence,
-    Verdict,
-    load_policy,
-    make_shown_state,
-)
+from rocm_wheels.core import errors
+from rocm_wheels.release import wheel_set
+from rocm_wheels.release.evidence import store
+from rocm_wheels.release.policy import Verdict, load_policy, make_shown_state
 
 EVERY_TARGET = ONE.replace("targets: one", "targets: every")
 
@@ -26,7 +21,7 @@ def why(verdict: Verdict, title: str) -> str:
     return f"{found.outcome}: {found.why}"
 
 
-def of(document: SetDocument, *names: str, **more: Any) -> StoredEvidence:
+def of(document: wheel_set.SetDocument, *names: str, **more: Any) -> store.StoredEvidence:
     """A smoke test of those wheels of a set whose names begin so."""
     hashes = tuple(sorted(f.sha256 for f in document.files if f.name.startswith(names)))
     return said(document=document, hashes=hashes, **more)
@@ -46,7 +41,7 @@ def test_a_run_of_what_has_no_device_code_tests_no_gpu():
         wheel("torch", targets=("gfx1030",)),
         *(wheel("triton", python, targets=()) for python in ("312", "313")),
     ]
-    document = a_set(*files, planned=(SetCell(project="torch", python="3.12", target="gfx1031"),))
+    document = a_set(*files, planned=(wheel_set.SetCell(project="torch", python="3.12", target="gfx1031"),))
     seen = [said("verify", document=document), of(document, "triton", gfx="gfx1030")]
     seen.append(of(document, "triton", gfx="gfx1031"))
     verdict = judged(ONE, *seen, document=document)
@@ -100,7 +95,8 @@ def test_tests_of_a_project_are_of_its_parts_with_device_code_too():
 def test_a_wheel_without_device_code_is_not_the_one_that_was_planned_for_a_gpu():
     text = ONE.replace("rules: {", "rules: {complete: {}, ")
     document = a_set(
-        wheel("torch", targets=()), planned=(SetCell(project="torch", python="3.12", target="gfx1030"),)
+        wheel("torch", targets=()),
+        planned=(wheel_set.SetCell(project="torch", python="3.12", target="gfx1030"),),
     )
     says = why(judged(text, said("verify", document=document), document=document), "complete")
     assert says == "fail: missing 1 of 1 planned cell: torch for Python 3.12 and gfx1030"
@@ -139,7 +135,7 @@ def test_a_failure_that_somebody_removed_is_missed():
     assert verdict.failures[0].why == (
         f"a result is gone: {failed.id}, which did not pass, is named by {later.id}"
     )
-    with pytest.raises(DataError, match="nobody can waive evidence"):
+    with pytest.raises(errors.DataError, match="nobody can waive evidence"):
         policy(f"{ONE}\n{waivers.replace('rule: smoke', 'rule: evidence')}")
 
 

@@ -8,9 +8,9 @@ import pytest
 from judged_sets import ONE, policy
 from messages import refused, transcript
 
-from rocm_wheels.core import DataError
-from rocm_wheels.models import get_data_folder
-from rocm_wheels.release import load_policy
+from rocm_wheels.core import errors
+from rocm_wheels.models import project_names
+from rocm_wheels.release.policy import load_policy
 
 _ = transcript  # a fixture for every test here
 MESSAGES = "policy"
@@ -63,23 +63,24 @@ WRONG = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_a_mistake_is_named_with_its_place(case: str):
-    with refused(DataError) as caught:
+    with refused(errors.DataError) as caught:
         policy(WRONG[case])
     assert caught.value.message.startswith("policy.yaml:")
 
 
 def test_a_policy_is_read_from_a_file(tmp_path: Path):
-    with refused(DataError):
+    with refused(errors.DataError):
         load_policy(tmp_path / "none.yaml")
     (tmp_path / "part.yaml").write_text(WAIVER)
-    with refused(DataError) as caught:
+    with refused(errors.DataError) as caught:
         load_policy(tmp_path / "part.yaml")
     assert (
         caught.value.tip
-        and f"begin with a copy of {get_data_folder() / 'release_policy.yaml'}" in caught.value.tip
+        and f"begin with a copy of {project_names.get_data_folder() / 'release_policy.yaml'}"
+        in caught.value.tip
     )
     (tmp_path / "wrong.yaml").write_text(f"{ONE}\nwaivers: [1]")
-    with refused(DataError) as caught:
+    with refused(errors.DataError) as caught:
         load_policy(tmp_path / "wrong.yaml")
     assert caught.value.tip is None
     (tmp_path / "own.yaml").write_text(f"{ONE}\n{WAIVER}")

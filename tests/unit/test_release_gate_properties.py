@@ -13,15 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from judged_sets import NOW, SET, a_log, a_set, policy, said, wheel
 
-from rocm_wheels.release import (
-    OutcomeCounts,
-    Policy,
-    StoredEvidence,
-    TestedSuite,
-    Verdict,
-    judge_set,
-    make_shown_state,
-)
+from rocm_wheels.release import gate
+from rocm_wheels.release.evidence import store
+from rocm_wheels.release.evidence.evidence import OutcomeCounts, TestedSuite
+from rocm_wheels.release.policy import Policy, Verdict, make_shown_state
 
 OTHER = a_set(wheel("torch"))
 QUICK = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
@@ -50,7 +45,7 @@ def a_policy(number: int) -> Policy:
     )
 
 
-def any_evidence(number: int) -> StoredEvidence:
+def any_evidence(number: int) -> store.StoredEvidence:
     """Evidence of any kind and age, of this set or another, whose clock may be wrong."""
     of = random.Random(number)
     document = of.choice([SET, SET, SET, OTHER])
@@ -95,11 +90,11 @@ RULES = st.integers(0, len(POLICIES) - 1)
 SOME = st.lists(st.integers(0, len(POOL) - 1), max_size=8, unique=True)
 
 
-def verdict(rules: Policy, known: list[StoredEvidence], now: datetime = NOW) -> Verdict:
-    return judge_set(rules, "nightly", SET, known, now, log=a_log(SET, known))
+def verdict(rules: Policy, known: list[store.StoredEvidence], now: datetime = NOW) -> Verdict:
+    return gate.judge_set(rules, "nightly", SET, known, now, log=a_log(SET, known))
 
 
-def evidence(some: list[int], *, green: bool) -> list[StoredEvidence]:
+def evidence(some: list[int], *, green: bool) -> list[store.StoredEvidence]:
     """Return evidence of which no two have one id, as in a store."""
     chosen = [*(GREEN if green else []), *(POOL[number] for number in some)]
     return list({one.id: one for one in reversed(chosen)}.values())[::-1]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.core import JunitReport, UsageError, read_junit_report
-from rocm_wheels.release import read_junit_run
+from rocm_wheels.core import errors, junit
+from rocm_wheels.release.evidence import evidence
 
 # what pytest 9.1 with pytest-xdist and pytest-timeout wrote of a few tests, without texts and times
 REAL = """<?xml version="1.0" encoding="utf-8"?><testsuites><testsuite name="pytest"
@@ -38,9 +38,9 @@ REAL = """<?xml version="1.0" encoding="utf-8"?><testsuites><testsuite name="pyt
 CASES = '<testcase name="a"/><testcase name="b"/>'
 
 
-def read(tmp_path: Path, text: str, name: str = "r.xml") -> JunitReport:
+def read(tmp_path: Path, text: str, name: str = "r.xml") -> junit.JunitReport:
     (tmp_path / name).write_text(text)
-    return read_junit_report(tmp_path / name)
+    return junit.read_junit_report(tmp_path / name)
 
 
 def test_what_pytest_writes_is_counted_as_it_was(tmp_path: Path):
@@ -71,7 +71,7 @@ BOMB = "".join(f'<!ENTITY a{i} "{f"&a{i - 1};" * 10}">' for i in range(1, 12))
 )
 def test_what_no_runner_writes_is_a_crash(tmp_path: Path, text: str, says: str):
     (tmp_path / "r.xml").write_text(text)
-    found = read_junit_run([tmp_path / "r.xml"])
+    found = evidence.read_junit_run([tmp_path / "r.xml"])
     assert (found.outcome, says in " ".join(found.faults)) == ("crash", True), found.faults
 
 
@@ -98,9 +98,9 @@ def test_a_run_is_as_old_as_its_oldest_shard_and_each_counts_once(tmp_path: Path
         (tmp_path / f"{number}.xml").write_text(suite)
     (tmp_path / "3.xml").write_bytes((tmp_path / "1.xml").read_bytes())
     files = sorted(tmp_path.glob("*.xml"))
-    found = read_junit_run(files[:2], 2)
+    found = evidence.read_junit_run(files[:2], 2)
     assert (found.outcome, found.when and found.when.day) == ("pass", 1)
-    twice = read_junit_run(files, 3)
+    twice = evidence.read_junit_run(files, 3)
     assert (twice.outcome, twice.counts.passed, twice.faults) == (
         "missing",
         4,
@@ -110,7 +110,7 @@ def test_a_run_is_as_old_as_its_oldest_shard_and_each_counts_once(tmp_path: Path
 
 def test_smoke_tests_are_refused_also_among_others(tmp_path: Path):
     suites = f'<testsuite name="pytest">{CASES}</testsuite><testsuite name="smoke gfx942">{CASES}</testsuite>'
-    with pytest.raises(UsageError, match="is a report of the smoke tests"):
+    with pytest.raises(errors.UsageError, match="is a report of the smoke tests"):
         read(tmp_path, f"<testsuites>{suites}</testsuites>")
 
 
@@ -122,7 +122,7 @@ def test_a_hundred_thousand_tests_need_no_more_memory_than_a_few(tmp_path: Path)
             file.write(f'<testcase classname="test.TestNN" name="test_{number}">{bad}</testcase>')
         file.write("</testsuite>")
     tracemalloc.start()
-    found = read_junit_report(tmp_path / "r.xml")
+    found = junit.read_junit_report(tmp_path / "r.xml")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert (found.passed, found.failed, len(found.names), found.fault) == (80_000, 20_000, 1000, "")

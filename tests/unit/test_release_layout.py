@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.core import DataError
-from rocm_wheels.release import FamilyPaths, load_layout
+from rocm_wheels.core import errors
+from rocm_wheels.release import layout
 
 OLD = (
     "staging: in\nrelease: out\nsets: sets\nfiles: files\nevidence: seen\npages: simple\nchannels: channels\n"
@@ -17,7 +17,7 @@ OLD = (
 def test_a_layout_without_the_names_that_came_later_is_one(tmp_path: Path) -> None:
     path = tmp_path / "layout.yaml"
     path.write_text(OLD)
-    places = FamilyPaths(load_layout(path), "gfx94X-dcgpu", "release")
+    places = layout.FamilyPaths(layout.load_layout(path), "gfx94X-dcgpu", "release")
     assert places.view_pages("gfx942", "stable") == "out/gfx94X-dcgpu/by-gfx/gfx942/stable"
     assert (places.support_document, places.evidence_folder("x")) == (
         "out/gfx94X-dcgpu/support.json",
@@ -42,6 +42,6 @@ def test_a_layout_without_the_names_that_came_later_is_one(tmp_path: Path) -> No
 def test_names_that_meet_are_refused(old: str, new: str, says: str, tmp_path: Path) -> None:
     path = tmp_path / "layout.yaml"
     path.write_text(OLD.replace(old, new))
-    with pytest.raises(DataError) as found:
-        load_layout(path)
+    with pytest.raises(errors.DataError) as found:
+        layout.load_layout(path)
     assert says in str(found.value)

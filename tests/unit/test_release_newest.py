@@ -8,7 +8,7 @@ import pytest
 from judged_sets import a_set, sha, wheel
 from packaging.version import Version
 
-from rocm_wheels.release import SetFile, find_platform_conflicts, parse_torch_line, rank_set
+from rocm_wheels.release import views, wheel_set
 
 # (version of torch or None, when it was made), the newest last
 NIGHTS = [
@@ -31,7 +31,7 @@ def ordered(channel: str | None) -> list[tuple[str | None, str]]:
 
     def key(one: tuple[str | None, str]) -> object:
         projects = ("torch", "torchvision") if one[0] else ("triton",)
-        return rank_set(projects, one[0] or "3.5.0", one[1], "x", channel=channel)
+        return wheel_set.rank_set(projects, one[0] or "3.5.0", one[1], "x", channel=channel)
 
     found = [sorted(some, key=key) for some in (NIGHTS, NIGHTS[::-1], sorted(NIGHTS, key=str))]  # type: ignore[arg-type]
     assert found[0] == found[1] == found[2]
@@ -50,10 +50,14 @@ def test_of_releases_finals_are_newer_than_pre_releases(channel: str) -> None:
 
 
 def test_a_line_is_two_numbers() -> None:
-    assert [parse_torch_line(one) for one in ("2.13.0a0+rocm7.1", "2.9.1", "3")] == [(2, 13), (2, 9), (3, 0)]
+    assert [wheel_set.parse_torch_line(one) for one in ("2.13.0a0+rocm7.1", "2.9.1", "3")] == [
+        (2, 13),
+        (2, 9),
+        (3, 0),
+    ]
 
 
-def named(project: str, version: str, tag: str, text: str = "") -> SetFile:
+def named(project: str, version: str, tag: str, text: str = "") -> wheel_set.SetFile:
     name = f"{project}-{version}-{tag}.whl"
     return wheel(project, name=name, version=version, sha256=sha(name + text), targets=())
 
@@ -82,7 +86,7 @@ def test_sets_that_cannot_be_in_one_view(
         a_set(named(*one, text=str(n)), wheel("torch", targets=(), size=n)) for n, one in enumerate(files)
     ]
     for pair in permutations(both):
-        assert find_platform_conflicts(*pair, has_unpinned=False) == pinned
-        assert find_platform_conflicts(*pair, has_unpinned=True) == loose
+        assert views.find_platform_conflicts(*pair, has_unpinned=False) == pinned
+        assert views.find_platform_conflicts(*pair, has_unpinned=True) == loose
     same = a_set(named("kernels", "2", ANY)), a_set(named("kernels", "2", ANY), wheel("torch"))
-    assert find_platform_conflicts(*same, has_unpinned=True) == ()  # one file is in both
+    assert views.find_platform_conflicts(*same, has_unpinned=True) == ()  # one file is in both

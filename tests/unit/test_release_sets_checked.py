@@ -14,19 +14,13 @@ from audit_wheels import Draft, library
 from index_wheels import variant
 from release_world import FAMILY, PYTHON, ROCM, TAG, a_lock, drafts
 
-from rocm_wheels.core import ReleaseError, RocmWheelsError
-from rocm_wheels.models import Lock
-from rocm_wheels.release import (
-    FamilyPaths,
-    SetLayout,
-    StagePlan,
-    accepts_python,
-    load_layout,
-    make_set_pages,
-    plan_stage,
-)
-from rocm_wheels.sources import format_lock
-from rocm_wheels.wheels import parse_wheel_name
+from rocm_wheels.core import errors
+from rocm_wheels.models.lock import Lock
+from rocm_wheels.release import stage, staged_wheels, wheel_set
+from rocm_wheels.release.layout import FamilyPaths, load_layout
+from rocm_wheels.release.pages import make_set_pages
+from rocm_wheels.sources.lock import format_lock
+from rocm_wheels.wheels import dist_info
 
 Drafts = dict[str, Draft]
 
@@ -37,10 +31,12 @@ def plan(
     lock: Lock | None = None,
     *,
     family: str = FAMILY,
-    layout: SetLayout = "per-family",
-) -> StagePlan:
+    layout: wheel_set.SetLayout = "per-family",
+) -> stage.StagePlan:
     wheels = [draft.write(folder) for draft in made.values()]
-    return plan_stage(wheels, [lock or a_lock()], paths=FamilyPaths(load_layout(), family), layout=layout)
+    return stage.plan_stage(
+        wheels, [lock or a_lock()], paths=FamilyPaths(load_layout(), family), layout=layout
+    )
 
 
 def _requires(project: str, *requirements: str) -> Callable[[Drafts], None]:
@@ -111,7 +107,7 @@ REFUSED: list[tuple[Callable[[Drafts], object], str]] = [
 def test_what_cannot_be_a_set(change: Callable[[Drafts], object], said: str, tmp_path: Path) -> None:
     made = drafts()
     change(made)
-    with pytest.raises(ReleaseError, match=said):
+    with pytest.raises(errors.ReleaseError, match=said):
         plan(tmp_path, made)
 
 
@@ -119,7 +115,7 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     made = drafts()
     _other_target(made)
     _other_commit(made)
-    with pytest.raises(ReleaseError) as said:
+    with pytest.raises(errors.ReleaseError) as said:
         plan(tmp_path, made)
     assert len(str(said.value).splitlines()) == 2
 
@@ -132,8 +128,8 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
         ("variants", "variants", "no variant label"),
     ],
 )
-def test_families_that_cannot_be(family: str, layout: SetLayout, said: str, tmp_path: Path) -> None:
-    with pytest.raises(RocmWheelsError, match=said):
+def test_families_that_cannot_be(family: str, layout: wheel_set.SetLayout, said: str, tmp_path: Path) -> None:
+    with pytest.raises(errors.RocmWheelsError, match=said):
         plan(tmp_path, drafts(), family=family, layout=layout)
 
 
@@ -170,7 +166,7 @@ def test_variants_are_listed_with_what_they_state(tmp_path: Path) -> None:
     ]
     places = FamilyPaths(load_layout(), "variants")
     lock = a_lock(["pytorch", "triton"])
-    made = plan_stage(wheels, [lock], paths=places, layout="variants")
+    made = stage.plan_stage(wheels, [lock], paths=places, layout="variants")
     assert [file.label for file in made.document.files] == ["gfx1100", "gfx942"]
     pages = made.make_pages("2026-11-21T12:00:00Z")
     (stated,) = (path for path in pages if path.endswith("/torch-2.9.1-variants.json"))
@@ -215,4 +211,4 @@ def test_pages_are_the_same_bytes_and_link_up_to_the_files(tmp_path: Path) -> No
     ],
 )
 def test_which_python_takes_a_wheel(tag: str, python: str, fits: bool) -> None:
-    assert accepts_python(parse_wheel_name(f"x-1-{tag}.whl").tags, python) is fits
+    assert staged_wheels.accepts_python(dist_info.parse_wheel_name(f"x-1-{tag}.whl").tags, python) is fits

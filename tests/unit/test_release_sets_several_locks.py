@@ -15,30 +15,22 @@ from judged_sets import NOW as MOMENT
 from judged_sets import a_log, judged, said
 from release_world import NEWER, OLDER, PYTHON, several_drafts
 
-from rocm_wheels.core import DataError, RocmWheelsError
-from rocm_wheels.models import Lock
-from rocm_wheels.release import (
-    FamilyPaths,
-    SetLayout,
-    StagePlan,
-    StoredEvidence,
-    judge_set,
-    load_layout,
-    load_policy,
-    parse_set,
-    plan_stage,
-)
-from rocm_wheels.sources import digest_lock, format_lock
+from rocm_wheels.core import errors
+from rocm_wheels.models.lock import Lock
+from rocm_wheels.release import gate, policy, stage, wheel_set
+from rocm_wheels.release.evidence import store
+from rocm_wheels.release.layout import FamilyPaths, load_layout
+from rocm_wheels.sources.lock import digest_lock, format_lock
 
 LOCKS = (NEWER, OLDER)
 Drafts = dict[str, Draft]
 
 
 def plan(
-    folder: Path, made: Drafts, locks: Sequence[Lock] = LOCKS, *, layout: SetLayout = "variants"
-) -> StagePlan:
+    folder: Path, made: Drafts, locks: Sequence[Lock] = LOCKS, *, layout: wheel_set.SetLayout = "variants"
+) -> stage.StagePlan:
     wheels = [draft.write(folder) for draft in made.values()]
-    return plan_stage(wheels, locks, paths=FamilyPaths(load_layout(), "variants"), layout=layout)
+    return stage.plan_stage(wheels, locks, paths=FamilyPaths(load_layout(), "variants"), layout=layout)
 
 
 def test_each_wheel_is_of_the_lock_inside_it_and_of_each_lock_all_is_there(tmp_path: Path) -> None:
@@ -59,12 +51,12 @@ def test_each_wheel_is_of_the_lock_inside_it_and_of_each_lock_all_is_there(tmp_p
         f"torch for Python {PYTHON} and gfx942 with ROCm 7.1.0",
         f"torch for Python {PYTHON} and gfx1100 with ROCm 7.1.0",
     ]
-    assert parse_set(document.to_json(), where="x") == document
+    assert wheel_set.parse_set(document.to_json(), where="x") == document
     texts = sorted(found.locks.values())
     assert texts == sorted(format_lock(lock).encode() for lock in LOCKS)
     for name, text in found.locks.items():
         assert found.make_pages("x")[f"{found.paths.set_folder(document.id)}/{name}"] == text
-    again = plan_stage(
+    again = stage.plan_stage(
         [wheel.path for wheel in found.wheels], (OLDER, NEWER, OLDER), paths=found.paths, layout="variants"
     )
     assert again.document == document
@@ -77,7 +69,7 @@ def test_each_wheel_is_of_the_lock_inside_it_and_of_each_lock_all_is_there(tmp_p
     ):
         rules = {
             rule.rule: rule
-            for rule in judge_set(load_policy(), "nightly", one, (), MOMENT, log=a_log(one)).rules
+            for rule in gate.judge_set(policy.load_policy(), "nightly", one, (), MOMENT, log=a_log(one)).rules
         }
         assert told in rules["complete"].why
     assert rules["hashes"].outcome == "fail"
@@ -88,11 +80,11 @@ def test_a_gpu_is_tested_when_the_wheels_of_each_rocm_are(tmp_path: Path) -> Non
     document = plan(tmp_path, several_drafts()).document
     rules = "channels: {nightly: {rules: {verify: {fresh: 14d}, smoke: {fresh: 7d, targets: every}}}}"
 
-    def passed(gfx: str, *labels: str) -> StoredEvidence:
+    def passed(gfx: str, *labels: str) -> store.StoredEvidence:
         hashes = sorted(file.sha256 for file in document.files if file.label in labels)
         return said("smoke", gfx=gfx, document=document, hashes=tuple(hashes))
 
-    known: list[StoredEvidence] = []
+    known: list[store.StoredEvidence] = []
     for one, other, expected in (
         (passed("gfx1100", "rocm7.1", "null", ""), None, {"gfx1100": "pass", "gfx942": "fail"}),
         (
@@ -127,8 +119,8 @@ def test_a_document_of_one_lock_names_it_once(tmp_path: Path) -> None:
     assert (shown["schema"], len(shown["locks"])) == (1, 1)
     assert {file["lock"] for file in shown["files"]} == {""}
     for locks in (shown["locks"] * 2, [*shown["locks"], {**shown["locks"][0], "digest": "0" * 64}]):
-        with pytest.raises(DataError, match="of several locks, each is another one"):
-            parse_set(json.dumps({**shown, "locks": locks}).encode(), where="x")
+        with pytest.raises(errors.DataError, match="of several locks, each is another one"):
+            wheel_set.parse_set(json.dumps({**shown, "locks": locks}).encode(), where="x")
 
 
 def _no_lock(project: str) -> Callable[[Drafts], object]:
@@ -179,10 +171,12 @@ def test_wheels_that_cannot_be_one_set(
 ) -> None:
     made = several_drafts()
     change(made)
-    with pytest.raises(RocmWheelsError, match=said):
+    with pytest.raises(errors.RocmWheelsError, match=said):
         plan(tmp_path, made, locks)
 
 
 def test_only_variants_have_several_locks(tmp_path: Path) -> None:
-    with pytest.raises(RocmWheelsError, match=r"2 locks were given, and wheels of multi-arch are all of one"):
+    with pytest.raises(
+        errors.RocmWheelsError, match=r"2 locks were given, and wheels of multi-arch are all of one"
+    ):
         plan(tmp_path, several_drafts(), layout="multi-arch")

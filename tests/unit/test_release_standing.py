@@ -7,11 +7,8 @@ from itertools import product
 import pytest
 from judged_sets import EVERY, NOW, ONE, a_log, a_set, policy, said, wheel
 
-from rocm_wheels.release import (
-    StoredEvidence,
-    find_state_on,
-    judge_set,
-)
+from rocm_wheels.release import gate, queries
+from rocm_wheels.release.evidence import store
 
 TWO = policy(
     "channels: {nightly: {rules: {verify: {fresh: 14d}}},"
@@ -26,7 +23,7 @@ SETS = [
 A_YEAR = 24 * 365
 
 
-def of_first(*args: str, **more: object) -> StoredEvidence:
+def of_first(*args: str, **more: object) -> store.StoredEvidence:
     return said(*args, document=SETS[0], **more)  # type: ignore[arg-type]
 
 
@@ -54,8 +51,8 @@ PLAIN = [of_first(hours=2, signer=""), of_first(signer="")]
         ([of_first("smoke", hours=-9)], "untested"),
     ],
 )  # fmt: skip
-def test_what_is_known_of_a_target(known: list[StoredEvidence], expected: str) -> None:
-    alone = find_state_on(SETS[0], known, "gfx1030:xnack-", TWO, NOW)
+def test_what_is_known_of_a_target(known: list[store.StoredEvidence], expected: str) -> None:
+    alone = queries.find_state_on(SETS[0], known, "gfx1030:xnack-", TWO, NOW)
     assert alone is not None and (alone.gfx, alone.state) == ("gfx1030", expected)
 
 
@@ -67,8 +64,8 @@ def test_without_a_channel_a_run_counts_that_counts_for_one() -> None:
         f" stable: {{passes_after_failure: 2, rules: {{{whole}, smoke: {runs}, tests: {runs}}}}}}}"
     )
 
-    def state_of(*known: StoredEvidence) -> str:
-        one = find_state_on(SETS[0], known, "gfx1030", rules, NOW)
+    def state_of(*known: store.StoredEvidence) -> str:
+        one = queries.find_state_on(SETS[0], known, "gfx1030", rules, NOW)
         return one.state if one is not None else ""
 
     assert state_of(of_first("tests")) == "untested"  # three tests: a run for no channel
@@ -79,7 +76,7 @@ def test_without_a_channel_a_run_counts_that_counts_for_one() -> None:
 
 
 def test_a_set_that_is_not_for_a_target_has_not_passed_on_it() -> None:
-    assert find_state_on(SETS[0], [of_first(gfx="gfx942")], "gfx942", TWO, NOW) is None
+    assert queries.find_state_on(SETS[0], [of_first(gfx="gfx942")], "gfx942", TWO, NOW) is None
 
 
 @pytest.mark.parametrize("text", [ONE, EVERY])
@@ -88,6 +85,6 @@ def test_for_a_channel_it_is_what_its_gate_says(text: str) -> None:
     (channel,) = rules.channels
     for outcome, gfx in product(("pass", "fail", "crash"), ("gfx1030", "gfx1031", None)):
         known = [of_first("smoke", outcome, gfx=gfx, hours=5), of_first("smoke")]
-        verdict = judge_set(rules, channel, SETS[0], known, NOW, log=a_log(SETS[0], known))
+        verdict = gate.judge_set(rules, channel, SETS[0], known, NOW, log=a_log(SETS[0], known))
         for state in verdict.targets:
-            assert find_state_on(SETS[0], known, state.gfx, rules, NOW) == state
+            assert queries.find_state_on(SETS[0], known, state.gfx, rules, NOW) == state

@@ -11,23 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.core import (
-    AlreadyInStoreError,
-    ChangedInStoreError,
-    FolderStore,
-    NotInStoreError,
-    ReleaseError,
-    UsageError,
-    open_store,
-)
+from rocm_wheels.core import errors
+from rocm_wheels.stores import folder
+from rocm_wheels.stores.store import AlreadyInStoreError, ChangedInStoreError, NotInStoreError, open_store
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> FolderStore:
-    return FolderStore(tmp_path / "store")
+def store(tmp_path: Path) -> folder.FolderStore:
+    return folder.FolderStore(tmp_path / "store")
 
 
-def test_a_file_is_created_once_and_replaced_under_its_tag(store: FolderStore) -> None:
+def test_a_file_is_created_once_and_replaced_under_its_tag(store: folder.FolderStore) -> None:
     first = store.create("v2/a+1.json", b"one")
     assert store.read("v2/a+1.json").content == b"one"
     assert store.read("v2/a+1.json").tag == first
@@ -51,7 +45,7 @@ def test_a_file_is_created_once_and_replaced_under_its_tag(store: FolderStore) -
         store.read("v2")  # a folder
 
 
-def test_files_are_copied_listed_and_found(store: FolderStore, tmp_path: Path) -> None:
+def test_files_are_copied_listed_and_found(store: folder.FolderStore, tmp_path: Path) -> None:
     (tmp_path / "w.whl").write_bytes(b"wheel")
     store.create("staging/f/w.whl", tmp_path / "w.whl")
     store.copy("staging/f/w.whl", "v2/f/w.whl")
@@ -78,13 +72,15 @@ def test_files_are_copied_listed_and_found(store: FolderStore, tmp_path: Path) -
 @pytest.mark.parametrize(
     "path", ["", "/a", "a/", "a//b", "../a", "a/../b", "a/.store", ".a", "a\\b", "a b", "C:/a"]
 )
-def test_paths_lead_nowhere_else(store: FolderStore, path: str) -> None:
-    with pytest.raises(UsageError, match="is no path in a store"):
+def test_paths_lead_nowhere_else(store: folder.FolderStore, path: str) -> None:
+    with pytest.raises(errors.UsageError, match="is no path in a store"):
         store.create(path, b"")
 
 
 @pytest.mark.parametrize("links", [True, False])
-def test_of_many_writers_one_wins(store: FolderStore, links: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_writers_one_wins(
+    store: folder.FolderStore, links: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not links:
 
         def no_links(*_: object) -> None:
@@ -112,13 +108,13 @@ def test_of_many_writers_one_wins(store: FolderStore, links: bool, monkeypatch: 
     assert not list((store.folder / ".store" / "parts").iterdir())
 
 
-def test_parts_of_killed_writers_go_after_a_day(store: FolderStore) -> None:
+def test_parts_of_killed_writers_go_after_a_day(store: folder.FolderStore) -> None:
     store.create("one", b"")
     parts = store.folder / ".store" / "parts"
     for name, age in (("old", 25 * 3600), ("new", 60)):
         (parts / name).write_bytes(b"half")
         os.utime(parts / name, (time.time() - age,) * 2)
-    FolderStore(store.folder).create("two", b"")
+    folder.FolderStore(store.folder).create("two", b"")
     assert [one.name for one in parts.iterdir()] == ["new"]
 
 
@@ -134,7 +130,7 @@ def test_a_url_says_which_store(tmp_path: Path) -> None:
         (f"{tmp_path.as_uri()}?a=b", "is no folder of this machine"),
         ("~nobody-has-this-name/store", "is in the home of nobody"),
     ):
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(errors.UsageError, match=said):
             open_store(wrong, {})
 
 
@@ -150,7 +146,7 @@ def test_a_url_says_which_store(tmp_path: Path) -> None:
     ],
 )
 def test_what_the_disk_refuses_is_said_with_what_may_help(
-    store: FolderStore, step: str, number: int, tip: str, monkeypatch: pytest.MonkeyPatch
+    store: folder.FolderStore, step: str, number: int, tip: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tag = store.create("a", b"old")
 
@@ -158,7 +154,7 @@ def test_what_the_disk_refuses_is_said_with_what_may_help(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, step, refuse)
-    with pytest.raises(ReleaseError, match=r"cannot write .*store/(a|b/c)$") as said:
+    with pytest.raises(errors.ReleaseError, match=r"cannot write .*store/(a|b/c)$") as said:
         store.replace("a", b"new", tag) if step == "replace" else store.create("b/c", b"new")
     assert (said.value.tip or "").startswith(tip)
     monkeypatch.undo()
@@ -167,11 +163,13 @@ def test_what_the_disk_refuses_is_said_with_what_may_help(
     assert not list((store.folder / ".store" / "parts").iterdir())
 
 
-def test_bytes_that_are_not_those_that_were_meant_are_never_seen(store: FolderStore, tmp_path: Path) -> None:
+def test_bytes_that_are_not_those_that_were_meant_are_never_seen(
+    store: folder.FolderStore, tmp_path: Path
+) -> None:
     wheel, digest = tmp_path / "w.whl", hashlib.sha256(b"wheel").hexdigest()
     wheel.write_bytes(b"wheel, and then somebody wrote to it")
     for content in (wheel, b"other"):
-        with pytest.raises(ReleaseError, match="has other bytes than when it was looked at"):
+        with pytest.raises(errors.ReleaseError, match="has other bytes than when it was looked at"):
             store.create("f/w.whl", content, sha256=digest)
     assert list(store.listing("")) == []
     assert store.folders("") == []
@@ -180,7 +178,7 @@ def test_bytes_that_are_not_those_that_were_meant_are_never_seen(store: FolderSt
 
 
 def test_tags_differ_where_the_clock_stands_still(
-    store: FolderStore, monkeypatch: pytest.MonkeyPatch
+    store: folder.FolderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on file systems that keep whole seconds: the second of two writers must be told."""
     monkeypatch.setattr(time, "time_ns", lambda: 1_700_000_000_000_000_000)
@@ -190,7 +188,9 @@ def test_tags_differ_where_the_clock_stands_still(
         store.replace("pointer", b"six", first)
 
 
-def test_what_was_replaced_is_known_to_the_disk(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_replaced_is_known_to_the_disk(
+    store: folder.FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tag, settled, fsync = store.create("v2/pointer", b"one"), list[int](), os.fsync
 
     def settle(handle: int) -> None:
@@ -202,7 +202,7 @@ def test_what_was_replaced_is_known_to_the_disk(store: FolderStore, monkeypatch:
     assert settled == [(store.folder / "v2/pointer").stat().st_ino, (store.folder / "v2").stat().st_ino]
 
 
-def test_what_is_no_file_of_a_store_is_left_out(store: FolderStore) -> None:
+def test_what_is_no_file_of_a_store_is_left_out(store: folder.FolderStore) -> None:
     store.create("v2/a", b"")
     for name in ("with space", "café", ".hidden", "back~up "):
         (store.folder / "v2" / name).mkdir()
@@ -215,7 +215,7 @@ def test_what_is_no_file_of_a_store_is_left_out(store: FolderStore) -> None:
 @pytest.mark.skipif(not hasattr(os, "copy_file_range"), reason="the system does not copy by itself")
 @pytest.mark.parametrize("failing", [None, errno.EXDEV, errno.ENOSYS])
 def test_the_system_copies_or_we_do(
-    store: FolderStore, failing: int | None, monkeypatch: pytest.MonkeyPatch
+    store: folder.FolderStore, failing: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = os.urandom(3 << 20)
     store.create("a", content)
@@ -232,7 +232,7 @@ def test_the_system_copies_or_we_do(
     assert (asked[0], store.read("b").content == content) == (2 if failing else 4, True)
 
 
-def test_what_cannot_be_written_says_so(store: FolderStore) -> None:
+def test_what_cannot_be_written_says_so(store: folder.FolderStore) -> None:
     store.create("a", b"")
-    with pytest.raises(ReleaseError, match=r"cannot write .*a/b"):
+    with pytest.raises(errors.ReleaseError, match=r"cannot write .*a/b"):
         store.create("a/b", b"")

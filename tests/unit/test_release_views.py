@@ -12,32 +12,22 @@ import pytest
 from judged_sets import FAMILY, NOW, TARGETS, a_log, a_set, policy, said, sha, wheel
 from pydantic import ValidationError
 
-from rocm_wheels.core import DataError, FolderStore, UsageError
-from rocm_wheels.release import (
-    ChannelSet,
-    ChannelStatus,
-    ChannelView,
-    FamilyPaths,
+from rocm_wheels.core import errors
+from rocm_wheels.release import channel, wheel_set
+from rocm_wheels.release.evidence.store import StoredEvidence as Result
+from rocm_wheels.release.layout import FamilyPaths, load_layout
+from rocm_wheels.release.views import (
     PublicLocation,
-    SetDocument,
-    SetStatus,
-    StoredStatus,
     SupportDocument,
     check_public_url,
-    compute_policy_digest,
-    compute_status_digest,
-    drop_age_limits,
     find_view_sets,
-    load_layout,
-    make_set_status,
     make_support,
     merge_support,
     plan_views,
-    read_channel_status,
     read_public,
     update_public,
 )
-from rocm_wheels.release import StoredEvidence as Result
+from rocm_wheels.stores import folder
 
 RULES = """
 channels:
@@ -52,24 +42,28 @@ SETS = [
 ]
 
 
-def told(document: SetDocument, *results: Result, text: str = RULES, **more: Any) -> SetStatus:
+def told(
+    document: wheel_set.SetDocument, *results: Result, text: str = RULES, **more: Any
+) -> channel.SetStatus:
     rules = policy(text)
-    shown = ChannelSet(set=document.id, when="2026-11-20T00:00:00Z", by="ann", state="untested", **more)
-    known = make_set_status(
+    shown = channel.ChannelSet(
+        set=document.id, when="2026-11-20T00:00:00Z", by="ann", state="untested", **more
+    )
+    known = channel.make_set_status(
         document,
         results,
         shown,
-        policy=drop_age_limits(rules),
+        policy=channel.drop_age_limits(rules),
         channel="stable",
         now=NOW,
         digest="d",
         log=a_log(document, results),
     )
-    assert SetStatus.model_validate_json(known.model_dump_json()) == known
+    assert channel.SetStatus.model_validate_json(known.model_dump_json()) == known
     return known
 
 
-def of(document: SetDocument, kind: str = "smoke", outcome: str = "pass", **more: Any) -> Result:
+def of(document: wheel_set.SetDocument, kind: str = "smoke", outcome: str = "pass", **more: Any) -> Result:
     return said(kind, outcome, document=document, **more)
 
 
@@ -167,12 +161,12 @@ def test_waivers_are_told_while_they_last_and_ties_for_good() -> None:
 
 def test_the_digest_knows_what_matters() -> None:
     rules = policy(RULES)
-    shown = ChannelSet(set=SETS[0].id, when="2026-11-20T00:00:00Z", by="ann", state="untested")
+    shown = channel.ChannelSet(set=SETS[0].id, when="2026-11-20T00:00:00Z", by="ann", state="untested")
 
-    def digest(ids: list[str], text: str = RULES, days: int = 0, one: ChannelSet = shown) -> str:
+    def digest(ids: list[str], text: str = RULES, days: int = 0, one: channel.ChannelSet = shown) -> str:
         given = policy(text)
-        return compute_status_digest(
-            given, compute_policy_digest(given), one, ids, NOW + timedelta(days=days)
+        return channel.compute_status_digest(
+            given, channel.compute_policy_digest(given), one, ids, NOW + timedelta(days=days)
         )
 
     same = digest(["a", "b"])
@@ -185,7 +179,9 @@ def test_the_digest_knows_what_matters() -> None:
         digest(["a", "b"], one=shown.model_copy(update={"told": ("not tied: x",)})),
     ]
     assert len({same, *others}) == 5
-    assert drop_age_limits(rules).channels["stable"].rules.smoke != rules.channels["stable"].rules.smoke
+    assert (
+        channel.drop_age_limits(rules).channels["stable"].rules.smoke != rules.channels["stable"].rules.smoke
+    )
     future = said("smoke", document=SETS[0], when=NOW + timedelta(hours=1), added=NOW + timedelta(hours=1))
     assert told(SETS[0], future).of == ""  # to be looked at again when that is past
 
@@ -208,80 +204,92 @@ A, B, C = (one.id for one in SETS)
 @pytest.mark.parametrize(
     ("before", "wanted", "there", "planned"),
     [
-        ([], {"g": (A,)}, [], [ChannelView(gfx="g", set=A, settled=False)]),
-        ([ChannelView(gfx="g", set=A)], {"g": (A,)}, ["g"], [ChannelView(gfx="g", set=A)]),
+        ([], {"g": (A,)}, [], [channel.ChannelView(gfx="g", set=A, settled=False)]),
+        ([channel.ChannelView(gfx="g", set=A)], {"g": (A,)}, ["g"], [channel.ChannelView(gfx="g", set=A)]),
         (
-            [ChannelView(gfx="g", set=A)],
+            [channel.ChannelView(gfx="g", set=A)],
             {"g": (A,)},
             [],
-            [ChannelView(gfx="g", set=A, settled=False)],
+            [channel.ChannelView(gfx="g", set=A, settled=False)],
         ),  # somebody deleted it
         (
-            [ChannelView(gfx="g", set=A)],
+            [channel.ChannelView(gfx="g", set=A)],
             {"g": (B,)},
             ["g"],
-            [ChannelView(gfx="g", set=B, was=(A,), settled=False)],
+            [channel.ChannelView(gfx="g", set=B, was=(A,), settled=False)],
         ),
         # a set for another platform comes, stays, and goes
         (
-            [ChannelView(gfx="g", set=A)],
+            [channel.ChannelView(gfx="g", set=A)],
             {"g": (A, B)},
             ["g"],
-            [ChannelView(gfx="g", set=A, sets=(A, B), settled=False)],
+            [channel.ChannelView(gfx="g", set=A, sets=(A, B), settled=False)],
         ),
-        ([ChannelView.make("g", (A, B))], {"g": (A, B)}, ["g"], [ChannelView(gfx="g", set=A, sets=(A, B))]),
         (
-            [ChannelView.make("g", (A, B))],
+            [channel.ChannelView.make("g", (A, B))],
+            {"g": (A, B)},
+            ["g"],
+            [channel.ChannelView(gfx="g", set=A, sets=(A, B))],
+        ),
+        (
+            [channel.ChannelView.make("g", (A, B))],
             {"g": (C, B)},
             ["g"],
-            [ChannelView.make("g", (C, B), (A,), settled=False)],
+            [channel.ChannelView.make("g", (C, B), (A,), settled=False)],
         ),
         (
-            [ChannelView.make("g", (A, B))],
+            [channel.ChannelView.make("g", (A, B))],
             {"g": (B,)},
             ["g"],
-            [ChannelView(gfx="g", set=B, was=(A,), settled=False)],
+            [channel.ChannelView(gfx="g", set=B, was=(A,), settled=False)],
         ),
         (
-            [ChannelView.make("g", (A, B))],
+            [channel.ChannelView.make("g", (A, B))],
             {},
             ["g"],
-            [ChannelView(gfx="g", set=None, was=(A, B), settled=False)],
+            [channel.ChannelView(gfx="g", set=None, was=(A, B), settled=False)],
         ),
-        ([ChannelView(gfx="g", set=A)], {}, ["g"], [ChannelView(gfx="g", set=None, was=(A,), settled=False)]),
         (
-            [ChannelView(gfx="g", set=B, was=(A,), settled=False)],  # a run was killed, and more is known
+            [channel.ChannelView(gfx="g", set=A)],
+            {},
+            ["g"],
+            [channel.ChannelView(gfx="g", set=None, was=(A,), settled=False)],
+        ),
+        (
+            [
+                channel.ChannelView(gfx="g", set=B, was=(A,), settled=False)
+            ],  # a run was killed, and more is known
             {"g": (C,)},
             ["g"],
-            [ChannelView(gfx="g", set=C, was=(A, B), settled=False)],
+            [channel.ChannelView(gfx="g", set=C, was=(A, B), settled=False)],
         ),
         (
-            [ChannelView(gfx="g", set=B, was=(A,), settled=False)],
+            [channel.ChannelView(gfx="g", set=B, was=(A,), settled=False)],
             {"g": (A,)},
             ["g"],
-            [ChannelView(gfx="g", set=A, was=(B,), settled=False)],
+            [channel.ChannelView(gfx="g", set=A, was=(B,), settled=False)],
         ),
-        ([], {}, ["g"], [ChannelView(gfx="g", set=None, settled=False)]),  # of which nothing is known
+        ([], {}, ["g"], [channel.ChannelView(gfx="g", set=None, settled=False)]),  # of which nothing is known
     ],
 )
 def test_a_change_of_a_view_remembers_what_its_pages_may_show(
-    before: list[ChannelView],
+    before: list[channel.ChannelView],
     wanted: dict[str, tuple[str, ...]],
     there: list[str],
-    planned: list[ChannelView],
+    planned: list[channel.ChannelView],
 ) -> None:
-    document = ChannelStatus(family=FAMILY, channel="stable", views=tuple(before))
-    assert plan_views(StoredStatus(document, "tag"), wanted, there) == tuple(planned)
+    document = channel.ChannelStatus(family=FAMILY, channel="stable", views=tuple(before))
+    assert plan_views(channel.StoredStatus(document, "tag"), wanted, there) == tuple(planned)
     made = document.model_copy(update={"views": tuple(planned)}).settle_views()
     assert [(one.gfx, one.shown) for one in made.views] == list(wanted.items())
 
 
 def test_a_damaged_document_is_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    places, store = FamilyPaths(load_layout(), FAMILY, "release"), FolderStore(tmp_path)
-    assert read_channel_status(store, places, "stable").tag is None
+    places, store = FamilyPaths(load_layout(), FAMILY, "release"), folder.FolderStore(tmp_path)
+    assert channel.read_channel_status(store, places, "stable").tag is None
     tag = store.create(places.channel_status("stable"), b"{}")
-    assert read_channel_status(store, places, "stable") == StoredStatus(
-        ChannelStatus(family=FAMILY, channel="stable"), tag
+    assert channel.read_channel_status(store, places, "stable") == channel.StoredStatus(
+        channel.ChannelStatus(family=FAMILY, channel="stable"), tag
     )
     assert "is damaged, and is made again" in capsys.readouterr().err
 
@@ -291,8 +299,11 @@ def test_a_damaged_document_is_made_again(tmp_path: Path, capsys: pytest.Capture
 
 def documents(public: PublicLocation) -> tuple[SupportDocument, SupportDocument]:
     known = told(SETS[0], *(of(SETS[0], gfx=gfx) for gfx in TARGETS))
-    views = (ChannelView(gfx="gfx1030", set=A), ChannelView(gfx="gfx1031", set=A, settled=False))
-    found = ChannelStatus(family=FAMILY, channel="stable", sets=(known,), views=views)
+    views = (
+        channel.ChannelView(gfx="gfx1030", set=A),
+        channel.ChannelView(gfx="gfx1031", set=A, settled=False),
+    )
+    found = channel.ChannelStatus(family=FAMILY, channel="stable", sets=(known,), views=views)
     own = make_support(FamilyPaths(load_layout(), FAMILY, "release"), [found], public)
     return own, merge_support([(FAMILY, own), ("gfx94X-dcgpu", None)], public)
 
@@ -300,14 +311,14 @@ def documents(public: PublicLocation) -> tuple[SupportDocument, SupportDocument]
 def test_variants_are_left_to_what_knows_them() -> None:
     """pip would take PyPI's torch of that version; uv never asks which GPU there is."""
     known = told(SETS[0]).model_copy(update={"kind": "variants"})
-    found = ChannelStatus(family=FAMILY, channel="stable", sets=(known,), views=())
+    found = channel.ChannelStatus(family=FAMILY, channel="stable", sets=(known,), views=())
     places = FamilyPaths(load_layout(), FAMILY, "release")
     (release,) = make_support(places, [found], PublicLocation()).releases
     assert release.install.pip is None
     assert release.install.uv.startswith("uv pip install --preview-features wheel-variants --index {index} ")
     assert release.install.rocm_wheels == "rocm-wheels install --index {index} torch==2.9.1+rocm7.1.0"
     known = told(SETS[0]).model_copy(update={"version": "2.9.1"})  # PyPI has that, too
-    found = ChannelStatus(family=FAMILY, channel="stable", sets=(known,), views=())
+    found = channel.ChannelStatus(family=FAMILY, channel="stable", sets=(known,), views=())
     assert make_support(places, [found], PublicLocation()).releases[0].install.pip is None
 
 
@@ -389,13 +400,13 @@ def test_support_json_says_where_and_how() -> None:
     ],
 )
 def test_a_public_url_that_nobody_can_use_is_refused(url: str, says: str) -> None:
-    with pytest.raises(UsageError) as found:
+    with pytest.raises(errors.UsageError) as found:
         check_public_url(url)
     assert says in str(found.value) and "secret" not in str(found.value)
 
 
 def test_where_a_store_is_seen_from_is_kept(tmp_path: Path) -> None:
-    store, layout = FolderStore(tmp_path), load_layout()
+    store, layout = folder.FolderStore(tmp_path), load_layout()
     assert read_public(store, layout) == PublicLocation()
     assert update_public(store, layout, "https://h/x", ("https://o",))
     assert read_public(store, layout) == PublicLocation(url="https://h/x/", other_indexes=("https://o/",))
@@ -405,5 +416,5 @@ def test_where_a_store_is_seen_from_is_kept(tmp_path: Path) -> None:
     assert update_public(store, layout, "", None)
     assert read_public(store, layout) == PublicLocation(other_indexes=("https://o/",))
     (tmp_path / "v2/public.json").write_text("[]")
-    with pytest.raises(DataError, match="does not say where the store is seen from"):
+    with pytest.raises(errors.DataError, match="does not say where the store is seen from"):
         read_public(store, layout)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocm_wheels.core import DataError
-from rocm_wheels.pipeline import NinjaEdge, assign_lanes, read_ninja_log
+from rocm_wheels.core import errors
+from rocm_wheels.pipeline import ninja_log
 
 
 def written(folder: Path, text: str) -> Path:
@@ -27,9 +27,9 @@ def test_an_edge_may_make_several_files(tmp_path: Path, version: int) -> None:
         "12\t90\t0\tpath with blank.so\tcd",
     ]
     path = written(tmp_path, "\n".join([f"# ninja log v{version}", *lines, "95\t1", ""]))
-    assert read_ninja_log(path) == (
-        NinjaEdge(10, 50, ("a.o", "a.d")),
-        NinjaEdge(12, 90, ("path with blank.so",)),
+    assert ninja_log.read_ninja_log(path) == (
+        ninja_log.NinjaEdge(10, 50, ("a.o", "a.d")),
+        ninja_log.NinjaEdge(12, 90, ("path with blank.so",)),
     )
 
 
@@ -37,7 +37,7 @@ def test_only_the_last_ninja_counts(tmp_path: Path) -> None:
     path = written(
         tmp_path, "# ninja log v7\n0\t900\t0\told.o\ta\n0\t950\t0\tolder.o\tb\n0\t40\t0\tnew.o\tc\n"
     )
-    assert read_ninja_log(path) == (NinjaEdge(0, 40, ("new.o",)),)
+    assert ninja_log.read_ninja_log(path) == (ninja_log.NinjaEdge(0, 40, ("new.o",)),)
 
 
 WRONG = [
@@ -50,20 +50,22 @@ WRONG = [
 
 @pytest.mark.parametrize(("text", "said"), WRONG)
 def test_what_is_no_log_is_said(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(DataError, match=said):
-        read_ninja_log(written(tmp_path, text))
+    with pytest.raises(errors.DataError, match=said):
+        ninja_log.read_ninja_log(written(tmp_path, text))
 
 
 def test_a_folder_or_nothing_is_said(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(DataError, match="cannot be read"):
-            read_ninja_log(path)
+        with pytest.raises(errors.DataError, match="cannot be read"):
+            ninja_log.read_ninja_log(path)
 
 
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 200)), min_size=1, max_size=60))
 def test_lanes_never_overlap_and_are_as_few_as_can_be(spans: list[tuple[int, int]]) -> None:
-    edges = [NinjaEdge(begin, begin + length, (f"{n}.o",)) for n, (begin, length) in enumerate(spans)]
-    packed = assign_lanes(edges)
+    edges = [
+        ninja_log.NinjaEdge(begin, begin + length, (f"{n}.o",)) for n, (begin, length) in enumerate(spans)
+    ]
+    packed = ninja_log.assign_lanes(edges)
     assert sorted(edge.outputs for lane in packed for edge in lane) == sorted(edge.outputs for edge in edges)
     for lane in packed:
         assert all(first.end <= second.begin for first, second in pairwise(lane))
@@ -86,4 +88,4 @@ KINDS = [
 
 @pytest.mark.parametrize(("name", "kind"), KINDS)
 def test_edges_are_known_by_what_they_make(name: str, kind: str) -> None:
-    assert NinjaEdge(0, 1, (name,)).kind == kind
+    assert ninja_log.NinjaEdge(0, 1, (name,)).kind == kind

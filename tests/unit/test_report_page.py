@@ -12,20 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_records import WrittenRun, night, ninja_log
 
-from rocm_wheels.pipeline import (
-    EVENT_FIELDS,
-    find_critical_path,
-    make_trace,
-    read_run,
-    read_run_before,
-    render_report,
-    run_record,
-)
+from rocm_wheels.pipeline import report, run_record
+from rocm_wheels.pipeline.trace import make_trace
 
 
 def checked(folder: Path) -> Page:
     """Make the page of a run and check what holds for every page."""
-    text = render_report(read_run(folder))
+    text = report.render_report(run_record.read_run(folder))
     page = read_page(text)
     assert re.findall(r"url\(|@import|<svg", text) == []
     return page
@@ -73,7 +66,7 @@ def test_bars_lie_where_their_steps_ran(tmp_path: Path) -> None:
         with run.step(step, seconds):
             pass
     run.end()
-    text = render_report(read_run(run.folder))
+    text = report.render_report(run_record.read_run(run.folder))
     bars = re.findall(r"#bar-\d+ \{ margin-left: ([\d.]+)%; width: ([\d.]+)%; \}", text)
     assert [(round(float(left)), round(float(width))) for left, width in bars] == [
         (0, 30),
@@ -97,8 +90,8 @@ def test_outcomes_are_told_without_colour(tmp_path: Path) -> None:
 
 
 def test_the_same_record_gives_the_same_page(tmp_path: Path) -> None:
-    run = read_run(night(tmp_path).folder)
-    assert render_report(run) == render_report(read_run(run.folder))
+    run = run_record.read_run(night(tmp_path).folder)
+    assert report.render_report(run) == report.render_report(run_record.read_run(run.folder))
 
 
 def hostile(shape: object) -> object:
@@ -116,15 +109,17 @@ def hostile(shape: object) -> object:
 
 def test_no_string_leaves_its_place(tmp_path: Path) -> None:
     run = WrittenRun(tmp_path)
-    for event in sorted(EVENT_FIELDS, key=lambda name: name not in {"run-begun", "step-begun"}):
+    for event in sorted(run_record.EVENT_FIELDS, key=lambda name: name not in {"run-begun", "step-begun"}):
         if event not in {"step-skipped", "run-ended", "step-ended"}:
-            run.record.write(event, **hostile(EVENT_FIELDS[event]))  # type: ignore[arg-type]
+            run.record.write(event, **hostile(run_record.EVENT_FIELDS[event]))  # type: ignore[arg-type]
     run.record.write("ninja", step=HOSTILE, log="a.log", began=3)
     edges = f"# ninja log v7\n0\t900000\t0\t{HOSTILE}.hip.o\tab\n".encode("utf-8", "replace")
     (run.folder / "a.log").write_bytes(edges)
-    run.record.write("step-ended", **hostile(EVENT_FIELDS["step-ended"]))  # type: ignore[arg-type]
-    run.record.write("step-skipped", **{**hostile(EVENT_FIELDS["step-skipped"]), "step": HOSTILE + "2"})  # type: ignore[dict-item]
-    found = read_run(run.folder)
+    run.record.write("step-ended", **hostile(run_record.EVENT_FIELDS["step-ended"]))  # type: ignore[arg-type]
+    run.record.write(
+        "step-skipped", **{**hostile(run_record.EVENT_FIELDS["step-skipped"]), "step": HOSTILE + "2"}
+    )  # type: ignore[dict-item]
+    found = run_record.read_run(run.folder)
     assert found.damaged == 0
     page = checked(run.folder)
     assert page.text.count("<script>alert(1)</script>") > 30
@@ -193,7 +188,7 @@ def test_a_very_long_build_stays_a_page_that_a_phone_can_load(
     run.record.write("ninja", step="build-pytorch-cp312-gfx0", log="a.ninja_log", began=run.clock.seconds)
     run.end()
     assert "20,001 commands" in checked(run.folder).text
-    assert len(render_report(read_run(run.folder)).encode()) < 2_000_000
+    assert len(report.render_report(run_record.read_run(run.folder)).encode()) < 2_000_000
 
 
 _HOLES = st.lists(
@@ -249,7 +244,7 @@ def test_the_steps_that_made_a_run_long_are_named(tmp_path: Path) -> None:
     with run.step("build-pytorch-cp312", 50, after=["build-apex-cp312", "build-triton-cp312"]):
         pass
     run.end()
-    path = find_critical_path(read_run(run.folder))
+    path = report.find_critical_path(run_record.read_run(run.folder))
     assert [step.id for step in path] == ["install-rocm-cp312", "build-triton-cp312", "build-pytorch-cp312"]
     assert "Critical path step time of the run install-rocm-cp312 10 s 10 %" in checked(run.folder).text
 
@@ -263,16 +258,16 @@ def test_a_run_is_compared_with_the_one_before_that_did_the_same(tmp_path: Path)
             pass
         run.end()
         ids.append(run.folder)
-    last = read_run(ids[-1])
-    before = read_run_before(last)
+    last = run_record.read_run(ids[-1])
+    before = run_record.read_run_before(last)
     assert before is not None and before.folder == ids[0]
-    text = read_page(render_report(last, before)).text
+    text = read_page(report.render_report(last, before)).text
     assert f"in run {ids[0].name} change why it ran build-apex-cp312 2 min 30 s 1 min 40 s +50 %" in text
-    assert read_run_before(read_run(ids[0])) is None
+    assert run_record.read_run_before(run_record.read_run(ids[0])) is None
 
 
 def test_a_trace_has_steps_and_commands_at_their_times(tmp_path: Path) -> None:
-    run = read_run(night(tmp_path).folder)
+    run = run_record.read_run(night(tmp_path).folder)
     trace = make_trace(run)
     events = [event for event in trace["traceEvents"] if event["ph"] == "X"]
     steps = {event["name"]: event for event in events if event["cat"] == "step"}

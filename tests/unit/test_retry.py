@@ -14,21 +14,13 @@ from typing import Any
 import pytest
 import requests
 
-from rocm_wheels.core import (
-    RetryingSession,
-    RetryPolicy,
-    RocmWheelsError,
-    TransientError,
-    block_new_work,
-    parse_retry_after,
-    run_with_retries,
-)
+from rocm_wheels.core import errors, http_session, process, retry
 
-AT_ONCE = RetryPolicy(retries=3, first_wait=0)
+AT_ONCE = retry.RetryPolicy(retries=3, first_wait=0)
 
 
 def test_waits_double_up_to_a_limit_and_chance_keeps_them_apart() -> None:
-    policy = RetryPolicy()
+    policy = retry.RetryPolicy()
     longest = [policy.compute_wait(failures, chance=lambda: 0.0) for failures in range(1, 9)]
     assert longest == [1, 2, 4, 8, 16, 32, 60, 60]
     shortest = [policy.compute_wait(failures, chance=lambda: 1.0) for failures in range(1, 4)]
@@ -36,20 +28,20 @@ def test_waits_double_up_to_a_limit_and_chance_keeps_them_apart() -> None:
 
 
 def test_a_server_that_asks_for_a_wait_gets_it_up_to_the_limit() -> None:
-    policy = RetryPolicy(longest_wait=10)
+    policy = retry.RetryPolicy(longest_wait=10)
     assert policy.compute_wait(1, 7) == 7
     assert policy.compute_wait(1, 3600) == 10
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("120", 120), ("0", 0), ("", 0), ("soon", 0), ("-5", 0)])
 def test_seconds_of_retry_after(text: str, seconds: float) -> None:
-    assert parse_retry_after(text) == seconds
+    assert retry.parse_retry_after(text) == seconds
 
 
 def test_date_of_retry_after() -> None:
     now = datetime.now(timezone.utc)
-    assert 50 < parse_retry_after(format_datetime(now + timedelta(minutes=1), usegmt=True)) <= 60
-    assert parse_retry_after(format_datetime(now - timedelta(minutes=1), usegmt=True)) == 0
+    assert 50 < retry.parse_retry_after(format_datetime(now + timedelta(minutes=1), usegmt=True)) <= 60
+    assert retry.parse_retry_after(format_datetime(now - timedelta(minutes=1), usegmt=True)) == 0
 
 
 def test_failures_in_a_row_are_counted_anew_after_progress() -> None:
@@ -60,12 +52,12 @@ def test_failures_in_a_row_are_counted_anew_after_progress() -> None:
         sent.append(next(sizes))
         if sent[-1] == 5:
             return "all"
-        raise TransientError("the connection broke")
+        raise retry.TransientError("the connection broke")
 
     counted: list[int] = []
-    result = run_with_retries(
+    result = retry.run_with_retries(
         work,
-        policy=RetryPolicy(retries=2, first_wait=0),
+        policy=retry.RetryPolicy(retries=2, first_wait=0),
         has_progressed=lambda: len(sent) > 1 and sent[-1] > sent[-2],
         on_retry=lambda _failure, failures, _seconds: counted.append(failures),
     )
@@ -77,20 +69,20 @@ def test_the_last_failure_is_raised_and_others_at_once() -> None:
 
     def work() -> None:
         attempts.append(1)
-        raise TransientError(str(len(attempts)))
+        raise retry.TransientError(str(len(attempts)))
 
-    with pytest.raises(TransientError, match="4"):
-        run_with_retries(work, policy=AT_ONCE)
-    with pytest.raises(TransientError, match="5"):
-        run_with_retries(work, policy=AT_ONCE, is_transient=lambda _: False)
+    with pytest.raises(retry.TransientError, match="4"):
+        retry.run_with_retries(work, policy=AT_ONCE)
+    with pytest.raises(retry.TransientError, match="5"):
+        retry.run_with_retries(work, policy=AT_ONCE, is_transient=lambda _: False)
 
 
 def test_an_interruption_ends_a_wait() -> None:
     def work() -> None:
-        raise TransientError("busy")
+        raise retry.TransientError("busy")
 
-    with block_new_work(), pytest.raises(RocmWheelsError, match="interrupted"):
-        run_with_retries(work, policy=RetryPolicy(first_wait=600))
+    with process.block_new_work(), pytest.raises(errors.RocmWheelsError, match="interrupted"):
+        retry.run_with_retries(work, policy=retry.RetryPolicy(first_wait=600))
 
 
 @contextmanager
@@ -122,19 +114,19 @@ def busy_server(*answers: int | str) -> Iterator[tuple[str, list[str]]]:
     ("answers", "status", "count"), [((503, 429, 200), 200, 3), ((404,), 404, 1), (("half", 200), 200, 2)]
 )
 def test_a_session_asks_again(answers: tuple[int | str, ...], status: int, count: int) -> None:
-    with busy_server(*answers) as (url, requested), RetryingSession(AT_ONCE) as session:
+    with busy_server(*answers) as (url, requested), http_session.RetryingSession(AT_ONCE) as session:
         response = session.get(url)
         assert (response.status_code, response.content, len(requested)) == (status, b"body", count)
 
 
 def test_the_last_answer_of_a_server_that_stays_busy() -> None:
-    with busy_server(503) as (url, requested), RetryingSession(AT_ONCE) as session:
+    with busy_server(503) as (url, requested), http_session.RetryingSession(AT_ONCE) as session:
         assert session.get(url).status_code == 503
         assert len(requested) == 4
 
 
 def test_a_server_out_of_reach_is_an_error_in_the_end() -> None:
-    with busy_server("half") as (url, requested), RetryingSession(AT_ONCE) as session:
+    with busy_server("half") as (url, requested), http_session.RetryingSession(AT_ONCE) as session:
         with pytest.raises(requests.RequestException):
             session.get(url)
         assert len(requested) == 4
@@ -148,6 +140,6 @@ def test_a_name_that_nobody_knows_is_tried_twice(monkeypatch: pytest.MonkeyPatch
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    with RetryingSession(AT_ONCE) as session, pytest.raises(requests.ConnectionError):
+    with http_session.RetryingSession(AT_ONCE) as session, pytest.raises(requests.ConnectionError):
         session.get("http://nowhere.invalid/", timeout=5)
     assert asked == ["nowhere.invalid"] * 2

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_records import NOON, WrittenRun
 
-from rocm_wheels.pipeline import list_run_ids, list_runs, parse_event, read_newest_run, read_run, run_record
+from rocm_wheels.pipeline import run_record
 
 WHEEL = {"path": "/d/torch.whl", "size": 5, "sha256": "ab", "project": "pytorch", "targets": ["gfx942"]}
 
@@ -30,7 +30,7 @@ def whole(runs: Path) -> WrittenRun:
 
 
 def test_a_whole_run(tmp_path: Path) -> None:
-    run = read_run(whole(tmp_path).folder)
+    run = run_record.read_run(whole(tmp_path).folder)
     assert (run.id, run.state, run.seconds, run.damaged, run.torn) == (
         "20261121-120000",
         "failed",
@@ -51,7 +51,7 @@ def test_a_run_without_an_end_is_running_while_its_process_lives(tmp_path: Path)
     run = WrittenRun(tmp_path)
     run.begin()
     run.begin_step("build-pytorch-cp312")
-    alive = read_run(run.folder)
+    alive = run_record.read_run(run.folder)
     assert (alive.state, alive.steps["build-pytorch-cp312"].state) == ("running", "running")
 
 
@@ -62,7 +62,7 @@ def test_a_run_without_an_end_was_killed_when_its_process_is_gone(
     run = WrittenRun(tmp_path)
     run.begin(**process)
     run.begin_step("build-pytorch-cp312", **process)
-    gone = read_run(run.folder)
+    gone = run_record.read_run(run.folder)
     assert (gone.state, gone.steps["build-pytorch-cp312"].state) == ("killed", "killed")
     assert gone.steps["build-pytorch-cp312"].seconds is None
 
@@ -71,15 +71,24 @@ def test_a_step_that_outlives_its_run_is_still_shown_at_work(tmp_path: Path) -> 
     run = WrittenRun(tmp_path)
     run.begin(pid=2**22 + 1)
     run.begin_step("build-pytorch-cp312")
-    assert (read_run(run.folder).state, read_run(run.folder).count_steps("running")) == ("killed", 1)
+    assert (
+        run_record.read_run(run.folder).state,
+        run_record.read_run(run.folder).count_steps("running"),
+    ) == ("killed", 1)
 
 
 def test_a_run_on_another_machine_cannot_be_called_killed(tmp_path: Path) -> None:
     run = WrittenRun(tmp_path)
     run.begin(host="another", pid=2**22 + 1)
-    assert (read_run(run.folder).state, read_run(run.folder).elsewhere) == ("running", True)
+    assert (run_record.read_run(run.folder).state, run_record.read_run(run.folder).elsewhere) == (
+        "running",
+        True,
+    )
     run.end()
-    assert (read_run(run.folder).state, read_run(run.folder).elsewhere) == ("done", False)
+    assert (run_record.read_run(run.folder).state, run_record.read_run(run.folder).elsewhere) == (
+        "done",
+        False,
+    )
 
 
 def test_an_end_of_the_run_ends_its_steps(tmp_path: Path) -> None:
@@ -87,7 +96,7 @@ def test_an_end_of_the_run_ends_its_steps(tmp_path: Path) -> None:
     run.begin()
     run.begin_step("build-pytorch-cp312")
     run.end("interrupted", 130)
-    assert read_run(run.folder).steps["build-pytorch-cp312"].state == "killed"
+    assert run_record.read_run(run.folder).steps["build-pytorch-cp312"].state == "killed"
 
 
 def test_durations_do_not_follow_a_clock_that_is_set(tmp_path: Path) -> None:
@@ -98,7 +107,7 @@ def test_durations_do_not_follow_a_clock_that_is_set(tmp_path: Path) -> None:
     run.clock.seconds += 7
     run.end_step("build-pytorch-cp312", seconds=None)
     run.record.write("run-ended", outcome="done", seconds=None, exit_code=0)
-    found = read_run(run.folder)
+    found = run_record.read_run(run.folder)
     assert (found.steps["build-pytorch-cp312"].seconds, found.seconds) == (7, 7)
 
 
@@ -108,7 +117,7 @@ def test_a_step_that_began_again_counts_from_there(tmp_path: Path) -> None:
     for outcome in ("timeout", "done"):
         with run.step("build-pytorch-cp312", 3, outcome):
             run.record.write("output", step="build-pytorch-cp312", **WHEEL)
-    step = read_run(run.folder).steps["build-pytorch-cp312"]
+    step = run_record.read_run(run.folder).steps["build-pytorch-cp312"]
     assert (step.state, len(step.outputs)) == ("done", 1)
 
 
@@ -136,10 +145,10 @@ def test_damage_is_counted_and_the_rest_is_read(
     run = whole(tmp_path)
     with run.record.path.open("ab") as file:
         file.write(added)
-    found = read_run(run.folder)
+    found = run_record.read_run(run.folder)
     assert (found.damaged, found.torn, found.state, found.count_steps("done")) == (damaged, torn, "failed", 1)
     run.record.write("of-a-later-version")
-    assert read_run(run.folder).damaged == damaged + torn
+    assert run_record.read_run(run.folder).damaged == damaged + torn
 
 
 def test_a_step_shows_even_when_its_begin_is_damaged(tmp_path: Path) -> None:
@@ -148,7 +157,7 @@ def test_a_step_shows_even_when_its_begin_is_damaged(tmp_path: Path) -> None:
         b'"step-begun","step":"build-audio', b'"step-begun,"step":"build-audio'
     )
     run.record.path.write_bytes(text)
-    found = read_run(run.folder)
+    found = run_record.read_run(run.folder)
     assert (found.damaged, found.steps["build-audio-cp312"].seconds) == (1, 2.5)
 
 
@@ -171,7 +180,7 @@ def test_no_damage_makes_a_record_unreadable(text: bytes, holes: list[tuple[floa
         damaged[begin : begin + length] = put
     with TemporaryDirectory() as folder:
         (Path(folder) / "events.jsonl").write_bytes(damaged)
-        found = read_run(Path(folder))
+        found = run_record.read_run(Path(folder))
     for step in found.steps.values():
         assert step.seconds is None or step.seconds >= -1e10
         assert isinstance(step.outputs, tuple)
@@ -179,11 +188,11 @@ def test_no_damage_makes_a_record_unreadable(text: bytes, holes: list[tuple[floa
 
 @given(st.recursive(st.none() | st.floats() | st.integers() | st.text(), st.lists).map(repr))
 def test_a_line_is_an_event_or_nothing(text: str) -> None:
-    assert parse_event(text.encode("utf-8", "replace")) is None
+    assert run_record.parse_event(text.encode("utf-8", "replace")) is None
 
 
 def test_a_run_that_recorded_nothing_was_killed(tmp_path: Path) -> None:
-    run = read_run(WrittenRun(tmp_path).folder)
+    run = run_record.read_run(WrittenRun(tmp_path).folder)
     assert (run.state, run.events, run.seconds, run.first_clock) == ("killed", (), None, 0)
 
 
@@ -192,13 +201,13 @@ def test_runs_are_listed_newest_first_and_nothing_else_is(tmp_path: Path) -> Non
         WrittenRun(tmp_path, NOON + timedelta(seconds=seconds)).begin()
     (tmp_path / "20261121-999999-x").mkdir()
     (tmp_path / "20271121-120000").write_text("a file")
-    ids = list_run_ids(tmp_path)
+    ids = run_record.list_run_ids(tmp_path)
     assert ids[:2] == ["20261121-120005-11", "20261121-120005-10"]
     assert ids[-2:] == ["20261121-120000-2", "20261121-120000"]
-    assert [run.id for run in list_runs(tmp_path, limit=3)] == ids[:3]
-    assert (latest := read_newest_run(tmp_path)) is not None
+    assert [run.id for run in run_record.list_runs(tmp_path, limit=3)] == ids[:3]
+    assert (latest := run_record.read_newest_run(tmp_path)) is not None
     assert latest.id == ids[0]
-    assert read_newest_run(tmp_path / "missing") is None
+    assert run_record.read_newest_run(tmp_path / "missing") is None
 
 
 def test_a_list_reads_begins_and_ends_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,13 +215,14 @@ def test_a_list_reads_begins_and_ends_alone(tmp_path: Path, monkeypatch: pytest.
     for _ in range(3):
         run.record.write("command", step="build-audio-cp312", command='echo \'"event":"step-\'')
     seen: list[bytes] = []
+    parse_event = run_record.parse_event
 
     def parse(line: bytes) -> object:
         seen.append(line)
         return parse_event(line)
 
     monkeypatch.setattr(run_record, "parse_event", parse)
-    (brief,) = list_runs(tmp_path)
+    (brief,) = run_record.list_runs(tmp_path)
     assert (brief.state, brief.count_steps("done", "failed", "skipped"), len(seen)) == ("failed", 3, 8)
 
 
@@ -221,5 +231,5 @@ def test_a_long_record_is_read_in_a_moment(tmp_path: Path) -> None:
     line = run.record.path.read_bytes().split(b"\n")[3] + b"\n"
     run.record.path.write_bytes(run.record.path.read_bytes() + line * (5_000_000 // len(line)))
     begin = time.process_time()
-    read_run(run.folder)
+    run_record.read_run(run.folder)
     assert time.process_time() - begin < 3  # seconds of the CPU: 0.2 here, linear in the lines

@@ -10,19 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.core import get_process_start
-from rocm_wheels.pipeline import RunRecord, create_run_record, list_run_ids
+from rocm_wheels.core import process
 from rocm_wheels.pipeline import run_record as writing
 
 NOON = datetime(2026, 11, 21, 15, 41, 30, 123456, tzinfo=timezone.utc)
 
 
-def lines(record: RunRecord) -> list[str]:
+def lines(record: writing.RunRecord) -> list[str]:
     return record.path.read_text(encoding="ascii").splitlines()
 
 
 def test_an_event_is_one_line_with_its_time_and_clock(tmp_path: Path) -> None:
-    record = RunRecord(tmp_path, lambda: (NOON, 12.5))
+    record = writing.RunRecord(tmp_path, lambda: (NOON, 12.5))
     record.write("step-begun", step="build-pytorch-cp311", log=tmp_path / "log", after=("a", "b"), jobs=None)
     record.write("run-ended", outcome="done")
     assert lines(record) == [
@@ -33,13 +32,13 @@ def test_an_event_is_one_line_with_its_time_and_clock(tmp_path: Path) -> None:
 
 
 def test_the_time_is_utc_wherever_we_are(tmp_path: Path) -> None:
-    record = RunRecord(tmp_path, lambda: (NOON.astimezone(timezone(timedelta(hours=5))), 0))
+    record = writing.RunRecord(tmp_path, lambda: (NOON.astimezone(timezone(timedelta(hours=5))), 0))
     record.write("run-ended")
     assert json.loads(lines(record)[0])["time"] == "2026-11-21T15:41:30.123Z"
 
 
 def test_credentials_are_never_written_however_deep(tmp_path: Path) -> None:
-    record = RunRecord(tmp_path)
+    record = writing.RunRecord(tmp_path)
     record.write(
         "command", command="pip --index-url https://u:secret@host/x", environment={"A": ["s3://k:secret@b"]}
     )
@@ -48,14 +47,14 @@ def test_credentials_are_never_written_however_deep(tmp_path: Path) -> None:
 
 
 def test_names_of_files_that_are_not_utf8_come_back(tmp_path: Path) -> None:
-    record = RunRecord(tmp_path)
+    record = writing.RunRecord(tmp_path)
     record.write("output", path=os.fsdecode(b"/x/\xff.whl"), text="line\nline\u2028")
     (line,) = lines(record)
     assert os.fsencode(json.loads(line)["path"]) == b"/x/\xff.whl"
 
 
 def test_an_event_after_a_torn_line_begins_on_a_line_of_its_own(tmp_path: Path) -> None:
-    record = RunRecord(tmp_path)
+    record = writing.RunRecord(tmp_path)
     record.path.write_bytes(b'{"event":"a"}\n{"event":"to')
     record.write("b")
     assert [line[:12] for line in lines(record)] == ['{"event":"a"', '{"event":"to', '{"time":"202']
@@ -65,7 +64,7 @@ def test_an_event_after_a_torn_line_begins_on_a_line_of_its_own(tmp_path: Path) 
 def test_a_full_disk_is_an_error_and_the_next_event_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
-    record = RunRecord(tmp_path)
+    record = writing.RunRecord(tmp_path)
     write = os.write
 
     def full(file: int, data: bytes) -> int:
@@ -83,7 +82,7 @@ def test_a_full_disk_is_an_error_and_the_next_event_is_whole(
 
 
 def test_what_json_cannot_hold_is_a_bug_that_shows(tmp_path: Path) -> None:
-    record = RunRecord(tmp_path)
+    record = writing.RunRecord(tmp_path)
     for fields in ({"value": float("nan")}, {"value": object()}, {"time": 1}):
         with pytest.raises((ValueError, TypeError)):
             record.write("odd", **fields)
@@ -91,14 +90,14 @@ def test_what_json_cannot_hold_is_a_bug_that_shows(tmp_path: Path) -> None:
 
 
 def test_runs_of_one_second_have_names_of_their_own(tmp_path: Path) -> None:
-    names = [create_run_record(tmp_path / "runs", NOON).folder.name for _ in range(3)]
+    names = [writing.create_run_record(tmp_path / "runs", NOON).folder.name for _ in range(3)]
     assert names == ["20261121-154130", "20261121-154130-2", "20261121-154130-3"]
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="known on Linux alone")
 def test_a_process_is_known_by_when_it_began() -> None:
-    assert get_process_start(os.getpid()) == get_process_start(os.getpid()) != ""
-    assert get_process_start(2**22 + 1) == ""
+    assert process.get_process_start(os.getpid()) == process.get_process_start(os.getpid()) != ""
+    assert process.get_process_start(2**22 + 1) == ""
 
 
 def test_the_newest_run_is_the_last_one_also_after_the_clock_was_set_back(tmp_path: Path) -> None:
@@ -106,7 +105,7 @@ def test_the_newest_run_is_the_last_one_also_after_the_clock_was_set_back(tmp_pa
     days = [
         datetime(year, 11, 21, 15, 41, 30, tzinfo=timezone.utc) for year in (2026, 2031, 2026, 2027, 2032)
     ]
-    names = [create_run_record(tmp_path, day).folder.name for day in days]
+    names = [writing.create_run_record(tmp_path, day).folder.name for day in days]
     later = "20311121-154130"
     assert names == ["20261121-154130", later, f"{later}-2", f"{later}-3", "20321121-154130"]
-    assert list_run_ids(tmp_path) == names[::-1]
+    assert writing.list_run_ids(tmp_path) == names[::-1]

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_records import WrittenRun
 
-from rocm_wheels.core import strip_controls
-from rocm_wheels.pipeline import (
+from rocm_wheels.core import page_templates
+from rocm_wheels.pipeline import run_record
+from rocm_wheels.pipeline.status import (
     RunStatus,
     find_last_line,
     join_lines,
     measure_tree_memory,
-    read_run,
     read_run_status,
     shorten_digests,
 )
@@ -39,7 +39,7 @@ def at_work(runs: Path) -> WrittenRun:
 
 
 def look(run: WrittenRun) -> RunStatus:
-    return read_run_status(read_run(run.folder), run.clock(), lambda _: 5 << 30)
+    return read_run_status(run_record.read_run(run.folder), run.clock(), lambda _: 5 << 30)
 
 
 def test_what_is_at_work_is_shown_with_what_is_left(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_of_another_machine_the_time_of_day_tells(tmp_path: Path) -> None:
     run.begin(host="another", steps=None)
     run.begin_step("build-pytorch-cp312")
     day, _ = run.clock()
-    status = read_run_status(read_run(run.folder), (day + timedelta(seconds=90), 3.0), lambda _: 1)
+    status = read_run_status(run_record.read_run(run.folder), (day + timedelta(seconds=90), 3.0), lambda _: 1)
     assert (status.seconds, status.to_come, status.running[0].seconds) == (90, None, 90)
     assert status.running[0].memory is None
 
@@ -128,7 +128,7 @@ PLAIN = [
 
 @pytest.mark.parametrize(("text", "shown"), PLAIN)
 def test_nothing_in_a_text_controls_what_shows_it(text: str, shown: str) -> None:
-    assert strip_controls(text) == shown
+    assert page_templates.strip_controls(text) == shown
 
 
 def test_long_digests_are_cut_and_nothing_else_is() -> None:
@@ -141,7 +141,7 @@ def test_long_digests_are_cut_and_nothing_else_is() -> None:
 
 @given(st.text())
 def test_shown_text_is_printable(text: str) -> None:
-    assert "\x1b" not in strip_controls(text)
+    assert "\x1b" not in page_templates.strip_controls(text)
     assert join_lines(text).isprintable() or all(
         not c.isprintable() and ord(c) > 0x9F for c in join_lines(text) if not c.isprintable()
     )

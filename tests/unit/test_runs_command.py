@@ -10,10 +10,9 @@ import pytest
 from messages import take_down, transcript
 from run_records import NOON, WrittenRun, night
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.cli.runs import describe_work
-from rocm_wheels.pipeline import read_run, read_run_status
+from rocm_wheels.cli import boundary, main, runs
+from rocm_wheels.pipeline import run_record
+from rocm_wheels.pipeline.status import read_run_status
 
 _ = transcript  # a fixture for every test here
 MESSAGES = "runs"
@@ -34,7 +33,7 @@ def work(tmp_path: Path) -> Path:
 
 
 def told(argv: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    code = run_command(cli, argv)
+    code = boundary.run_command(main.cli, argv)
     said = capsys.readouterr()
     # how long a run runs is another each time, and a page is no message
     if "--json" not in argv and (code or (argv[:2] != ["runs", "report"] and argv[0] != "status")):
@@ -127,8 +126,8 @@ def test_status_fits_the_terminal_and_names_no_more_than_the_kind_of_an_estimate
         "stated, believed: README.md of that project (30-60 min for one target, over 2 h for 20), at 64 cores"
     )
     run.begin_step("build-pytorch-cp312", estimate={"seconds": 1e5, "source": long})
-    status = read_run_status(read_run(run.folder), run.clock(), lambda _: 3 << 30)
-    wide, narrow = (describe_work(status, width=width).splitlines()[3] for width in (80, 40))
+    status = read_run_status(run_record.read_run(run.folder), run.clock(), lambda _: 3 << 30)
+    wide, narrow = (runs.describe_work(status, width=width).splitlines()[3] for width in (80, 40))
     assert wide == "build-pytorch-cp312  0 s  about 27 h 46 min left (stated, believed)  3.0 GiB"
     assert narrow == "build-pytorch-cp312  0 s  about 27 h 46…"
 

@@ -10,37 +10,30 @@ import pytest
 from audit_wheels import torch_draft
 from sbom_schema import require_valid
 
-from rocm_wheels.core import DataError
-from rocm_wheels.package import embed_provenance, plan_unstamps, write_stamps
-from rocm_wheels.wheels import (
-    SBOM_MEMBER,
-    PackagePart,
-    SourcePart,
-    WheelEdit,
-    WheelParts,
-    describe_file,
-    format_sbom,
-    list_steps,
-    read_dist_info_files,
-    revise_sbom,
-    rewrite_wheel,
-    scan_wheel,
-    write_together,
-)
+from rocm_wheels.core import errors
+from rocm_wheels.package import variant_stamp
+from rocm_wheels.package.sbom import embed_provenance
+from rocm_wheels.wheels import edit, rewrite, sbom, scan
+from rocm_wheels.wheels.write_together import write_together
 
 COMMIT, OTHER = "1" * 40, "2" * 40
-PARTS = WheelParts(
+PARTS = sbom.WheelParts(
     tool="0.1.0",
     targets=("gfx942", "gfx1100"),
     rocm="7.1.0",
     sources=(
-        SourcePart("pytorch", "https://github.com/ROCm/pytorch.git", COMMIT, patches="a" * 64),
-        SourcePart("fmt", "https://github.com/fmtlib/fmt", OTHER, "third_party/fmt"),
-        SourcePart("fmt", "https://github.com/fmtlib/fmt", OTHER, "third_party/kineto/fmt"),
-        SourcePart("private", "file:///home/planted/secret.git", COMMIT, "third_party/private"),
-        SourcePart("mirror", "https://planted:token@git.planted.example/x.git", OTHER, "third_party/mirror"),
+        sbom.SourcePart("pytorch", "https://github.com/ROCm/pytorch.git", COMMIT, patches="a" * 64),
+        sbom.SourcePart("fmt", "https://github.com/fmtlib/fmt", OTHER, "third_party/fmt"),
+        sbom.SourcePart("fmt", "https://github.com/fmtlib/fmt", OTHER, "third_party/kineto/fmt"),
+        sbom.SourcePart("private", "file:///home/planted/secret.git", COMMIT, "third_party/private"),
+        sbom.SourcePart(
+            "mirror", "https://planted:token@git.planted.example/x.git", OTHER, "third_party/mirror"
+        ),
     ),
-    packages=(PackagePart("rocm-sdk-core", "7.1.0", "b" * 64), PackagePart("triton", "3.5.0+rocm7.1.0")),
+    packages=(
+        sbom.PackagePart("rocm-sdk-core", "7.1.0", "b" * 64),
+        sbom.PackagePart("triton", "3.5.0+rocm7.1.0"),
+    ),
 )
 
 
@@ -51,8 +44,8 @@ def make_wheel(folder: Path) -> Path:
 
 
 def read_sbom(wheel: Path) -> bytes:
-    assert scan_wheel(wheel).faults == ()  # and in RECORD
-    return read_dist_info_files(wheel)[SBOM_MEMBER]
+    assert scan.scan_wheel(wheel).faults == ()  # and in RECORD
+    return rewrite.read_dist_info_files(wheel)[sbom.SBOM_MEMBER]
 
 
 def test_parts_by_their_names_in_the_trade(tmp_path: Path) -> None:
@@ -80,7 +73,7 @@ def test_same_parts_same_bytes_other_commit_other_serial(tmp_path: Path) -> None
     first, second = make_wheel(tmp_path / "a"), make_wheel(tmp_path / "b")
     assert first.read_bytes() == second.read_bytes()
     other = replace(PARTS, sources=(replace(PARTS.sources[0], commit=OTHER),))
-    serials = {json.loads(format_sbom(parts, "torch", "1"))["serialNumber"] for parts in (PARTS, other)}
+    serials = {json.loads(sbom.format_sbom(parts, "torch", "1"))["serialNumber"] for parts in (PARTS, other)}
     assert len(serials) == 2
 
 
@@ -99,39 +92,41 @@ def test_licence_is_what_metadata_states_or_nothing(tmp_path: Path) -> None:
 
 def test_what_is_done_later_is_in_it(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path)
-    retagged = rewrite_wheel(
+    retagged = rewrite.rewrite_wheel(
         wheel,
         tmp_path / "new",
-        WheelEdit(version="2.9.0", platforms=("manylinux_2_28_x86_64",), step="retag"),
+        edit.WheelEdit(version="2.9.0", platforms=("manylinux_2_28_x86_64",), step="retag"),
     ).path
     content = read_sbom(retagged)
     document = require_valid(content)
     assert document["metadata"]["component"]["purl"] == "pkg:pypi/torch@2.9.0"
-    assert list_steps(content) == ["retag"]
+    assert sbom.list_steps(content) == ["retag"]
     assert b"2Brocm7.1.0" not in json.dumps(document["dependencies"][0]["ref"]).encode()
 
 
 def test_variant_and_back_is_the_same_file(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path)
-    stamped = rewrite_wheel(
+    stamped = rewrite.rewrite_wheel(
         wheel,
         tmp_path / "variant",
-        WheelEdit(label="gfx942", put={"variant.json": b"{}"}, step="stamp gfx942"),
+        edit.WheelEdit(label="gfx942", put={"variant.json": b"{}"}, step="stamp gfx942"),
     ).path
-    assert list_steps(read_sbom(stamped)) == ["stamp gfx942"]
-    with write_together() as batch:
-        plain = write_stamps(plan_unstamps([stamped]), tmp_path / "plain", batch=batch)[0].path
+    assert sbom.list_steps(read_sbom(stamped)) == ["stamp gfx942"]
+    with write_together.write_together() as batch:
+        plain = variant_stamp.write_stamps(
+            variant_stamp.plan_unstamps([stamped]), tmp_path / "plain", batch=batch
+        )[0].path
     assert read_sbom(plain) == read_sbom(wheel)
 
 
 def test_contained_files_are_components_of_the_wheel(tmp_path: Path) -> None:
     content = read_sbom(make_wheel(tmp_path))
-    inside = describe_file("torch/_rocm/lib/libamdhip64.so.7", "c" * 64, "MIT")
-    document = require_valid(revise_sbom(content, step="fat gfx942", contained=[inside]))
+    inside = sbom.describe_file("torch/_rocm/lib/libamdhip64.so.7", "c" * 64, "MIT")
+    document = require_valid(sbom.revise_sbom(content, step="fat gfx942", contained=[inside]))
     assert document["metadata"]["component"]["components"] == [inside]
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"metadata": {"component": {}}}', b"\xff"])
 def test_a_document_that_is_not_ours_is_refused(content: bytes) -> None:
-    with pytest.raises(DataError):
-        revise_sbom(content, version="1")
+    with pytest.raises(errors.DataError):
+        sbom.revise_sbom(content, version="1")

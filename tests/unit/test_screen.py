@@ -11,30 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.core import (
-    BuildError,
-    configure_log,
-    format_table,
-    log_note,
-    log_warning,
-    make_printable,
-    paint_text,
-    run_command,
-    show_live_lines,
-)
-from rocm_wheels.pipeline import StepDisplay, read_last_log_line
+from rocm_wheels.core import errors, log, process, progress, tables
+from rocm_wheels.pipeline import status
 
 
 @pytest.fixture
 def printed() -> io.StringIO:
     stream = io.StringIO()
-    configure_log({"GITHUB_ACTIONS": "true"}, stream=stream)
+    log.configure_log({"GITHUB_ACTIONS": "true"}, stream=stream)
     return stream
 
 
 def test_groups_on_github_never_nest_and_lose_no_line(printed: io.StringIO) -> None:
     """Three steps at a time: the second ends within the first, the third outlives both."""
-    screen = StepDisplay()
+    screen = status.StepDisplay()
     for step in ("one", "two", "three"):
         screen.begin_step(step, "no earlier result", Path("x.log"))
     for number in range(2):
@@ -46,7 +36,7 @@ def test_groups_on_github_never_nest_and_lose_no_line(printed: io.StringIO) -> N
     screen.show_line("three", "three says 2")
     screen.end_step("three", "done in", "green")
     screen.close()
-    configure_log({})
+    log.configure_log({})
     lines = [re.sub(r" 0(\.\d)? s$", "", line) for line in printed.getvalue().splitlines()]
     begin = "::group::{}: starting (no earlier result)"
     assert lines == [
@@ -59,22 +49,22 @@ def test_groups_on_github_never_nest_and_lose_no_line(printed: io.StringIO) -> N
 
 def test_the_last_line_of_a_log_that_is_being_written(tmp_path: Path) -> None:
     path = tmp_path / "step.log"
-    assert read_last_log_line(path) == ""
+    assert status.read_last_log_line(path) == ""
     path.write_bytes(b"x" * 10_000 + b"\n[1/2] one\n[2/2] two\n\n  \n")
-    assert read_last_log_line(path) == "[2/2] two"
+    assert status.read_last_log_line(path) == "[2/2] two"
     path.write_bytes(b"\xff half")
-    assert read_last_log_line(path) == "\N{REPLACEMENT CHARACTER} half"
+    assert status.read_last_log_line(path) == "\N{REPLACEMENT CHARACTER} half"
 
 
 def test_side_by_side_an_empty_line_says_nothing() -> None:
     stream = io.StringIO()
-    configure_log({}, stream=stream)
-    screen = StepDisplay()
+    log.configure_log({}, stream=stream)
+    screen = status.StepDisplay()
     screen.begin_step("one", "no earlier result", Path("x.log"))
     for text in ("", "  ", "flash attention: on"):
         screen.show_line("one", text)
     screen.close()
-    configure_log({})
+    log.configure_log({})
     assert stream.getvalue() == "one: starting (no earlier result)\n[one] flash attention: on\n"
 
 
@@ -93,14 +83,14 @@ def test_a_terminal_shows_every_step_below_the_lines_of_the_log() -> None:
     reader.start()
     command = "$ hipcc " + " ".join(f"-DNUMBER_{number}={number}" for number in range(40))
     with os.fdopen(slave, "w", encoding="utf-8") as stream:
-        configure_log({"TERM": "xterm"}, stream=stream)
+        log.configure_log({"TERM": "xterm"}, stream=stream)
         try:
-            show_live_lines(["torch  3 s  [12/345] Building", "triton  3 s"])
-            log_note(command)
-            show_live_lines([])
-            log_note("after it")
+            progress.show_live_lines(["torch  3 s  [12/345] Building", "triton  3 s"])
+            log.log_note(command)
+            progress.show_live_lines([])
+            log.log_note("after it")
         finally:
-            configure_log({})
+            log.configure_log({})
     reader.join()
     printed_text = b"".join(pieces).decode()
     assert command in printed_text
@@ -119,10 +109,10 @@ def test_a_terminal_shows_every_step_below_the_lines_of_the_log() -> None:
 )
 def test_colours_where_they_are_wanted(env: dict[str, str], coloured: bool) -> None:
     stream = io.StringIO()
-    configure_log(env, stream=stream)
-    log_warning("the disk is small")
-    table = format_table(("name", "size"), [("torch", "3")])
-    configure_log({})
+    log.configure_log(env, stream=stream)
+    log.log_warning("the disk is small")
+    table = tables.format_table(("name", "size"), [("torch", "3")])
+    log.configure_log({})
     assert ("\x1b[" in stream.getvalue(), "\x1b[" in table) == (coloured, coloured)
 
 
@@ -144,22 +134,22 @@ TITLE = "\x1b]0;evil\x07"
     ],
 )
 def test_nothing_but_our_colours_reaches_a_terminal(text: str, shown: str) -> None:
-    assert make_printable(text) == shown
+    assert log.make_printable(text) == shown
     stream = io.StringIO()
-    configure_log({"FORCE_COLOR": "1"}, stream=stream)
-    log_note(text)
-    log_warning(paint_text(text, "red"))
-    configure_log({})
+    log.configure_log({"FORCE_COLOR": "1"}, stream=stream)
+    log.log_note(text)
+    log.log_warning(log.paint_text(text, "red"))
+    log.configure_log({})
     escapes = re.findall(r"[\x00-\x08\x0b-\x1f\x7f-\x9f][^m]*m?", stream.getvalue())
     assert all(re.fullmatch(r"\x1b\[(0|1|3[1-4])(;\d+)?m", escape) for escape in escapes)
 
 
 def test_what_a_program_prints_is_shown_as_text() -> None:
     stream = io.StringIO()
-    configure_log({}, stream=stream)
-    with pytest.raises(BuildError):
-        run_command(
-            ["sh", "-c", "printf '\\033]0;evil\\007\\n'; exit 3"], env={"PATH": "/bin"}, on_line=log_note
+    log.configure_log({}, stream=stream)
+    with pytest.raises(errors.BuildError):
+        process.run_command(
+            ["sh", "-c", "printf '\\033]0;evil\\007\\n'; exit 3"], env={"PATH": "/bin"}, on_line=log.log_note
         )
-    configure_log({})
+    log.configure_log({})
     assert stream.getvalue() == "\\x1b]0;evil\\x07\n"

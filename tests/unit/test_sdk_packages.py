@@ -18,30 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from messages import refused, transcript
 
-from rocm_wheels.core import RocmWheelsError, SdkError, UsageError
-from rocm_wheels.sdk import (
-    PackageRequest,
-    RuntimeFile,
-    RuntimePackage,
-    build_rocm_packages,
-    find_rpath,
-    list_library_folders,
-    map_devel_links,
-    merge_artifacts,
-    read_artifacts,
-    read_requirements,
-    resolve_path,
-    select_runtime,
-    sort_targets,
-)
-from rocm_wheels.wheels import (
-    LoaderInfo,
-    PlannedMember,
-    WheelPlan,
-    publish_wheels,
-    read_loader_info_of_file,
-    write_wheel,
-)
+from rocm_wheels.binaries.elf import LoaderInfo, read_loader_info_of_file
+from rocm_wheels.core import errors
+from rocm_wheels.sdk import artifacts, build_packages, package_contents
+from rocm_wheels.wheels import wheel_writer
 
 _ = transcript  # a fixture for every test here
 MESSAGES = "sdk"
@@ -78,7 +58,9 @@ def tree(tmp_path: Path) -> Path:
 
 
 def make(tree: Path, **options: object) -> tuple[Path, ...]:
-    return build_rocm_packages(PackageRequest(tree, tree.parent / "out", **options), {})  # type: ignore[arg-type]
+    return build_packages.build_rocm_packages(
+        build_packages.PackageRequest(tree, tree.parent / "out", **options), {}
+    )  # type: ignore[arg-type]
 
 
 def test_the_least_tree_makes_five_wheels_with_right_records(tree: Path) -> None:
@@ -197,7 +179,7 @@ WRONG: list[Callable[[Path], None]] = [
 @pytest.mark.parametrize("number", range(len(WRONG)))
 def test_wrong_artifacts_write_nothing(tree: Path, number: int) -> None:
     WRONG[number](tree)
-    with refused(SdkError):
+    with refused(errors.SdkError):
         make(tree)
     assert not (tree.parent / "out").exists()
 
@@ -212,7 +194,7 @@ def test_wrong_artifacts_write_nothing(tree: Path, number: int) -> None:
     ],
 )
 def test_wrong_options(tree: Path, options: dict[str, object]) -> None:
-    with refused(RocmWheelsError):
+    with refused(errors.RocmWheelsError):
         make(tree, **options)
 
 
@@ -225,33 +207,33 @@ def test_a_folder_that_cannot_be_read_is_not_left_out(tree: Path, monkeypatch: p
         return scan(folder)
 
     monkeypatch.setattr(os, "scandir", closed)
-    with refused(SdkError):
+    with refused(errors.SdkError):
         make(tree)
 
 
 def test_no_artifacts(tmp_path: Path) -> None:
-    with refused(SdkError):
-        read_artifacts(tmp_path)
-    with refused(SdkError):
-        read_artifacts(tmp_path / "x")
+    with refused(errors.SdkError):
+        artifacts.read_artifacts(tmp_path)
+    with refused(errors.SdkError):
+        artifacts.read_artifacts(tmp_path / "x")
 
 
 def test_the_date_comes_from_the_environment(tree: Path) -> None:
-    request = PackageRequest(tree, tree.parent / "out")
-    wheel = build_rocm_packages(request, {"SOURCE_DATE_EPOCH": "1700000000"})[0]
+    request = build_packages.PackageRequest(tree, tree.parent / "out")
+    wheel = build_packages.build_rocm_packages(request, {"SOURCE_DATE_EPOCH": "1700000000"})[0]
     assert zipfile.ZipFile(wheel).infolist()[0].date_time == (2023, 11, 14, 22, 13, 20)
     for wrong in ("yesterday", "4354819200"):
-        with refused(UsageError):
-            build_rocm_packages(request, {"SOURCE_DATE_EPOCH": wrong})
-    latest = build_rocm_packages(request, {"SOURCE_DATE_EPOCH": "4354819199"})[0]
+        with refused(errors.UsageError):
+            build_packages.build_rocm_packages(request, {"SOURCE_DATE_EPOCH": wrong})
+    latest = build_packages.build_rocm_packages(request, {"SOURCE_DATE_EPOCH": "4354819199"})[0]
     assert zipfile.ZipFile(latest).infolist()[0].date_time[:3] == (2107, 12, 31)
 
 
 def test_other_work_in_the_destination_is_left_alone(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # and refused before hours of compression, not after them
-    monkeypatch.setattr("rocm_wheels.sdk.build_packages.write_wheel", pytest.fail)
+    monkeypatch.setattr("rocm_wheels.wheels.wheel_writer.write_wheel", pytest.fail)
     put(tree.parent / "out" / "dist", {"rocm-6.4-py3-none-any.whl": "mine"})
-    with refused(SdkError):
+    with refused(errors.SdkError):
         make(tree)
     assert os.listdir(tree.parent / "out" / "dist") == ["rocm-6.4-py3-none-any.whl"]  # noqa: PTH208
     assert not list(tree.parent.glob("out/.packages-*"))
@@ -263,24 +245,25 @@ def test_links_are_followed_in_the_merged_tree(tree: Path) -> None:
     link("core-hip_lib_generic/hip/stage/llvm", "lib/llvm")(tree)
     link("core-hip_dev_generic/hip/stage/tool", "llvm/bin/clang")(tree)
     link("core-hip_lib_generic/hip/stage/loop", "loop")(tree)
-    merged = merge_artifacts(read_artifacts(tree))
+    merged = artifacts.merge_artifacts(artifacts.read_artifacts(tree))
     found = {
-        path: resolve_path(merged, path) for path in ("tool", "llvm", "loop", "llvm/../bin/hipcc", "nothing")
+        path: artifacts.resolve_path(merged, path)
+        for path in ("tool", "llvm", "loop", "llvm/../bin/hipcc", "nothing")
     }
     assert found == {
         "tool": "lib/llvm/bin/clang", "llvm": None, "loop": None, "llvm/../bin/hipcc": None, "nothing": None,
     }  # fmt: skip
-    chosen = select_runtime("_rocm_sdk_core", merged)
+    chosen = package_contents.select_runtime("_rocm_sdk_core", merged)
     assert "tool" in chosen.files and not {"llvm", "loop"} & set(chosen.files)
-    assert map_devel_links(merged, [chosen])["llvm"] == "lib/llvm"
-    assert map_devel_links(merged, [chosen])["bin/hipcc"] == "../../_rocm_sdk_core/bin/hipcc"
+    assert package_contents.map_devel_links(merged, [chosen])["llvm"] == "lib/llvm"
+    assert package_contents.map_devel_links(merged, [chosen])["bin/hipcc"] == "../../_rocm_sdk_core/bin/hipcc"
 
 
 def test_requirements_of_artifacts(tree: Path) -> None:
     text(f"{BASE}/python_requirements.txt", "# why\nb == 2 ; sys_platform == 'linux'\na>=1 # here\n\na>=1\n")(
         tree
     )
-    wanted = read_requirements(read_artifacts(tree))
+    wanted = artifacts.read_requirements(artifacts.read_artifacts(tree))
     assert wanted == ("a>=1", 'b==2; sys_platform == "linux"')
     core = next(w for w in make(tree) if "core" in w.name)
     with zipfile.ZipFile(core) as archive:
@@ -292,7 +275,7 @@ def test_requirements_of_artifacts(tree: Path) -> None:
 
 
 def test_targets_in_order_of_their_numbers() -> None:
-    assert sort_targets(["gfx1201", "gfx942", "gfx90a", "gfx1100"]) == (
+    assert artifacts.sort_targets(["gfx1201", "gfx942", "gfx90a", "gfx1100"]) == (
         "gfx90a",
         "gfx942",
         "gfx1100",
@@ -300,7 +283,9 @@ def test_targets_in_order_of_their_numbers() -> None:
     )
 
 
-LIB = RuntimeFile(Path("x"), True, LoaderInfo(program=False, soname=None, needed=(), search_paths=()))
+LIB = package_contents.RuntimeFile(
+    Path("x"), True, LoaderInfo(program=False, soname=None, needed=(), search_paths=())
+)
 
 
 @pytest.mark.parametrize(
@@ -317,11 +302,16 @@ LIB = RuntimeFile(Path("x"), True, LoaderInfo(program=False, soname=None, needed
 def test_a_library_finds_its_siblings(
     needed: tuple[str, ...], search: tuple[str, ...], wanted: tuple[str, ...]
 ) -> None:
-    core = RuntimePackage("_rocm_sdk_core", {"lib/libhip.so": LIB, "lib/rocm_sysdeps/lib/libz.so": LIB})
-    libraries = RuntimePackage("_rocm_sdk_libraries", {"lib/libblas.so": LIB})
+    core = package_contents.RuntimePackage(
+        "_rocm_sdk_core", {"lib/libhip.so": LIB, "lib/rocm_sysdeps/lib/libz.so": LIB}
+    )
+    libraries = package_contents.RuntimePackage("_rocm_sdk_libraries", {"lib/libblas.so": LIB})
     elf = LoaderInfo(program=False, soname="x", needed=needed, search_paths=search)
     assert (
-        find_rpath("_rocm_sdk_libraries", "lib/libx.so", elf, list_library_folders(core, libraries)) == wanted
+        package_contents.find_rpath(
+            "_rocm_sdk_libraries", "lib/libx.so", elf, package_contents.list_library_folders(core, libraries)
+        )
+        == wanted
     )
 
 
@@ -335,9 +325,11 @@ def test_no_file_breaks_the_elf_reader(
 
 
 def test_a_wheel_is_written_whole_or_not(tmp_path: Path) -> None:
-    plan = WheelPlan("a-b.c", "1.0", "s", "py3-none-any", {"x": PlannedMember(tmp_path / "missing")})
-    with refused(SdkError):
-        write_wheel(plan, tmp_path)
+    plan = wheel_writer.WheelPlan(
+        "a-b.c", "1.0", "s", "py3-none-any", {"x": wheel_writer.PlannedMember(tmp_path / "missing")}
+    )
+    with refused(errors.SdkError):
+        wheel_writer.write_wheel(plan, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -346,11 +338,11 @@ def test_publishing_replaces_in_one_rename(tmp_path: Path, killed: bool) -> None
     put(tmp_path, {"dist/a": "old", "fresh/a": "new"})
     if killed:
         (tmp_path / "dist").rename(tmp_path / ".dist.old")
-    assert publish_wheels(tmp_path / "fresh", tmp_path / "dist") is True
+    assert wheel_writer.publish_wheels(tmp_path / "fresh", tmp_path / "dist") is True
     assert (tmp_path / "dist" / "a").read_text() == "new"
     assert [p.name for p in tmp_path.iterdir()] == ["dist"]
     put(tmp_path, {"fresh/a": "new"})
-    assert publish_wheels(tmp_path / "fresh", tmp_path / "dist") is False
+    assert wheel_writer.publish_wheels(tmp_path / "fresh", tmp_path / "dist") is False
 
 
 def metadata_of(wheels: tuple[Path, ...], name: str) -> list[str]:
@@ -397,9 +389,9 @@ def test_rocm_of_two_platforms_has_the_extras_of_both_and_is_one_wheel(tree: Pat
 
 
 def test_a_family_without_artifacts_is_refused(tree: Path) -> None:
-    with refused(SdkError):
+    with refused(errors.SdkError):
         make(tree, platform_tag="linux_x86_64", published={"linux": ("gfx942", "gfx1100")})
-    with refused(UsageError):
+    with refused(errors.UsageError):
         make(tree, platform_tag="linux_x86_64", published={"linux": ("gfx942",)}, targets=("gfx942",))
     wheels = make(tree, platform_tag="linux_x86_64", published={"win32": ("gfx1151",)})
     text = metadata_of(wheels, "rocm")
@@ -409,8 +401,7 @@ def test_a_family_without_artifacts_is_refused(tree: Path) -> None:
 
 
 def test_the_options_of_therocks_script(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from rocm_wheels.cli.boundary import run_command
-    from rocm_wheels.cli.main import cli
+    from rocm_wheels.cli import boundary, main
 
     out = tree.parent / "out"
     argv = [
@@ -422,7 +413,7 @@ def test_the_options_of_therocks_script(tree: Path, capsys: pytest.CaptureFixtur
         "--no-build-packages",
     ]
     argv += ["--linux-amdgpu-families", "gfx94X-dcgpu", "--platform-tag", "linux_x86_64"]
-    assert run_command(cli, [*argv, "--windows-amdgpu-families", "gfx1151; gfx1150"]) == 0
+    assert boundary.run_command(main.cli, [*argv, "--windows-amdgpu-families", "gfx1151; gfx1150"]) == 0
     folders = {Path(line).name for line in capsys.readouterr().out.splitlines()}
     assert folders == {
         "rocm",
@@ -435,10 +426,12 @@ def test_the_options_of_therocks_script(tree: Path, capsys: pytest.CaptureFixtur
     assert (out / "trees/rocm-sdk-core/_rocm_sdk_core/bin/hipcc").read_text() == "#!/bin/sh\n"
     text = (out / "trees/rocm/rocm-7.1.0.dist-info/METADATA").read_text()
     assert 'rocm-sdk-device-gfx1150==7.1.0; sys_platform == "win32" and extra == "device-gfx1150"' in text
-    assert run_command(cli, [*argv, "--windows-amdgpu-families", ""]) == 0  # of a workflow without Windows
+    assert (
+        boundary.run_command(main.cli, [*argv, "--windows-amdgpu-families", ""]) == 0
+    )  # of a workflow without Windows
     text = (out / "trees/rocm/rocm-7.1.0.dist-info/METADATA").read_text()
     assert "sys_platform" not in text
-    assert run_command(cli, [*argv, "--windows-amdgpu-families", "gfx115X-none"]) == 2
+    assert boundary.run_command(main.cli, [*argv, "--windows-amdgpu-families", "gfx115X-none"]) == 2
     assert "--windows-amdgpu-families" in capsys.readouterr().err
 
 

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import cli
-from rocm_wheels.core import UsageError
-from rocm_wheels.hosts import choose_devices, parse_groups
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.core import errors
+from rocm_wheels.user import selftest
 
 FACTS = {"version": "2.9.0+rocm7.2", "devices": [{"device": "cuda:0", "name": "Radeon RX 7900 XTX"}]}
 
 
 def test_groups_and_devices() -> None:
-    assert parse_groups([]) == parse_groups(["all"]) == ("import", "devices", "compile", "math", "functions")
-    assert parse_groups(["math", "IMPORT"]) == ("import", "math")
-    assert choose_devices("auto", FACTS) == ("cuda:0",)
-    assert choose_devices("all", FACTS) == ("cpu", "cuda:0")
-    assert choose_devices("auto", {}) == ("cpu",)
-    with pytest.raises(UsageError, match="torch sees no device cuda:1"):
-        choose_devices("cuda:1", FACTS)
+    assert (
+        selftest.parse_groups([])
+        == selftest.parse_groups(["all"])
+        == ("import", "devices", "compile", "math", "functions")
+    )
+    assert selftest.parse_groups(["math", "IMPORT"]) == ("import", "math")
+    assert selftest.choose_devices("auto", FACTS) == ("cuda:0",)
+    assert selftest.choose_devices("all", FACTS) == ("cpu", "cuda:0")
+    assert selftest.choose_devices("auto", {}) == ("cpu",)
+    with pytest.raises(errors.UsageError, match="torch sees no device cuda:1"):
+        selftest.choose_devices("cuda:1", FACTS)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +36,6 @@ def test_groups_and_devices() -> None:
     ],
 )
 def test_wrong_words(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command(cli, words) == 2
+    assert boundary.run_command(main.cli, words) == 2
     printed = capsys.readouterr()
     assert said in printed.err and printed.out == ""

@@ -6,14 +6,7 @@ import time
 
 import pytest
 
-from rocm_wheels.core import (
-    find_secrets,
-    format_command,
-    hide_credentials,
-    hide_secrets,
-    hide_variable_value,
-    redact_environment,
-)
+from rocm_wheels.core import shell
 
 
 @pytest.mark.parametrize(
@@ -38,14 +31,14 @@ from rocm_wheels.core import (
     ],
 )  # fmt: skip
 def test_what_is_hidden(text: str, shown: str) -> None:
-    assert hide_credentials(text) == shown
+    assert shell.hide_credentials(text) == shown
 
 
 def test_one_endless_word_is_no_trap() -> None:
     begin = time.process_time()
-    hide_credentials("a" * 200_000 + " " + "://" * 20_000)
+    shell.hide_credentials("a" * 200_000 + " " + "://" * 20_000)
     for endless in ("?" * 200_000 + "=", "?a-" * 70_000 + "=", "?token-" * 30_000, "&token=" * 30_000):
-        hide_credentials(endless)
+        shell.hide_credentials(endless)
     assert time.process_time() - begin < 1
 
 
@@ -78,12 +71,12 @@ def test_one_endless_word_is_no_trap() -> None:
     ],
 )  # fmt: skip
 def test_values_of_variables(name: str, value: str, shown: str) -> None:
-    assert hide_variable_value(name, value) == shown
-    assert redact_environment({name: value, "GONE_TOKEN": None}) == {name: shown, "GONE_TOKEN": None}
+    assert shell.hide_variable_value(name, value) == shown
+    assert shell.redact_environment({name: value, "GONE_TOKEN": None}) == {name: shown, "GONE_TOKEN": None}
 
 
 def test_a_command_for_the_shell_tells_no_secrets() -> None:
-    line = format_command(
+    line = shell.format_command(
         ["build", "--set-env", "triton:GH_PAT=abc", "-DMY_TOKEN=abc", "A=b c"],
         changes={"SCCACHE_WEBDAV_TOKEN": "abc", "AWS_SESSION_TOKEN": None, "SCCACHE_BUCKET": "b"},
     )
@@ -101,10 +94,10 @@ def test_secrets_are_hidden_in_what_programs_print() -> None:
         "CCACHE_REMOTE_STORAGE": "http://h|bearer-token=of-the-store",
         "CMAKE_ARGS": "-DA=notsecret -DMY_TOKEN=for-cmake",
     }
-    secrets = find_secrets(env)
+    secrets = shell.find_secrets(env)
     assert secrets == ("longer-secret", "of-the-store", "for-cmake", "secret")
     said = "403 for longer-secret, of-the-store, secret and short: https://a:b@host"
-    assert hide_secrets(said, secrets) == "403 for ***, ***, *** and short: https://***@host"
+    assert shell.hide_secrets(said, secrets) == "403 for ***, ***, *** and short: https://***@host"
 
 
 def test_looking_for_words_is_no_trap_either() -> None:
@@ -116,5 +109,5 @@ def test_looking_for_words_is_no_trap_either() -> None:
         "-D" * 100_000,
         "bearer-token" * 20_000,
     ):
-        hide_variable_value("X", endless)
+        shell.hide_variable_value("X", endless)
     assert time.process_time() - begin < 1

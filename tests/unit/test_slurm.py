@@ -11,48 +11,13 @@ from typing import cast
 import pytest
 from planned_runs import make_facts, settled
 
-from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli import boundary
 from rocm_wheels.cli.jobs import jobs_group
-from rocm_wheels.core import DataError, UsageError
-from rocm_wheels.executors import (
-    Decision,
-    Executor,
-    ExecutorUnreachableError,
-    Job,
-    JobArray,
-    JobBegin,
-    JobEnd,
-    JobFolder,
-    JobLedger,
-    JobSize,
-    Partition,
-    SlurmExecutor,
-    SlurmSite,
-    StepOutput,
-    StepState,
-    adopt_jobs,
-    choose_partition,
-    classify_end,
-    compute_delay,
-    count_end,
-    decide_steps,
-    find_step_states,
-    inspect_places,
-    judge_end,
-    judge_lost_job,
-    list_mounts,
-    make_dependency,
-    make_directives,
-    make_job_environment,
-    make_job_script,
-    parse_partitions,
-    parse_queue,
-    parse_time_limit,
-    refuse_undone,
-    size_job,
-    wait_for_jobs,
-)
-from rocm_wheels.pipeline import BuildCell, History, Plan, PlanFile, Step, create_run_record, write_plan
+from rocm_wheels.core import errors
+from rocm_wheels.executors import executor, job_records, slurm, slurm_cluster, slurm_jobs
+from rocm_wheels.pipeline import estimates, run_record
+from rocm_wheels.pipeline.plan import PlanFile, write_plan
+from rocm_wheels.pipeline.step import BuildCell, Plan, Step
 
 LOGS = Path(__file__).parents[1] / "data" / "build_logs"
 # recorded: Slurm 22.05.8, squeue -h -o %i|%T|%r|%j and sinfo -h -e -o %P|%c|%m|%d|%l|%a|%D
@@ -77,9 +42,9 @@ none|8|16000|0|1-00:00:00|up|0
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> JobFolder:
+def folder(tmp_path: Path) -> job_records.JobFolder:
     """A plan's folder."""
-    made = JobFolder(tmp_path / "plan.json")
+    made = job_records.JobFolder(tmp_path / "plan.json")
     made.plan.write_text("{}")
     made.path.mkdir()
     return made
@@ -96,13 +61,13 @@ def three() -> Plan:
     return Plan({step.id: step for step in steps}, ("gfx942",))
 
 
-def alone(step: str) -> JobArray:
+def alone(step: str) -> slurm_jobs.JobArray:
     """A step as a plain job."""
-    return JobArray(step, {0: step}, plain=True)
+    return slurm_jobs.JobArray(step, {0: step}, plain=True)
 
 
 def test_what_slurm_prints_is_read() -> None:
-    queue = parse_queue(QUEUE)
+    queue = slurm_cluster.parse_queue(QUEUE)
     assert [(str(one.job), one.is_running, one.is_ending, one.is_unsatisfiable) for one in queue] == [
         ("1", True, False, False),
         ("2", False, False, False),
@@ -112,18 +77,18 @@ def test_what_slurm_prints_is_read() -> None:
         ("11_0", True, False, False),
     ]
     assert queue[1].name == "rw-0a|b"
-    known = parse_partitions(NODES)
+    known = slurm_cluster.parse_partitions(NODES)
     assert known == [
-        Partition("debug", True, 2, 4000, 20000, 120, 4),
-        Partition("small", False, 2, 4000, 20000, 2, 1),
-        Partition("long", False, 128, 512000, None, None, 4),
+        slurm_cluster.Partition("debug", True, 2, 4000, 20000, 120, 4),
+        slurm_cluster.Partition("small", False, 2, 4000, 20000, 2, 1),
+        slurm_cluster.Partition("long", False, 128, 512000, None, None, 4),
     ]
-    assert choose_partition(known, None) is known[0]
-    assert choose_partition(known, "long,debug") is known[2]
-    with pytest.raises(UsageError, match="no partition lnog has nodes that are up; did you mean long"):
-        choose_partition(known, "lnog")
+    assert slurm_cluster.choose_partition(known, None) is known[0]
+    assert slurm_cluster.choose_partition(known, "long,debug") is known[2]
+    with pytest.raises(errors.UsageError, match="no partition lnog has nodes that are up; did you mean long"):
+        slurm_cluster.choose_partition(known, "lnog")
     limits = {"2:00:00": 120, "30:00": 30, "1-12:00:00": 2160, "infinite": None, "n/a": None, "0:30": 0}
-    assert {text: parse_time_limit(text) for text in limits} == limits
+    assert {text: slurm_cluster.parse_time_limit(text) for text in limits} == limits
 
 
 @pytest.mark.parametrize(
@@ -144,7 +109,7 @@ def test_what_slurm_prints_is_read() -> None:
 )
 def test_an_end_is_classified_by_code_and_log(log: str | None, code: int, because: str, kind: str) -> None:
     lines = (LOGS / log).read_text().splitlines() if log else []
-    assert classify_end(code, because, StepOutput("", tuple(lines)))[0] == kind
+    assert job_records.classify_end(code, because, job_records.StepOutput("", tuple(lines)))[0] == kind
 
 
 @pytest.mark.parametrize(
@@ -159,18 +124,20 @@ def test_an_end_is_classified_by_code_and_log(log: str | None, code: int, becaus
     ],
 )
 def test_a_network_may_come_back(message: str, kind: str) -> None:
-    assert classify_end(11, "", StepOutput(message))[0] == kind
+    assert job_records.classify_end(11, "", job_records.StepOutput(message))[0] == kind
 
 
 def test_an_error_of_a_compiler_is_none_of_the_network() -> None:
-    said = StepOutput("building torch failed", ("net.cpp:3:1: error: 'x' timed out was not declared",))
-    assert classify_end(12, "", said) == ("compile", "net.cpp:3: 'x' timed out was not declared")
+    said = job_records.StepOutput(
+        "building torch failed", ("net.cpp:3:1: error: 'x' timed out was not declared",)
+    )
+    assert job_records.classify_end(12, "", said) == ("compile", "net.cpp:3: 'x' timed out was not declared")
 
 
-def test_attempts_are_bounded_and_each_runs_fewer_compilers(folder: JobFolder) -> None:
-    begin, ends = JobBegin("7", 0, "n1", "2026-01-01T00:00:00Z"), []
+def test_attempts_are_bounded_and_each_runs_fewer_compilers(folder: job_records.JobFolder) -> None:
+    begin, ends = job_records.JobBegin("7", 0, "n1", "2026-01-01T00:00:00Z"), []
     for jobs in (16, 8, 4):
-        end = count_end(
+        end = job_records.count_end(
             folder, "b", begin, code=12, kind="memory", reason="x", jobs=jobs, attempts=3, now=None
         )
         folder.write_end("b", end)
@@ -181,21 +148,32 @@ def test_attempts_are_bounded_and_each_runs_fewer_compilers(folder: JobFolder) -
     assert "attempts: 3" in end.reason
     folder.forget_step("b")
     assert (folder.read_end("b"), folder.jobs_path("b").exists()) == (None, False)
-    one = count_end(folder, "b", begin, code=12, kind="memory", reason="x", jobs=1, attempts=3, now=None)
+    one = job_records.count_end(
+        folder, "b", begin, code=12, kind="memory", reason="x", jobs=1, attempts=3, now=None
+    )
     assert (one.again, "one compiler at a time is the least" in one.reason) == (False, True)
     ends = []
     for _ in range(3):
-        end = count_end(
+        end = job_records.count_end(
             folder, "c", begin, code=11, kind="network", reason="x", jobs=None, attempts=9, now=None
         )
         folder.write_end("c", end)
-        ends.append(compute_delay(end, 300))
+        ends.append(job_records.compute_delay(end, 300))
     assert ends == [300, 600, 1200]
-    time = count_end(folder, "c", begin, code=130, kind="time", reason="x", jobs=None, attempts=3, now=None)
-    assert (time.again, time.failures, time.interruptions, compute_delay(time, 300)) == (True, 3, 1, 0)
+    time = job_records.count_end(
+        folder, "c", begin, code=130, kind="time", reason="x", jobs=None, attempts=3, now=None
+    )
+    assert (time.again, time.failures, time.interruptions, job_records.compute_delay(time, 300)) == (
+        True,
+        3,
+        1,
+        0,
+    )
 
 
-def test_an_end_without_a_run_is_judged_by_what_the_job_printed(folder: JobFolder, tmp_path: Path) -> None:
+def test_an_end_without_a_run_is_judged_by_what_the_job_printed(
+    folder: job_records.JobFolder, tmp_path: Path
+) -> None:
     first = "== a: job 6 on n1, restart 0, now\nerror: Could not resolve host: x\n"
     folder.log_path("a").write_text(
         first + "== a: job 7 on n1, restart 0, now\nerror: no such plan\ntip: make it\n"
@@ -203,18 +181,21 @@ def test_an_end_without_a_run_is_judged_by_what_the_job_printed(folder: JobFolde
     (folder.path / "a.begin.json").write_text(
         json.dumps({"job": 7, "restart": 0, "host": "n1", "began": "2026-01-01T00:00:00Z"})
     )
-    end = judge_end(folder, "a", tmp_path / "runs", code=2, because="", attempts=3)
+    end = job_records.judge_end(folder, "a", tmp_path / "runs", code=2, because="", attempts=3)
     assert (end.kind, end.reason, end.job, end.again) == ("failed", "no such plan", "7", False)
     with folder.log_path("a").open("a") as log:
         log.write("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.batch cgroup.\n")
-    assert judge_lost_job(folder, "a", tmp_path, "7", attempts=3).kind == "memory"
+    assert job_records.judge_lost_job(folder, "a", tmp_path, "7", attempts=3).kind == "memory"
     assert (
-        "gone from the queue before it began" in judge_lost_job(folder, "a", tmp_path, "8", attempts=1).reason
+        "gone from the queue before it began"
+        in job_records.judge_lost_job(folder, "a", tmp_path, "8", attempts=1).reason
     )
 
 
-def test_an_end_is_judged_by_the_run_of_the_job_and_no_earlier_one(folder: JobFolder, tmp_path: Path) -> None:
-    record = create_run_record(tmp_path / "runs", datetime(2026, 1, 1, 12, tzinfo=timezone.utc))
+def test_an_end_is_judged_by_the_run_of_the_job_and_no_earlier_one(
+    folder: job_records.JobFolder, tmp_path: Path
+) -> None:
+    record = run_record.create_run_record(tmp_path / "runs", datetime(2026, 1, 1, 12, tzinfo=timezone.utc))
     record = replace(record, moment=lambda: (datetime(2026, 1, 1, 12, tzinfo=timezone.utc), 1.0))
     log = record.folder / "b.log"
     log.write_text((LOGS / "gcc_out_of_memory.log").read_text())
@@ -223,132 +204,158 @@ def test_an_end_is_judged_by_the_run_of_the_job_and_no_earlier_one(folder: JobFo
     record.write("step-ended", step="b", outcome="failed", message="building triton failed", exit_code=12)
     begin = {"job": 7, "restart": 0, "host": "n1", "began": "2026-01-01T11:59:59Z"}
     (folder.path / "b.begin.json").write_text(json.dumps(begin))
-    end = judge_end(folder, "b", tmp_path / "runs", code=12, because="", attempts=3)
+    end = job_records.judge_end(folder, "b", tmp_path / "runs", code=12, because="", attempts=3)
     assert (end.kind, end.again, end.jobs) == ("memory", True, 4)
-    killed = judge_lost_job(folder, "b", tmp_path / "runs", "7", attempts=3)
+    killed = job_records.judge_lost_job(folder, "b", tmp_path / "runs", "7", attempts=3)
     assert (killed.kind, killed.jobs) == ("lost", None)
     (folder.path / "b.begin.json").write_text(json.dumps({**begin, "began": "2026-01-01T12:00:01Z"}))
-    end = judge_end(folder, "b", tmp_path / "runs", code=2, because="", attempts=3)
+    end = job_records.judge_end(folder, "b", tmp_path / "runs", code=2, because="", attempts=3)
     assert (end.kind, end.reason) == ("failed", "run-step ended with exit code 2")
 
 
-def test_states_come_from_the_queue_and_then_from_records(folder: JobFolder) -> None:
-    plan, ledger = three(), JobLedger("d", {"a": Job(1), "b": Job(2)})
+def test_states_come_from_the_queue_and_then_from_records(folder: job_records.JobFolder) -> None:
+    plan, ledger = three(), job_records.JobLedger("d", {"a": job_records.Job(1), "b": job_records.Job(2)})
     names = {step: f"{folder.job_prefix()}{step}" for step in plan.steps}
-    queue = parse_queue(
+    queue = slurm_cluster.parse_queue(
         f"2|PENDING|Dependency|{names['b']}\n3|PENDING|Priority|{names['c']}\n4|RUNNING|None|x"
     )
-    ledger = adopt_jobs(folder, plan, ledger, queue)
-    assert dict(ledger.jobs) == {"a": Job(1), "b": Job(2), "c": Job(3)}
-    found = find_step_states(folder, plan, ledger, queue)
+    ledger = slurm_jobs.adopt_jobs(folder, plan, ledger, queue)
+    assert dict(ledger.jobs) == {"a": job_records.Job(1), "b": job_records.Job(2), "c": job_records.Job(3)}
+    found = slurm_jobs.find_step_states(folder, plan, ledger, queue)
     assert [one.state for one in found.values()] == ["lost", "waiting", "waiting"]
     record = {"job": 1, "restart": 1, "host": "n1", "began": "2026-01-01T00:00:00Z"}
     (folder.path / "a.begin.json").write_text(json.dumps(record))
-    done = JobEnd("1", 0, "n1", "x", 12, "compile", "no such type", False, 1)
+    done = job_records.JobEnd("1", 0, "n1", "x", 12, "compile", "no such type", False, 1)
     folder.write_end("a", done)  # of the time before: it began once more
-    assert find_step_states(folder, plan, ledger, queue)["a"].state == "lost"
+    assert slurm_jobs.find_step_states(folder, plan, ledger, queue)["a"].state == "lost"
     folder.write_end("a", replace(done, restart=1))
-    found = find_step_states(folder, plan, ledger, [])
+    found = slurm_jobs.find_step_states(folder, plan, ledger, [])
     assert [one.state for one in found.values()] == ["failed", "blocked", "blocked"]
     assert found["c"].why == "needs a, which failed"
     (folder.path / "a.begin.json").write_text(json.dumps({**record, "began": "soon"}))
     assert folder.read_begin("a") is None
     (folder.path / "a.begin.json").write_text(json.dumps(record))
     (folder.path / "a.end.json").write_text('{"job": 1, "rest')
-    assert find_step_states(folder, plan, ledger, [])["a"].state == "lost"
+    assert slurm_jobs.find_step_states(folder, plan, ledger, [])["a"].state == "lost"
     folder.write_end("a", replace(done, restart=1, kind="signal", again=True))
-    assert find_step_states(folder, plan, ledger, [])["a"].state == "cancelled"
+    assert slurm_jobs.find_step_states(folder, plan, ledger, [])["a"].state == "cancelled"
 
 
 def test_nothing_is_submitted_twice_and_nothing_that_cannot_go_well() -> None:
-    def actions(retry_failed: bool = False, but_cancelled: bool = False, **known: StepState) -> list[str]:
+    def actions(
+        retry_failed: bool = False, but_cancelled: bool = False, **known: executor.StepState
+    ) -> list[str]:
         plan = three()
-        found = {step.id: known.get(step.id, StepState(step.id, "not submitted")) for step in plan}
+        found = {step.id: known.get(step.id, executor.StepState(step.id, "not submitted")) for step in plan}
         return [
             one.action
-            for one in decide_steps(plan, found, retry_failed=retry_failed, but_cancelled=but_cancelled)
+            for one in executor.decide_steps(
+                plan, found, retry_failed=retry_failed, but_cancelled=but_cancelled
+            )
         ]
 
-    waiting, running = StepState("b", "waiting", Job(2)), StepState("a", "running", Job(1))
-    failed = StepState("a", "failed", Job(1), "no such type")
+    waiting, running = (
+        executor.StepState("b", "waiting", job_records.Job(2)),
+        executor.StepState("a", "running", job_records.Job(1)),
+    )
+    failed = executor.StepState("a", "failed", job_records.Job(1), "no such type")
     assert actions() == ["submit"] * 3
     assert actions(a=running, b=waiting) == ["leave", "leave", "submit"]
-    assert actions(a=StepState("a", "lost", Job(1)), b=waiting) == ["submit", "renew", "submit"]
-    assert actions(a=running, b=StepState("b", "lost", Job(2)), c=StepState("c", "waiting", Job(3))) == [
-        *("leave", "submit", "renew")
+    assert actions(a=executor.StepState("a", "lost", job_records.Job(1)), b=waiting) == [
+        "submit",
+        "renew",
+        "submit",
     ]
+    assert actions(
+        a=running,
+        b=executor.StepState("b", "lost", job_records.Job(2)),
+        c=executor.StepState("c", "waiting", job_records.Job(3)),
+    ) == [*("leave", "submit", "renew")]
     assert actions(a=failed) == ["stopped", "held back", "held back"]
     assert actions(retry_failed=True, a=failed) == ["submit"] * 3
-    cancelled = StepState("a", "cancelled", Job(1))
+    cancelled = executor.StepState("a", "cancelled", job_records.Job(1))
     assert actions(a=cancelled) == ["submit"] * 3
     assert actions(but_cancelled=True, a=cancelled) == ["stopped", "held back", "held back"]
-    stuck = StepState("a", "waiting", Job(1), "DependencyNeverSatisfied")
+    stuck = executor.StepState("a", "waiting", job_records.Job(1), "DependencyNeverSatisfied")
     assert actions(a=stuck) == ["renew", "submit", "submit"]
-    behind_it = StepState("b", "waiting", Job(2), "DependencyNeverSatisfied")
+    behind_it = executor.StepState("b", "waiting", job_records.Job(2), "DependencyNeverSatisfied")
     assert actions(a=failed, b=behind_it) == ["stopped", "leave", "held back"]
     assert actions(retry_failed=True, a=failed, b=behind_it) == ["submit", "renew", "submit"]
     array = alone("c")
-    assert make_dependency(array, three().steps["c"], {"a": Job(1), "b": Job(2)}) == "afterok:1,afterany:2"
-    assert make_dependency(array, three().steps["c"], {"b": Job(2)}) == "afterany:2"
-    assert make_dependency(array, three().steps["c"], {}) == ""
+    assert (
+        slurm_jobs.make_dependency(
+            array, three().steps["c"], {"a": job_records.Job(1), "b": job_records.Job(2)}
+        )
+        == "afterok:1,afterany:2"
+    )
+    assert slurm_jobs.make_dependency(array, three().steps["c"], {"b": job_records.Job(2)}) == "afterany:2"
+    assert slurm_jobs.make_dependency(array, three().steps["c"], {}) == ""
 
 
 def test_jobs_ask_for_what_their_steps_take_and_no_more_than_nodes_have(tmp_path: Path) -> None:
     _, steps = settled(make_facts(tmp_path))
     plan = Plan(steps, ("gfx942", "gfx1100"))
     torch, tools = steps["build-pytorch-cp312"], steps["install-tools-cp312"]
-    large = Partition("large", True, 128, 512 * 1024, 2000000, None, 4)
-    free = size_job(torch, plan, History(), large, None)
+    large = slurm_cluster.Partition("large", True, 128, 512 * 1024, 2000000, None, 4)
+    free = slurm_jobs.size_job(torch, plan, estimates.History(), large, None)
     assert (free.cpus, free.notes) == (32, ())
     assert (free.memory or 0) == int(32 * 4 * 1.25 + 1) * 1024
     assert free.minutes > 2 * 60 * (33 + 8) / 32
-    small = size_job(torch, plan, History(), Partition("small", True, 8, 16000, None, 60, 4), None)
+    small = slurm_jobs.size_job(
+        torch, plan, estimates.History(), slurm_cluster.Partition("small", True, 8, 16000, None, 60, 4), None
+    )
     assert (small.cpus, small.memory, small.disk, small.minutes, len(small.notes)) == (8, 16000, None, 60, 3)
-    unknown = size_job(torch, plan, History(), Partition("old", True, 8, None, None, None, 4), 4)
+    unknown = slurm_jobs.size_job(
+        torch, plan, estimates.History(), slurm_cluster.Partition("old", True, 8, None, None, None, 4), 4
+    )
     assert (unknown.cpus, unknown.memory) == (4, None)
-    assert size_job(tools, plan, History(), None, None).cpus == 2
+    assert slurm_jobs.size_job(tools, plan, estimates.History(), None, None).cpus == 2
 
 
-def test_only_tests_ask_for_a_gpu_in_the_words_of_the_site(folder: JobFolder, tmp_path: Path) -> None:
+def test_only_tests_ask_for_a_gpu_in_the_words_of_the_site(
+    folder: job_records.JobFolder, tmp_path: Path
+) -> None:
     facts = make_facts(tmp_path, targets="gfx942", tests=("smoke", "torch"))
     plan = Plan(settled(facts)[1], ("gfx942",))
-    sizes = {step.id: size_job(step, plan, History(), None, None) for step in plan}
+    sizes = {step.id: slurm_jobs.size_job(step, plan, estimates.History(), None, None) for step in plan}
     tests = {"test-smoke-cp312", "test-torch-cp312"}
     assert {name for name, size in sizes.items() if size.gpu} == tests
     assert plan.steps["test-torch-cp312"].after[-1] == "test-smoke-cp312"
     packaged = {step.id for step in plan if step.kind == "repair"}
     assert packaged <= {*plan.steps["test-smoke-cp312"].after}
     for site, shown in (
-        (SlurmSite(("rocm-wheels",)), ["--gres=gpu:1"]),
+        (slurm_jobs.SlurmSite(("rocm-wheels",)), ["--gres=gpu:1"]),
         (
-            SlurmSite(("rocm-wheels",), partition="cpu", gpu_options=("--gpus=mi250:1", "--partition=gpu")),
+            slurm_jobs.SlurmSite(
+                ("rocm-wheels",), partition="cpu", gpu_options=("--gpus=mi250:1", "--partition=gpu")
+            ),
             ["--gpus=mi250:1", "--partition=gpu"],
         ),
     ):
-        lines = make_directives(folder, alone("test-smoke-cp312"), sizes["test-smoke-cp312"], site)
+        lines = slurm_jobs.make_directives(folder, alone("test-smoke-cp312"), sizes["test-smoke-cp312"], site)
         assert lines[-len(shown) :] == shown, "behind all others: later ones win"
-        lines = make_directives(folder, alone("build-torch"), sizes["build-pytorch-cp312"], site)
+        lines = slurm_jobs.make_directives(folder, alone("build-torch"), sizes["build-pytorch-cp312"], site)
         assert not any(line.startswith(("--gres", "--gpus")) for line in lines)
-    with pytest.raises(UsageError, match="--gpu-option"):
-        SlurmSite(("rocm-wheels",), gpu_options=("gpu:1",)).check_options()
+    with pytest.raises(errors.UsageError, match="--gpu-option"):
+        slurm_jobs.SlurmSite(("rocm-wheels",), gpu_options=("gpu:1",)).check_options()
     on_cpu = make_facts(tmp_path, targets="gfx942", tests=("smoke",), test_on_cpu=True)
     assert not any(step.needs_gpu for step in settled(on_cpu)[1].values())
 
 
-def test_scripts_hold_options_as_sbatch_reads_them(folder: JobFolder) -> None:
-    odd = JobFolder(folder.plan.parent / "é 100%" / "my plan.json")
+def test_scripts_hold_options_as_sbatch_reads_them(folder: job_records.JobFolder) -> None:
+    odd = job_records.JobFolder(folder.plan.parent / "é 100%" / "my plan.json")
     odd.plan.parent.mkdir()
     odd.plan.write_text("{}")
-    site = SlurmSite(
+    site = slurm_jobs.SlurmSite(
         ("rocm-wheels",), "cpu", "me", "low", "intel&ib", ("--mem=64G",), ("apptainer", "exec", "x y.sif"), 5
     )
     site.check_options()
-    lines = make_directives(odd, alone("build-x"), JobSize(8, 1000, 2000, 90), site)
+    lines = slurm_jobs.make_directives(odd, alone("build-x"), slurm_jobs.JobSize(8, 1000, 2000, 90), site)
     assert f'--output="{odd.path}/build-x.log"'.replace("%", "%%") in lines
     assert lines[-1] == "--mem=64G"
     assert {"--requeue", "--mem=1000M", "--tmp=2000M", "--time=90", "--cpus-per-task=8"} < {*lines}
     assert '--constraint="intel&ib"' in lines
-    text = make_job_script(odd, alone("build-x"), JobSize(8, None, None, 90), site)
+    text = slurm_jobs.make_job_script(odd, alone("build-x"), slurm_jobs.JobSize(8, None, None, 90), site)
     assert f"""apptainer exec 'x y.sif' rocm-wheels run-step "$step" --plan '{odd.plan}' &""" in text
     assert '--attempts 5 --network-delay 300s "$step"' in text
 
@@ -374,12 +381,12 @@ def test_scripts_hold_options_as_sbatch_reads_them(folder: JobFolder) -> None:
     ],
 )
 def test_wrong_options_are_told(words: dict[str, tuple[str, ...]], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        replace(SlurmSite(("rocm-wheels",)), **words).check_options()  # type: ignore[arg-type]
+    with pytest.raises(errors.UsageError, match=message):
+        replace(slurm_jobs.SlurmSite(("rocm-wheels",)), **words).check_options()  # type: ignore[arg-type]
 
 
-def test_no_variable_of_the_user_wins_over_a_script(folder: JobFolder) -> None:
-    site = SlurmSite(("rocm-wheels",), "cpu", options=("--comment='a --b'", "--gres=gpu:1"))
+def test_no_variable_of_the_user_wins_over_a_script(folder: job_records.JobFolder) -> None:
+    site = slurm_jobs.SlurmSite(("rocm-wheels",), "cpu", options=("--comment='a --b'", "--gres=gpu:1"))
     site.check_options()
     named = [
         "JOB_NAME",
@@ -395,26 +402,31 @@ def test_no_variable_of_the_user_wins_over_a_script(folder: JobFolder) -> None:
     ours = {f"SBATCH_{one}": "x" for one in named} | {"SLURM_RESTART_COUNT": "3"}
     kept = {"SBATCH_RESERVATION": "r", "SBATCH_QOS": "low", "SBATCH_MEM_PER_NODE": "1G", "HOME": "/h"}
     assert (
-        make_job_environment(
-            make_job_script(folder, alone("a"), JobSize(2, None, None, 30), site), ours | kept
+        slurm_jobs.make_job_environment(
+            slurm_jobs.make_job_script(folder, alone("a"), slurm_jobs.JobSize(2, None, None, 30), site),
+            ours | kept,
         )
         == kept
     )
     kept.pop("SBATCH_MEM_PER_NODE")
     given = {**ours, **kept, "SBATCH_MEM_PER_CPU": "1G"}
     assert (
-        make_job_environment(make_job_script(folder, alone("a"), JobSize(2, 100, None, 30), site), given)
+        slurm_jobs.make_job_environment(
+            slurm_jobs.make_job_script(folder, alone("a"), slurm_jobs.JobSize(2, 100, None, 30), site), given
+        )
         == kept
     )
 
 
-def test_a_damaged_ledger_is_told(folder: JobFolder) -> None:
-    known = JobLedger("d", {"a": Job(1), "b": Job(2, 3)}, frozenset({"a"}))
+def test_a_damaged_ledger_is_told(folder: job_records.JobFolder) -> None:
+    known = job_records.JobLedger(
+        "d", {"a": job_records.Job(1), "b": job_records.Job(2, 3)}, frozenset({"a"})
+    )
     folder.write_ledger(known)
     assert folder.read_ledger() == known
     for damage in ("", "[]", '{"format": 2}', '{"format": 1, "plan": "x", "jobs": {"a": "x"}}'):
         (folder.path / "jobs.json").write_text(damage)
-        with pytest.raises(DataError, match="does not say which jobs were submitted"):
+        with pytest.raises(errors.DataError, match="does not say which jobs were submitted"):
             folder.read_ledger()
 
 
@@ -427,10 +439,10 @@ def test_folders_that_no_other_machine_has_are_refused(
         "x@tcp:/s /scratch lustre rw,flock 0 0\ny@tcp:/s /fast lustre rw 0 0\n/dev/sda /data ext4 rw 0 0\n"
     )
     monkeypatch.setattr("psutil.PROCFS_PATH", str(tmp_path))
-    mounts = list_mounts()
+    mounts = slurm.list_mounts()
 
     def said(path: str) -> tuple[int, str]:
-        found = inspect_places({"work directory": Path(path)}, mounts)
+        found = slurm.inspect_places({"work directory": Path(path)}, mounts)
         return len(found.errors), " ".join([*found.errors, *found.warnings])
 
     assert said("/tmp/x") == (1, "work directory /tmp/x is on overlay: no other machine has it")
@@ -448,18 +460,22 @@ def test_plans_that_slurm_cannot_do_are_refused(tmp_path: Path, capsys: pytest.C
     _, steps = settled(facts)
     path, nowhere = tmp_path / "plan.json", {"PATH": "/nowhere"}
     write_plan(path, PlanFile(replace(facts.request, platform="windows"), Plan(steps, ()), {}))
-    with pytest.raises(UsageError, match="is a plan for windows, and Slurm's nodes run Linux"):
-        SlurmExecutor.from_plan(path, SlurmSite(("rocm-wheels",)), {})
+    with pytest.raises(errors.UsageError, match="is a plan for windows, and Slurm's nodes run Linux"):
+        slurm.SlurmExecutor.from_plan(path, slurm_jobs.SlurmSite(("rocm-wheels",)), {})
     write_plan(path, PlanFile(facts.request, Plan(steps, ()), {}))
-    with pytest.raises(UsageError, match="SBATCH_CLUSTERS=b: squeue does not read it"):
-        SlurmExecutor.from_plan(path, SlurmSite(("rocm-wheels",)), {"SBATCH_CLUSTERS": "b"})
+    with pytest.raises(errors.UsageError, match="SBATCH_CLUSTERS=b: squeue does not read it"):
+        slurm.SlurmExecutor.from_plan(path, slurm_jobs.SlurmSite(("rocm-wheels",)), {"SBATCH_CLUSTERS": "b"})
     for several in ("a,b", "all"):
-        with pytest.raises(UsageError, match=f"SLURM_CLUSTERS={several}: jobs of one cluster cannot wait"):
-            SlurmExecutor.from_plan(path, SlurmSite(("rocm-wheels",)), {"SLURM_CLUSTERS": several})
-    submission = SlurmExecutor.from_plan(path, SlurmSite(("rocm-wheels",)), nowhere)
-    with pytest.raises(UsageError, match="there is no sbatch on PATH"):
+        with pytest.raises(
+            errors.UsageError, match=f"SLURM_CLUSTERS={several}: jobs of one cluster cannot wait"
+        ):
+            slurm.SlurmExecutor.from_plan(
+                path, slurm_jobs.SlurmSite(("rocm-wheels",)), {"SLURM_CLUSTERS": several}
+            )
+    submission = slurm.SlurmExecutor.from_plan(path, slurm_jobs.SlurmSite(("rocm-wheels",)), nowhere)
+    with pytest.raises(errors.UsageError, match="there is no sbatch on PATH"):
         submission.submit()
-    with pytest.raises(UsageError, match="there is no squeue on PATH"):
+    with pytest.raises(errors.UsageError, match="there is no squeue on PATH"):
         submission.read_states()
     assert not submission.folder.path.exists()
     for words, message in (
@@ -471,36 +487,41 @@ def test_plans_that_slurm_cannot_do_are_refused(tmp_path: Path, capsys: pytest.C
         ([str(path), "--attempts", "0"], "0 is not in the range"),
         ([str(path.rename(tmp_path / "a.slurm")), "--dry-run"], "is called as the folder of its own jobs"),
     ):
-        assert run_command(jobs_group, ["submit", *words]) == 2
+        assert boundary.run_command(jobs_group, ["submit", *words]) == 2
         assert message in capsys.readouterr().err
 
 
 def test_waiting_outlasts_a_controller_and_submits_again_what_was_lost() -> None:
-    lost_one, running = StepState("a", "lost", Job(1)), StepState("a", "running", Job(2))
-    looks: list[StepState | UsageError] = [
+    lost_one, running = (
+        executor.StepState("a", "lost", job_records.Job(1)),
+        executor.StepState("a", "running", job_records.Job(2)),
+    )
+    looks: list[executor.StepState | errors.UsageError] = [
         *(
-            StepState("a", "waiting", Job(1)),
-            ExecutorUnreachableError("squeue: Unable to contact slurm controller"),
+            executor.StepState("a", "waiting", job_records.Job(1)),
+            executor.ExecutorUnreachableError("squeue: Unable to contact slurm controller"),
         ),
-        *(lost_one, running, StepState("a", "done", Job(2))),
+        *(lost_one, running, executor.StepState("a", "done", job_records.Job(2))),
     ]
     seen: list[str] = []
 
     class Stub:
-        def read_states(self) -> dict[str, StepState]:
+        def read_states(self) -> dict[str, executor.StepState]:
             found = looks.pop(0)
-            if isinstance(found, UsageError):
+            if isinstance(found, errors.UsageError):
                 raise found
             return {"a": found}
 
-        def submit(self, *, but_cancelled: bool) -> list[Decision]:
+        def submit(self, *, but_cancelled: bool) -> list[executor.Decision]:
             seen.append(f"submit {but_cancelled}")
-            return [Decision(three().steps["a"], "submit", "", lost_one)]
+            return [executor.Decision(three().steps["a"], "submit", "", lost_one)]
 
-    stub = cast("Executor", Stub())
-    found = wait_for_jobs(stub, every=3, pause=lambda seconds: seen.append(f"{seconds}"))
+    stub = cast("executor.Executor", Stub())
+    found = executor.wait_for_jobs(stub, every=3, pause=lambda seconds: seen.append(f"{seconds}"))
     assert (found["a"].state, seen) == ("done", ["3", "3", "submit True", "3", "3"])
-    refuse_undone(stub, found)
-    looks.append(ExecutorUnreachableError("squeue: no"))
-    with pytest.raises(ExecutorUnreachableError, match="squeue: no"):  # at once: nobody has ever answered
-        wait_for_jobs(stub, every=3, pause=lambda _: None)
+    executor.refuse_undone(stub, found)
+    looks.append(executor.ExecutorUnreachableError("squeue: no"))
+    with pytest.raises(
+        executor.ExecutorUnreachableError, match="squeue: no"
+    ):  # at once: nobody has ever answered
+        executor.wait_for_jobs(stub, every=3, pause=lambda _: None)

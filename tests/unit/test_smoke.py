@@ -13,33 +13,15 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from rocm_wheels.core import DataError, UsageError
-from rocm_wheels.gpus import Gpu
-from rocm_wheels.models import get_gfx_targets, get_operations, get_rocm_libraries
-from rocm_wheels.testing import (
-    GpuSession,
-    Results,
-    SessionResult,
-    TargetDistribution,
-    TargetPython,
-    TestResult,
-    account_for_tests,
-    choose_gpus,
-    combine_sessions,
-    count_outcomes,
-    format_smoke_markdown,
-    format_smoke_table,
-    identify_wheels,
-    make_smoke_data,
-    plan_sessions,
-    read_results,
-    write_junit,
-    write_results,
-)
-from rocm_wheels.wheels import encode_record_digest
+from rocm_wheels.core import errors
+from rocm_wheels.gpus.gpu import Gpu
+from rocm_wheels.models import dtypes, libraries
+from rocm_wheels.models.gfx import get_gfx_targets
+from rocm_wheels.testing import installed_torch, results, smoke
+from rocm_wheels.wheels import dist_info
 
 SMOKE_TESTS = Path(__file__).resolve().parents[2] / "smoke-tests"
-TARGET = TargetPython(
+TARGET = installed_torch.TargetPython(
     Path("/env/bin/python"), (), "2.13.0+rocm7.2", "rocm", "7.2.26015-9428210", ("gfx942:xnack-",)
 )
 
@@ -54,8 +36,10 @@ def keys(file: str, name: str) -> set[str]:
 
 
 def test_every_library_and_operation_of_the_data_has_its_test() -> None:
-    assert keys("test_libraries.py", "PROBES") == {n for n, one in get_rocm_libraries().items() if one.probe}
-    assert keys("test_dtypes.py", "OPERATIONS") == set(get_operations())
+    assert keys("test_libraries.py", "PROBES") == {
+        n for n, one in libraries.get_rocm_libraries().items() if one.probe
+    }
+    assert keys("test_dtypes.py", "OPERATIONS") == set(dtypes.get_operations())
 
 
 # target → (row, why it is not for this GPU)
@@ -87,31 +71,32 @@ def test_every_library_and_operation_of_the_data_has_its_test() -> None:
 )
 def test_dtypes_are_tested_where_the_data_have_them(target: str | None, row: str, why: str) -> None:
     rows = {
-        one["id"]: one for one in make_smoke_data(target, "2.13.0+rocm7.2", "7.2.26015-9428210")["dtypes"]
+        one["id"]: one
+        for one in smoke.make_smoke_data(target, "2.13.0+rocm7.2", "7.2.26015-9428210")["dtypes"]
     }
     assert rows[row]["not_here"].startswith(why) and bool(rows[row]["not_here"]) == bool(why)
 
 
 def test_every_row_says_how_close_is_close() -> None:
-    for row in make_smoke_data(None)["dtypes"]:
+    for row in smoke.make_smoke_data(None)["dtypes"]:
         sums = row["operation"] in ("sum", "matmul", "scaled_mm")
         if row["compared"] == "close":
             assert row["accumulated" if sums else "elementwise"], row["id"]
 
 
 def test_libraries_that_a_target_lacks_say_so_with_the_issue() -> None:
-    rows = {one["id"]: one for one in make_smoke_data("gfx1103", "2.13.0", "7.2")["libraries"]}
+    rows = {one["id"]: one for one in smoke.make_smoke_data("gfx1103", "2.13.0", "7.2")["libraries"]}
     assert rows["RCCL"]["not_here"].startswith("RCCL is not built for gfx1103: https://")
     assert not rows["MIOpen"]["not_here"] and rows["MIOpen"]["api"] == "torch.nn.functional.conv2d"
-    json.dumps([make_smoke_data(target) for target in get_gfx_targets()])
+    json.dumps([smoke.make_smoke_data(target) for target in get_gfx_targets()])
 
 
 def test_flash_attention_is_needed_where_it_has_been_for_long() -> None:
-    assert make_smoke_data("gfx942:xnack-", "2.9.1", "7.2")["flash_attention"].startswith(
+    assert smoke.make_smoke_data("gfx942:xnack-", "2.9.1", "7.2")["flash_attention"].startswith(
         "aotriton has kernels"
     )
     for target, torch in (("gfx942", "2.6.0"), ("gfx1030", "2.9.1"), (None, "2.9.1"), ("gfx942", None)):
-        assert make_smoke_data(target, torch)["flash_attention"] == "", (target, torch)
+        assert smoke.make_smoke_data(target, torch)["flash_attention"] == "", (target, torch)
 
 
 def gpu(gfx: str, number: int | None, **more: Any) -> Gpu:
@@ -139,11 +124,11 @@ GPUS = [
     ],
 )
 def test_policies_choose_gpus_by_the_numbers_of_hip(policy: Any, targets: Any, numbers: list[int]) -> None:
-    assert [one.hip_index for one in choose_gpus(GPUS, policy, targets)] == numbers
+    assert [one.hip_index for one in smoke.choose_gpus(GPUS, policy, targets)] == numbers
 
 
 def test_sessions_see_one_gpu_each_and_name_their_tests_after_it() -> None:
-    sessions = plan_sessions(choose_gpus(GPUS, "all", None), GPUS)
+    sessions = smoke.plan_sessions(smoke.choose_gpus(GPUS, "all", None), GPUS)
     assert [(one.half, one.label, one.pair) for one in sessions] == [
         ("cpu", "", None),
         ("gpu", "gfx942#0", (0, 1)),
@@ -153,7 +138,7 @@ def test_sessions_see_one_gpu_each_and_name_their_tests_after_it() -> None:
     env = sessions[2].make_environment({"GPU_DEVICE_ORDINAL": "0", "HIP_VISIBLE_DEVICES": "3", "A": "b"})
     assert env["HIP_VISIBLE_DEVICES"] == "1" and env["ROCM_SMOKE_PAIR"] == "1,0" and env["A"] == "b"
     assert "GPU_DEVICE_ORDINAL" not in env
-    (only,) = plan_sessions([], GPUS, hidden=True)
+    (only,) = smoke.plan_sessions([], GPUS, hidden=True)
     assert only.half == "both" and only.make_environment({})["HIP_VISIBLE_DEVICES"] == "-1"
 
 
@@ -166,77 +151,81 @@ def test_what_has_no_outcome_is_no_pass(tmp_path: Path) -> None:
         {"begun": "a::two"},
     ]
     file.write_text("\n".join(map(json.dumps, lines)) + '\n{"name": "a::two", "outco')
-    died = account_for_tests(file, GpuSession("gpu", "gfx942", 0), "gfx942", -11)
+    died = smoke.account_for_tests(file, smoke.GpuSession("gpu", "gfx942", 0), "gfx942", -11)
     assert [(one.name, one.outcome, one.reason) for one in died.tests] == [
         ("a::one @gfx942", "passed", ""),
         ("a::two @gfx942", "crashed", "no result: pytest crashed with SIGSEGV"),
         ("a::three @gfx942", "missing", "not run: pytest crashed with SIGSEGV"),
     ]
-    stopped = account_for_tests(file, GpuSession("gpu", "gfx942", 0), "gfx942", 1)  # -x
+    stopped = smoke.account_for_tests(file, smoke.GpuSession("gpu", "gfx942", 0), "gfx942", 1)  # -x
     assert stopped.tests[2].reason == "not run: pytest failed with exit code 1"
-    half = account_for_tests(file, GpuSession("gpu", "gfx942", 0), "gfx942", None)
+    half = smoke.account_for_tests(file, smoke.GpuSession("gpu", "gfx942", 0), "gfx942", None)
     assert [one.outcome for one in half.tests] == ["passed", "missing", "missing"]
-    whole = combine_sessions(TARGET, {}, [half])
+    whole = smoke.combine_sessions(TARGET, {}, [half])
     assert whole.code == 1 and whole.results.selection.deselected == 7
     assert whole.results.summarize() == "1 passed, 2 missing"
-    (only,) = account_for_tests(tmp_path / "none", GpuSession("both"), None, 4).tests
+    (only,) = smoke.account_for_tests(tmp_path / "none", smoke.GpuSession("both"), None, 4).tests
     assert (only.outcome, only.reason) == ("failed", "failed with exit code 4")
-    assert account_for_tests(tmp_path / "none", GpuSession("both"), None, 5).tests == ()
-    (only,) = account_for_tests(tmp_path / "none", GpuSession("gpu", "gfx942", 0), "gfx942", None).tests
+    assert smoke.account_for_tests(tmp_path / "none", smoke.GpuSession("both"), None, 5).tests == ()
+    (only,) = smoke.account_for_tests(
+        tmp_path / "none", smoke.GpuSession("gpu", "gfx942", 0), "gfx942", None
+    ).tests
     assert (only.name, only.outcome) == ("pytest @gfx942", "missing"), "a session that has not begun"
 
 
-def replaced(one: TestResult, name: str) -> TestResult:
+def replaced(one: results.TestResult, name: str) -> results.TestResult:
     return one.model_copy(update={"name": name})
 
 
 def test_exit_codes_and_results_of_each_target() -> None:
-    good, bad = (TestResult(name=f"t::{word}", outcome=word, seconds=1) for word in ("passed", "crashed"))
-    cpu = SessionResult(GpuSession("cpu"), None, (good,), 0)
+    good, bad = (
+        results.TestResult(name=f"t::{word}", outcome=word, seconds=1) for word in ("passed", "crashed")
+    )
+    cpu = smoke.SessionResult(smoke.GpuSession("cpu"), None, (good,), 0)
     on_gpu = [replaced(one, "t::test[gpu]") for one in (good, bad)]
-    first = SessionResult(GpuSession("gpu", "gfx942", 0), "gfx942", (on_gpu[0],), 0)
-    second = SessionResult(GpuSession("gpu", "gfx1100", 1), "gfx1100", (on_gpu[1],), 1)
-    ran = combine_sessions(TARGET, {}, [cpu, first, second])
+    first = smoke.SessionResult(smoke.GpuSession("gpu", "gfx942", 0), "gfx942", (on_gpu[0],), 0)
+    second = smoke.SessionResult(smoke.GpuSession("gpu", "gfx1100", 1), "gfx1100", (on_gpu[1],), 1)
+    ran = smoke.combine_sessions(TARGET, {}, [cpu, first, second])
     assert (ran.code, ran.results.gfx) == (1, ("gfx942", "gfx1100"))
     assert {gfx: one.summarize() for gfx, one in ran.by_gfx.items()} == {
         "gfx942": "2 passed",
         "gfx1100": "1 passed, 1 crashed",
     }
-    assert combine_sessions(TARGET, {}, [cpu, first]).code == 0
-    skipped = TestResult(name="t::test[gpu]", outcome="skipped", seconds=0)
-    ran = combine_sessions(TARGET, {}, [cpu, replace(first, tests=(skipped,))], ["-k", "no gpu"])
+    assert smoke.combine_sessions(TARGET, {}, [cpu, first]).code == 0
+    skipped = results.TestResult(name="t::test[gpu]", outcome="skipped", seconds=0)
+    ran = smoke.combine_sessions(TARGET, {}, [cpu, replace(first, tests=(skipped,))], ["-k", "no gpu"])
     assert ran.results.gfx == (), "nothing was run on it"
     assert ran.results.tool.endswith("smoke tests (-k 'no gpu')"), "some were chosen"
-    assert combine_sessions(TARGET, {}, [replace(cpu, tests=(bad,))]).code == 1, "whatever pytest says"
-    assert combine_sessions(TARGET, {}, [replace(cpu, tests=(), code=5)]).code == 5
-    assert combine_sessions(TARGET, {}, [first, replace(cpu, code=3)]).code == 3
+    assert smoke.combine_sessions(TARGET, {}, [replace(cpu, tests=(bad,))]).code == 1, "whatever pytest says"
+    assert smoke.combine_sessions(TARGET, {}, [replace(cpu, tests=(), code=5)]).code == 5
+    assert smoke.combine_sessions(TARGET, {}, [first, replace(cpu, code=3)]).code == 3
 
 
 TESTS = (
-    TestResult(name="test_a.py::test_x[cpu-1]", outcome="passed", seconds=0.5, reason="exact"),
-    TestResult(
+    results.TestResult(name="test_a.py::test_x[cpu-1]", outcome="passed", seconds=0.5, reason="exact"),
+    results.TestResult(
         name="test_a.py::test_x[gpu-1] @gfx942", outcome="crashed", seconds=2, reason="SIGSEGV\n  | \x1b```"
     ),
-    TestResult(name="test_b.py::test_y @gfx942", outcome="skipped", seconds=0, reason="no | here"),
+    results.TestResult(name="test_b.py::test_y @gfx942", outcome="skipped", seconds=0, reason="no | here"),
 )
-RESULTS = Results(
+RESULTS = results.Results(
     schema=1, tool="t", when="2026-11-21T20:00:00+00:00", host="h", torch="2.13", gfx=("gfx942",),
-    files={"torch.whl": "0" * 64}, tests=TESTS, counts=count_outcomes(TESTS),
+    files={"torch.whl": "0" * 64}, tests=TESTS, counts=results.count_outcomes(TESTS),
 )  # fmt: skip
 
 
 def test_results_are_written_read_and_shown(tmp_path: Path) -> None:
-    write_results(tmp_path / "results.json", RESULTS)
-    assert read_results(tmp_path / "results.json") == RESULTS
+    results.write_results(tmp_path / "results.json", RESULTS)
+    assert results.read_results(tmp_path / "results.json") == RESULTS
     said = json.loads((tmp_path / "results.json").read_text())
     assert said["schema"] == 1 and said["counts"]["timeout"] == 0 and len(said["tests"]) == 3
     assert (
-        format_smoke_table(RESULTS).splitlines()[-1]
+        results.format_smoke_table(RESULTS).splitlines()[-1]
         == "torch 2.13 on gfx942, h: 1 passed, 1 crashed, 1 skipped"
     )
-    page = format_smoke_markdown(RESULTS)
+    page = results.format_smoke_markdown(RESULTS)
     assert "no \\| here" in page and "````" in page, "a cell and a fence cannot be left"
-    write_junit(tmp_path / "junit.xml", RESULTS)
+    results.write_junit(tmp_path / "junit.xml", RESULTS)
     root = ET.parse(tmp_path / "junit.xml").getroot()
     assert [(one.get("name"), one.get("tests"), one.get("errors")) for one in root] == [
         ("smoke", "1", "0"),
@@ -263,16 +252,18 @@ def test_results_are_written_read_and_shown(tmp_path: Path) -> None:
 )
 def test_what_holds_no_results(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "results.json").write_text(text)
-    with pytest.raises(DataError) as caught:
-        read_results(tmp_path / "results.json")
+    with pytest.raises(errors.DataError) as caught:
+        results.read_results(tmp_path / "results.json")
     assert said in caught.value.message
 
 
-def installed(folder: Path, name: str, body: bytes, url: Any = None) -> tuple[Path, TargetDistribution]:
+def installed(
+    folder: Path, name: str, body: bytes, url: Any = None
+) -> tuple[Path, installed_torch.TargetDistribution]:
     """A wheel of one module, and what an installer makes of it."""
     info, files = f"{name}-1.0.dist-info", {f"{name}.py": body}
     lines = [
-        f"{path},{encode_record_digest(hashlib.sha256(data).digest())},{len(data)}"
+        f"{path},{dist_info.encode_record_digest(hashlib.sha256(data).digest())},{len(data)}"
         for path, data in files.items()
     ]
     wheel, place = folder / f"{name}-1.0-py3-none-any.whl", folder / "site" / info
@@ -283,43 +274,58 @@ def installed(folder: Path, name: str, body: bytes, url: Any = None) -> tuple[Pa
             (folder / "site" / path).write_bytes(data)
         archive.writestr(f"{info}/RECORD", "\n".join([*lines, f"{info}/RECORD,,"]))
     (place / "RECORD").write_text("\n".join([*lines, f"{info}/INSTALLER,,", f"{info}/RECORD,,"]))
-    return wheel, TargetDistribution(name, "1.0", place, url)
+    return wheel, installed_torch.TargetDistribution(name, "1.0", place, url)
 
 
 def test_results_name_the_wheels_that_are_installed(tmp_path: Path) -> None:
     wheel, torch = installed(tmp_path, "torch", b"a = 1")
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    assert identify_wheels([torch], [wheel]) == identify_wheels([torch], [tmp_path]) == {wheel.name: digest}
-    assert identify_wheels([torch], []) == {}
+    assert (
+        installed_torch.identify_wheels([torch], [wheel])
+        == installed_torch.identify_wheels([torch], [tmp_path])
+        == {wheel.name: digest}
+    )
+    assert installed_torch.identify_wheels([torch], []) == {}
     url = {
         "url": "https://i.example/torch-1.0%2Brocm7-cp311.whl",
         "archive_info": {"hash": f"sha256={'1' * 64}"},
     }
-    assert identify_wheels([replace(torch, url=url)], []) == {"torch-1.0+rocm7-cp311.whl": "1" * 64}
+    assert installed_torch.identify_wheels([replace(torch, url=url)], []) == {
+        "torch-1.0+rocm7-cp311.whl": "1" * 64
+    }
     local = replace(torch, url={"url": wheel.as_uri(), "archive_info": {}})  # uv notes no digest
-    assert identify_wheels([local], []) == {wheel.name: digest}
+    assert installed_torch.identify_wheels([local], []) == {wheel.name: digest}
     (tmp_path / "site" / "torch.py").write_text("a = 3")
-    with pytest.raises(UsageError, match=r"torch\.py was changed after it was installed"):
-        identify_wheels([torch], [wheel])
-    assert identify_wheels([local], []) == identify_wheels([replace(torch, url=url)], []) == {}
+    with pytest.raises(errors.UsageError, match=r"torch\.py was changed after it was installed"):
+        installed_torch.identify_wheels([torch], [wheel])
+    assert (
+        installed_torch.identify_wheels([local], [])
+        == installed_torch.identify_wheels([replace(torch, url=url)], [])
+        == {}
+    )
 
 
 def test_wheels_that_are_not_what_is_installed_are_refused(tmp_path: Path) -> None:
     wheel, torch = installed(tmp_path, "torch", b"a = 1")
     other, _ = installed(tmp_path / "other", "torch", b"a = 2")
-    with pytest.raises(UsageError, match=r"1 of its files differs in .*, among them torch\.py"):
-        identify_wheels([torch], [other])
+    with pytest.raises(errors.UsageError, match=r"1 of its files differs in .*, among them torch\.py"):
+        installed_torch.identify_wheels([torch], [other])
     vision, its = installed(tmp_path / "other", "torchvision", b"")
     for given in ([tmp_path / "other"], [vision, other]):
-        with pytest.raises(UsageError, match="torch"):  # beside a torchvision that is the installed one
-            identify_wheels([torch, its], given)
-    with pytest.raises(UsageError, match="the torch that is installed is of no wheel in"):
-        identify_wheels([torch, its], [vision])
+        with pytest.raises(
+            errors.UsageError, match="torch"
+        ):  # beside a torchvision that is the installed one
+            installed_torch.identify_wheels([torch, its], given)
+    with pytest.raises(errors.UsageError, match="the torch that is installed is of no wheel in"):
+        installed_torch.identify_wheels([torch, its], [vision])
     other.unlink()
-    assert set(identify_wheels([torch, its], [tmp_path / "other", wheel])) == {wheel.name, vision.name}
-    with pytest.raises(UsageError, match="torch is not installed"):
-        identify_wheels([], [wheel])
+    assert set(installed_torch.identify_wheels([torch, its], [tmp_path / "other", wheel])) == {
+        wheel.name,
+        vision.name,
+    }
+    with pytest.raises(errors.UsageError, match="torch is not installed"):
+        installed_torch.identify_wheels([], [wheel])
     (tmp_path / "bad-1.0-py3-none-any.whl").write_text("no zip")
     _, bad = installed(tmp_path / "more", "bad", b"")
-    with pytest.raises(DataError, match="is no wheel"):
-        identify_wheels([bad], [tmp_path / "bad-1.0-py3-none-any.whl"])
+    with pytest.raises(errors.DataError, match="is no wheel"):
+        installed_torch.identify_wheels([bad], [tmp_path / "bad-1.0-py3-none-any.whl"])

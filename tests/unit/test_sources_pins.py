@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocm_wheels.core import DataError, RocmWheelsError, SourceError, UsageError, parse_record
-from rocm_wheels.models import Project, ProjectSource, load_project
-from rocm_wheels.sources import (
+from rocm_wheels.core import errors, records
+from rocm_wheels.models import project
+from rocm_wheels.sources.pins import (
     FolderFiles,
     choose_pin,
     parse_pin_commit,
@@ -59,7 +59,7 @@ def test_what_people_write_is_read(text: str) -> None:
     ],
 )
 def test_what_cannot_be_understood_is_an_error_with_its_line(text: str, message: str) -> None:
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(errors.DataError, match=message):
         parse_related_commits(text, name="f")
 
 
@@ -67,7 +67,7 @@ def test_what_cannot_be_understood_is_an_error_with_its_line(text: str, message:
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
         pins = parse_related_commits(text, name="f")
-    except DataError as refused:
+    except errors.DataError as refused:
         assert refused.message.startswith("f:")
     else:
         assert all(len(pin.commit) == 40 for pin in pins.values())
@@ -76,7 +76,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 def test_a_file_that_is_not_text(tmp_path: Path) -> None:
     path = tmp_path / "related_commits"
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(DataError, match="not UTF-8 text"):
+    with pytest.raises(errors.DataError, match="not UTF-8 text"):
         FolderFiles(tmp_path).read_text(path.name)
     path.write_bytes(b"\xef\xbb\xbf" + AUDIO.encode())
     text = FolderFiles(tmp_path).read_text(path.name) or ""
@@ -84,7 +84,7 @@ def test_a_file_that_is_not_text(tmp_path: Path) -> None:
 
 
 def test_option_before_pin_before_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    audio = load_project("pytorch_audio")
+    audio = project.load_project("pytorch_audio")
     default = choose_pin(audio, torch_dir=tmp_path)
     assert (default.origin, default.ref) == (audio.source.origin, audio.source.ref)
     assert f"there is no {tmp_path / 'related_commits'}" in capsys.readouterr().err
@@ -102,23 +102,23 @@ def test_option_before_pin_before_recipe(tmp_path: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("content", "error", "message"),
     [
-        (None, SourceError, "pytorch_audio must be pinned, and there is no "),
-        ("", SourceError, r"no row for torchaudio \(it has none at all\)"),
-        (AUDIO.replace("torchaudio", "apex"), SourceError, r"no row for torchaudio \(it has apex\)"),
-        ("broken", DataError, "related_commits:1: "),
+        (None, errors.SourceError, "pytorch_audio must be pinned, and there is no "),
+        ("", errors.SourceError, r"no row for torchaudio \(it has none at all\)"),
+        (AUDIO.replace("torchaudio", "apex"), errors.SourceError, r"no row for torchaudio \(it has apex\)"),
+        ("broken", errors.DataError, "related_commits:1: "),
     ],
 )
 def test_a_pin_that_is_required(
-    content: str | None, error: type[RocmWheelsError], message: str, tmp_path: Path
+    content: str | None, error: type[errors.RocmWheelsError], message: str, tmp_path: Path
 ) -> None:
     if content is not None:
         (tmp_path / "related_commits").write_text(content)
     with pytest.raises(error, match=message):
-        choose_pin(load_project("pytorch_audio"), torch_dir=tmp_path, require_related_commit=True)
+        choose_pin(project.load_project("pytorch_audio"), torch_dir=tmp_path, require_related_commit=True)
 
 
 def test_torch_itself_is_pinned_by_nobody(capsys: pytest.CaptureFixture[str]) -> None:
-    torch = load_project("pytorch")
+    torch = project.load_project("pytorch")
     assert choose_pin(torch).ref == torch.source.ref
     assert capsys.readouterr().err == ""
 
@@ -140,7 +140,7 @@ def write(torch: Path, **files: str) -> Path:
 
 
 def test_upstreams_pin_file_when_there_is_no_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    audio = load_project("pytorch_audio")
+    audio = project.load_project("pytorch_audio")
     torch = write(tmp_path, audio=f"{A}\n")
     pin = choose_pin(audio, torch_dir=torch, require_related_commit=True)
     assert (pin.origin, pin.ref) == (audio.source.origin, A)
@@ -151,7 +151,7 @@ def test_upstreams_pin_file_when_there_is_no_row(tmp_path: Path, capsys: pytest.
 
 
 def test_triton_by_pin_or_release_branch(tmp_path: Path) -> None:
-    triton = load_project("triton")
+    triton = project.load_project("triton")
     torch = write(tmp_path, triton=f"{A.upper()}\r\n\n", version="3.7.0\n")
     pin = choose_pin(triton, torch_dir=torch)
     assert (pin.origin, pin.ref) == ("https://github.com/ROCm/triton.git", A)
@@ -163,7 +163,7 @@ def test_triton_by_pin_or_release_branch(tmp_path: Path) -> None:
 
 
 def test_triton_of_windows(tmp_path: Path) -> None:
-    triton = load_project("triton")
+    triton = project.load_project("triton")
     torch = write(tmp_path, triton=A, version="3.7.0")
     recipe = choose_pin(triton, platform="windows", ref="main-windows")
     assert (recipe.origin, recipe.why) == (
@@ -179,36 +179,66 @@ def test_triton_of_windows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "options", "error", "message"),
     [
-        ({}, {}, SourceError, "triton must be pinned, and there is no .*triton.txt"),
-        ({"triton": ""}, {}, DataError, "triton.txt: there is no commit in it"),
-        ({"triton": "main"}, {}, DataError, "triton.txt:1: a pin must be .* 40 hex digits, not 'main'"),
-        ({"triton": A[:39]}, {}, DataError, "triton.txt:1: .*40 hex digits"),
-        ({"triton": f"# pin\n{A}\n{B}\n"}, {}, DataError, "triton.txt:3: a second commit; line 2 has one"),
-        ({"triton": "../triton.txt"}, {}, DataError, "triton.txt:1: .*not '../triton.txt'"),
-        ({"triton": A}, {"release": True}, SourceError, "--release: there is no .*triton_version.txt"),
-        ({"version": "3.7.0-rc1"}, {"release": True}, DataError, "triton_version.txt:1: .*'3.7.0-rc1'"),
-        ({"version": "3"}, {"release": True}, DataError, "a version of a release is like 3.7.0, this is '3'"),
-        ({"version": "\n\n"}, {"release": True}, DataError, "triton_version.txt: there is no version in it"),
-        ({"version": "3.7.0"}, {"release": True, "ref": "x"}, UsageError, "--release and --ref"),
+        ({}, {}, errors.SourceError, "triton must be pinned, and there is no .*triton.txt"),
+        ({"triton": ""}, {}, errors.DataError, "triton.txt: there is no commit in it"),
+        (
+            {"triton": "main"},
+            {},
+            errors.DataError,
+            "triton.txt:1: a pin must be .* 40 hex digits, not 'main'",
+        ),
+        ({"triton": A[:39]}, {}, errors.DataError, "triton.txt:1: .*40 hex digits"),
+        (
+            {"triton": f"# pin\n{A}\n{B}\n"},
+            {},
+            errors.DataError,
+            "triton.txt:3: a second commit; line 2 has one",
+        ),
+        ({"triton": "../triton.txt"}, {}, errors.DataError, "triton.txt:1: .*not '../triton.txt'"),
+        ({"triton": A}, {"release": True}, errors.SourceError, "--release: there is no .*triton_version.txt"),
+        (
+            {"version": "3.7.0-rc1"},
+            {"release": True},
+            errors.DataError,
+            "triton_version.txt:1: .*'3.7.0-rc1'",
+        ),
+        (
+            {"version": "3"},
+            {"release": True},
+            errors.DataError,
+            "a version of a release is like 3.7.0, this is '3'",
+        ),
+        (
+            {"version": "\n\n"},
+            {"release": True},
+            errors.DataError,
+            "triton_version.txt: there is no version in it",
+        ),
+        ({"version": "3.7.0"}, {"release": True, "ref": "x"}, errors.UsageError, "--release and --ref"),
         (
             {"version": "3.7.0"},
             {"release": True, "platform": "windows"},
-            UsageError,
+            errors.UsageError,
             "no release branches for w",
         ),
-        ({"windows": "x"}, {"platform": "windows"}, DataError, "triton_windows.txt:1: "),
-        ({}, {"platform": "windows", "require_related_commit": True}, SourceError, "triton must be pinned"),
+        ({"windows": "x"}, {"platform": "windows"}, errors.DataError, "triton_windows.txt:1: "),
+        (
+            {},
+            {"platform": "windows", "require_related_commit": True},
+            errors.SourceError,
+            "triton must be pinned",
+        ),
     ],
 )
 def test_triton_without_a_pin_that_can_be_read(
     files: dict[str, str],
     options: dict[str, object],
-    error: type[RocmWheelsError],
+    error: type[errors.RocmWheelsError],
     message: str,
     tmp_path: Path,
 ) -> None:
     with pytest.raises(error, match=message):
-        choose_pin(load_project("triton"), torch_dir=write(tmp_path, **files), **options)  # type: ignore[arg-type]
+        choose_pin(project.load_project("triton"), torch_dir=write(tmp_path, **files), **options)  # type: ignore[arg-type]
 
 
 @given(st.text())
@@ -216,7 +246,7 @@ def test_any_text_of_a_pin_file_is_read_or_refused(text: str) -> None:
     for read in (parse_pin_commit, parse_pin_version):
         try:
             read(text, name="f")
-        except DataError as refused:
+        except errors.DataError as refused:
             assert refused.message.startswith("f:")
 
 
@@ -239,12 +269,12 @@ SOURCE = "origin: https://example.invalid/x.git\n"
     ],
 )
 def test_a_source_that_a_recipe_cannot_have(text: str, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        parse_record(text, ProjectSource, name="f")
+    with pytest.raises(errors.DataError, match=message):
+        records.parse_record(text, project.ProjectSource, name="f")
 
 
 def test_variables_belong_to_their_kind_of_hipify() -> None:
-    triton = load_project("triton").model_dump()
+    triton = project.load_project("triton").model_dump()
     triton["hipify"]["by"] = "none"
     with pytest.raises(ValueError, match="`variables` belong to `by: variables`"):
-        Project.model_validate(triton)
+        project.Project.model_validate(triton)

@@ -7,18 +7,10 @@ from pathlib import Path
 
 from planned_runs import GIB, make_facts, settled
 
-from rocm_wheels.core import BuildError
-from rocm_wheels.pipeline import (
-    EVENT_FIELDS,
-    Plan,
-    PlanFile,
-    RunRecord,
-    count_step_jobs,
-    parse_event,
-    record_run_begin,
-    record_step_begin,
-    record_step_end,
-)
+from rocm_wheels.core import errors
+from rocm_wheels.pipeline import run_record, run_step
+from rocm_wheels.pipeline.plan import PlanFile
+from rocm_wheels.pipeline.step import Plan
 
 
 def test_compilers_of_a_step_alone_fit_into_the_memory(tmp_path: Path) -> None:
@@ -29,19 +21,19 @@ def test_compilers_of_a_step_alone_fit_into_the_memory(tmp_path: Path) -> None:
     small = replace(facts.machine, free_memory=8 * GIB)
     assert (
         1
-        <= count_step_jobs(file, torch, small, {})
+        <= run_step.count_step_jobs(file, torch, small, {})
         < 8
-        < count_step_jobs(file, torch, facts.machine, {})
+        < run_step.count_step_jobs(file, torch, facts.machine, {})
         <= 64
     )
-    assert count_step_jobs(file, torch, small, {"MAX_JOBS": "48"}) == 48
+    assert run_step.count_step_jobs(file, torch, small, {"MAX_JOBS": "48"}) == 48
 
 
 def test_a_record_is_told_all_that_it_has_words_for(tmp_path: Path) -> None:
     facts = make_facts(tmp_path)
     _, steps = settled(facts)
-    step, plan, record = steps["build-pytorch-cp312"], tmp_path / "plan.json", RunRecord(tmp_path)
-    record_run_begin(
+    step, plan, record = steps["build-pytorch-cp312"], tmp_path / "plan.json", run_record.RunRecord(tmp_path)
+    run_step.record_run_begin(
         record,
         facts.request,
         facts.machine,
@@ -54,12 +46,12 @@ def test_a_record_is_told_all_that_it_has_words_for(tmp_path: Path) -> None:
         against=(),
         slurm_job="17.0",
     )
-    record_step_begin(record, step, plan, log=tmp_path / "log", pid=1, jobs=4)
-    failed = BuildError("building pytorch failed", tip="look")
+    run_step.record_step_begin(record, step, plan, log=tmp_path / "log", pid=1, jobs=4)
+    failed = errors.BuildError("building pytorch failed", tip="look")
     used = {"seconds": 1.23456, "peak_memory": 7, "cpu_seconds": 1.5, "exit_code": 12}
-    record_step_end(record, step, "failed", failed, **used)  # type: ignore[arg-type]
-    told = [parse_event(line) for line in record.path.read_bytes().splitlines()]
+    run_step.record_step_end(record, step, "failed", failed, **used)  # type: ignore[arg-type]
+    told = [run_record.parse_event(line) for line in record.path.read_bytes().splitlines()]
     assert [[*event][3:] for event in told if event] == [
-        [*EVENT_FIELDS[name]] for name in ("run-begun", "step-begun", "step-ended")
+        [*run_record.EVENT_FIELDS[name]] for name in ("run-begun", "step-begun", "step-ended")
     ]
     assert told[2] and (told[2]["seconds"], told[2]["tip"]) == (1.235, "look")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.core import write_json_file
-from rocm_wheels.pipeline import read_result, result_path
+from rocm_wheels.core import files
+from rocm_wheels.pipeline import run_step
 
 FULL = {"message": "No space left on device (x)", "tip": "free some space"}
 
@@ -26,11 +26,13 @@ FULL = {"message": "No space left on device (x)", "tip": "free some space"}
 def test_what_it_printed_counts_where_it_could_not_tell(
     printed: str, told: dict[str, object], tmp_path: Path
 ) -> None:
-    assert read_result(tmp_path, "build-x", printed.splitlines()) == told
-    result_path(tmp_path, "build-x").write_text('{"mess')
-    assert read_result(tmp_path, "build-x", printed.splitlines()) == told
-    assert not result_path(tmp_path, "build-x").exists()
-    write_json_file(result_path(tmp_path, "build-x"), {"cpu_seconds": 1.5})  # it met a full disk in its work
-    assert read_result(tmp_path, "build-x", printed.splitlines()) == {**told, "cpu_seconds": 1.5}
-    write_json_file(result_path(tmp_path, "build-x"), {"again": True})
-    assert read_result(tmp_path, "build-x", printed.splitlines()) == {"again": True}
+    assert run_step.read_result(tmp_path, "build-x", printed.splitlines()) == told
+    run_step.result_path(tmp_path, "build-x").write_text('{"mess')
+    assert run_step.read_result(tmp_path, "build-x", printed.splitlines()) == told
+    assert not run_step.result_path(tmp_path, "build-x").exists()
+    files.write_json_file(
+        run_step.result_path(tmp_path, "build-x"), {"cpu_seconds": 1.5}
+    )  # it met a full disk in its work
+    assert run_step.read_result(tmp_path, "build-x", printed.splitlines()) == {**told, "cpu_seconds": 1.5}
+    files.write_json_file(run_step.result_path(tmp_path, "build-x"), {"again": True})
+    assert run_step.read_result(tmp_path, "build-x", printed.splitlines()) == {"again": True}

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rocm_wheels.core import align_rows, format_markdown_table, format_table
+from rocm_wheels.core import tables
 
 HEADER = ("wheel", "size", "why")
 DIGEST = "7" * 64
@@ -18,7 +18,7 @@ ROWS = [
 
 
 def test_a_file_gets_whole_cells_and_a_line_a_row() -> None:
-    head, torch, triton = format_table(HEADER, ROWS, right=[1]).splitlines()
+    head, torch, triton = tables.format_table(HEADER, ROWS, right=[1]).splitlines()
     assert (head.split(), torch.split()[0], torch.split()[3]) == (list(HEADER), ROWS[0][0], DIGEST)
     assert torch.index(" 9  ") + 1 == triton.index("12") + 1, "numbers end in one column"
     assert triton == triton.rstrip()
@@ -27,7 +27,7 @@ def test_a_file_gets_whole_cells_and_a_line_a_row() -> None:
 @pytest.mark.parametrize("width", [200, 128, 80, 40, 10])
 def test_a_terminal_gets_no_broken_word(width: int) -> None:
     """What does not fit goes on in the next line, or is a block a row; names and digests stay whole."""
-    lines = format_table(HEADER, ROWS, width=width).splitlines()
+    lines = tables.format_table(HEADER, ROWS, width=width).splitlines()
     assert sorted(" ".join(lines).split()).count(DIGEST) == 1
     assert any(ROWS[0][0] in line.split() for line in lines)
     if width >= 80:
@@ -35,23 +35,23 @@ def test_a_terminal_gets_no_broken_word(width: int) -> None:
 
 
 def test_lines_may_be_cut_on_a_terminal() -> None:
-    lines = format_table(HEADER, ROWS, width=60, cut=True).splitlines()
+    lines = tables.format_table(HEADER, ROWS, width=60, cut=True).splitlines()
     assert (len(lines), len(lines[1]), lines[1][-1]) == (3, 60, "…")
 
 
 def test_what_rich_takes_for_markup_is_text() -> None:
     text = "[bold red]x[/] :smile: \\[y]"
-    assert text in format_table(("a",), [(text,)], width=80)
+    assert text in tables.format_table(("a",), [(text,)], width=80)
 
 
 def test_rows_without_a_header_have_a_line_each() -> None:
     rows = [("torch", "", "two\nlines"), ("日本", "", "3")]
-    assert align_rows(rows) == ["torch  two lines", "日本   3"]  # each of the two takes two columns
-    assert align_rows([]) == []
+    assert tables.align_rows(rows) == ["torch  two lines", "日本   3"]  # each of the two takes two columns
+    assert tables.align_rows([]) == []
 
 
 def test_markdown_escapes_its_own_marks() -> None:
-    assert format_markdown_table(("a", "b"), [("x|y", "1\n2")]) == (
+    assert tables.format_markdown_table(("a", "b"), [("x|y", "1\n2")]) == (
         "| a | b |\n| --- | --- |\n| x\\|y | 1 2 |\n"
     )
 

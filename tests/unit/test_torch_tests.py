@@ -15,51 +15,32 @@ import pytest
 from click.testing import CliRunner
 from judged_sets import NOW, SET, judged, said
 
-from rocm_wheels.ci import MatrixSelection as CiSelection
-from rocm_wheels.ci import make_rows, plan_matrix
+from rocm_wheels.ci import matrix, matrix_report
 from rocm_wheels.cli.torch_tests import _choose_places, torch_tests_command
-from rocm_wheels.core import ChecksError, DataError, UsageError, hash_file, parse_record
-from rocm_wheels.gpus import Gpu, Hardware
-from rocm_wheels.models import (
-    SUITE_NAMES,
-    TorchTestTable,
-    load_ci_table,
-    load_torch_tests,
-    select_known_tests,
-)
-from rocm_wheels.release import (
-    Evidence,
-    EvidenceSubmission,
-    StoredEvidence,
-    TestedSuite,
-    load_policy,
-    read_results,
-)
-from rocm_wheels.testing import (
+from rocm_wheels.core import errors, records
+from rocm_wheels.core.files import hash_file
+from rocm_wheels.gpus import gpu
+from rocm_wheels.models import ci, torch_tests
+from rocm_wheels.release import policy
+from rocm_wheels.release.evidence import store
+from rocm_wheels.release.evidence.evidence import Evidence, EvidenceSubmission, TestedSuite
+from rocm_wheels.release.evidence.results import read_results
+from rocm_wheels.testing import installed_torch, torch_test_plan, torch_test_run
+from rocm_wheels.testing.durations import read_durations, share_out
+from rocm_wheels.testing.results import (
     ChosenTests,
     FileOutcomes,
     OutcomeVerdict,
-    TargetPython,
     TestResult,
     TorchResults,
-    TorchTestPlan,
-    TorchTestSelection,
     TorchUnderTest,
     cut_torn_line,
-    find_choosing_variables,
-    join_pytest_arguments,
-    list_places,
     make_file_result,
-    plan_test_files,
-    read_durations,
     read_outcomes,
-    refuse_unseen_gpus,
-    share_out,
     write_torch_junit,
     write_torch_results,
 )
-from rocm_wheels.testing import judge_results as told
-from rocm_wheels.testing.torch_test_run import _judge_end
+from rocm_wheels.testing.results import judge_results as told
 
 TABLE = """
 sources: {here: {url: "https://example.org", retrieved: 2026-11-22}}
@@ -78,19 +59,23 @@ known:
 DAY = date(2026, 11, 30)
 
 
-def table(text: str = TABLE) -> TorchTestTable:
-    return parse_record(text, TorchTestTable, name="t.yaml")
+def table(text: str = TABLE) -> torch_tests.TorchTestTable:
+    return records.parse_record(text, torch_tests.TorchTestTable, name="t.yaml")
 
 
 def test_what_is_known_is_known_of_exact_names_in_one_place() -> None:
-    here = select_known_tests(table().known, "2.13.0a0+rocm7.1", "gfx942", "linux", "3.12", today=DAY)
+    here = torch_tests.select_known_tests(
+        table().known, "2.13.0a0+rocm7.1", "gfx942", "linux", "3.12", today=DAY
+    )
     assert here.find_test("test_a.py::TestB::test_print").effect == "fails"  # type: ignore[union-attr]
     assert here.find_test("test_a.py::TestA::test_print").effect == "hangs"  # type: ignore[union-attr]
     for other in ("test_a.py::TestB::test_print_cuda", "test_b.py::TestB::test_print", "test_a.py", "pytest"):
         assert here.find_test(other) is None
     assert here.list_skipped() == ["test_a.py::TestA::test_print", "dynamo/*.py::test_f"]
     assert here.list_skipped("test_a.py") == ["test_a.py::TestA::test_print"]
-    elsewhere = select_known_tests(table().known, "2.14.0", "gfx1100", "windows", "3.11", today=DAY)
+    elsewhere = torch_tests.select_known_tests(
+        table().known, "2.14.0", "gfx1100", "windows", "3.11", today=DAY
+    )
     assert elsewhere.find_test("test_a.py::TestB::test_print") is None
     assert elsewhere.list_skipped("test_a.py") == ["test_a.py::test_w"]
     for file in ("dynamo/test_x.py", "dynamo/deep/test_y.py"):
@@ -101,7 +86,7 @@ def test_what_is_known_is_known_of_exact_names_in_one_place() -> None:
 
 def test_what_is_known_counts_up_to_a_day_and_says_then_what_it_was() -> None:
     later = DAY + timedelta(days=1)
-    here = select_known_tests(table().known, "2.13.0", "gfx942", "linux", "3.12", today=later)
+    here = torch_tests.select_known_tests(table().known, "2.13.0", "gfx942", "linux", "3.12", today=later)
     assert here.find_test("test_a.py::TestB::test_print") is None and here.list_skipped() == []
     failed = TestResult(name="test_a.py::TestB::test_print", outcome="failed", seconds=0, reason="why")
     (verdict,) = told([failed], here)
@@ -110,7 +95,7 @@ def test_what_is_known_counts_up_to_a_day_and_says_then_what_it_was() -> None:
 
 
 def test_the_table_names_each_test_once_where_it_holds() -> None:
-    rows = load_torch_tests().known
+    rows = torch_tests.load_torch_tests().known
     assert {row.effect for row in rows} == {"fails", "hangs", "crashes"}
     for python, platform, torch in (("3.11", "windows", "2.12.0"), ("3.14", "linux", "2.13.0")):
         holding = [row for row in rows if row.applies_to(_version(torch), "gfx950", platform, python)]  # type: ignore[arg-type]
@@ -145,7 +130,7 @@ def _version(text: str) -> Any:
     ],
 )
 def test_a_table_with_a_mistake(old: str, new: str, says: str) -> None:
-    with pytest.raises(DataError, match=says):
+    with pytest.raises(errors.DataError, match=says):
         table(TABLE.replace(old, new))
 
 
@@ -158,7 +143,9 @@ def test_files_are_chosen_and_shared_out(tmp_path: Path) -> None:
     def files(**chosen: Any) -> list[str]:
         return [
             part.name
-            for part in plan_test_files(suite, TorchTestSelection(**chosen), tmp_path, Path("x"), {}).files
+            for part in torch_test_plan.plan_test_files(
+                suite, torch_test_plan.TorchTestSelection(**chosen), tmp_path, Path("x"), {}
+            ).files
         ]
 
     assert files() == ["test_a", "nn/test_b"]
@@ -170,10 +157,10 @@ def test_files_are_chosen_and_shared_out(tmp_path: Path) -> None:
         ({"exclude": ("test_x",)}, "--exclude names test_x"),
         ({"shard": 3, "shards": 3}, "no file of tests is left"),
     ):
-        with pytest.raises(UsageError, match=says):
+        with pytest.raises(errors.UsageError, match=says):
             files(**chosen)
     (tmp_path / "test_a.py").unlink()
-    with pytest.raises(UsageError, match="the suite default names test_a"):
+    with pytest.raises(errors.UsageError, match="the suite default names test_a"):
         files()
 
 
@@ -183,11 +170,11 @@ def test_files_are_shared_out_by_how_long_they_took_the_longest_first(tmp_path: 
         (tmp_path / f"{name}.py").touch()
     took = {"test_a": 10.0, "test_c": 700.0, "test_d": 400.0, "test_e": 350.0, "test_g": 20.0}
 
-    def plan(shard: int, shards: int = 2, **durations: float) -> TorchTestPlan:
-        chosen = TorchTestSelection(
+    def plan(shard: int, shards: int = 2, **durations: float) -> torch_test_plan.TorchTestPlan:
+        chosen = torch_test_plan.TorchTestSelection(
             include=tuple(names), shard=shard, shards=shards, durations=durations, unrecorded_seconds=300
         )
-        return plan_test_files(table().suites["default"], chosen, tmp_path, Path("x"), {})
+        return torch_test_plan.plan_test_files(table().suites["default"], chosen, tmp_path, Path("x"), {})
 
     first, second = ([file.file for file in plan(shard, **took).files] for shard in (1, 2))
     assert first == ["test_c", "test_b", "test_g", "test_a"] and second == ["test_d", "test_e", "test_f"]
@@ -227,15 +214,15 @@ def test_durations_are_those_of_the_newest_whole_results_of_the_suite(tmp_path: 
         durations = read_durations([cut.parent], "full")
         assert durations == ({"test_a": 60.0} if number == 2 else {}), "the whole file, of all its shares"
     for path, says in (("nowhere", "there is no"), ("smoke", "no results of torch's tests")):
-        with pytest.raises(UsageError, match=says):
+        with pytest.raises(errors.UsageError, match=says):
             read_durations([tmp_path / path], "full")
-    with pytest.raises(DataError):
+    with pytest.raises(errors.DataError):
         read_durations([tmp_path / "smoke" / "results.json"], "full")
     for content in ("5", "null", "[]"):
         (tmp_path / "smoke" / "results.json").write_text(content)
         assert read_durations([tmp_path / "night", tmp_path], "inductor") == {"test_a": 7.0}, content
     endless = edited(results(tmp_path / "endless"), seconds=1e300)
-    with pytest.raises(DataError, match="more than a week"):
+    with pytest.raises(errors.DataError, match="more than a week"):
         read_durations([endless], "full")
     strange = [edited(results(tmp_path / f"of {n}"), name=f"test_a {n}/2", seconds=3.0) for n in (7, 9)]
     assert "test_a" not in read_durations(strange, "full"), "there are no shares of these numbers"
@@ -266,7 +253,7 @@ TORCH = next(file for file in SET.files if file.project == "torch" and "cp312" i
 def results(folder: Path, *names: str, flaky: tuple[str, ...] = (), **more: Any) -> Path:
     """Write the results of a run in which two tests passed and these failed, as the command does."""
     (folder / "junit").mkdir(parents=True)
-    here = select_known_tests(table().known, "2.13.0", "gfx1030", "linux", "3.12", today=DAY)
+    here = torch_tests.select_known_tests(table().known, "2.13.0", "gfx1030", "linux", "3.12", today=DAY)
     tests = [TestResult(name=f"test_a.py::T::{n}", outcome="passed", seconds=0.1) for n in ("x", "y")]
     tests += [TestResult(name=f"test_a.py::T::{n}", outcome="failed", seconds=0, reason="r") for n in names]
     tests += [TestResult(name=f"test_a.py::T::{n}", outcome="flaky", seconds=0, reason="r") for n in flaky]
@@ -304,8 +291,8 @@ RULES = (
 )
 
 
-def stored(evidence: Evidence) -> StoredEvidence:
-    return StoredEvidence(evidence.id, evidence, "", "")
+def stored(evidence: Evidence) -> store.StoredEvidence:
+    return store.StoredEvidence(evidence.id, evidence, "", "")
 
 
 def gate(*found: Evidence, rules: str = RULES) -> tuple[str, str]:
@@ -429,10 +416,12 @@ def test_each_suite_that_a_channel_asks_for_must_have_passed(tmp_path: Path) -> 
     assert gate(full, distributed, rules=both)[0] == "pass"
     (failed,) = evidence_in(results(tmp_path / "bad", "test_new", chosen=ChosenTests(suite="distributed")))
     assert gate(full, failed)[0] == "fail", "nobody asked for it, and it failed"
-    with pytest.raises(DataError, match=r"suites.*distributed"):
+    with pytest.raises(errors.DataError, match=r"suites.*distributed"):
         gate(full, rules=RULES.replace("suites: [full]", "suites: [all]"))
-    stable = load_policy().channels["stable"].rules.tests
-    assert stable is not None and set(stable.suites) == {*load_torch_tests().suites} == {*SUITE_NAMES}
+    stable = policy.load_policy().channels["stable"].rules.tests
+    assert stable is not None and set(stable.suites) == {*torch_tests.load_torch_tests().suites} == {
+        *torch_tests.SUITE_NAMES
+    }
 
 
 def test_a_waiver_may_be_of_one_suite(tmp_path: Path) -> None:
@@ -447,7 +436,7 @@ def test_a_waiver_may_be_of_one_suite(tmp_path: Path) -> None:
     assert gate(failed, rules=waived)[0] == "fail" and gate(rules=waived)[0] == "fail"
     ended = judged(waived.replace("2026-12-24", "2026-11-01"), said("verify"), stored(full))
     assert not ended.passed and "the waiver of bob ended" in " ".join(ended.notes)
-    with pytest.raises(DataError, match="suite"):
+    with pytest.raises(errors.DataError, match="suite"):
         gate(full, rules=waived.replace("rule: tests", "rule: smoke"))
 
 
@@ -500,7 +489,7 @@ def test_what_was_not_tested_is_no_pass_though_every_test_passed(
 def test_a_file_of_a_suite_in_which_nothing_passed_is_none_and_so_is_a_shard_of_other_tests(
     tmp_path: Path,
 ) -> None:
-    names = load_torch_tests().suites["default"].named_files
+    names = torch_tests.load_torch_tests().suites["default"].named_files
     parts = {"parts": [{"name": name} for name in names]}
     whole = edited(results(tmp_path / "whole", chosen=ChosenTests(suite="default")), **parts)
     assert gate(*evidence_in(whole), rules=RULES.replace("[full]", "[default]"))[0] == "pass"
@@ -524,11 +513,11 @@ def test_a_file_of_a_suite_in_which_nothing_passed_is_none_and_so_is_a_shard_of_
 
 @pytest.mark.parametrize("counts", [{}, {"passed": 2}, {"passed": 3, "failed": 1, "crashed": -1}, {"x": 3}])
 def test_a_failure_cannot_be_taken_out_of_the_record_alone(tmp_path: Path, counts: dict[str, int]) -> None:
-    with pytest.raises(DataError, match=r"is not what .* speaks of|parts.0.counts"):
+    with pytest.raises(errors.DataError, match=r"is not what .* speaks of|parts.0.counts"):
         evidence_in(edited(results(tmp_path / "one", "test_new"), counts=counts))
     twice = edited(results(tmp_path / "twice"), parts=[{}, {"name": "test_b"}])
     (twice / "results.json").write_text((twice / "results.json").read_text().replace("/0.xml", "/test_a.xml"))
-    with pytest.raises(DataError, match="names a report for two files"):
+    with pytest.raises(errors.DataError, match="names a report for two files"):
         evidence_in(twice)
 
 
@@ -536,10 +525,10 @@ def test_a_record_that_its_reports_contradict_is_none(tmp_path: Path) -> None:
     one = results(tmp_path / "one", "test_new")
     report = one / "junit" / "test_a.xml"
     report.write_text(report.read_text().replace("failure", "system-out"))
-    with pytest.raises(DataError, match=r"is not what .* speaks of"):
+    with pytest.raises(errors.DataError, match=r"is not what .* speaks of"):
         evidence_in(one)
     report.unlink()
-    with pytest.raises(DataError, match="the report of test_a is not there"):
+    with pytest.raises(errors.DataError, match="the report of test_a is not there"):
         evidence_in(one)
     other = results(tmp_path / "other", files={"torch-1.0-py3-none-any.whl": "0" * 64})
     with pytest.raises(Exception, match=r"has other bytes|is not in|names no wheel"):
@@ -549,46 +538,56 @@ def test_a_record_that_its_reports_contradict_is_none(tmp_path: Path) -> None:
 def test_rows_say_where_torchs_own_tests_run_and_how_long() -> None:
     nowhere = next(
         one
-        for one in load_ci_table().families
-        if not load_ci_table().families[one].get_platform("linux").runners
+        for one in ci.load_ci_table().families
+        if not ci.load_ci_table().families[one].get_platform("linux").runners
     )
-    chosen = CiSelection("nightly", ("gfx94X-dcgpu", nowhere), lines=("2.13",), platforms=("linux",))
-    cells = plan_matrix(load_ci_table(), chosen).built
-    table = load_ci_table()
-    (row, *_), tested = make_rows(cells, table, "torch_tested"), make_rows(cells, table, "tested")
+    chosen = matrix.MatrixSelection(
+        "nightly", ("gfx94X-dcgpu", nowhere), lines=("2.13",), platforms=("linux",)
+    )
+    cells = matrix.plan_matrix(ci.load_ci_table(), chosen).built
+    table = ci.load_ci_table()
+    (row, *_), tested = (
+        matrix_report.make_rows(cells, table, "torch_tested"),
+        matrix_report.make_rows(cells, table, "tested"),
+    )
     assert {one["family"] for one in tested} == {"gfx94X-dcgpu"}, "and none without a machine"
     assert (row["test_minutes"], row["torch_test_minutes"], row["torch_step_minutes"]) == (60, 270, 245)
-    push = plan_matrix(load_ci_table(), CiSelection("presubmit", ("gfx94X-dcgpu",))).built
-    assert make_rows(push, table, "torch_tested") == []
+    push = matrix.plan_matrix(
+        ci.load_ci_table(), matrix.MatrixSelection("presubmit", ("gfx94X-dcgpu",))
+    ).built
+    assert matrix_report.make_rows(push, table, "torch_tested") == []
 
 
 def test_gpus_are_tested_one_by_one_or_all_of_a_target_at_once() -> None:
     gpus = [
-        Gpu("amd", gfx=gfx, hip_index=number) for number, gfx in enumerate(("gfx942", "gfx942", "gfx1100"))
+        gpu.Gpu("amd", gfx=gfx, hip_index=number)
+        for number, gfx in enumerate(("gfx942", "gfx942", "gfx1100"))
     ]
-    target = TargetPython(Path("x"), (), version="2.13", devices=("gfx942:sramecc+", "gfx942"))
-    refuse_unseen_gpus(gpus[:2], target)
-    with pytest.raises(ChecksError, match=r"does not see the gfx1100 .*: gfx942 is what it sees"):
-        refuse_unseen_gpus(gpus, target)
+    target = installed_torch.TargetPython(
+        Path("x"), (), version="2.13", devices=("gfx942:sramecc+", "gfx942")
+    )
+    torch_test_run.refuse_unseen_gpus(gpus[:2], target)
+    with pytest.raises(errors.ChecksError, match=r"does not see the gfx1100 .*: gfx942 is what it sees"):
+        torch_test_run.refuse_unseen_gpus(gpus, target)
     env = {"GPU_DEVICE_ORDINAL": "7"}
-    alone = list_places(gpus, env, "alone")
+    alone = torch_test_run.list_places(gpus, env, "alone")
     assert [(one.label, one.env["HIP_VISIBLE_DEVICES"]) for one in alone] == [
         ("gfx942-0", "0"),
         ("gfx942-1", "1"),
         ("gfx1100", "2"),
     ]
     assert all("GPU_DEVICE_ORDINAL" not in one.env for one in alone)
-    at_once = list_places(gpus, env, "every")
+    at_once = torch_test_run.list_places(gpus, env, "every")
     assert [(one.label, one.env["HIP_VISIBLE_DEVICES"]) for one in at_once] == [
         ("gfx942", "0,1"),
         ("gfx1100", "2"),
     ]
-    shared = list_places(gpus, env, "share")
+    shared = torch_test_run.list_places(gpus, env, "share")
     assert [[e["HIP_VISIBLE_DEVICES"] for e in (one.env, *one.beside)] for one in shared] == [
         ["0", "1"],
         ["2"],
     ]
-    (cpu,) = list_places([], env, "alone")
+    (cpu,) = torch_test_run.list_places([], env, "alone")
     assert (cpu.label, cpu.gfx, cpu.env["HIP_VISIBLE_DEVICES"]) == ("cpu", None, "-1")
 
 
@@ -611,38 +610,39 @@ def test_gpus_are_tested_one_by_one_or_all_of_a_target_at_once() -> None:
 )
 def test_gpus_are_queried_then_shown(words: list[str], shown: list[str]) -> None:
     gpus = tuple(
-        Gpu("amd", gfx=gfx, hip_index=number) for number, gfx in enumerate(("gfx942", "gfx942", "gfx1100"))
+        gpu.Gpu("amd", gfx=gfx, hip_index=number)
+        for number, gfx in enumerate(("gfx942", "gfx942", "gfx1100"))
     )
-    target = TargetPython(Path("x"), (), version="2.13", devices=("gfx942", "gfx1100"))
+    target = installed_torch.TargetPython(Path("x"), (), version="2.13", devices=("gfx942", "gfx1100"))
     with torch_tests_command.make_context("run-pytorch-tests", words) as context:
-        found = _choose_places(context.params, target, {}, Hardware(gpus))
+        found = _choose_places(context.params, target, {}, gpu.Hardware(gpus))
     assert [place.env["HIP_VISIBLE_DEVICES"] for place in found] == shown
     for more in (["--suite", "distributed"], ["--gpu-policy", "single"]):
         given = ["--share-gpus", *more]
         with (
             torch_tests_command.make_context("run-pytorch-tests", given) as context,
-            pytest.raises(UsageError, match="--share-gpus"),
+            pytest.raises(errors.UsageError, match="--share-gpus"),
         ):
-            _choose_places(context.params, target, {}, Hardware(gpus))
+            _choose_places(context.params, target, {}, gpu.Hardware(gpus))
 
 
 @pytest.mark.parametrize("word", ["-n", "-n4", "--dist=loadfile", "--numprocesses"])
 def test_pytest_is_told_words_but_not_to_run_tests_side_by_side(word: str) -> None:
-    assert join_pytest_arguments(["-x"], "a or b", ["-rs", "--co"]) == (
+    assert torch_test_run.join_pytest_arguments(["-x"], "a or b", ["-rs", "--co"]) == (
         "-x",
         "-k",
         "a or b",
         "-rs",
         "--co",
     )
-    with pytest.raises(UsageError, match=f"{word}: torch's tests run one by one"):
-        join_pytest_arguments([], "", ["-v", word])
+    with pytest.raises(errors.UsageError, match=f"{word}: torch's tests run one by one"):
+        torch_test_run.join_pytest_arguments([], "", ["-v", word])
 
 
 def test_the_environment_may_choose_among_tests_too() -> None:
-    ours = load_torch_tests().environment
+    ours = torch_tests.load_torch_tests().environment
     env = {"PYTORCH_TESTING_DEVICE_EXCEPT_FOR": "cuda", "SLOW_TESTS_FILE": "x", "HOME": "/", **ours}
-    assert find_choosing_variables(env, ours) == {
+    assert torch_test_plan.find_choosing_variables(env, ours) == {
         "PYTORCH_TESTING_DEVICE_EXCEPT_FOR": "cuda",
         "SLOW_TESTS_FILE": "x",
     }
@@ -655,7 +655,7 @@ def test_torchs_own_tests_come_after_good_smoke_tests(tmp_path: Path) -> None:
     done = CliRunner().invoke(
         torch_tests_command, ["--after", str(tmp_path / "r.json")], standalone_mode=False
     )
-    assert isinstance(done.exception, ChecksError) and "did not pass: 1 failed" in str(done.exception)
+    assert isinstance(done.exception, errors.ChecksError) and "did not pass: 1 failed" in str(done.exception)
 
 
 @pytest.mark.parametrize(
@@ -673,7 +673,7 @@ def test_what_is_wrong_whatever_torch_is_there_is_said_before_it_is_asked(
 ) -> None:
     python = sys.executable  # without torch, which would be said next
     done = CliRunner().invoke(torch_tests_command, ["--python", python, *words], standalone_mode=False)
-    assert isinstance(done.exception, UsageError) and says in str(done.exception)
+    assert isinstance(done.exception, errors.UsageError) and says in str(done.exception)
 
 
 OLD, FAILED = (TestResult(name=name, outcome="failed", seconds=0) for name in ("old", "new"))
@@ -702,4 +702,4 @@ ENDS: list[tuple[int, FileOutcomes, str, tuple[str, str] | None]] = [
 def test_a_process_ended_well_only_where_pytest_and_its_outcomes_agree(
     code: int, after: FileOutcomes, printed: str, how: tuple[str, str] | None
 ) -> None:
-    assert _judge_end(code, FileOutcomes((OLD,)), after, printed.splitlines(), 7.0) == how
+    assert torch_test_run._judge_end(code, FileOutcomes((OLD,)), after, printed.splitlines(), 7.0) == how

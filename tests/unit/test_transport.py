@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rocm_wheels.core import SourceError
-from rocm_wheels.sources import Transport, attempt_with_retries, is_transient
+from rocm_wheels.core import errors
+from rocm_wheels.sources import network
 
 # as git 2.39 with libcurl and OpenSSH print them
 PASSING = [
@@ -36,18 +36,18 @@ LASTING = [
 
 @pytest.mark.parametrize("said", PASSING)
 def test_a_failure_that_may_pass(said: str) -> None:
-    assert is_transient(SourceError(said))
+    assert network.is_transient(errors.SourceError(said))
 
 
 @pytest.mark.parametrize("said", LASTING)
 def test_a_failure_that_will_not(said: str) -> None:
-    assert not is_transient(SourceError(said))
+    assert not network.is_transient(errors.SourceError(said))
 
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     seconds: list[float] = []
-    monkeypatch.setattr("rocm_wheels.core.retry.wait_or_stop", seconds.append)
+    monkeypatch.setattr("rocm_wheels.core.process.wait_or_stop", seconds.append)
     return seconds
 
 
@@ -57,31 +57,31 @@ def test_the_last_failure_is_the_one_that_is_told(
     said = iter(["early EOF", "RPC failed", "Connection reset by peer"])
 
     def attempt() -> None:
-        raise SourceError(next(said))
+        raise errors.SourceError(next(said))
 
-    with pytest.raises(SourceError, match="Connection reset"):
-        attempt_with_retries(attempt, transport=Transport(retries=2), activity="fetching")
+    with pytest.raises(errors.SourceError, match="Connection reset"):
+        network.attempt_with_retries(attempt, transport=network.Transport(retries=2), activity="fetching")
     assert len(waits) == 2
     assert "fetching: early EOF; trying again in" in capsys.readouterr().err
 
 
 def test_what_will_not_pass_is_told_at_once(waits: list[float]) -> None:
     def attempt() -> None:
-        raise SourceError("repository not found")
+        raise errors.SourceError("repository not found")
 
-    with pytest.raises(SourceError, match="not found"):
-        attempt_with_retries(attempt, transport=Transport(), activity="fetching")
+    with pytest.raises(errors.SourceError, match="not found"):
+        network.attempt_with_retries(attempt, transport=network.Transport(), activity="fetching")
     assert not waits
 
 
 @pytest.mark.usefixtures("waits")
 def test_what_works_the_second_time_is_returned() -> None:
-    answers = iter([SourceError("early EOF"), "ok"])
+    answers = iter([errors.SourceError("early EOF"), "ok"])
 
     def attempt() -> str:
         answer = next(answers)
-        if isinstance(answer, SourceError):
+        if isinstance(answer, errors.SourceError):
             raise answer
         return answer
 
-    assert attempt_with_retries(attempt, transport=Transport(), activity="x") == "ok"
+    assert network.attempt_with_retries(attempt, transport=network.Transport(), activity="x") == "ok"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli import boundary
 from update_action_pins import update_action_pins
 
 
@@ -59,7 +59,7 @@ class World:
 
     def run(self, *words: str) -> int:
         origin = ["--from", self.actions.as_uri(), "--workflows", str(self.workflows)]
-        return run_command(update_action_pins, [*origin, *words])
+        return boundary.run_command(update_action_pins, [*origin, *words])
 
     def texts(self) -> list[str]:
         return [self.one.read_text(), self.two.read_text()]

@@ -13,9 +13,10 @@ from rocm_bootstrap.targets import ALL_TARGETS
 from rocm_bootstrap.variant_provider import AMDVariantPlugin
 
 from rocm_wheels import gpus
-from rocm_wheels.gpus import GENERIC_TARGETS, detect_hardware, list_known_features, list_supported_features
-from rocm_wheels.models import get_gfx_targets
-from rocm_wheels.variants import OWN_PROVIDER
+from rocm_wheels.gpus import detect, variables
+from rocm_wheels.gpus.gpu import GENERIC_TARGETS
+from rocm_wheels.models import gfx
+from rocm_wheels.variants import document
 
 SOURCE = Path(__file__).resolve().parents[2] / "build_tools" / "rocm_variant_provider" / "src"
 sys.path.insert(0, str(SOURCE))
@@ -28,7 +29,7 @@ def test_the_plugin_reports_what_the_machine_has(
 ) -> None:
     root = machine(tmp_path, *MACHINES["unreadable"], rocm="7.2.0-43")
     monkeypatch.setattr(
-        provider, "detect_hardware", lambda env, **more: detect_hardware({}, root=root, **more)
+        provider, "detect_hardware", lambda env, **more: detect.detect_hardware({}, root=root, **more)
     )
     here = provider.get_supported_configs()
     assert [(one.name, one.values, one.multi_value) for one in here] == [
@@ -58,23 +59,27 @@ def test_amds_own_provider_says_the_same(
     root = machine(tmp_path, CPU, gpu(target.gfx_target_version, 0xFFFE, 3))
     kernel = root / "sys/class/kfd/kfd/topology/nodes"
     monkeypatch.setattr(rocm_bootstrap.detect._platform, "KFD_TOPOLOGY", kernel)
-    ours = list_supported_features(detect_hardware({}, root=root, run=programs()))["gfx_arch"]
+    ours = variables.list_supported_features(detect.detect_hardware({}, root=root, run=programs()))[
+        "gfx_arch"
+    ]
     (theirs,) = AMDVariantPlugin.get_supported_configs()
     assert [value for value in ours if value not in GENERIC_TARGETS] == theirs.values
     forced = {"ROCM_BOOTSTRAP_FORCE_GFX_ARCH": target.name}  # gfx1250-strict has no number of its own
     monkeypatch.setattr(rocm_bootstrap.detect._platform, "get_env", forced.get)
     (theirs,) = AMDVariantPlugin.get_supported_configs()
     assert (
-        list_supported_features(detect_hardware(forced, root=root, run=programs()))["gfx_arch"][0]
+        variables.list_supported_features(detect.detect_hardware(forced, root=root, run=programs()))[
+            "gfx_arch"
+        ][0]
         == theirs.values[0]
     )
 
 
 def test_amds_own_provider_has_no_name_that_is_not_known_here() -> None:
     theirs = {value for config in AMDVariantPlugin.get_all_configs() for value in config.values}
-    assert len(ALL_TARGETS) == 34 and theirs <= set(list_known_features({})["gfx_arch"])
-    assert set(get_gfx_targets()) <= set(list_known_features({})["gfx_arch"])
+    assert len(ALL_TARGETS) == 34 and theirs <= set(variables.list_known_features({})["gfx_arch"])
+    assert set(gfx.get_gfx_targets()) <= set(variables.list_known_features({})["gfx_arch"])
 
 
 def test_what_stamps_name_is_what_the_provider_is_called() -> None:
-    assert OWN_PROVIDER.plugin_api == provider.__name__
+    assert document.OWN_PROVIDER.plugin_api == provider.__name__

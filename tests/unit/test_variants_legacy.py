@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
-from rocm_wheels.core import DataError
-from rocm_wheels.variants import (
+from rocm_wheels.core import errors
+from rocm_wheels.variants import markers
+from rocm_wheels.variants.document import (
     ROCM_BOOTSTRAP_PROVIDER,
-    decide_requirement,
     make_properties,
     read_any_format,
     read_wheel_document,
 )
-from rocm_wheels.wheels import has_variant_marker
+from rocm_wheels.wheels import dist_info
 
 # format 0.0.3, as torch's experimental indexes of 2025 had it
 OLD: dict[str, Any] = {
@@ -96,7 +96,7 @@ def test_an_entry_for_each_target_becomes_the_label_of_the_wheel() -> None:
     ],
 )
 def test_what_no_format_allows_is_refused(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(DataError) as failure:
+    with pytest.raises(errors.DataError) as failure:
         read({**OLD, **change})
     assert message in str(failure.value)
 
@@ -108,7 +108,7 @@ def test_a_wheel_of_any_form_is_read_as_one_of_today() -> None:
     assert document.providers["amd"].requires == ROCM_BOOTSTRAP_PROVIDER.requires, "one that somebody owns"
     same, none = read_wheel_document(document.to_json(), name="today", label="gfx9_dc")
     assert (same, none) == (document, ())
-    with pytest.raises(DataError, match=r"format 2\.0 is newer"):
+    with pytest.raises(errors.DataError, match=r"format 2\.0 is newer"):
         read_any_format(json.dumps({**OLD, "$schema": "https://x/v2.0.0.json"}).encode(), name="new.json")
 
 
@@ -142,7 +142,7 @@ ARCH = '"amd :: gfx_arch :: gfx942" in variant_properties'
     ],
 )
 def test_a_marker_that_the_wheel_decides_is_decided(requirement: str, decided: str | None) -> None:
-    assert decide_requirement(requirement, "one", ONE) == decided
+    assert markers.decide_requirement(requirement, "one", ONE) == decided
     if decided:
         Requirement(decided)
 
@@ -165,10 +165,10 @@ def test_a_marker_that_the_wheel_decides_is_decided(requirement: str, decided: s
 def test_a_marker_that_the_wheel_does_not_decide_is_refused_with_the_reason(
     requirement: str, message: str
 ) -> None:
-    with pytest.raises(DataError) as failure:
-        decide_requirement(requirement, "one", TWO)
+    with pytest.raises(errors.DataError) as failure:
+        markers.decide_requirement(requirement, "one", TWO)
     assert message in str(failure.value)
-    assert has_variant_marker(requirement)
+    assert dist_info.has_variant_marker(requirement)
 
 
 plain = st.sampled_from(["python_version < '3'", "python_version >= '3'", "os_name == 'none'"])
@@ -194,7 +194,7 @@ def test_deciding_keeps_the_meaning_of_the_rest(tree: str) -> None:
     for marker, plain_marker in STANDS_FOR.items():
         known = known.replace(marker, plain_marker)
     wanted = Requirement(f"x; {known}").marker
-    decided = decide_requirement(f"x; {tree}", "one", ONE)
+    decided = markers.decide_requirement(f"x; {tree}", "one", ONE)
     left = Requirement(decided).marker if decided else None
     assert wanted is not None
     assert (decided is not None and (left is None or left.evaluate())) == wanted.evaluate()

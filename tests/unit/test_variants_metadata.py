@@ -13,19 +13,18 @@ from hypothesis import strategies as st
 from messages import refused, transcript
 from variantlib.variants_json import VariantsJson
 
-from rocm_wheels.core import DataError
-from rocm_wheels.variants import (
+from rocm_wheels.core import errors
+from rocm_wheels.variants.document import (
     SCHEMA,
     SCHEMA_WITHOUT_PROVIDERS,
     Provider,
     VariantMetadata,
-    list_static_support,
     make_properties,
     merge_documents,
-    order_labels,
     parse_document,
     parse_wheel_document,
 )
+from rocm_wheels.variants.order import list_static_support, order_labels
 
 _ = transcript  # a fixture for every test here
 MESSAGES = "variants"
@@ -117,7 +116,7 @@ WRONG: list[Change] = [
 def test_what_breaks_a_rule_is_refused_with_file_and_key(number: int) -> None:
     value = document()
     WRONG[number](value)
-    with refused(DataError) as failure:
+    with refused(errors.DataError) as failure:
         read(value)
     assert str(failure.value).startswith("variant.json: ")
 
@@ -133,13 +132,13 @@ def test_what_breaks_a_rule_is_refused_with_file_and_key(number: int) -> None:
     ],
 )
 def test_what_is_no_document_is_refused(content: bytes) -> None:
-    with refused(DataError):
+    with refused(errors.DataError):
         parse_document(content, name="x.json")
 
 
 def test_a_wheel_states_its_own_variant_and_no_other() -> None:
     value = document()
-    with refused(DataError):
+    with refused(errors.DataError):
         parse_wheel_document(json.dumps(value).encode(), name="x.whl", label="null")
     value["variants"] = {"null": {}}
     assert parse_wheel_document(json.dumps(value).encode(), name="x.whl", label="null").variants == {
@@ -199,7 +198,7 @@ def test_several_vendors_join_in_one_release_whatever_the_order() -> None:
 )
 def test_a_conflict_names_both_wheels(one: VariantMetadata, other: VariantMetadata, message: str) -> None:
     for documents in ([("a.whl", one), ("b.whl", other)], [("b.whl", other), ("a.whl", one)]):
-        with pytest.raises(DataError) as failure:
+        with pytest.raises(errors.DataError) as failure:
             merge_documents(documents)
         assert message in str(failure.value)
         assert {"a.whl", "b.whl"} <= set(str(failure.value).split())

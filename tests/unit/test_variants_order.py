@@ -11,15 +11,7 @@ import pytest
 from variantlib.models.variant import VariantDescription, VariantProperty
 from variantlib.resolver.lib import sort_and_filter_supported_variants
 
-from rocm_wheels.variants import (
-    Provider,
-    VariantMetadata,
-    explain_order,
-    find_support,
-    make_properties,
-    order_labels,
-    rank_properties,
-)
+from rocm_wheels.variants import document, order
 
 CASES = 3_000
 SEED = 825
@@ -31,7 +23,7 @@ VALUES = {
     ("nvidia", "sm_arch"): ("sm_90", "sm_100"),
     ("nvidia", "cuda"): ("12", "13"),
 }
-Case = tuple[VariantMetadata, dict[str, dict[str, tuple[str, ...]]]]
+Case = tuple[document.VariantMetadata, dict[str, dict[str, tuple[str, ...]]]]
 
 
 def random_case(chance: random.Random) -> Case:
@@ -42,7 +34,7 @@ def random_case(chance: random.Random) -> Case:
     for number in range(chance.randint(0, 12)):
         chosen = chance.sample(known, chance.randint(1, min(4, len(known))))
         parts = [(ns, f, chance.sample(VALUES[ns, f], chance.randint(1, 2))) for ns, f in chosen]
-        variants[f"{chance.choice('abc')}{number}"] = make_properties(parts)
+        variants[f"{chance.choice('abc')}{number}"] = document.make_properties(parts)
     if chance.random() < 0.7:
         variants["null"] = {}
     supported: dict[str, dict[str, tuple[str, ...]]] = {}
@@ -52,7 +44,7 @@ def random_case(chance: random.Random) -> Case:
             least = 1 + len(several) // 2
             got = tuple(chance.sample(several, chance.randint(least, len(several))))
             supported.setdefault(ns, {})[feature] = got
-    return VariantMetadata(tuple(namespaces), variants), supported
+    return document.VariantMetadata(tuple(namespaces), variants), supported
 
 
 @pytest.fixture
@@ -103,14 +95,14 @@ def test_3000_random_releases_are_ranked_as_by_variantlib() -> None:
     lengths = []
     for number in range(CASES):
         case = random_case(chance)
-        ours = order_labels(*case)
+        ours = order.order_labels(*case)
         assert ours == by_variantlib(case), f"case {number} of seed {SEED}: {case}"
-        assert all(explain_order(one, other, *case) for one, other in itertools.pairwise(ours))
+        assert all(order.explain_order(one, other, *case) for one, other in itertools.pairwise(ours))
         lengths.append(len(ours))
     assert sum(length >= 3 for length in lengths) > CASES / 3  # most say something about order
 
 
-RELEASE = VariantMetadata(
+RELEASE = document.VariantMetadata(
     ("amd", "rocm"),
     {
         "b": {"amd": {"gfx_arch": ("gfx942",)}, "rocm": {"version": ("7.2",)}},
@@ -123,18 +115,18 @@ RELEASE = VariantMetadata(
         "null": {},
     },
     {
-        "amd": Provider(requires=("rocm-bootstrap>=0.3",)),
-        "rocm": Provider(static_properties={"version": ("7.2", "7.1")}),
+        "amd": document.Provider(requires=("rocm-bootstrap>=0.3",)),
+        "rocm": document.Provider(static_properties={"version": ("7.2", "7.1")}),
     },
 )
 PLUGINS = {"amd": {"gfx_arch": ("gfx942", "gfx9_4_generic"), "rocm_version": ("7.2",)}}
 
 
 def test_each_rank_has_its_reason() -> None:
-    supported = {ns: answer.features for ns, answer in find_support(RELEASE, PLUGINS).items()}
-    ranked = order_labels(RELEASE, supported)
+    supported = {ns: answer.features for ns, answer in order.find_support(RELEASE, PLUGINS).items()}
+    ranked = order.order_labels(RELEASE, supported)
     assert [
-        (worse, explain_order(better, worse, RELEASE, supported))
+        (worse, order.explain_order(better, worse, RELEASE, supported))
         for better, worse in itertools.pairwise(ranked)
     ] == [
         ("b", "the same for this machine as a, whose label comes first"),
@@ -145,7 +137,7 @@ def test_each_rank_has_its_reason() -> None:
         ("null", "null comes after all variants that fit"),
     ]
     assert [
-        str(place) for place in rank_properties(RELEASE.variants["old"], RELEASE.namespaces, supported)
+        str(place) for place in order.rank_properties(RELEASE.variants["old"], RELEASE.namespaces, supported)
     ] == [
         "amd :: gfx_arch :: gfx942",
         "rocm :: version :: 7.1",
@@ -157,55 +149,55 @@ def test_each_rank_has_its_reason() -> None:
     [
         (None, (), ("gfx942", "gfx9_4_generic"), "this machine"),
         (
-            Provider(requires=("Rocm.Bootstrap>=0.3",)),
+            document.Provider(requires=("Rocm.Bootstrap>=0.3",)),
             (),
             ("gfx942", "gfx9_4_generic"),
             "this machine, for rocm-bootstrap",
         ),
         (
-            Provider(requires=("amd_variant_provider",)),
+            document.Provider(requires=("amd_variant_provider",)),
             (),
             ("gfx942", "gfx9_4_generic"),
             "this machine, for amd-variant-provider",
         ),
         (
-            Provider(requires=("rocm-bootstrap",), optional=True),
+            document.Provider(requires=("rocm-bootstrap",), optional=True),
             (),
             None,
             "its provider is optional, and not enabled",
         ),
         (
-            Provider(requires=("rocm-bootstrap",), optional=True),
+            document.Provider(requires=("rocm-bootstrap",), optional=True),
             ("amd",),
             ("gfx942", "gfx9_4_generic"),
             "this machine, for rocm-bootstrap",
         ),
         (
-            Provider(requires=("rocm-bootstrapp",)),
+            document.Provider(requires=("rocm-bootstrapp",)),
             (),
             None,
             "its provider rocm-bootstrapp is not known here, and is not run",
         ),
         (
-            Provider(static_properties={"gfx_arch": ("gfx1100", "gfx9_4_generic", "gfx942")}),
+            document.Provider(static_properties={"gfx_arch": ("gfx1100", "gfx9_4_generic", "gfx942")}),
             (),
             ["gfx942", "gfx9_4_generic"],
             "this machine, of what the document lists for every machine",
         ),
         (
-            Provider(static_properties={"level": ("2", "1")}),
+            document.Provider(static_properties={"level": ("2", "1")}),
             (),
             None,
             "listed in the document, the same for every machine",
         ),
         (
-            Provider(static_properties={"gfx_arch": ("gfx90a",)}, optional=True),
+            document.Provider(static_properties={"gfx_arch": ("gfx90a",)}, optional=True),
             (),
             None,
             "its provider is optional, and not enabled",
         ),
         (
-            Provider(builtin="abi_dependency"),
+            document.Provider(builtin="abi_dependency"),
             (),
             None,
             "no other project is here to go with",
@@ -213,12 +205,12 @@ def test_each_rank_has_its_reason() -> None:
     ],
 )
 def test_who_answers_for_a_namespace(
-    provider: Provider | None, enabled: tuple[str, ...], supports: Any, source: str
+    provider: document.Provider | None, enabled: tuple[str, ...], supports: Any, source: str
 ) -> None:
-    metadata = VariantMetadata(("amd",), {}, {"amd": provider} if provider else {})
-    found = find_support(metadata, PLUGINS, enabled)["amd"]
+    metadata = document.VariantMetadata(("amd",), {}, {"amd": provider} if provider else {})
+    found = order.find_support(metadata, PLUGINS, enabled)["amd"]
     assert (found.features.get("gfx_arch"), found.source) == (supports, source)
 
 
 def test_a_namespace_that_nobody_answers_for_supports_nothing() -> None:
-    assert find_support(VariantMetadata(("abc",), {}), PLUGINS)["abc"].features == {}
+    assert order.find_support(document.VariantMetadata(("abc",), {}), PLUGINS)["abc"].features == {}

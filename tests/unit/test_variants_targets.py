@@ -10,33 +10,25 @@ from binary_writer import HOST, bundle, elf, hip, kpack_reference
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocm_wheels.core import DataError, RocmWheelsError, UsageError, explain_error
-from rocm_wheels.models import get_gfx_families, get_gfx_targets
-from rocm_wheels.package import read_rocm_version, strip_local_pins, strip_rocm_local
-from rocm_wheels.variants import (
+from rocm_wheels.core import errors
+from rocm_wheels.device_code import code_objects
+from rocm_wheels.models import gfx
+from rocm_wheels.package import variant_stamp
+from rocm_wheels.variants import document, order
+from rocm_wheels.variants.targets import (
     COMPILER_GENERICS,
-    LABEL_PATTERN,
-    OWN_PROVIDER,
-    ROCM_BOOTSTRAP_PROVIDER,
-    Properties,
-    ProviderChoice,
     WheelTargets,
-    check_label,
     choose_targets,
     collect_wheel_targets,
-    make_label,
-    make_properties,
     parse_target_values,
-    parse_versions,
     select_rocm_targets,
 )
-from rocm_wheels.wheels import list_named_archives, read_code_objects
 
 
 def held(*targets: str) -> WheelTargets:
     """What a wheel with a library for these targets holds."""
     library = elf({".hip_fatbin": bundle(HOST, *(hip(one) for one in targets))})
-    return collect_wheel_targets({"a.so": read_code_objects(library, "a.so")}, {})
+    return collect_wheel_targets({"a.so": code_objects.read_code_objects(library, "a.so")}, {})
 
 
 MI = held("gfx90a", "gfx942:sramecc+:xnack-", "gfx1100")
@@ -83,10 +75,10 @@ WRONG_TARGETS = [
 
 @pytest.mark.parametrize(("wheel", "wanted", "message"), WRONG_TARGETS)
 def test_a_stamp_that_claims_or_hides_is_refused(wheel: WheelTargets, wanted: str, message: str) -> None:
-    with pytest.raises(RocmWheelsError) as failure:
+    with pytest.raises(errors.RocmWheelsError) as failure:
         choose_targets("x.whl", wheel, wanted)
     assert message in str(failure.value)
-    assert "tip: " in explain_error(failure.value)
+    assert "tip: " in errors.explain_error(failure.value)
 
 
 def test_what_is_asked_for_by_flag_is_stamped() -> None:
@@ -99,8 +91,8 @@ def test_what_is_asked_for_by_flag_is_stamped() -> None:
 
 def test_code_that_was_moved_out_counts_where_its_archive_is() -> None:
     library = elf({".text": b"x", ".rocm_kpack_ref": kpack_reference("../.kpack/demo_@GFXARCH@.kpack")})
-    away = {"lib/a.so": list_named_archives(library, "a.so")}
-    code = read_code_objects(elf({".hip_fatbin": bundle(HOST, hip("gfx942"))}), "x")
+    away = {"lib/a.so": code_objects.list_named_archives(library, "a.so")}
+    code = code_objects.read_code_objects(elf({".hip_fatbin": bundle(HOST, hip("gfx942"))}), "x")
     assert collect_wheel_targets({}, away).outside == ("../.kpack/demo_@GFXARCH@.kpack",)
     inside = collect_wheel_targets({".kpack/demo_gfx942.kpack": code}, away)
     assert (inside.targets, inside.outside) == (("gfx942",), ())
@@ -108,7 +100,7 @@ def test_code_that_was_moved_out_counts_where_its_archive_is() -> None:
 
 def test_of_a_library_for_each_rocm_a_stamp_says_what_the_one_for_its_rocm_has() -> None:
     def code(*targets: str) -> Any:
-        return read_code_objects(
+        return code_objects.read_code_objects(
             elf({".hip_fatbin": bundle(HOST, *(hip(target) for target in targets))}), "x"
         )
 
@@ -121,7 +113,7 @@ def test_of_a_library_for_each_rocm_a_stamp_says_what_the_one_for_its_rocm_has()
     assert wheel.targets == ("gfx906", "gfx942", "gfx1100")
     assert select_rocm_targets("x.whl", wheel, "7.2").targets == ("gfx942", "gfx1100")
     assert select_rocm_targets("x.whl", wheel, "7.15").targets == ("gfx906", "gfx942", "gfx1100")
-    with pytest.raises(DataError, match=r"none for ROCm 7\.1: there are rocm715, rocm72"):
+    with pytest.raises(errors.DataError, match=r"none for ROCm 7\.1: there are rocm715, rocm72"):
         select_rocm_targets("x.whl", wheel, "7.1")
     assert select_rocm_targets("x.whl", wheel, "7.1", allow_claim=True) == wheel
     alone = held("gfx942")
@@ -144,7 +136,7 @@ def test_of_a_library_for_each_rocm_a_stamp_says_what_the_one_for_its_rocm_has()
 def test_the_rocm_version_is_what_the_wheel_states(
     local: str | None, requirements: list[str], asked: str | None, version: str
 ) -> None:
-    assert read_rocm_version("x.whl", local, requirements, asked) == version
+    assert variant_stamp.read_rocm_version("x.whl", local, requirements, asked) == version
 
 
 @pytest.mark.parametrize(
@@ -166,16 +158,19 @@ def test_the_rocm_version_is_what_the_wheel_states(
 def test_a_rocm_version_that_is_not_known_or_not_one_is_refused(
     local: str | None, requirements: list[str], asked: str | None, message: str
 ) -> None:
-    with pytest.raises((DataError, UsageError)) as failure:
-        read_rocm_version("x.whl", local, requirements, asked)
+    with pytest.raises((errors.DataError, errors.UsageError)) as failure:
+        variant_stamp.read_rocm_version("x.whl", local, requirements, asked)
     assert message in str(failure.value)
 
 
 def test_variants_of_a_release_have_one_version() -> None:
-    assert [strip_rocm_local(one) for one in (None, "rocm7.2.0", "cpu", "git1a2b.rocm7.2", "cxx11.abi")] == [
+    assert [
+        variant_stamp.strip_rocm_local(one)
+        for one in (None, "rocm7.2.0", "cpu", "git1a2b.rocm7.2", "cxx11.abi")
+    ] == [
         *("", "", "", "git1a2b", "cxx11.abi"),
     ]
-    assert strip_local_pins(
+    assert variant_stamp.strip_local_pins(
         [
             "torch==2.9.0+rocm7.2.0",
             "triton == 3.5.0+git1a2b.rocm7.2 ; python_version<'4'",
@@ -188,8 +183,8 @@ def test_variants_of_a_release_have_one_version() -> None:
 # --- labels ---
 
 
-def properties(targets: str, rocm: str = "7.2", host: str = "") -> Properties:
-    return make_properties(
+def properties(targets: str, rocm: str = "7.2", host: str = "") -> document.Properties:
+    return document.make_properties(
         [
             ("amd", "gfx_arch", targets.split()),
             ("rocm", "version", rocm.split()),
@@ -211,31 +206,31 @@ def properties(targets: str, rocm: str = "7.2", host: str = "") -> Properties:
         (properties("gfx942 gfx950"), "rocm7.2_gfx9_4"),
         (properties("gfx11_generic"), "rocm7.2_gfx11_generic"),
         (properties(" ".join(COMPILER_GENERICS["gfx11-generic"])), "rocm7.2_gfx11"),
-        (properties(" ".join(get_gfx_targets())), f"rocm7.2_gfx_{len(get_gfx_targets())}_targets_"),
+        (properties(" ".join(gfx.get_gfx_targets())), f"rocm7.2_gfx_{len(gfx.get_gfx_targets())}_targets_"),
     ],
 )
-def test_labels_can_be_read(given: Properties, label: str) -> None:
-    assert make_label(given).startswith(label)
-    assert make_label(given) == label or label.endswith("_targets_")
-    assert LABEL_PATTERN.fullmatch(make_label(given))
+def test_labels_can_be_read(given: document.Properties, label: str) -> None:
+    assert order.make_label(given).startswith(label)
+    assert order.make_label(given) == label or label.endswith("_targets_")
+    assert document.LABEL_PATTERN.fullmatch(order.make_label(given))
 
 
 values = sorted(
-    {*get_gfx_targets(), *(name.replace("-", "_") for name in COMPILER_GENERICS), "gfx1154", "gfx902"}
+    {*gfx.get_gfx_targets(), *(name.replace("-", "_") for name in COMPILER_GENERICS), "gfx1154", "gfx902"}
 )
 
 
 @given(st.lists(st.sets(st.sampled_from(values), max_size=9), min_size=2, max_size=8))
 def test_two_sets_of_targets_never_have_one_label(sets: list[set[str]]) -> None:
     for one, other in itertools.combinations(sets, 2):
-        same = make_label(properties(" ".join(one))) == make_label(properties(" ".join(other)))
+        same = order.make_label(properties(" ".join(one))) == order.make_label(properties(" ".join(other)))
         assert same == (one == other)
 
 
 def test_no_family_shares_its_label_with_another_set() -> None:
-    sets = {frozenset(members) for members in get_gfx_families().values()}
+    sets = {frozenset(members) for members in gfx.get_gfx_families().values()}
     sets |= {frozenset(chips) for chips in COMPILER_GENERICS.values()} | {frozenset([one]) for one in values}
-    assert len({make_label(properties(" ".join(one))) for one in sets}) == len(sets)
+    assert len({order.make_label(properties(" ".join(one))) for one in sets}) == len(sets)
 
 
 @pytest.mark.parametrize(
@@ -257,9 +252,9 @@ def test_no_family_shares_its_label_with_another_set() -> None:
         ("gfx90a_gfx942", properties("gfx942"), "--label gfx90a_gfx942 names gfx90a, the properties gfx942"),
     ],
 )
-def test_a_label_that_does_not_fit_is_refused(label: str, given: Properties, message: str) -> None:
-    with pytest.raises(UsageError) as failure:
-        check_label(label, given)
+def test_a_label_that_does_not_fit_is_refused(label: str, given: document.Properties, message: str) -> None:
+    with pytest.raises(errors.UsageError) as failure:
+        order.check_label(label, given)
     assert message in str(failure.value)
 
 
@@ -268,24 +263,27 @@ def test_a_label_that_does_not_fit_is_refused(label: str, given: Properties, mes
 )
 def test_a_label_that_is_true_is_taken(label: str) -> None:
     given = properties("gfx9_4_generic gfx1100")
-    assert check_label(label, given) == label
+    assert order.check_label(label, given) == label
 
 
 # --- providers ---
 
 
 def test_each_provider_is_named_as_users_can_have_it() -> None:
-    assert ProviderChoice().make_amd_provider([]) == ROCM_BOOTSTRAP_PROVIDER
-    assert ProviderChoice("own", "host", owns_the_name=True).make_amd_provider([]) == OWN_PROVIDER
-    assert ProviderChoice("static").make_amd_provider(["gfx942", "gfx90a"]).static_properties == {
+    assert document.ProviderChoice().make_amd_provider([]) == document.ROCM_BOOTSTRAP_PROVIDER
+    assert (
+        document.ProviderChoice("own", "host", owns_the_name=True).make_amd_provider([])
+        == document.OWN_PROVIDER
+    )
+    assert document.ProviderChoice("static").make_amd_provider(["gfx942", "gfx90a"]).static_properties == {
         "gfx_arch": ("gfx942", "gfx90a")
     }
-    assert ProviderChoice(rocm_versions=("10.1", "7.2")).make_rocm_provider().static_properties == {
+    assert document.ProviderChoice(rocm_versions=("10.1", "7.2")).make_rocm_provider().static_properties == {
         "version": ("10.1", "7.2")
     }
-    ranked = ProviderChoice().make_rocm_provider().static_properties["version"]
+    ranked = document.ProviderChoice().make_rocm_provider().static_properties["version"]
     assert ranked.index("10.1") < ranked.index("7.15") < ranked.index("7.2") < ranked.index("6.4")
-    assert parse_versions("7.2.1 7.15,10.1", input_name="x") == ("10.1", "7.15", "7.2")
+    assert document.parse_versions("7.2.1 7.15,10.1", input_name="x") == ("10.1", "7.15", "7.2")
 
 
 @pytest.mark.parametrize(
@@ -301,6 +299,6 @@ def test_each_provider_is_named_as_users_can_have_it() -> None:
     ],
 )
 def test_a_provider_that_cannot_answer_is_refused(given: dict[str, str], message: str) -> None:
-    with pytest.raises(UsageError) as failure:
-        ProviderChoice(**given)  # type: ignore[arg-type]
+    with pytest.raises(errors.UsageError) as failure:
+        document.ProviderChoice(**given)  # type: ignore[arg-type]
     assert message in str(failure.value)

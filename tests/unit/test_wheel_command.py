@@ -10,10 +10,9 @@ import pytest
 from binary_writer import digest_of, wheel
 from messages import take_down, transcript
 
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.main import wheel_group as group
-from rocm_wheels.variants import ROCM_BOOTSTRAP_PROVIDER, ProviderChoice, VariantMetadata, make_properties
-from rocm_wheels.wheels import scan_wheel
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.variants import document
+from rocm_wheels.wheels.scan import scan_wheel
 
 _ = transcript  # a fixture for every test here
 MESSAGES = "wheel"
@@ -35,7 +34,7 @@ def made(folder: Path, files: dict[str, bytes] | None = None, **how: str) -> Pat
 
 def run(capsys: pytest.CaptureFixture[str], *argv: object, code: int = 0) -> tuple[str, str]:
     """Run a command of the group; return stdout and stderr."""
-    assert run_command(group, [*map(str, argv)]) == code
+    assert boundary.run_command(main.wheel_group, [*map(str, argv)]) == code
     printed = capsys.readouterr()
     if "--json" not in argv:
         take_down(argv, code, printed.out + printed.err)
@@ -97,10 +96,10 @@ def test_verify_names_what_only_pypi_refuses(tmp_path: Path, capsys: pytest.Capt
 def test_a_label_and_what_variant_json_says_are_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stated = VariantMetadata(
+    stated = document.VariantMetadata(
         ("amd", "rocm"),
-        {"mi300": make_properties([("rocm", "version", ["7.2"])])},
-        {"amd": ROCM_BOOTSTRAP_PROVIDER, "rocm": ProviderChoice().make_rocm_provider()},
+        {"mi300": document.make_properties([("rocm", "version", ["7.2"])])},
+        {"amd": document.ROCM_BOOTSTRAP_PROVIDER, "rocm": document.ProviderChoice().make_rocm_provider()},
     )
     files = {f"{INFO}/variant.json": stated.to_json()}
     right = made(tmp_path, files, name="demo-1.0-py3-none-any-mi300.whl")

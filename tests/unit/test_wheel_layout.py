@@ -17,21 +17,10 @@ from binary_writer import wheel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocm_wheels.core import DataError, explain_error
-from rocm_wheels.wheels import (
-    ARCHIVE_FAULTS,
-    REPAIRED_FAULTS,
-    ArchiveLayout,
-    ContentError,
-    UnreadableError,
-    WheelArchive,
-    WheelEdit,
-    make_reader,
-    read_archive_layout,
-    read_pieces,
-    rewrite_wheel,
-    scan_wheel,
-)
+from rocm_wheels.core import errors
+from rocm_wheels.wheels import edit, rewrite, zip_format, zip_layout
+from rocm_wheels.wheels.archive import ContentError, WheelArchive, read_pieces
+from rocm_wheels.wheels.scan import scan_wheel
 
 Change = Callable[[Archive], object]
 CONTENT = b"content " * 50
@@ -44,7 +33,7 @@ def base() -> Archive:
     )
 
 
-def read(data: bytes, *, folding: bool = True) -> ArchiveLayout:
+def read(data: bytes, *, folding: bool = True) -> zip_layout.ArchiveLayout:
     """The layout of an archive in memory."""
     file = io.BytesIO(data)
 
@@ -52,7 +41,7 @@ def read(data: bytes, *, folding: bool = True) -> ArchiveLayout:
         file.seek(offset)
         return file.read(size)
 
-    return read_archive_layout(at, len(data), folding=folding)
+    return zip_layout.read_archive_layout(at, len(data), folding=folding)
 
 
 def set_name(name: bytes, *, flags: int = 0) -> Change:
@@ -212,7 +201,7 @@ def faults(archive: Archive, folder: Path) -> list[tuple[str, str]]:
     """Every fault of an archive: of its layout, else of its contents."""
     try:
         layout = read(archive.bytes())
-    except UnreadableError as unreadable:
+    except zip_layout.UnreadableError as unreadable:
         return [(unreadable.fault.kind, unreadable.fault.text)]
     found = [(fault.kind, fault.text) for fault in layout.faults]
     if found:
@@ -221,7 +210,7 @@ def faults(archive: Archive, folder: Path) -> list[tuple[str, str]]:
     with open(path, "rb") as file:
         for entry in layout.entries:
             try:
-                list(read_pieces(make_reader(file), entry))
+                list(read_pieces(zip_layout.make_reader(file), entry))
             except ContentError as wrong:
                 found.append((wrong.fault.kind, wrong.fault.text))
     return found
@@ -235,11 +224,11 @@ def test_each_fault_is_refused_by_its_name(tmp_path: Path, kind: str, change: Ch
     assert kind in [name for name, _ in found], found
     assert any(said in text for name, text in found if name == kind), found
     path = archive.write(tmp_path)
-    with pytest.raises(DataError) as caught:
-        rewrite_wheel(path, tmp_path / "out", WheelEdit(label="x"))
-    message = explain_error(caught.value)
+    with pytest.raises(errors.DataError) as caught:
+        rewrite.rewrite_wheel(path, tmp_path / "out", edit.WheelEdit(label="x"))
+    message = errors.explain_error(caught.value)
     assert str(path) in message
-    if kind not in REPAIRED_FAULTS | {"crc", "size", "deflate", "deflate-rest"}:
+    if kind not in zip_format.REPAIRED_FAULTS | {"crc", "size", "deflate", "deflate-rest"}:
         assert said in message
     assert not (tmp_path / "out").exists()
 
@@ -266,7 +255,7 @@ def test_what_only_pypi_refuses_is_left_out_by_rewriting(tmp_path: Path, streame
     with WheelArchive.open(path) as before:
         assert {fault.kind for fault in before.faults} == {"data-descriptor" if streamed else "comment"}
     assert scan_wheel(path).faults == ()
-    done = rewrite_wheel(path, tmp_path / "out", WheelEdit())
+    done = rewrite.rewrite_wheel(path, tmp_path / "out", edit.WheelEdit())
     with WheelArchive.open(done.path) as after:
         assert after.faults == ()
     with zipfile.ZipFile(done.path) as archive:
@@ -277,11 +266,11 @@ def test_what_only_pypi_refuses_is_left_out_by_rewriting(tmp_path: Path, streame
 def test_every_fault_of_the_table_has_a_row() -> None:
     beyond = {"no-end": b"<html>404</html>", "directory-damaged": INNER.replace(b"PK\1\2", b"PK\1\3")}
     for kind, data in beyond.items():
-        with pytest.raises(UnreadableError) as caught:
+        with pytest.raises(zip_layout.UnreadableError) as caught:
             read(data)
         assert caught.value.fault.kind == kind
-    assert {row[0] for row in TABLE} | set(beyond) == set(ARCHIVE_FAULTS)
-    assert len(ARCHIVE_FAULTS) > 40
+    assert {row[0] for row in TABLE} | set(beyond) == set(zip_format.ARCHIVE_FAULTS)
+    assert len(zip_format.ARCHIVE_FAULTS) > 40
 
 
 def test_an_archive_without_fault_is_told_as_it_is(tmp_path: Path) -> None:
@@ -301,8 +290,8 @@ def test_an_archive_without_fault_is_told_as_it_is(tmp_path: Path) -> None:
 def test_an_archive_without_members_is_no_wheel(tmp_path: Path) -> None:
     empty = Archive([])
     assert read(empty.bytes()).entries == read(empty.bytes()).faults == ()
-    with pytest.raises(DataError, match="cannot be edited"):
-        rewrite_wheel(empty.write(tmp_path), tmp_path / "out", WheelEdit(label="x"))
+    with pytest.raises(errors.DataError, match="cannot be edited"):
+        rewrite.rewrite_wheel(empty.write(tmp_path), tmp_path / "out", edit.WheelEdit(label="x"))
     lost = base()
     for member in lost.members:
         member.central["offset"] = 5
@@ -378,7 +367,7 @@ def test_what_has_no_fault_is_read_by_zipfile_alike(changes: list[tuple[int, byt
     data += tail
     try:
         layout = read(bytes(data))
-    except UnreadableError:
+    except zip_layout.UnreadableError:
         return
     if layout.faults:
         return
@@ -410,6 +399,6 @@ def test_texts_that_would_fill_the_memory_are_not_read(
         archive.members.append(Member(b"demo-1.0.dist-info/" + name.encode(), text))
     path = archive.write(tmp_path)
     assert said in "\n".join(scan_wheel(path).faults)
-    with pytest.raises(DataError) as caught:
-        rewrite_wheel(path, tmp_path / "out", WheelEdit(label="x", local="y"))
-    assert said in explain_error(caught.value)
+    with pytest.raises(errors.DataError) as caught:
+        rewrite.rewrite_wheel(path, tmp_path / "out", edit.WheelEdit(label="x", local="y"))
+    assert said in errors.explain_error(caught.value)

@@ -14,17 +14,11 @@ from typing import Any
 import pytest
 from binary_writer import digest_of, wheel
 
-from rocm_wheels.core import DataError, RocmWheelsError, UsageError, explain_error
-from rocm_wheels.wheels import (
-    RangeCopier,
-    WheelEdit,
-    plan_wheel_edit,
-    read_dist_info_files,
-    rewrite,
-    rewrite_wheel,
-    scan_wheel,
-)
+from rocm_wheels.core import errors
+from rocm_wheels.wheels import rewrite
 from rocm_wheels.wheels import rewrite as copying
+from rocm_wheels.wheels.edit import WheelEdit, plan_wheel_edit
+from rocm_wheels.wheels.scan import scan_wheel
 
 INFO = "demo-1.0.dist-info"
 METADATA = (
@@ -139,7 +133,7 @@ def test_an_edit_changes_what_it_says_and_nothing_else(tmp_path: Path, case: str
     expected = contents(source)
     before = dict(expected)
     change(expected)
-    done = rewrite_wheel(source, tmp_path / "out", edit)
+    done = copying.rewrite_wheel(source, tmp_path / "out", edit)
     assert done.path == tmp_path / "out" / file_name
     found = contents(done.path)
     record = found.pop(f"{INFO}/RECORD")
@@ -172,7 +166,7 @@ def test_an_edit_changes_what_it_says_and_nothing_else(tmp_path: Path, case: str
     ],
 )
 def test_a_version_is_followed_everywhere(tmp_path: Path, edit: WheelEdit, version: str) -> None:
-    done = rewrite_wheel(made(tmp_path), tmp_path / "out", edit)
+    done = copying.rewrite_wheel(made(tmp_path), tmp_path / "out", edit)
     assert done.path.name == f"demo-{version}-py3-none-any.whl"
     found = contents(done.path)
     info = f"demo-{version}.dist-info"
@@ -192,16 +186,19 @@ def test_a_version_is_followed_everywhere(tmp_path: Path, edit: WheelEdit, versi
 def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     source = made(tmp_path)
     edit = WheelEdit(local="x", put={"variant.json": b"{}" * 50})
-    first = rewrite_wheel(source, tmp_path / "a", edit)
+    first = copying.rewrite_wheel(source, tmp_path / "a", edit)
     os.utime(source, (1, 1))
-    second = rewrite_wheel(source, tmp_path / "b", edit)
+    second = copying.rewrite_wheel(source, tmp_path / "b", edit)
     assert first.path.read_bytes() == second.path.read_bytes()
-    assert rewrite_wheel(first.path, tmp_path / "c", WheelEdit()).path.read_bytes() == first.path.read_bytes()
+    assert (
+        copying.rewrite_wheel(first.path, tmp_path / "c", WheelEdit()).path.read_bytes()
+        == first.path.read_bytes()
+    )
 
 
 def test_what_is_new_has_the_date_of_wheel_and_mode_0644(tmp_path: Path) -> None:
     source = made(tmp_path)
-    done = rewrite_wheel(source, tmp_path / "out", WheelEdit(put={"variant.json": b"{}"}))
+    done = copying.rewrite_wheel(source, tmp_path / "out", WheelEdit(put={"variant.json": b"{}"}))
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(done.path) as new:
         date = old.getinfo(f"{INFO}/WHEEL").date_time
         assert new.getinfo(f"{INFO}/variant.json").date_time == date
@@ -224,7 +221,7 @@ def test_lines_of_record_that_stay_are_not_written_anew(tmp_path: Path) -> None:
     padded = rows[0].replace(digest_of(FILES["demo/__init__.py"]), digest_of(FILES["demo/__init__.py"]) + "=")
     record = f"{INFO}/RECORD,,\n" + padded + "".join([*rows[1:], *hexed])
     source = made(tmp_path, record=record)
-    found = contents(rewrite_wheel(source, tmp_path / "out", WheelEdit(put={"x, y": b"z"})).path)
+    found = contents(copying.rewrite_wheel(source, tmp_path / "out", WheelEdit(put={"x, y": b"z"})).path)
     lines = found[f"{INFO}/RECORD"].decode().splitlines(keepends=True)
     assert lines[0] == f"demo/__init__.py,{digest_of(FILES['demo/__init__.py'])},6\n"
     assert lines[1 : len(rows)] == rows[1:]
@@ -245,10 +242,10 @@ def test_signatures_of_another_record_are_left_out_and_told(
         record = archive.read(f"{INFO}/RECORD").decode()
     exempt = [line for line in record.splitlines(keepends=True) if "RECORD." not in line]
     source = wheel(tmp_path / "a", signed, metadata=METADATA, record="".join(exempt))
-    kept = rewrite_wheel(source, tmp_path / "kept", WheelEdit(label="x"))
+    kept = copying.rewrite_wheel(source, tmp_path / "kept", WheelEdit(label="x"))
     assert f"{INFO}/RECORD.jws" in contents(kept.path)
     assert kept.dropped == ()
-    done = rewrite_wheel(source, tmp_path / "done", WheelEdit(put={"variant.json": b"{}"}))
+    done = copying.rewrite_wheel(source, tmp_path / "done", WheelEdit(put={"variant.json": b"{}"}))
     assert not {f"{INFO}/RECORD.jws", f"{INFO}/RECORD.p7s"} & contents(done.path).keys()
     assert done.dropped == (f"{INFO}/RECORD.jws", f"{INFO}/RECORD.p7s")
     assert "left out demo-1.0.dist-info/RECORD.jws" in capsys.readouterr().err
@@ -283,34 +280,39 @@ def test_signatures_of_another_record_are_left_out_and_told(
     ],
 )
 def test_edits_that_make_no_wheel_are_refused(tmp_path: Path, edit: WheelEdit, message: str) -> None:
-    with pytest.raises(RocmWheelsError) as caught:
-        rewrite_wheel(made(tmp_path), tmp_path / "out", edit)
-    assert message in explain_error(caught.value)
+    with pytest.raises(errors.RocmWheelsError) as caught:
+        copying.rewrite_wheel(made(tmp_path), tmp_path / "out", edit)
+    assert message in errors.explain_error(caught.value)
     assert not (tmp_path / "out").exists()
 
 
 def test_only_a_whole_version_repairs_a_wheel_of_two(tmp_path: Path) -> None:
     source = made(tmp_path, metadata=METADATA.replace("Version: 1.0\n", "Version: 1.1\n", 1))
     for edit in (WheelEdit(local="rocm7"), WheelEdit(label="x")):
-        with pytest.raises(DataError) as caught:
-            rewrite_wheel(source, tmp_path / "out", edit)
-        assert "METADATA says version 1.1, the file name 1.0" in explain_error(caught.value)
-    assert scan_wheel(rewrite_wheel(source, tmp_path / "out", WheelEdit(version="1.0")).path).faults == ()
+        with pytest.raises(errors.DataError) as caught:
+            copying.rewrite_wheel(source, tmp_path / "out", edit)
+        assert "METADATA says version 1.1, the file name 1.0" in errors.explain_error(caught.value)
+    assert (
+        scan_wheel(copying.rewrite_wheel(source, tmp_path / "out", WheelEdit(version="1.0")).path).faults
+        == ()
+    )
 
 
 def test_other_bytes_are_not_replaced_unasked(tmp_path: Path) -> None:
     source, out = made(tmp_path), tmp_path / "out"
-    first = rewrite_wheel(source, out, WheelEdit(label="x"))
+    first = copying.rewrite_wheel(source, out, WheelEdit(label="x"))
     stamp = first.path.stat().st_ino
-    assert rewrite_wheel(source, out, WheelEdit(label="x")).path.stat().st_ino == stamp
-    assert rewrite_wheel(source, out, WheelEdit(label="x"), replace=True).path.stat().st_ino == stamp
-    with pytest.raises(DataError, match="exists with other bytes"):
-        rewrite_wheel(source, out, WheelEdit(label="x", put={"variant.json": b"{}"}))
+    assert copying.rewrite_wheel(source, out, WheelEdit(label="x")).path.stat().st_ino == stamp
+    assert copying.rewrite_wheel(source, out, WheelEdit(label="x"), replace=True).path.stat().st_ino == stamp
+    with pytest.raises(errors.DataError, match="exists with other bytes"):
+        copying.rewrite_wheel(source, out, WheelEdit(label="x", put={"variant.json": b"{}"}))
     assert first.path.stat().st_ino == stamp
-    again = rewrite_wheel(source, out, WheelEdit(label="x", put={"variant.json": b"{}"}), replace=True)
+    again = copying.rewrite_wheel(
+        source, out, WheelEdit(label="x", put={"variant.json": b"{}"}), replace=True
+    )
     assert f"{INFO}/variant.json" in contents(again.path)
     assert [p.name for p in out.iterdir()] == [first.path.name]
-    in_place = rewrite_wheel(source, tmp_path, WheelEdit(put={"variant.json": b"{}"}), replace=True)
+    in_place = copying.rewrite_wheel(source, tmp_path, WheelEdit(put={"variant.json": b"{}"}), replace=True)
     assert in_place.path == source
     assert scan_wheel(source).faults == ()
 
@@ -322,7 +324,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for name in ("copy_file_range", "sendfile", "write"):
         monkeypatch.setattr(copying.os, name, full, raising=False)
     with pytest.raises(OSError, match="No space left") as caught:
-        rewrite_wheel(made(tmp_path), tmp_path / "out", WheelEdit(label="x"))
+        copying.rewrite_wheel(made(tmp_path), tmp_path / "out", WheelEdit(label="x"))
     assert str(caught.value.filename).endswith("-x.whl")
     assert not (tmp_path / "out").exists()
 
@@ -337,7 +339,7 @@ def test_what_one_way_of_copying_cannot_another_can(
 
     for name in refused:
         monkeypatch.setattr(copying.os, name, cannot, raising=False)
-    done = rewrite_wheel(made(tmp_path), tmp_path / "out", WheelEdit(label="x"))
+    done = copying.rewrite_wheel(made(tmp_path), tmp_path / "out", WheelEdit(label="x"))
     assert contents(done.path) == contents(made(tmp_path))
 
 
@@ -345,12 +347,12 @@ def test_without_files_that_have_no_name_it_is_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = made(tmp_path)
-    first = rewrite_wheel(source, tmp_path / "a", WheelEdit(label="x")).path.read_bytes()
+    first = copying.rewrite_wheel(source, tmp_path / "a", WheelEdit(label="x")).path.read_bytes()
     monkeypatch.delattr(os, "O_TMPFILE", raising=False)
-    assert rewrite_wheel(source, tmp_path / "b", WheelEdit(label="x")).path.read_bytes() == first
+    assert copying.rewrite_wheel(source, tmp_path / "b", WheelEdit(label="x")).path.read_bytes() == first
     assert len(list((tmp_path / "b").iterdir())) == 1
-    with pytest.raises(DataError, match="exists with other bytes"):
-        rewrite_wheel(source, tmp_path / "b", WheelEdit(label="x", put={"a": b""}))
+    with pytest.raises(errors.DataError, match="exists with other bytes"):
+        copying.rewrite_wheel(source, tmp_path / "b", WheelEdit(label="x", put={"a": b""}))
     assert len(list((tmp_path / "b").iterdir())) == 1
 
 
@@ -361,10 +363,10 @@ def test_without_hard_links_other_bytes_stay_too(tmp_path: Path, monkeypatch: py
     monkeypatch.delattr(os, "O_TMPFILE", raising=False)
     monkeypatch.setattr(os, "link", cannot)
     source = made(tmp_path)
-    first = rewrite_wheel(source, tmp_path / "out", WheelEdit(label="x")).path
+    first = copying.rewrite_wheel(source, tmp_path / "out", WheelEdit(label="x")).path
     content = first.read_bytes()
-    with pytest.raises(DataError, match="exists with other bytes"):
-        rewrite_wheel(source, tmp_path / "out", WheelEdit(label="x", put={"a": b""}))
+    with pytest.raises(errors.DataError, match="exists with other bytes"):
+        copying.rewrite_wheel(source, tmp_path / "out", WheelEdit(label="x", put={"a": b""}))
     assert first.read_bytes() == content
     assert [one.name for one in (tmp_path / "out").iterdir()] == [first.name]
 
@@ -373,7 +375,7 @@ def test_two_runs_that_make_the_same_wheel_both_succeed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, out, link = made(tmp_path), tmp_path / "out", os.link
-    content = rewrite_wheel(source, tmp_path / "first", WheelEdit(label="x")).path.read_bytes()
+    content = copying.rewrite_wheel(source, tmp_path / "first", WheelEdit(label="x")).path.read_bytes()
 
     def later(name: object, target: str | Path, **more: Any) -> None:
         if Path(target).suffix == ".whl":  # the other run is a moment earlier
@@ -381,7 +383,7 @@ def test_two_runs_that_make_the_same_wheel_both_succeed(
         link(name, target, **more)
 
     monkeypatch.setattr(os, "link", later)
-    assert rewrite_wheel(source, out, WheelEdit(label="x")).path.read_bytes() == content
+    assert copying.rewrite_wheel(source, out, WheelEdit(label="x")).path.read_bytes() == content
     assert len(list(out.iterdir())) == 1
 
 
@@ -393,37 +395,39 @@ def test_a_name_may_be_as_long_as_names_can_be(
         monkeypatch.delattr(os, "O_TMPFILE", raising=False)
     source, out = made(tmp_path), tmp_path / "new" / "out"
     length = 255 - len(source.name) - 1
-    assert len(rewrite_wheel(source, out, WheelEdit(label="x" * length)).path.name) == 255
+    assert len(copying.rewrite_wheel(source, out, WheelEdit(label="x" * length)).path.name) == 255
     with pytest.raises(OSError, match="too long"):
-        rewrite_wheel(source, tmp_path / "a" / "b", WheelEdit(label="x" * (length + 1)))
+        copying.rewrite_wheel(source, tmp_path / "a" / "b", WheelEdit(label="x" * (length + 1)))
     assert not (tmp_path / "a").exists()
 
 
 def test_short_copies_are_carried_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, calls = RangeCopier._read_and_write, []
+    whole, calls = copying.RangeCopier._read_and_write, []
 
-    def short(self: RangeCopier, begin: int, size: int) -> int:
+    def short(self: copying.RangeCopier, begin: int, size: int) -> int:
         calls.append(begin)
         return whole(self, begin, min(size, 7))
 
-    monkeypatch.setattr(RangeCopier, "_copy_file_range", short)
-    done = rewrite_wheel(made(tmp_path), tmp_path / "out", WheelEdit(put={"a": b""}))
+    monkeypatch.setattr(copying.RangeCopier, "_copy_file_range", short)
+    done = copying.rewrite_wheel(made(tmp_path), tmp_path / "out", WheelEdit(put={"a": b""}))
     assert scan_wheel(done.path).faults == ()
     assert len(calls) > 20
 
 
 def test_neighbours_are_copied_in_one_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ranges: list[tuple[int, int]] = []
-    copy = RangeCopier.copy_range
+    copy = copying.RangeCopier.copy_range
 
-    def seen(self: RangeCopier, begin: int, end: int) -> None:
+    def seen(self: copying.RangeCopier, begin: int, end: int) -> None:
         ranges.append((begin, end))
         copy(self, begin, end)
 
-    monkeypatch.setattr(RangeCopier, "copy_range", seen)
+    monkeypatch.setattr(copying.RangeCopier, "copy_range", seen)
     (tmp_path / "many").mkdir()
     files = {f"demo/{i}.txt": b"%d" % i for i in range(500)}
-    rewrite_wheel(wheel(tmp_path / "many", files), tmp_path / "out", WheelEdit(put={"variant.json": b"{}"}))
+    copying.rewrite_wheel(
+        wheel(tmp_path / "many", files), tmp_path / "out", WheelEdit(put={"variant.json": b"{}"})
+    )
     (begin, middle), (further, end) = ranges  # up to the dist-info folder while the plan is made, then on
     assert (begin, middle) == (0, further)
     assert further <= end
@@ -441,8 +445,8 @@ def test_a_wheel_that_is_written_to_meanwhile_is_refused(
         return plan(*given, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(rewrite, "plan_wheel_edit", meddle)
-    with pytest.raises(DataError, match="changed while it was read"):
-        rewrite_wheel(source, tmp_path / "out", WheelEdit(label="x"))
+    with pytest.raises(errors.DataError, match="changed while it was read"):
+        copying.rewrite_wheel(source, tmp_path / "out", WheelEdit(label="x"))
     assert not (tmp_path / "out").exists()
 
 
@@ -456,7 +460,7 @@ def test_modes_and_folders_stay(tmp_path: Path) -> None:
             info = zipfile.ZipInfo(name, (2021, 5, 6, 7, 8, 10))
             info.external_attr = (stat.S_IFREG | (0o755 if name.endswith("run") else 0o600)) << 16
             archive.writestr(info, content)
-    done = rewrite_wheel(source, tmp_path / "out", WheelEdit(version="2"))
+    done = copying.rewrite_wheel(source, tmp_path / "out", WheelEdit(version="2"))
     with zipfile.ZipFile(done.path) as archive:
         modes = {i.filename: i.external_attr >> 16 for i in archive.infolist()}
         assert "demo/" in modes
@@ -472,7 +476,7 @@ def test_reading_dist_info_inflates_nothing_else(tmp_path: Path) -> None:
         at = archive.getinfo("demo/big.bin").header_offset + 30 + len("demo/big.bin")
     data[at + 5] ^= 0xFF
     source.write_bytes(data)
-    found = read_dist_info_files(source)
+    found = copying.read_dist_info_files(source)
     assert found["METADATA"] == METADATA.encode()
     assert found["licenses/LICENSE"] == b"MIT"
     assert sorted(found) == ["METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"]
@@ -480,10 +484,10 @@ def test_reading_dist_info_inflates_nothing_else(tmp_path: Path) -> None:
 
 def test_a_dist_info_folder_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewrite, "_LARGEST_DIST_INFO", 1000)
-    with pytest.raises(DataError, match=f"{INFO} has [0-9]+ bytes: too many"):
-        read_dist_info_files(made(tmp_path))
+    with pytest.raises(errors.DataError, match=f"{INFO} has [0-9]+ bytes: too many"):
+        copying.read_dist_info_files(made(tmp_path))
 
 
 def test_an_edit_of_a_usage_error_names_no_wheel_as_damaged(tmp_path: Path) -> None:
-    with pytest.raises(UsageError):
-        rewrite_wheel(made(tmp_path), tmp_path, WheelEdit(build="x"))
+    with pytest.raises(errors.UsageError):
+        copying.rewrite_wheel(made(tmp_path), tmp_path, WheelEdit(build="x"))

@@ -15,7 +15,10 @@ from archive_writer import Archive, Member, descriptor
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from rocm_wheels.wheels import WheelArchive, WheelEdit, rewrite_wheel, scan_wheel
+from rocm_wheels.wheels import rewrite
+from rocm_wheels.wheels.archive import WheelArchive
+from rocm_wheels.wheels.edit import WheelEdit
+from rocm_wheels.wheels.scan import scan_wheel
 
 PART = st.text("abcA,\"' +-_%#üé日\u2028", min_size=1, max_size=6)
 NAME = st.lists(PART, min_size=1, max_size=3).map(lambda parts: "demo/" + "/".join(parts))
@@ -148,7 +151,7 @@ def test_the_expected_tree_comes_out(  # noqa: PLR0917
         edit = WheelEdit(
             version, build=build, label=label, requirements=asked, put=put, drop=drop, members=members
         )
-        done = rewrite_wheel(source, folder / "out", edit)
+        done = rewrite.rewrite_wheel(source, folder / "out", edit)
         new = replace(
             wheel,
             version=version or wheel.version,
@@ -173,4 +176,6 @@ def test_the_expected_tree_comes_out(  # noqa: PLR0917
         }
         scan = scan_wheel(done.path, device_code=False)
         assert scan.faults == scan.repairable == ()
-        assert rewrite_wheel(source, folder / "again", edit).path.read_bytes() == done.path.read_bytes()
+        assert (
+            rewrite.rewrite_wheel(source, folder / "again", edit).path.read_bytes() == done.path.read_bytes()
+        )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rocm_wheels.core import DataError, explain_error
-from rocm_wheels.wheels import ELF_MACHINES, BundleEntryId, TargetId, parse_wheel_name
+from rocm_wheels.core import errors
+from rocm_wheels.device_code import code_objects
+from rocm_wheels.wheels import dist_info
 
 
 @pytest.mark.parametrize(
@@ -21,12 +22,12 @@ from rocm_wheels.wheels import ELF_MACHINES, BundleEntryId, TargetId, parse_whee
 def test_names_are_taken_apart(
     file_name: str, version: str, build: tuple[object, ...], label: str | None
 ) -> None:
-    found = parse_wheel_name(file_name)
+    found = dist_info.parse_wheel_name(file_name)
     assert (found.name, str(found.version), found.build, found.label) == ("torch", version, build, label)
 
 
 def test_a_compressed_tag_set_stands_for_all_its_tags() -> None:
-    found = parse_wheel_name("Flash_Attn-1.0-py2.py3-none-any.whl")
+    found = dist_info.parse_wheel_name("Flash_Attn-1.0-py2.py3-none-any.whl")
     assert {str(tag) for tag in found.tags} == {"py2-none-any", "py3-none-any"}
     assert (found.name, found.distribution) == ("flash-attn", "Flash_Attn")
 
@@ -47,13 +48,13 @@ def test_a_compressed_tag_set_stands_for_all_its_tags() -> None:
     ],
 )
 def test_wrong_names_are_refused_with_the_reason(file_name: str, reason: str) -> None:
-    with pytest.raises(DataError) as caught:
-        parse_wheel_name(file_name)
-    assert reason in explain_error(caught.value)
+    with pytest.raises(errors.DataError) as caught:
+        dist_info.parse_wheel_name(file_name)
+    assert reason in errors.explain_error(caught.value)
 
 
 def test_target_ids_keep_their_features_in_canonical_order() -> None:
-    target = TargetId.parse("gfx942:xnack-:sramecc+")
+    target = code_objects.TargetId.parse("gfx942:xnack-:sramecc+")
     assert (target.processor, target.features) == ("gfx942", (("sramecc", "+"), ("xnack", "-")))
     assert str(target) == "gfx942:sramecc+:xnack-"
 
@@ -63,7 +64,7 @@ def test_target_ids_keep_their_features_in_canonical_order() -> None:
 )
 def test_what_is_no_target_id_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"target ID|twice"):
-        TargetId.parse(text)
+        code_objects.TargetId.parse(text)
 
 
 def test_targets_sort_by_number() -> None:
@@ -77,7 +78,10 @@ def test_targets_sort_by_number() -> None:
         "gfx942",
         "gfx12-generic",
     ]
-    assert [str(t) for t in sorted(map(TargetId.parse, names), key=TargetId.get_sort_key)] == [
+    assert [
+        str(t)
+        for t in sorted(map(code_objects.TargetId.parse, names), key=code_objects.TargetId.get_sort_key)
+    ] == [
         "gfx908",
         "gfx90a",
         "gfx942",
@@ -89,15 +93,15 @@ def test_targets_sort_by_number() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ELF_MACHINES.values())
+@pytest.mark.parametrize("name", code_objects.ELF_MACHINES.values())
 def test_every_machine_of_the_table_is_a_target_id_in_every_spelling_of_an_entry(name: str) -> None:
-    assert str(TargetId.parse(name)) == name
+    assert str(code_objects.TargetId.parse(name)) == name
     for text in (f"hipv4-amdgcn-amd-amdhsa--{name}", f"hip-amdgcn-amd-amdhsa-{name}"):
-        assert BundleEntryId.parse(text).target == name
-    assert len(set(ELF_MACHINES.values())) == len(ELF_MACHINES)
+        assert code_objects.BundleEntryId.parse(text).target == name
+    assert len(set(code_objects.ELF_MACHINES.values())) == len(code_objects.ELF_MACHINES)
 
 
 def test_the_host_entry_has_no_target() -> None:
-    assert BundleEntryId.parse("host-x86_64-unknown-linux-gnu-").target == ""
-    assert BundleEntryId.parse("host-x86_64-unknown-linux-gnu").kind == "host"
-    assert BundleEntryId.parse("host-x86_64-pc-windows-msvc--").kind == "host"
+    assert code_objects.BundleEntryId.parse("host-x86_64-unknown-linux-gnu-").target == ""
+    assert code_objects.BundleEntryId.parse("host-x86_64-unknown-linux-gnu").kind == "host"
+    assert code_objects.BundleEntryId.parse("host-x86_64-pc-windows-msvc--").kind == "host"

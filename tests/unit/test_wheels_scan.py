@@ -15,15 +15,10 @@ from binary_writer import HOST, bundle, compress, digest_of, elf, hip, wheel
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rocm_wheels.core import DataError
-from rocm_wheels.wheels import (
-    FoundDeviceCode,
-    list_code_targets,
-    read_device_code,
-    read_file_code,
-    read_wheel_code,
-    scan_wheel,
-)
+from rocm_wheels.core import errors
+from rocm_wheels.device_code import code_objects
+from rocm_wheels.wheels import wheel_code
+from rocm_wheels.wheels.scan import scan_wheel
 
 LIBRARY = elf({".hip_fatbin": compress(bundle(HOST, hip("gfx942"), hip("gfx1100")), 3, "zstd")})
 FILES = {
@@ -49,12 +44,14 @@ def test_one_pass_gives_everything(tmp_path: Path, method: int) -> None:
     }
     assert all(m.recorded for m in scan.members)
     assert scan.texts["demo/__init__.py"] == b"x = 1\n"
-    assert {name: list_code_targets(code) for name, code in scan.device_code.items()} == {
+    assert {name: code_objects.list_code_targets(code) for name, code in scan.device_code.items()} == {
         "demo/lib/a.so": ["gfx942", "gfx1100"]
     }
     assert scan.metadata and (scan.metadata.name, str(scan.metadata.version)) == ("demo", "1.0")
-    assert {name: list(code) for name, code in scan.device_code.items()} == read_wheel_code(path)
-    assert read_device_code(path) == FoundDeviceCode(read_wheel_code(path), {})
+    assert {name: list(code) for name, code in scan.device_code.items()} == wheel_code.read_wheel_code(path)
+    assert wheel_code.read_device_code(path) == wheel_code.FoundDeviceCode(
+        wheel_code.read_wheel_code(path), {}
+    )
 
 
 def test_a_large_member_goes_through_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,8 +243,8 @@ def test_members_on_top_of_each_other_are_not_inflated(tmp_path: Path) -> None:
     scan = scan_wheel(path)
     assert sum("reaches into another member" in fault for fault in scan.faults) == 1
     assert "demo/a.so" in scan.damaged_members
-    with pytest.raises(DataError, match="3000 members of this name"):
-        read_wheel_code(path)
+    with pytest.raises(errors.DataError, match="3000 members of this name"):
+        wheel_code.read_wheel_code(path)
 
 
 def test_compressed_tags_are_not_expanded_without_end(tmp_path: Path) -> None:
@@ -267,8 +264,8 @@ def test_what_is_damaged_is_told_by_member(tmp_path: Path) -> None:
 def test_a_cut_archive_is_refused(tmp_path: Path, cut: int) -> None:
     path = wheel(tmp_path, FILES)
     path.write_bytes(path.read_bytes()[:cut])
-    for read in (scan_wheel, read_wheel_code):
-        with pytest.raises(DataError, match=r"demo-1.0-py3-none-any.whl is not a readable wheel"):
+    for read in (scan_wheel, wheel_code.read_wheel_code):
+        with pytest.raises(errors.DataError, match=r"demo-1.0-py3-none-any.whl is not a readable wheel"):
             read(path)
 
 
@@ -277,8 +274,8 @@ def test_damaged_device_code_is_a_fault_of_its_member(tmp_path: Path) -> None:
     [fault] = scan_wheel(path).faults
     assert fault.startswith(f"{path}: demo/bad.so: cut short: the section table")
     assert list(scan_wheel(path).device_code) == ["demo/good.so"]
-    with pytest.raises(DataError, match=r"demo/bad.so: cut short"):
-        read_wheel_code(path)
+    with pytest.raises(errors.DataError, match=r"demo/bad.so: cut short"):
+        wheel_code.read_wheel_code(path)
 
 
 def test_a_member_without_device_code_is_not_inflated(tmp_path: Path) -> None:
@@ -291,23 +288,23 @@ def test_a_member_without_device_code_is_not_inflated(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[250_000] ^= 0xFF
     path.write_bytes(data)
-    assert list(read_wheel_code(path)) == ["demo/a.so"]
+    assert list(wheel_code.read_wheel_code(path)) == ["demo/a.so"]
     assert any("demo/data.bin" in fault for fault in scan_wheel(path).faults)
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "empty.so").touch()
-    assert read_file_code(tmp_path / "empty.so") == []
-    for read in (read_device_code, read_file_code):
-        with pytest.raises(DataError, match="is a folder"):
+    assert code_objects.read_file_code(tmp_path / "empty.so") == []
+    for read in (wheel_code.read_device_code, code_objects.read_file_code):
+        with pytest.raises(errors.DataError, match="is a folder"):
             read(tmp_path)
-        with pytest.raises(DataError, match=r"cannot read .*gone.so: No such file"):
+        with pytest.raises(errors.DataError, match=r"cannot read .*gone.so: No such file"):
             read(tmp_path / "gone.so")
-    with pytest.raises(DataError, match="wheel or zip archive"):
-        read_file_code(wheel(tmp_path, {}))
+    with pytest.raises(errors.DataError, match="wheel or zip archive"):
+        code_objects.read_file_code(wheel(tmp_path, {}))
     (tmp_path / "page.whl").write_text("<html>404</html>")
-    with pytest.raises(DataError, match="not a readable wheel"):
-        read_device_code(tmp_path / "page.whl")
+    with pytest.raises(errors.DataError, match="not a readable wheel"):
+        wheel_code.read_device_code(tmp_path / "page.whl")
 
 
 def _good() -> bytes:
@@ -336,8 +333,8 @@ def test_any_mutation_of_a_wheel_is_read_or_refused(
         data[at : at + len(patch)] = patch
     path = tmp_path / "demo-1.0-py3-none-any.whl"
     path.write_bytes(data[: len(data) - cut])
-    for read in (scan_wheel, read_wheel_code):
+    for read in (scan_wheel, wheel_code.read_wheel_code):
         try:
             read(path)
-        except DataError as fault:
+        except errors.DataError as fault:
             assert str(path) in str(fault)

@@ -9,7 +9,7 @@ import pytest
 from binary_writer import HOST, bundle, code_object, compress, elf, hip, kpack_reference, wheel
 from click.testing import CliRunner
 
-from rocm_wheels.cli.boundary import run_command
+from rocm_wheels.cli import boundary
 from rocm_wheels.cli.wheel import read_targets, targets_as_json, targets_as_table, targets_command
 
 LIBRARY = elf({".hip_fatbin": compress(bundle(HOST, hip("gfx942:xnack-"), hip("gfx1100")), 3, "zstd")})
@@ -97,9 +97,9 @@ def test_only_details_look_behind_the_tables(tmp_path: Path, capsys: pytest.Capt
     """Code of another processor than the table says: the runtime would load it, the GPU would not run it."""
     wrong = bundle(HOST, hip("gfx942", code_object("gfx90a")), hip("gfx1100"))
     made = wheel(tmp_path, {"demo/a.so": elf({".hip_fatbin": compress(wrong, 3, "zstd")})})
-    assert run_command(targets_command, [str(made)]) == 0
+    assert boundary.run_command(targets_command, [str(made)]) == 0
     assert "gfx942 gfx1100" in capsys.readouterr().out
-    assert run_command(targets_command, [str(made), "--details"]) == 2
+    assert boundary.run_command(targets_command, [str(made), "--details"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert "demo/a.so: section .hip_fatbin: bundle 0: entry hipv4-amdgcn-amd-amdhsa--gfx942" in err
@@ -120,7 +120,7 @@ def test_what_cannot_be_read_ends_with_code_2(
     path = tmp_path / name if name else tmp_path
     if content is not None:
         path.write_bytes(content)
-    assert run_command(targets_command, [str(path), "--json"]) == 2
+    assert boundary.run_command(targets_command, [str(path), "--json"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert message.format(path=path) in err
@@ -149,7 +149,7 @@ def test_damaged_files_do_not_hide_the_others(
 ) -> None:
     (tmp_path / "cut.so").write_bytes(LIBRARY[:-9])
     mixed = [tmp_path / "cut.so", files[0], tmp_path / "gone.so", files[1]]
-    assert run_command(targets_command, [*map(str, mixed), *options]) == 2
+    assert boundary.run_command(targets_command, [*map(str, mixed), *options]) == 2
     out, err = capsys.readouterr()
     assert all(str(path) in out for path in files[:2])
     assert "gfx90a" in out
@@ -159,5 +159,5 @@ def test_damaged_files_do_not_hide_the_others(
 
 
 def test_a_file_must_be_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command(targets_command, []) == 2
+    assert boundary.run_command(targets_command, []) == 2
     assert "Missing argument 'FILE...'" in capsys.readouterr().err

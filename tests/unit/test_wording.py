@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocm_wheels.core import format_count, format_duration, format_size
+from rocm_wheels.core import tables
 
 
 @pytest.mark.parametrize(
@@ -21,11 +21,11 @@ from rocm_wheels.core import format_count, format_duration, format_size
     ],
 )
 def test_sizes(size: int | None, text: str) -> None:
-    assert format_size(size) == text
+    assert tables.format_size(size) == text
 
 
 def test_a_size_that_is_not_known_is_what_its_place_says() -> None:
-    assert format_size(None, unknown="") == ""
+    assert tables.format_size(None, unknown="") == ""
 
 
 @pytest.mark.parametrize(
@@ -45,11 +45,11 @@ def test_a_size_that_is_not_known_is_what_its_place_says() -> None:
     ],
 )
 def test_durations(seconds: float, text: str) -> None:
-    assert format_duration(seconds) == text
+    assert tables.format_duration(seconds) == text
 
 
 def test_counts() -> None:
-    assert [format_count(number, "wheel") for number in (0, 1, 2, 1234)] == [
+    assert [tables.format_count(number, "wheel") for number in (0, 1, 2, 1234)] == [
         *("0 wheels", "1 wheel", "2 wheels", "1,234 wheels"),
     ]
-    assert format_count(2, "family", "families") == "2 families"
+    assert tables.format_count(2, "family", "families") == "2 families"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from rocm_wheels.core import format_count
+from rocm_wheels.core import tables
 
 
 def test_one_is_one() -> None:
-    assert [format_count(n, "wheel") for n in (0, 1, 2, 1234)] == [
+    assert [tables.format_count(n, "wheel") for n in (0, 1, 2, 1234)] == [
         "0 wheels",
         "1 wheel",
         "2 wheels",
         "1,234 wheels",
     ]
-    assert format_count(2, "line is", "lines are") == "2 lines are"
+    assert tables.format_count(2, "line is", "lines are") == "2 lines are"

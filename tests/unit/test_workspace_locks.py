@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.core import lock_folder
+from rocm_wheels.core import files
 
 OPEN_FILES = Path("/proc/self/fd")
 
@@ -19,12 +19,12 @@ OPEN_FILES = Path("/proc/self/fd")
 @pytest.mark.skipif(sys.platform != "linux", reason="the open files of a process are listed in /proc")
 def test_a_lock_is_free_at_once_though_a_child_has_the_file_open(tmp_path: Path) -> None:
     copies = []
-    with lock_folder(tmp_path, purpose="a test"):
+    with files.lock_folder(tmp_path, purpose="a test"):
         for entry in OPEN_FILES.iterdir():
             if os.path.realpath(entry) == str(tmp_path / ".lock"):
                 copies.append(os.dup(int(entry.name)))  # as a forked child has it until it becomes a program
     try:
-        with lock_folder(tmp_path, purpose="another"):
+        with files.lock_folder(tmp_path, purpose="another"):
             assert copies
     finally:
         for file in copies:
@@ -34,7 +34,7 @@ def test_a_lock_is_free_at_once_though_a_child_has_the_file_open(tmp_path: Path)
 HOLDER = """
 import os, signal, subprocess, sys
 from pathlib import Path
-from rocm_wheels.core import lock_folder
+from rocm_wheels.core.files import lock_folder
 
 with lock_folder(Path(sys.argv[1]), purpose="to be killed"):
     lock = next(int(n) for n in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{n}")
@@ -57,5 +57,5 @@ def test_a_lock_of_a_killed_run_is_free_when_what_it_had_just_started_is(tmp_pat
 
 
 def _hold(folder: Path) -> None:
-    with lock_folder(folder, purpose="another"):
+    with files.lock_folder(folder, purpose="another"):
         pass

@@ -6,7 +6,3 @@
 (``collect_set``) are read once (``read_wheels``), for their own checks and those of the ``AuditedSet``. A new
 check is a function and a row in ``checks``.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -12,8 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from rocm_wheels.audit.audited_wheel import AuditedWheel, CheckReport, SkippedCheck
-from rocm_wheels.core import Finding
+from rocm_wheels.audit import audited_wheel
+from rocm_wheels.core import errors
 
 SetKind = Literal["folder", "index", "lock", "set"]
 
@@ -73,7 +73,7 @@ class AuditedSet:
     """
 
     files: SetFiles
-    wheels: tuple[AuditedWheel, ...]
+    wheels: tuple[audited_wheel.AuditedWheel, ...]
     unreadable: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str] | None = None
     compared: ComparedSet | None = None
@@ -89,9 +89,9 @@ class AuditedSet:
         return {**self.unreadable, **{wheel.scan.path.name: wheel.scan.sha256 for wheel in self.wheels}}
 
     @cached_property
-    def wheels_by_project(self) -> Mapping[str, tuple[AuditedWheel, ...]]:
+    def wheels_by_project(self) -> Mapping[str, tuple[audited_wheel.AuditedWheel, ...]]:
         """The wheels of each project (normalized), in the order of their names; without unreadable names."""
-        wheels: dict[str, list[AuditedWheel]] = {}
+        wheels: dict[str, list[audited_wheel.AuditedWheel]] = {}
         for wheel in sorted(self.wheels, key=lambda wheel: wheel.scan.path.name):
             if wheel.scan.name is not None:
                 wheels.setdefault(wheel.scan.name.name, []).append(wheel)
@@ -99,7 +99,7 @@ class AuditedSet:
 
 
 @dataclass(frozen=True)
-class SetReport(CheckReport):
+class SetReport(audited_wheel.CheckReport):
     """What the checks of sets said: ``wheels`` are those of the set, with their SHA-256.
 
     ``older``: how many files of an index were not read, because newer ones stand before them.
@@ -109,11 +109,11 @@ class SetReport(CheckReport):
     origin: str
     kind: SetKind
     wheels: Mapping[str, str]
-    findings: tuple[Finding, ...]
+    findings: tuple[errors.Finding, ...]
     ran: tuple[str, ...]
-    skipped: tuple[SkippedCheck, ...]
+    skipped: tuple[audited_wheel.SkippedCheck, ...]
     older: int = 0
-    ignored: tuple[Finding, ...] = ()
+    ignored: tuple[errors.Finding, ...] = ()
     compared_with: str = ""
 
     @property
@@ -136,19 +136,19 @@ class SetReport(CheckReport):
 _FILES_TIP = "publish it again as it was listed: a file of a name is never replaced by another"
 
 
-def check_set_files(subject: AuditedSet) -> list[Finding] | SkippedCheck:
+def check_set_files(subject: AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """The files that it lists are there, each once and with the digest that it states."""
     findings = [
-        Finding("error", reason, _FILES_TIP, subject=name)
+        errors.Finding("error", reason, _FILES_TIP, subject=name)
         for name, reason in sorted(subject.files.absent.items())
     ]
     for name, sha256 in sorted(subject.sha256_by_name.items()):
         if (stated := subject.files.digests.get(name, sha256)) != sha256:
             message = f"has the sha256 {sha256}, and {subject.origin} says {stated}"
-            findings.append(Finding("error", message, _FILES_TIP, subject=name))
+            findings.append(errors.Finding("error", message, _FILES_TIP, subject=name))
     for wheel in subject.wheels:
         name, sha256 = wheel.scan.path.name, wheel.scan.sha256
         if subject.sha256_by_name[name] != sha256:
             message = f"is there twice, with the sha256 {sha256} and {subject.sha256_by_name[name]}"
-            findings.append(Finding("error", message, "name one of them", subject=name))
+            findings.append(errors.Finding("error", message, "name one of them", subject=name))
     return findings

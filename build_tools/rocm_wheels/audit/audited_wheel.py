@@ -14,23 +14,16 @@ from pathlib import Path
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.audit.drift_limits import DriftLimits
-from rocm_wheels.core import DataError, Finding, Severity, find_errors
-from rocm_wheels.models import Platform, Project, strip_features
-from rocm_wheels.variants import WheelTargets
-from rocm_wheels.wheels import (
-    CodeObject,
-    HostBinary,
-    RecordEntry,
-    RequiredPackages,
-    WheelPlatform,
-    WheelScan,
-    find_kpack_archives,
-    is_kernel_of,
-    list_code_targets,
-    list_dist_info_folders,
-    read_wheel_platform,
-)
+from rocm_wheels.audit import drift_limits
+from rocm_wheels.binaries import loader
+from rocm_wheels.core.errors import DataError, Finding, Severity, find_errors
+from rocm_wheels.device_code import code_objects, kpack
+from rocm_wheels.models import gfx, project_names
+from rocm_wheels.models.project import Project
+from rocm_wheels.variants.targets import WheelTargets
+from rocm_wheels.wheels import required_packages
+from rocm_wheels.wheels.dist_info import RecordEntry, list_dist_info_folders
+from rocm_wheels.wheels.scan import WheelScan
 
 _LIBRARY_NAME = re.compile(r"\.(so|dll|pyd)$|\.so\.[\d.]+$", re.IGNORECASE)
 _MOST_NAMED = 4
@@ -48,7 +41,7 @@ class WheelExpectation:
     """
 
     project: Project | None
-    platform: Platform
+    platform: project_names.Platform
     version: str | None = None
     python_tag: str | None = None
     targets: tuple[str, ...] | None = None
@@ -74,7 +67,7 @@ class AuditedWheel:
     scan: WheelScan
     expected: WheelExpectation
     parts: tuple[WheelScan, ...] = ()
-    required: RequiredPackages | None = None
+    required: required_packages.RequiredPackages | None = None
     baseline: Baseline | None = None
 
     @property
@@ -94,15 +87,15 @@ class AuditedWheel:
         return self.expected.project is not None
 
     @cached_property
-    def wheel_platform(self) -> WheelPlatform | None:
+    def wheel_platform(self) -> required_packages.WheelPlatform | None:
         """Where its tags say it is for; None for any machine, and for systems that have no ROCm."""
         try:
-            return read_wheel_platform(self.scan.path)
+            return required_packages.read_wheel_platform(self.scan.path)
         except DataError:
             return None
 
     @cached_property
-    def binaries(self) -> dict[str, HostBinary]:
+    def binaries(self) -> dict[str, loader.HostBinary]:
         """The ELF programs and libraries of the architecture that it is for, by member."""
         binaries = dict(sorted(self.scan.binaries.items()))
         if self.wheel_platform is None or self.wheel_platform.system != "linux":
@@ -134,7 +127,8 @@ class AuditedWheel:
     def device_code(self) -> dict[str, tuple[str, ...]]:
         """The targets (features included) of each member that has code for; empty entries do not count."""
         targets_by_member = {
-            name: tuple(list_code_targets(objects)) for name, objects in self.scan.device_code.items()
+            name: tuple(code_objects.list_code_targets(objects))
+            for name, objects in self.scan.device_code.items()
         }
         return {name: targets for name, targets in sorted(targets_by_member.items()) if targets}
 
@@ -153,10 +147,10 @@ class AuditedWheel:
 
     def find_archives(self, member: str) -> list[str]:
         """Return the archives of a library's device code, here or in a device wheel, that it names."""
-        return find_kpack_archives(member, self.moved_code.get(member, ()), self._all_code)
+        return kpack.find_kpack_archives(member, self.moved_code.get(member, ()), self._all_code)
 
     @cached_property
-    def _all_code(self) -> dict[str, tuple[CodeObject, ...]]:
+    def _all_code(self) -> dict[str, tuple[code_objects.CodeObject, ...]]:
         """The code objects of each member, here and in the device wheels."""
         scans = (self.scan, *self.parts)
         return {name: objects for scan in scans for name, objects in scan.device_code.items()}
@@ -165,17 +159,17 @@ class AuditedWheel:
         """Return the targets (features included) that a member has code for, moved out or not."""
         if member not in self.moved_code:
             return self.device_code.get(member, ())
-        return tuple(list_code_targets(self.list_moved_objects(member)))
+        return tuple(code_objects.list_code_targets(self.list_moved_objects(member)))
 
-    def list_moved_objects(self, member: str) -> list[CodeObject]:
+    def list_moved_objects(self, member: str) -> list[code_objects.CodeObject]:
         """Return the code objects of a library whose code was moved out, as far as it is here."""
         objects = [code for archive in self.find_archives(member) for code in self._all_code[archive]]
-        return [code for code in objects if is_kernel_of(code.section, member)]
+        return [code for code in objects if kpack.is_kernel_of(code.section, member)]
 
     def has_moved_kernels(self, member: str) -> bool:
         """Tell whether an archive, here or in a device wheel, has kernels of a library."""
         codes = (code for objects in self._all_code.values() for code in objects)
-        return any(code.kind == "kpack" and is_kernel_of(code.section, member) for code in codes)
+        return any(code.kind == "kpack" and kpack.is_kernel_of(code.section, member) for code in codes)
 
     @cached_property
     def rocm_folder(self) -> str | None:
@@ -210,12 +204,12 @@ class Baseline:
     """The wheel that a wheel is compared with, and the limits of what may differ."""
 
     wheel: AuditedWheel
-    limits: DriftLimits
+    limits: drift_limits.DriftLimits
 
 
 def list_base_targets(targets: Iterable[str]) -> tuple[str, ...]:
     """Return the base targets, sorted and once each."""
-    return tuple(sorted({strip_features(target) for target in targets}))
+    return tuple(sorted({gfx.strip_features(target) for target in targets}))
 
 
 def get_python_version(interpreter: str) -> str:
@@ -262,10 +256,10 @@ SEVERITY_WORDS: Mapping[str, str] = {"error": "error", "warning": "warning", "in
 
 def describe_finding(finding: Finding) -> dict[str, str]:
     """Return a finding as plain JSON values."""
-    from rocm_wheels.audit.checks import get_check_id  # the table knows the checks, which know this module
+    from rocm_wheels.audit import checks  # the table knows the checks, which know this module
 
     return {
-        "id": get_check_id(finding.check),
+        "id": checks.get_check_id(finding.check),
         "check": finding.check,
         "severity": finding.severity,
         "what": finding.message,

@@ -11,17 +11,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck, is_same_name
-from rocm_wheels.core import DataError, Finding, Severity, explain_error
-from rocm_wheels.models import Project, is_rocm_library
-from rocm_wheels.variants import VARIANT_FILE_NAME, read_any_format
-from rocm_wheels.wheels import HazardKind, InstalledContents, get_fault_kind
+from rocm_wheels.audit import audited_wheel
+from rocm_wheels.core.errors import DataError, Finding, Severity, explain_error
+from rocm_wheels.models.libraries import is_rocm_library
+from rocm_wheels.models.project import Project
+from rocm_wheels.variants import document
+from rocm_wheels.wheels import dist_info
+from rocm_wheels.wheels.hazards import HazardKind, InstalledContents
 
 # files that installers write; in a wheel they tell lies about the machine that it lands on
 _INSTALLER_FILES = ("direct_url.json", "INSTALLER", "REQUESTED")
 
 
-def check_archive(wheel: AuditedWheel) -> list[Finding]:
+def check_archive(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
     """Every member is whole and listed in RECORD; name, folder, METADATA and WHEEL agree.
 
     Device code and libraries that are damaged are told here as well: see ``scan_wheel``.
@@ -34,19 +36,19 @@ def check_archive(wheel: AuditedWheel) -> list[Finding]:
     ]
 
 
-def check_wheel_tags(wheel: AuditedWheel) -> list[Finding]:
+def check_wheel_tags(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
     """WHEEL states the tags of the file name."""
     tip = "`rocm-wheels wheel retag` changes both"
     return _list_scan_faults(wheel, "tags", "error" if wheel.has_recipe else "warning", tip)
 
 
-def check_purelib(wheel: AuditedWheel) -> list[Finding]:
+def check_purelib(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
     """A wheel for a platform does not call itself pure."""
     tip = "the project's setup must tell that it has binary modules"
     return _list_scan_faults(wheel, "purelib", "error" if wheel.has_recipe else "warning", tip)
 
 
-def check_record_digests(wheel: AuditedWheel) -> list[Finding]:
+def check_record_digests(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
     """RECORD has a digest and a size of each file, spelled as the specification wants them."""
     tip = "pack the wheel again: `rocm-wheels wheel retag` writes a RECORD with digests"
     findings = _list_scan_faults(wheel, "digests", "warning", tip)
@@ -56,24 +58,26 @@ def check_record_digests(wheel: AuditedWheel) -> list[Finding]:
     return [replace(each, severity="error") if each.message in broken else each for each in findings]
 
 
-def check_archive_form(wheel: AuditedWheel) -> list[Finding]:
+def check_archive_form(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
     """The archive has nothing that PyPI refuses although installers can read it."""
     tip = "`rocm-wheels wheel retag` writes the archive again, without it"
     prefix = f"{wheel.scan.path}: "
     return [Finding("error", fault.removeprefix(prefix), tip) for fault in wheel.scan.repairable]
 
 
-def _list_scan_faults(wheel: AuditedWheel, kind: str, severity: Severity, tip: str) -> list[Finding]:
+def _list_scan_faults(
+    wheel: audited_wheel.AuditedWheel, kind: str, severity: Severity, tip: str
+) -> list[Finding]:
     prefix = f"{wheel.scan.path}: "
-    faults = [fault for fault in wheel.scan.faults if get_fault_kind(fault) == kind]
+    faults = [fault for fault in wheel.scan.faults if dist_info.get_fault_kind(fault) == kind]
     return [Finding(severity, fault.removeprefix(prefix), tip) for fault in faults]
 
 
-def check_files(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+def check_files(wheel: audited_wheel.AuditedWheel) -> list[Finding] | audited_wheel.SkippedCheck:
     """Every file that the recipe names is there."""
     patterns = wheel.project.checks.files
     if not patterns:
-        return SkippedCheck("the recipe names no files")
+        return audited_wheel.SkippedCheck("the recipe names no files")
     tip = "the build back end left it out, or the tree was not complete when the build began"
     return [
         Finding("error", f"no member matches {pattern}", tip)
@@ -82,12 +86,12 @@ def check_files(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     ]
 
 
-def check_allowed_contents(wheel: AuditedWheel) -> list[Finding]:
+def check_allowed_contents(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
     """Nothing is put into an environment but what the recipe has a line for."""
     return _list_disallowed(wheel, "allowed-contents")
 
 
-def check_startup_files(wheel: AuditedWheel) -> list[Finding]:
+def check_startup_files(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
     """Nothing runs whenever Python starts, unless the recipe says so."""
     tip = "whoever installs the wheel runs it in every Python of that environment"
     findings = _list_hazards(wheel, "startup-files", tip)
@@ -97,7 +101,7 @@ def check_startup_files(wheel: AuditedWheel) -> list[Finding]:
     return errors + _list_disallowed(wheel, "startup-files")
 
 
-def _list_disallowed(wheel: AuditedWheel, check: str) -> list[Finding]:
+def _list_disallowed(wheel: audited_wheel.AuditedWheel, check: str) -> list[Finding]:
     findings = []
     for scan in (wheel.scan, *wheel.parts):
         distribution = scan.name.distribution if scan.name else wheel.project.distribution
@@ -112,7 +116,10 @@ def find_disallowed_contents(
 
     Each finding has the name of its check. Libraries that were taken in lie in ``<distribution>.libs``.
     """
-    allowed, is_part = project.checks.contents, not is_same_name(distribution, project.distribution)
+    allowed, is_part = (
+        project.checks.contents,
+        not audited_wheel.is_same_name(distribution, project.distribution),
+    )
     names = (project.checks.import_name, f"{distribution.replace('-', '_')}.libs", *allowed.names)
     rules: tuple[tuple[str, Mapping[str, str], Sequence[str]], ...] = (
         ("names", contents.names, names),
@@ -132,31 +139,31 @@ def find_disallowed_contents(
     return findings
 
 
-def check_environment_files(wheel: AuditedWheel) -> list[Finding]:
+def check_environment_files(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
     """Nothing takes the place of Python, an installer or another project."""
     return _list_hazards(wheel, "environment-files", "take it out, or give it a name of its own")
 
 
-def check_file_types(wheel: AuditedWheel) -> list[Finding]:
+def check_file_types(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
     """No member is a link, or has bits of users and groups."""
     tip = "pack the files themselves, with mode 644 or 755"
     return _list_hazards(wheel, "file-types", tip)
 
 
-def check_colliding_names(wheel: AuditedWheel) -> list[Finding]:
+def check_colliding_names(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
     """No two names, folders included, are one where case and Unicode forms do not count."""
     return _list_hazards(wheel, "colliding-names", "rename one of them: which is read depends on the machine")
 
 
-def check_metadata_text(wheel: AuditedWheel) -> list[Finding]:
+def check_metadata_text(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
     """The files of the dist-info folder are text, and can be parsed."""
     findings = _list_hazards(wheel, "metadata-text", "build the wheel again; no back end writes this")
-    where = f"{wheel.dist_info}/{VARIANT_FILE_NAME}"
+    where = f"{wheel.dist_info}/{document.VARIANT_FILE_NAME}"
     content = wheel.scan.texts.get(where)
     if content is None or any(finding.subject == where for finding in findings):
         return findings
     try:
-        read_any_format(content, name=where)
+        document.read_any_format(content, name=where)
     except DataError as fault:
         message = explain_error(fault).removeprefix(f"{where}: ")
         tip = "`rocm-wheels wheel stamp` writes it"
@@ -164,14 +171,14 @@ def check_metadata_text(wheel: AuditedWheel) -> list[Finding]:
     return findings
 
 
-def _list_hazards(wheel: AuditedWheel, kind: HazardKind, tip: str) -> list[Finding]:
+def _list_hazards(wheel: audited_wheel.AuditedWheel, kind: HazardKind, tip: str) -> list[Finding]:
     hazards = [
         hazard for scan in (wheel.scan, *wheel.parts) for hazard in scan.hazards if hazard.kind == kind
     ]
     return [Finding(hazard.severity, hazard.text, tip, subject=hazard.member) for hazard in hazards]
 
 
-def check_installer_files(wheel: AuditedWheel) -> list[Finding]:
+def check_installer_files(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
     """No file is inside that only an installer may write (such as ``direct_url.json``)."""
     return [
         Finding(
@@ -190,7 +197,7 @@ _WRITE_TIP = "write the module again: the build makes it right before the front 
 _CPU_TIP = "HIP was not found or switched off at configure time: look in the log for `USE_ROCM`"
 
 
-def check_version_module(wheel: AuditedWheel) -> list[Finding]:
+def check_version_module(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
     """``version.py`` of the package states a ``hip`` version, and no ``cuda`` version."""
     member = f"{wheel.project.checks.import_name}/version.py"
     if member not in wheel.scan.texts:
@@ -215,11 +222,11 @@ def check_version_module(wheel: AuditedWheel) -> list[Finding]:
     return findings
 
 
-def check_rocm_init(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+def check_rocm_init(wheel: audited_wheel.AuditedWheel) -> list[Finding] | audited_wheel.SkippedCheck:
     """The module that starts the ROCm packages is there, compiles, and checks for the SDK's version."""
     member = wheel.project.checks.rocm_init
     if member is None:
-        return SkippedCheck("the recipe names no such module for this project")
+        return audited_wheel.SkippedCheck("the recipe names no such module for this project")
     if member not in wheel.scan.texts:
         tip = "the front end left it out: git-ignored files need to be named to some build back ends"
         return [Finding("error", "the module that starts the ROCm packages is missing", tip, subject=member)]
@@ -238,7 +245,7 @@ def check_rocm_init(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     return [*faults, *_check_init_use(wheel, PurePosixPath(member))]
 
 
-def _judge_carried_init(wheel: AuditedWheel, member: str, tree: ast.Module) -> list[Finding]:
+def _judge_carried_init(wheel: audited_wheel.AuditedWheel, member: str, tree: ast.Module) -> list[Finding]:
     """The module of a wheel that carries its ROCm loads files that are inside, and no ROCm package."""
     stated = _read_constants(tree)
     imported = {name for node in ast.walk(tree) for name in _list_imported(node)}
@@ -261,7 +268,7 @@ def _judge_carried_init(wheel: AuditedWheel, member: str, tree: ast.Module) -> l
     return findings
 
 
-def _judge_installed_init(wheel: AuditedWheel, member: str, tree: ast.Module) -> list[Finding]:
+def _judge_installed_init(wheel: audited_wheel.AuditedWheel, member: str, tree: ast.Module) -> list[Finding]:
     """The module of a torch on an installed ROCm says which libraries of it are loaded, and of which ROCm."""
     stated = _read_constants(tree)
     findings = []
@@ -281,10 +288,10 @@ def _list_imported(node: ast.AST) -> list[str]:
     return [alias.name.partition(".")[0] for alias in node.names] if isinstance(node, ast.Import) else []
 
 
-def check_carried_rocm(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+def check_carried_rocm(wheel: audited_wheel.AuditedWheel) -> list[Finding] | audited_wheel.SkippedCheck:
     """What libraries are linked to of ROCm is in the ROCm that the wheel carries."""
     if wheel.rocm_folder is None:
-        return SkippedCheck("carries no ROCm of its own")
+        return audited_wheel.SkippedCheck("carries no ROCm of its own")
     inside = {PurePosixPath(name).name for name in wheel.members}
     return [
         Finding(
@@ -300,7 +307,7 @@ def check_carried_rocm(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     ]
 
 
-def _check_init_use(wheel: AuditedWheel, member: PurePosixPath) -> list[Finding]:
+def _check_init_use(wheel: audited_wheel.AuditedWheel, member: PurePosixPath) -> list[Finding]:
     """The package's ``__init__`` uses the module: torch before 2.9 does not do so by itself."""
     package = str(member.with_name("__init__.py"))
     message = f"never uses `{member.stem}`: the ROCm packages are not started before its libraries are loaded"
@@ -319,7 +326,7 @@ def _check_init_use(wheel: AuditedWheel, member: PurePosixPath) -> list[Finding]
 
 
 def _judge_init_call(
-    wheel: AuditedWheel, member: str, call: ast.Call, named: Mapping[str, object]
+    wheel: audited_wheel.AuditedWheel, member: str, call: ast.Call, named: Mapping[str, object]
 ) -> list[Finding]:
     arguments = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
     findings = []
@@ -344,7 +351,7 @@ def _judge_init_call(
     return findings
 
 
-def _parse_module(wheel: AuditedWheel, member: str) -> ast.Module:
+def _parse_module(wheel: audited_wheel.AuditedWheel, member: str) -> ast.Module:
     try:
         return ast.parse(wheel.scan.texts[member], filename=member)
     except SyntaxError as error:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck, list_base_targets
-from rocm_wheels.core import Finding
-from rocm_wheels.models import DeviceCodeRule, strip_features
-from rocm_wheels.variants import COMPILER_GENERICS
+from rocm_wheels.audit import audited_wheel
+from rocm_wheels.core import errors
+from rocm_wheels.models import gfx, project
+from rocm_wheels.variants.targets import COMPILER_GENERICS
 
 _REBUILD_TIP = "build again with a clean tree and look in the log for the target that was left out"
 _FOREIGN_TIP = "the list of targets did not reach the compiler: look for another --offload-arch in the log"
@@ -20,19 +20,19 @@ _NO_RULE_TIP = "say in the recipe, under checks.device_code, what this file must
 _DEVICE_WHEELS_TIP = "name the device wheels with those archives as well: they are read together"
 
 
-def check_device_code(wheel: AuditedWheel) -> list[Finding]:
+def check_device_code(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     """Each library holds all requested targets, a subset or none, as its recipe's rule says."""
-    findings: list[Finding] = []
+    findings: list[errors.Finding] = []
     for member, rule in _match_rules(wheel):
         findings += _judge_library(wheel, member, rule)
     return findings
 
 
-def check_device_libraries(wheel: AuditedWheel) -> list[Finding]:
+def check_device_libraries(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     """Each rule about device code that is required has a library to hold for."""
     ruled = list(_match_rules(wheel, damaged=True))
     return [
-        Finding(
+        errors.Finding(
             "error",
             f"no library matches {rule.files}, which must hold device code ({rule.reason})",
             "the ROCm part was not built: look in the log for what configure said about HIP",
@@ -42,15 +42,17 @@ def check_device_libraries(wheel: AuditedWheel) -> list[Finding]:
     ]
 
 
-def check_consistency(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+def check_consistency(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """When no targets were stated: libraries that must hold all of them hold the same ones."""
     if wheel.expected.targets is not None:
-        return SkippedCheck("the targets were stated, and each library is compared with them")
+        return audited_wheel.SkippedCheck("the targets were stated, and each library is compared with them")
     groups: dict[tuple[str, ...], list[str]] = {}
     subset_members: list[str] = []
     for member, rule in _match_rules(wheel):
         if rule.expect == "all" and wheel.list_member_targets(member):
-            groups.setdefault(list_base_targets(wheel.list_member_targets(member)), []).append(member)
+            groups.setdefault(audited_wheel.list_base_targets(wheel.list_member_targets(member)), []).append(
+                member
+            )
         elif rule.expect == "subset":
             subset_members.append(member)
     if len(groups) > 1:
@@ -58,16 +60,21 @@ def check_consistency(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
             f"{', '.join(names)}: {' '.join(targets)}" for targets, names in groups.items()
         )
         return [
-            Finding("error", f"libraries that must hold the same targets differ: {differences}", _REBUILD_TIP)
+            errors.Finding(
+                "error", f"libraries that must hold the same targets differ: {differences}", _REBUILD_TIP
+            )
         ]
     common_targets = set(next(iter(groups), ()))
     extra_targets = (
-        [(m, set(list_base_targets(wheel.list_member_targets(m))) - common_targets) for m in subset_members]
+        [
+            (m, set(audited_wheel.list_base_targets(wheel.list_member_targets(m))) - common_targets)
+            for m in subset_members
+        ]
         if common_targets
         else []
     )
     return [
-        Finding(
+        errors.Finding(
             "error",
             f"holds {' '.join(sorted(extra))}, which {_get_first_member(groups)} does not",
             _FOREIGN_TIP,
@@ -78,20 +85,22 @@ def check_consistency(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     ]
 
 
-def check_rocm_build(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+def check_rocm_build(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """The wheel is a ROCm build: it states ``torch.version.hip``, or holds device code or HIP sources."""
     evidence = wheel.project.checks.rocm
     if evidence == "none":
-        return SkippedCheck("the recipe says that nothing in this project tells a ROCm build from another")
+        return audited_wheel.SkippedCheck(
+            "the recipe says that nothing in this project tells a ROCm build from another"
+        )
     if evidence == "torch.version.hip":
-        from rocm_wheels.audit.contents import check_version_module
+        from rocm_wheels.audit import contents
 
-        return check_version_module(wheel)
+        return contents.check_version_module(wheel)
     if wheel.damaged_members.intersection(wheel.libraries):
-        return SkippedCheck("a library is damaged: its contents are unknown")
+        return audited_wheel.SkippedCheck("a library is damaged: its contents are unknown")
     expected_targets = wheel.expected.targets
     present = (
-        set(wheel.targets) & set(list_base_targets(expected_targets))
+        set(wheel.targets) & set(audited_wheel.list_base_targets(expected_targets))
         if expected_targets is not None
         else set(wheel.targets)
     )
@@ -101,7 +110,7 @@ def check_rocm_build(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     jit = wheel.project.checks.jit_sources
     sources = f", and no {jit} to compile where it is used" if jit else ""
     return [
-        Finding(
+        errors.Finding(
             "error",
             f"a CPU-only build: no device code{requested} inside{sources}",
             "torch in the build environment must be the ROCm build, and no option may turn HIP off",
@@ -109,7 +118,9 @@ def check_rocm_build(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     ]
 
 
-def _match_rules(wheel: AuditedWheel, *, damaged: bool = False) -> Iterable[tuple[str, DeviceCodeRule]]:
+def _match_rules(
+    wheel: audited_wheel.AuditedWheel, *, damaged: bool = False
+) -> Iterable[tuple[str, project.DeviceCodeRule]]:
     """Yield each member that a rule decides about: libraries, and whatever else holds device code.
 
     Damaged ones only when asked for: the archive's check has named them.
@@ -123,12 +134,12 @@ def _match_rules(wheel: AuditedWheel, *, damaged: bool = False) -> Iterable[tupl
             yield member, rule
 
 
-def check_coverage(wheel: AuditedWheel) -> list[Finding]:
+def check_coverage(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     """Device code is only where the recipe has a rule about it."""
     ruled = {member for member, _ in _match_rules(wheel)}
     ruled.update(archive for member in wheel.moved_code for archive in wheel.find_archives(member))
     return [
-        Finding(
+        errors.Finding(
             "error",
             f"{_describe_held_code(wheel, member)} and no rule of the recipe covers it",
             _NO_RULE_TIP,
@@ -138,7 +149,9 @@ def check_coverage(wheel: AuditedWheel) -> list[Finding]:
     ]
 
 
-def _judge_library(wheel: AuditedWheel, member: str, rule: DeviceCodeRule) -> list[Finding]:
+def _judge_library(
+    wheel: audited_wheel.AuditedWheel, member: str, rule: project.DeviceCodeRule
+) -> list[errors.Finding]:
     targets = wheel.list_member_targets(member)
     expected_targets = wheel.expected.targets
     requested = f"; requested: {' '.join(expected_targets)}" if expected_targets else ""
@@ -147,14 +160,16 @@ def _judge_library(wheel: AuditedWheel, member: str, rule: DeviceCodeRule) -> li
             return []
         message = f"{_describe_held_code(wheel, member)}; none is expected: {rule.reason}"
         return [
-            Finding("error", message, "the build took in a file that does not belong here", subject=member)
+            errors.Finding(
+                "error", message, "the build took in a file that does not belong here", subject=member
+            )
         ]
     if member in wheel.moved_code and not wheel.find_archives(member):
         message = f"{_describe_held_code(wheel, member)}, so its targets cannot be checked here{requested}"
-        return [Finding("warning", message, _DEVICE_WHEELS_TIP, subject=member)]
+        return [errors.Finding("warning", message, _DEVICE_WHEELS_TIP, subject=member)]
     if rule.expect == "all" and not targets:
         return [
-            Finding(
+            errors.Finding(
                 "error",
                 f"a host-only library: holds no device code at all{requested}",
                 _REBUILD_TIP,
@@ -163,8 +178,8 @@ def _judge_library(wheel: AuditedWheel, member: str, rule: DeviceCodeRule) -> li
         ]
     if expected_targets is None:
         return []
-    bases = set(list_base_targets(expected_targets))
-    foreign = sorted(set(list_base_targets(targets)) - bases)
+    bases = set(audited_wheel.list_base_targets(expected_targets))
+    foreign = sorted(set(audited_wheel.list_base_targets(targets)) - bases)
     if wheel.rocm_folder is not None and member.startswith(wheel.rocm_folder):
         # ROCm's own build has generic code where it has no other: not for us to choose
         foreign = [t for t in foreign if bases.isdisjoint(COMPILER_GENERICS.get(t, ()))]
@@ -175,9 +190,9 @@ def _judge_library(wheel: AuditedWheel, member: str, rule: DeviceCodeRule) -> li
     ]
     findings = []
     if foreign:
-        surplus = _join_targets(t for t in targets if strip_features(t) in foreign)
+        surplus = _join_targets(t for t in targets if gfx.strip_features(t) in foreign)
         findings.append(
-            Finding(
+            errors.Finding(
                 "error",
                 f"holds {surplus}, not requested ({' '.join(expected_targets)})",
                 _FOREIGN_TIP,
@@ -189,11 +204,11 @@ def _judge_library(wheel: AuditedWheel, member: str, rule: DeviceCodeRule) -> li
             f"lacks {' '.join(missing)}: holds {_join_targets(targets)}, requested "
             f"{' '.join(expected_targets)}"
         )
-        findings.append(Finding("error", message, _REBUILD_TIP, subject=member))
+        findings.append(errors.Finding("error", message, _REBUILD_TIP, subject=member))
     return findings
 
 
-def _describe_held_code(wheel: AuditedWheel, member: str) -> str:
+def _describe_held_code(wheel: audited_wheel.AuditedWheel, member: str) -> str:
     """Say what device code a member holds, or where it is."""
     if archives := wheel.moved_code.get(member):
         return f"its device code is in {', '.join(archives)}"
@@ -203,7 +218,7 @@ def _describe_held_code(wheel: AuditedWheel, member: str) -> str:
 def serves_target(target: str, requested: str) -> bool:
     """Tell whether ``target`` (``gfx90a:sramecc+:xnack-``) is what was ``requested`` (``gfx90a:xnack-``)."""
     processor, *features = requested.split(":")
-    return strip_features(target) == processor and set(features) <= set(target.split(":"))
+    return gfx.strip_features(target) == processor and set(features) <= set(target.split(":"))
 
 
 def _join_targets(targets: Iterable[str]) -> str:

@@ -21,21 +21,14 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from rocm_wheels.audit.audited_set import AuditedSet
-from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck
-from rocm_wheels.audit.drift_limits import DriftMeasure, judge_change
-from rocm_wheels.audit.kernels import find_kernel_database
+from rocm_wheels.audit import audited_set, audited_wheel, drift_limits, kernels
 from rocm_wheels.audit.libraries import strip_hash
-from rocm_wheels.core import DataError, Finding, Severity, format_count, format_size
-from rocm_wheels.models import strip_features
-from rocm_wheels.variants import COMPILER_GENERICS
-from rocm_wheels.wheels import (
-    HostBinary,
-    is_database_file,
-    mask_version,
-    parse_wheel_name,
-    read_wheel_platform,
-)
+from rocm_wheels.binaries import loader
+from rocm_wheels.core import errors, tables
+from rocm_wheels.device_code import kernel_databases
+from rocm_wheels.models import gfx
+from rocm_wheels.variants.targets import COMPILER_GENERICS
+from rocm_wheels.wheels import dist_info, edit, required_packages
 
 _MOST_NAMED = 4
 _LIBRARY_NUMBERS = re.compile(r"\.so(\.[0-9]+)+$")
@@ -50,11 +43,11 @@ WheelKey = tuple[str, tuple[str, ...], str, str]
 
 def make_wheel_key(file_name: str) -> WheelKey:
     """Return what a wheel is matched by: project, Python with ABI, machine, label. DataError for no wheel."""
-    name = parse_wheel_name(file_name)
+    name = dist_info.parse_wheel_name(file_name)
     try:
-        platform = read_wheel_platform(Path(file_name))
+        platform = required_packages.read_wheel_platform(Path(file_name))
         machine = f"{platform.system} {platform.architecture}" if platform is not None else "any"
-    except DataError:  # a system that has no ROCm
+    except errors.DataError:  # a system that has no ROCm
         machine = " ".join(sorted({tag.platform for tag in name.tags}))
     pythons = tuple(sorted({f"{tag.interpreter}-{tag.abi}" for tag in name.tags}))
     return str(name.name), pythons, machine, name.label or ""
@@ -67,7 +60,7 @@ def match_wheels(names: Iterable[str], old_names: Iterable[str]) -> dict[str, st
     """
     newest: dict[WheelKey, tuple[Version, str]] = {}
     for old in filter(_is_wheel_name, old_names):
-        key, version = make_wheel_key(old), parse_wheel_name(old).version
+        key, version = make_wheel_key(old), dist_info.parse_wheel_name(old).version
         newest[key] = max(newest.get(key, (version, old)), (version, old))
     keys = {name: make_wheel_key(name) for name in names if _is_wheel_name(name)}
     return {name: newest[key][1] for name, key in keys.items() if key in newest}
@@ -76,24 +69,24 @@ def match_wheels(names: Iterable[str], old_names: Iterable[str]) -> dict[str, st
 def _is_wheel_name(name: str) -> bool:
     """Tell whether a file is named like a wheel; that one is not, a check of the wheel tells."""
     try:
-        parse_wheel_name(name)
-    except DataError:
+        dist_info.parse_wheel_name(name)
+    except errors.DataError:
         return False
     return True
 
 
-def check_lost_wheels(subject: AuditedSet) -> list[Finding] | SkippedCheck:
+def check_lost_wheels(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """For each wheel of the set before there is one: the same project, Python, machine and label."""
     if subject.compared is None:
-        return SkippedCheck("there is no older set to compare with (--against)")
+        return audited_wheel.SkippedCheck("there is no older set to compare with (--against)")
     matched = match_wheels(subject.compared.names, subject.sha256_by_name)
     newest = set(match_wheels(subject.compared.names, subject.compared.names).values())
     message = "has no successor: no wheel here is of its project, Python, platform and label"
     tip = "build it, or say in an exception that support for it ends"
-    return [Finding("error", message, tip, subject=name) for name in sorted(newest - matched.keys())]
+    return [errors.Finding("error", message, tip, subject=name) for name in sorted(newest - matched.keys())]
 
 
-def check_lost_files(wheel: AuditedWheel) -> list[Finding]:
+def check_lost_files(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     """The files of the wheel before are there; libraries and kernels have checks of their own."""
     before, after = _list_plain_files(wheel.compared.wheel), _list_plain_files(wheel)
     lost = sorted(before.keys() - after.keys())
@@ -101,7 +94,7 @@ def check_lost_files(wheel: AuditedWheel) -> list[Finding]:
     return _name_files(wheel, lost, severity, "gone") if severity else []
 
 
-def check_new_files(wheel: AuditedWheel) -> list[Finding]:
+def check_new_files(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     """Not many files came along that the wheel before has not."""
     before, after = _list_plain_files(wheel.compared.wheel), _list_plain_files(wheel)
     added = sorted(after.keys() - before.keys())
@@ -109,7 +102,9 @@ def check_new_files(wheel: AuditedWheel) -> list[Finding]:
     return _name_files(wheel, [after[key] for key in added], severity, "new") if severity else []
 
 
-def _name_files(wheel: AuditedWheel, names: Sequence[str], severity: Severity, state: str) -> list[Finding]:
+def _name_files(
+    wheel: audited_wheel.AuditedWheel, names: Sequence[str], severity: errors.Severity, state: str
+) -> list[errors.Finding]:
     """Return a finding a folder: a package that was left out has many files."""
     tips = {
         "gone": "look whether the sources took them out, or the build back end left them out",
@@ -120,15 +115,15 @@ def _name_files(wheel: AuditedWheel, names: Sequence[str], severity: Severity, s
         folders.setdefault(posixpath.dirname(name), []).append(name)
     findings = []
     for folder, members in folders.items():
-        message = f"{format_count(len(members), 'file')} of {folder or 'its root'} "
+        message = f"{tables.format_count(len(members), 'file')} of {folder or 'its root'} "
         message += f"{'is' if len(members) == 1 else 'are'} {state}: "
         message += _join_names(posixpath.basename(member) for member in members)
         subject = members[0] if len(members) == 1 else f"{folder}/"
-        findings.append(Finding(severity, message, tips[state], subject=subject))
+        findings.append(errors.Finding(severity, message, tips[state], subject=subject))
     return findings
 
 
-def check_lost_libraries(wheel: AuditedWheel) -> list[Finding]:
+def check_lost_libraries(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     """The libraries and modules of the wheel before are there, under their SONAMEs."""
     before, after = _list_libraries(wheel.compared.wheel), _list_libraries(wheel)
     by_base: dict[str, list[str]] = {}
@@ -140,22 +135,22 @@ def check_lost_libraries(wheel: AuditedWheel) -> list[Finding]:
         if name in after:
             continue
         others = by_base.get(_strip_numbers(name), [])
-        severity: Severity = "warning" if _is_private(member) else "error"
+        severity: errors.Severity = "warning" if _is_private(member) else "error"
         if others and severity == "error":
             message = f"{name} is {_join_names(sorted(others))} now"
-            findings.append(Finding("error", message, tip, subject=after[others[0]]))
+            findings.append(errors.Finding("error", message, tip, subject=after[others[0]]))
         elif not others:
             kind = "module" if _MODULE.search(member) else "library"
             message = f"the {kind} {posixpath.basename(member)} is gone"
-            findings.append(Finding(severity, message, tip, subject=member))
+            findings.append(errors.Finding(severity, message, tip, subject=member))
     return findings
 
 
-def check_lost_symbols(wheel: AuditedWheel) -> list[Finding]:
+def check_lost_symbols(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     """Libraries that others can link to export the symbols that they exported, under the same versions."""
     before, after = _list_libraries(wheel.compared.wheel), _list_libraries(wheel)
     tip = "what was linked to the old library fails to load: build all that uses it again, or bring them back"
-    kinds: tuple[tuple[DriftMeasure, str], ...] = (
+    kinds: tuple[tuple[drift_limits.DriftMeasure, str], ...] = (
         ("functions-lost", "C symbol"),
         ("cpp-symbols-lost", "C++ symbol"),
     )
@@ -169,16 +164,18 @@ def check_lost_symbols(wheel: AuditedWheel) -> list[Finding]:
             of_kind = {symbol for symbol in exported if symbol.startswith("_Z") == (noun != "C symbol")}
             lost = sorted(of_kind - left)
             if severity := _judge(wheel, measure, len(of_kind), len(lost)):
-                message = f"lost {format_count(len(lost), noun)} of {len(of_kind):,}: {_join_names(lost)}"
-                findings.append(Finding(severity, message, tip, subject=after[name]))
+                message = (
+                    f"lost {tables.format_count(len(lost), noun)} of {len(of_kind):,}: {_join_names(lost)}"
+                )
+                findings.append(errors.Finding(severity, message, tip, subject=after[name]))
     return findings
 
 
-def _is_linkable(binary: HostBinary, member: str) -> bool:
+def _is_linkable(binary: loader.HostBinary, member: str) -> bool:
     return bool(binary.loader.soname) and not _MODULE.search(member) and not _is_private(member)
 
 
-def _list_exported(binary: HostBinary) -> set[str]:
+def _list_exported(binary: loader.HostBinary) -> set[str]:
     """Return the exported symbols, as ``name@VERSION``.
 
     Left out is what nobody can mean: names that C keeps for compilers (``__hip_cuid_…``, with a hash of the
@@ -192,7 +189,7 @@ def _list_exported(binary: HostBinary) -> set[str]:
     }
 
 
-def check_needed_drift(wheel: AuditedWheel) -> list[Finding]:
+def check_needed_drift(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     """Libraries are linked to the same libraries as before; another number behind ``.so`` is a note.
 
     What glibc and the compiler bring does not count: which of it is named goes with their versions.
@@ -210,16 +207,16 @@ def check_needed_drift(wheel: AuditedWheel) -> list[Finding]:
         if gained := sorted(new.keys() - old.keys()):
             parts.append(f"newly linked to {_join_names(new[base] for base in gained)}")
         if parts:
-            findings.append(Finding("warning", f"is {' and '.join(parts)}", tip, subject=after[name]))
+            findings.append(errors.Finding("warning", f"is {' and '.join(parts)}", tip, subject=after[name]))
         common = sorted(old.keys() & new.keys() - inside)
         renumbered = [base for base in common if old[base] != new[base]]
         if renumbered:
             pairs = _join_names(f"{new[base]} instead of {old[base]}" for base in renumbered)
-            findings.append(Finding("info", f"is linked to {pairs}", subject=after[name]))
+            findings.append(errors.Finding("info", f"is linked to {pairs}", subject=after[name]))
     return findings
 
 
-def check_lost_targets(wheel: AuditedWheel) -> list[Finding]:
+def check_lost_targets(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     """Each library, and each kernel database, serves the targets that it served before.
 
     Code for fewer features serves more, and so does code for a generic processor. What was moved into device
@@ -238,11 +235,11 @@ def check_lost_targets(wheel: AuditedWheel) -> list[Finding]:
         if lost := sorted(target for target in group.targets if not _is_served(target, held)):
             subject = new_group.member if new_group is not None else library or ""
             message = f"{group.label or 'has'} no {group.noun} for {' '.join(lost)} any more"
-            findings.append(Finding("error", message, tip, subject=subject))
+            findings.append(errors.Finding("error", message, tip, subject=subject))
     return findings
 
 
-def check_lost_kernels(wheel: AuditedWheel) -> list[Finding]:
+def check_lost_kernels(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     """For a target that is still served there are about as many code objects and kernel files, of a size."""
     before, after = _collect_code(wheel.compared.wheel), _collect_code(wheel)
     tip = "look which sources are no longer compiled for that target"
@@ -256,14 +253,14 @@ def check_lost_kernels(wheel: AuditedWheel) -> list[Finding]:
                     f"{old.label or 'has'} {new.numbers[target]:,} of {number:,} {old.noun} for {target}"
                 )
             elif severity := _judge(wheel, "code-shrunk", size, size - new.sizes[target]):
-                sizes = f"from {format_size(size)} to {format_size(new.sizes[target])}"
+                sizes = f"from {tables.format_size(size)} to {tables.format_size(new.sizes[target])}"
                 message = f"{old.noun} for {target} shrank {sizes}"
             if severity:
-                findings.append(Finding(severity, message, tip, subject=new.member))
+                findings.append(errors.Finding(severity, message, tip, subject=new.member))
     return findings
 
 
-def check_size_drift(wheel: AuditedWheel) -> list[Finding]:
+def check_size_drift(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     """Neither the wheel nor one of its files grew or shrank beyond the limits."""
     old = wheel.compared.wheel
     findings = list(_judge_size(wheel, "", "wheel", old.scan.size, wheel.scan.size))
@@ -274,8 +271,10 @@ def check_size_drift(wheel: AuditedWheel) -> list[Finding]:
     return findings
 
 
-def _judge_size(wheel: AuditedWheel, subject: str, kind: str, before: int, after: int) -> list[Finding]:
-    measures: dict[str, tuple[DriftMeasure, DriftMeasure]] = {
+def _judge_size(
+    wheel: audited_wheel.AuditedWheel, subject: str, kind: str, before: int, after: int
+) -> list[errors.Finding]:
+    measures: dict[str, tuple[drift_limits.DriftMeasure, drift_limits.DriftMeasure]] = {
         "wheel": ("wheel-grown", "wheel-shrunk"),
         "file": ("file-grown", "file-shrunk"),
     }
@@ -283,12 +282,19 @@ def _judge_size(wheel: AuditedWheel, subject: str, kind: str, before: int, after
     severity = _judge(wheel, grown, before, after - before) or _judge(wheel, shrunk, before, before - after)
     if severity is None:
         return []
-    change = f"{'grew' if after > before else 'shrank'} from {format_size(before)} to {format_size(after)}"
-    message = change if before else f"is new, with {format_size(after)}"
-    return [Finding(severity, message, "see which files changed: `rocm-wheels wheel diff`", subject=subject)]
+    change = (
+        f"{'grew' if after > before else 'shrank'} "
+        f"from {tables.format_size(before)} to {tables.format_size(after)}"
+    )
+    message = change if before else f"is new, with {tables.format_size(after)}"
+    return [
+        errors.Finding(
+            severity, message, "see which files changed: `rocm-wheels wheel diff`", subject=subject
+        )
+    ]
 
 
-def check_requirement_drift(wheel: AuditedWheel) -> list[Finding]:
+def check_requirement_drift(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     """METADATA requires the same projects in the same way; other bounds are a note.
 
     A pin may name another version, as each build does; which is right is told by the checks of pins.
@@ -307,14 +313,14 @@ def check_requirement_drift(wheel: AuditedWheel) -> list[Finding]:
         elif not _has_same_bounds((before[key], old.version), (after[key], new.version)):
             notes.append(change)
     if extras := sorted(_normalize_names(old.provides_extra) - _normalize_names(new.provides_extra)):
-        changes.append(f"no longer has {format_count(len(extras), 'extra')}: {_join_names(extras)}")
+        changes.append(f"no longer has {tables.format_count(len(extras), 'extra')}: {_join_names(extras)}")
     if old.requires_python != new.requires_python:
         pythons = [f"Python {metadata.requires_python or 'of any version'}" for metadata in (new, old)]
         changes.append(f"is for {' instead of '.join(pythons)}")
     tip = "look whether the project changed its requirements, or an edit of METADATA did"
     subject = f"{wheel.dist_info}/METADATA"
-    findings = [Finding("warning", change, tip, subject=subject) for change in changes]
-    return [*findings, *(Finding("info", note, subject=subject) for note in notes)]
+    findings = [errors.Finding("warning", change, tip, subject=subject) for change in changes]
+    return [*findings, *(errors.Finding("info", note, subject=subject) for note in notes)]
 
 
 def _collect_requirements(lines: Iterable[str]) -> dict[tuple[str, str, str], Requirement]:
@@ -343,13 +349,15 @@ def _normalize_names(names: Iterable[str]) -> set[str]:
     return {str(canonicalize_name(name)) for name in names}
 
 
-def _judge(wheel: AuditedWheel, measure: DriftMeasure, before: int, change: int) -> Severity | None:
-    return judge_change(wheel.compared.limits, measure, before, change)
+def _judge(
+    wheel: audited_wheel.AuditedWheel, measure: drift_limits.DriftMeasure, before: int, change: int
+) -> errors.Severity | None:
+    return drift_limits.judge_change(wheel.compared.limits, measure, before, change)
 
 
-def _mask_member(wheel: AuditedWheel, member: str) -> str:
+def _mask_member(wheel: audited_wheel.AuditedWheel, member: str) -> str:
     """Return the name of a member without what follows a version."""
-    name = mask_version(member, wheel.dist_info.removesuffix(".dist-info"))
+    name = edit.mask_version(member, wheel.dist_info.removesuffix(".dist-info"))
     folder, _, file = name.rpartition("/")
     return posixpath.join(folder, _strip_numbers(file))
 
@@ -359,18 +367,20 @@ def _strip_numbers(name: str) -> str:
     return _LIBRARY_NUMBERS.sub(".so", strip_hash(name))
 
 
-def _list_plain_files(wheel: AuditedWheel) -> dict[str, str]:
+def _list_plain_files(wheel: audited_wheel.AuditedWheel) -> dict[str, str]:
     """Return the members that are neither libraries nor kernels, by their masked names."""
     others = {*wheel.scan.binaries, *wheel.scan.imports, *wheel.device_code, *wheel.libraries}
     names = [
         name
         for name in wheel.members - others
-        if not is_database_file(name) and _KERNEL_FILE.search(name) is None and not name.endswith("/")
+        if not kernel_databases.is_database_file(name)
+        and _KERNEL_FILE.search(name) is None
+        and not name.endswith("/")
     ]
     return {_mask_member(wheel, name): name for name in names}
 
 
-def _list_libraries(wheel: AuditedWheel) -> dict[str, str]:
+def _list_libraries(wheel: audited_wheel.AuditedWheel) -> dict[str, str]:
     """Return the libraries of a wheel: by SONAME, without one by member; grafted ones without their hash."""
     libraries = {}
     for member in sorted({*wheel.binaries, *wheel.scan.imports}):
@@ -388,8 +398,8 @@ def _is_private(member: str) -> bool:
     return strip_hash(member) != member
 
 
-def _list_needed(wheel: AuditedWheel, member: str) -> dict[str, str]:
-    binary: HostBinary | None = wheel.binaries.get(member)
+def _list_needed(wheel: audited_wheel.AuditedWheel, member: str) -> dict[str, str]:
+    binary: loader.HostBinary | None = wheel.binaries.get(member)
     if binary is None:
         return {name.lower(): name for name in map(strip_hash, wheel.scan.imports.get(member, ()))}
     names = [name for name in binary.loader.needed if not _TOOLCHAIN_LIBRARY.match(name)]
@@ -425,15 +435,15 @@ class _CodeGroup:
     def add_code(self, target: str, size: int) -> None:
         """Count a code object or a file."""
         self.targets.add(target)
-        self.numbers[strip_features(target)] += 1
-        self.sizes[strip_features(target)] += size
+        self.numbers[gfx.strip_features(target)] += 1
+        self.sizes[gfx.strip_features(target)] += size
 
 
-def _collect_code(wheel: AuditedWheel) -> dict[str, _CodeGroup]:
+def _collect_code(wheel: audited_wheel.AuditedWheel) -> dict[str, _CodeGroup]:
     groups: dict[str, _CodeGroup] = {}
     moved_code = {member: wheel.list_moved_objects(member) for member in wheel.moved_code}
     for member, objects in [*wheel.scan.device_code.items(), *moved_code.items()]:
-        if find_kernel_database(member) is not None:
+        if kernels.find_kernel_database(member) is not None:
             continue
         is_file = _KERNEL_FILE.search(member) is not None
         for code in objects:
@@ -445,7 +455,7 @@ def _collect_code(wheel: AuditedWheel) -> dict[str, _CodeGroup]:
             group = groups.setdefault(key, _CodeGroup(member, is_library=not is_file))
             group.add_code(str(code.target), code.size)
     for scanned in wheel.scan.members:
-        if (database := find_kernel_database(scanned.name)) is None:
+        if (database := kernels.find_kernel_database(scanned.name)) is None:
             continue
         label = f"{database.project} has"
         group = groups.setdefault(

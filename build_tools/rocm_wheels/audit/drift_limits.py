@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from rocm_wheels.core import Record, Severity, load_record, make_record_error
-from rocm_wheels.models import get_data_folder
+from rocm_wheels.core import errors, records
+from rocm_wheels.models import project_names
 
 DriftMeasure = Literal[
     "wheel-grown",
@@ -31,11 +31,11 @@ DriftMeasure = Literal[
 def require_text(text: str) -> str:
     """Return a text that must say something, for records. Raises their error for an empty one."""
     if not text.strip():
-        raise make_record_error("it must not be empty")
+        raise records.make_record_error("it must not be empty")
     return text
 
 
-class DriftBound(Record):
+class DriftBound(records.Record):
     """A change counts when it is more than a share of what was there, in percent, and than an amount."""
 
     percent: float = Field(ge=0)
@@ -46,7 +46,7 @@ class DriftBound(Record):
         return change > self.amount and change * 100 > self.percent * before
 
 
-class DriftLimit(Record):
+class DriftLimit(records.Record):
     """The bounds of one measure, at least one of them, and why they are where they are."""
 
     warning: DriftBound | None = None
@@ -63,17 +63,19 @@ class DriftLimit(Record):
 DriftLimits = Mapping[DriftMeasure, DriftLimit]
 
 
-class _LimitTable(Record):
+class _LimitTable(records.Record):
     limits: DriftLimits
 
 
 @lru_cache
 def load_drift_limits() -> DriftLimits:
     """Return the limits that hold where no policy says otherwise."""
-    return load_record(get_data_folder() / "audit_limits.yaml", _LimitTable).limits
+    return records.load_record(project_names.get_data_folder() / "audit_limits.yaml", _LimitTable).limits
 
 
-def judge_change(limits: DriftLimits, measure: DriftMeasure, before: int, change: int) -> Severity | None:
+def judge_change(
+    limits: DriftLimits, measure: DriftMeasure, before: int, change: int
+) -> errors.Severity | None:
     """Return how grave a change is, as an amount of what was ``before``; None where it is within limits."""
     limit = limits[measure]
     if change <= 0:

@@ -11,25 +11,23 @@ from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, Field
 
-from rocm_wheels.audit.audited_set import SetReport
-from rocm_wheels.audit.audited_wheel import AuditReport
-from rocm_wheels.audit.checks import EXCEPTION_CHECK, SET_CHECKS, find_check
+from rocm_wheels.audit import audited_set, audited_wheel, checks
 from rocm_wheels.audit.drift_limits import DriftLimits, load_drift_limits, require_text
-from rocm_wheels.core import Finding, Record, UsageError, load_record, make_record_error
+from rocm_wheels.core import errors, records
 
 
 def _require_check(word: str) -> str:
     try:
-        return find_check(word).name
-    except UsageError as cause:
-        raise make_record_error(cause.message) from None
+        return checks.find_check(word).name
+    except errors.UsageError as cause:
+        raise records.make_record_error(cause.message) from None
 
 
 _Text = Annotated[str, AfterValidator(require_text)]
-ReportT = TypeVar("ReportT", AuditReport, SetReport)
+ReportT = TypeVar("ReportT", audited_wheel.AuditReport, audited_set.SetReport)
 
 
-class AuditException(Record):
+class AuditException(records.Record):
     """Findings of a check that are let pass up to the end of a day.
 
     ``check`` is its id or name; ``file`` and ``wheel`` are globs of members and of file names; ``owner``
@@ -44,7 +42,7 @@ class AuditException(Record):
     expires: date
 
 
-class AuditPolicy(Record):
+class AuditPolicy(records.Record):
     """The exceptions of a project, and its own limits of what may differ from an older wheel."""
 
     ignore: tuple[AuditException, ...] = Field(default=())
@@ -67,21 +65,21 @@ class IgnoredFindings:
 
 def load_audit_policy(path: Path) -> AuditPolicy:
     """Read a policy. Raises DataError with file, line and column."""
-    return load_record(path, AuditPolicy)
+    return records.load_record(path, AuditPolicy)
 
 
 def parse_ignored(text: str) -> IgnoredFindings:
     """Read ``RW012`` or ``RW012:torch/lib/*.so``. Raises UsageError for no check."""
     word, _, file = text.partition(":")
-    return IgnoredFindings(find_check(word).name, file or "*")
+    return IgnoredFindings(checks.find_check(word).name, file or "*")
 
 
 def apply_exceptions(
     report: ReportT, ignored: Sequence[IgnoredFindings], policy: AuditPolicy, today: date
 ) -> ReportT:
     """Take out findings that are let pass; an exception that has ended is an error, and lets nothing pass."""
-    set_checks = {check.name for check in SET_CHECKS}
-    of_set = isinstance(report, SetReport)
+    set_checks = {check.name for check in checks.SET_CHECKS}
+    of_set = isinstance(report, audited_set.SetReport)
     exceptions = [entry for entry in policy.ignore if (entry.check in set_checks) == of_set]
     if not of_set:
         exceptions = [entry for entry in exceptions if fnmatchcase(report.title, entry.wheel)]
@@ -92,18 +90,18 @@ def apply_exceptions(
     ]
     passed = [finding for finding in report.findings if _is_covered(finding, [*ignored, *in_force])]
     kept = [finding for finding in report.findings if finding not in passed]
-    fix = find_check(EXCEPTION_CHECK).fix
+    fix = checks.find_check(checks.EXCEPTION_CHECK).fix
     for entry in exceptions:
         if entry.expires < today:
             message = (
                 f"the exception of {entry.owner} for {entry.check} ended on {entry.expires}: {entry.reason}"
             )
             subject = "" if entry.file == "*" else entry.file
-            kept.append(Finding("error", message, fix, subject=subject, check=EXCEPTION_CHECK))
+            kept.append(errors.Finding("error", message, fix, subject=subject, check=checks.EXCEPTION_CHECK))
     return replace(report, findings=tuple(kept), ignored=tuple(passed))
 
 
-def _is_covered(finding: Finding, ignored: Sequence[IgnoredFindings]) -> bool:
+def _is_covered(finding: errors.Finding, ignored: Sequence[IgnoredFindings]) -> bool:
     return any(
         entry.check == finding.check
         and fnmatchcase(finding.subject, entry.file)

@@ -21,9 +21,8 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.audit.audited_wheel import SkippedCheck, WheelExpectation, list_base_targets
-from rocm_wheels.audit.metadata import is_same_version
-from rocm_wheels.core import BuildError, Finding, find_uv, run_command
+from rocm_wheels.audit import audited_wheel, metadata
+from rocm_wheels.core import errors, extras, process
 
 _PROBE = Path(__file__).with_name("import_probe.py")
 _BUILDER_VARIABLES = re.compile(
@@ -75,7 +74,9 @@ def detect_import_host() -> ImportHost:
     return ImportHost(_SYSTEMS.get(sys.platform, sys.platform), _MACHINES.get(machine, machine))
 
 
-def explain_no_import(wheel_name: str, expected: WheelExpectation, host: ImportHost) -> str | None:
+def explain_no_import(
+    wheel_name: str, expected: audited_wheel.WheelExpectation, host: ImportHost
+) -> str | None:
     """Say why a wheel cannot be imported on ``host``; None when it can."""
     if host.system != expected.platform:
         return f"not imported: it is for {expected.platform}, and this machine runs {host.system}"
@@ -88,8 +89,8 @@ def explain_no_import(wheel_name: str, expected: WheelExpectation, host: ImportH
 
 
 def check_import(
-    wheel: Path, expected: WheelExpectation, environment: ImportEnvironment
-) -> list[Finding] | SkippedCheck:
+    wheel: Path, expected: audited_wheel.WheelExpectation, environment: ImportEnvironment
+) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """Import the wheel in a clean process and compare what it says of itself with ``expected``.
 
     A crash is named by its signal, with the last lines printed. A module of another project that is not there
@@ -119,11 +120,15 @@ def check_import(
         if fault is not None:
             if environment.lacking and _lacks_other_module(fault.message, checks.import_name):
                 names_text = ", ".join(environment.lacking)
-                return SkippedCheck(f"not imported: it requires {names_text}, not in the build environment")
+                return audited_wheel.SkippedCheck(
+                    f"not imported: it requires {names_text}, not in the build environment"
+                )
             return [fault]
         if not answer.is_file():
             return [
-                Finding("error", f"`import {checks.import_name}` ended before it was done, with exit code 0")
+                errors.Finding(
+                    "error", f"`import {checks.import_name}` ended before it was done, with exit code 0"
+                )
             ]
         stated = json.loads(answer.read_text(encoding="utf-8"))
         if environment.packages is not None:
@@ -147,9 +152,9 @@ def make_clean_environment(env: Mapping[str, str]) -> dict[str, str]:
 
 def _install_wheel(
     wheel: Path, folder: Path, environment: ImportEnvironment, env: Mapping[str, str]
-) -> Finding | None:
+) -> errors.Finding | None:
     argv = [
-        str(find_uv()),
+        str(extras.find_uv()),
         "pip",
         "install",
         "--quiet",
@@ -168,11 +173,11 @@ def _run_or_find(
     env: Mapping[str, str],
     description: str,
     cwd: Path | None,
-) -> Finding | None:
+) -> errors.Finding | None:
     """Run a program; return a finding when it does not end well."""
     printed: deque[str] = deque(maxlen=_SHOWN_LINES)
     try:
-        finished = run_command(
+        finished = process.run_command(
             argv,
             env=env,
             cwd=cwd,
@@ -182,12 +187,12 @@ def _run_or_find(
             check=None,
             description=description,
         )
-    except BuildError as failure:  # not started, or stopped by the time limit
-        return Finding("error", str(failure) + _format_last_lines(printed))
+    except errors.BuildError as failure:  # not started, or stopped by the time limit
+        return errors.Finding("error", str(failure) + _format_last_lines(printed))
     if finished.returncode == 0:
         return None
     tip = "a library is missing, or does not fit another" if finished.returncode != 1 else ""
-    return Finding(
+    return errors.Finding(
         "error", f"{description} {describe_exit(finished.returncode)}{_format_last_lines(printed)}", tip
     )
 
@@ -208,17 +213,19 @@ def _format_last_lines(lines: deque[str]) -> str:
     return ":" + "".join(marked) if marked else ""
 
 
-def _judge_import(stated: Mapping[str, object], expected: WheelExpectation) -> list[Finding]:
+def _judge_import(
+    stated: Mapping[str, object], expected: audited_wheel.WheelExpectation
+) -> list[errors.Finding]:
     name = expected.recipe.checks.import_name
     findings = []
     folders = stated["places"]
     assert isinstance(folders, list)
     file = Path(str(stated["file"])).resolve()
     if stated["file"] is None:
-        findings.append(Finding("error", f"`import {name}` found a folder without a package in it"))
+        findings.append(errors.Finding("error", f"`import {name}` found a folder without a package in it"))
     elif not any(file.is_relative_to(Path(folder).resolve()) for folder in folders):
         tip = "something on the environment's path hides the wheel: look for .pth files"
-        findings.append(Finding("error", f"`import {name}` took {file}, not the wheel's", tip))
+        findings.append(errors.Finding("error", f"`import {name}` took {file}, not the wheel's", tip))
     if expected.version is not None:
         findings += _judge_versions(stated, expected, expected.version)
     if expected.recipe.checks.rocm == "torch.version.hip":
@@ -227,12 +234,14 @@ def _judge_import(stated: Mapping[str, object], expected: WheelExpectation) -> l
 
 
 def _judge_versions(
-    statements: Mapping[str, object], expected: WheelExpectation, expected_version: str
-) -> list[Finding]:
+    statements: Mapping[str, object], expected: audited_wheel.WheelExpectation, expected_version: str
+) -> list[errors.Finding]:
     findings = []
-    if not is_same_version(str(statements["installed"]), expected_version):
+    if not metadata.is_same_version(str(statements["installed"]), expected_version):
         findings.append(
-            Finding("error", f"installed metadata say {statements['installed']}, not {expected_version}")
+            errors.Finding(
+                "error", f"installed metadata say {statements['installed']}, not {expected_version}"
+            )
         )
     stated = statements["version"]
     # a project that is not told its version by the build states only the public part of it
@@ -241,23 +250,28 @@ def _judge_versions(
         if expected.recipe.version.variables
         else {expected_version, _get_public_version(expected_version)}
     )
-    if stated is not None and not any(is_same_version(str(stated), version) for version in allowed):
+    if stated is not None and not any(metadata.is_same_version(str(stated), version) for version in allowed):
         name = expected.recipe.checks.import_name
-        findings.append(Finding("error", f"`{name}.__version__` is {stated}, not {expected_version}"))
+        findings.append(errors.Finding("error", f"`{name}.__version__` is {stated}, not {expected_version}"))
     return findings
 
 
-def _judge_torch(stated: Mapping[str, object], expected: WheelExpectation) -> list[Finding]:
+def _judge_torch(
+    stated: Mapping[str, object], expected: audited_wheel.WheelExpectation
+) -> list[errors.Finding]:
     name = expected.recipe.checks.import_name
     findings = []
     if not stated["hip"]:
-        findings.append(Finding("error", f"`{name}.version.hip` is {stated['hip']}: a CPU-only build"))
+        findings.append(errors.Finding("error", f"`{name}.version.hip` is {stated['hip']}: a CPU-only build"))
     listed = stated["architectures"]
     if isinstance(listed, list) and expected.targets is not None:
-        missing = sorted(set(list_base_targets(expected.targets)) - set(list_base_targets(listed)))
+        missing = sorted(
+            set(audited_wheel.list_base_targets(expected.targets))
+            - set(audited_wheel.list_base_targets(listed))
+        )
         if missing:
             message = f"{name} says it was compiled for {' '.join(listed)}, not for {' '.join(missing)}"
-            findings.append(Finding("error", message))
+            findings.append(errors.Finding("error", message))
     return findings
 
 

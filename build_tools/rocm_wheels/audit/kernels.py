@@ -17,47 +17,44 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck, join_names, list_base_targets
-from rocm_wheels.core import Finding, Severity
-from rocm_wheels.models import get_gfx_families, get_gfx_targets
-from rocm_wheels.wheels import (
-    CodeObject,
-    get_kernel_list_target,
-    list_database_labels,
-    parse_label,
-)
+from rocm_wheels.audit import audited_wheel
+from rocm_wheels.core import errors
+from rocm_wheels.device_code import code_objects, kernel_databases
+from rocm_wheels.models import gfx
 
 _ABI_OF_V4 = 2
 _ABI_OF_V6 = 4
 
 
-def check_target_list(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+def check_target_list(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """The targets that torch says it was built for are those that libtorch_hip holds code for.
 
     An error where it holds code that it does not state; a warning where it states more, as a wheel whose code
     was pruned does. A split library may have the rest in device wheels that are not here.
     """
     if not wheel.scan.target_lists:
-        return SkippedCheck("no libtorch_python.so that states targets")
+        return audited_wheel.SkippedCheck("no libtorch_python.so that states targets")
     tip = "the list of targets changed between configuring and compiling: build with a clean tree"
     findings = []
     for member, targets in sorted(wheel.scan.target_lists.items()):
         library = f"{posixpath.dirname(member)}/libtorch_hip.so"
-        held = set(list_base_targets(wheel.list_member_targets(library)))
-        stated = set(list_base_targets(targets))
+        held = set(audited_wheel.list_base_targets(wheel.list_member_targets(library)))
+        stated = set(audited_wheel.list_base_targets(targets))
         is_split = library in wheel.moved_code
         if not held or held == stated or (is_split and held < stated):
             continue
-        severity: Severity = "warning" if held < stated else "error"
+        severity: errors.Severity = "warning" if held < stated else "error"
         message = f"states {' '.join(targets)} (torch.cuda.get_arch_list), and {library} holds"
-        findings.append(Finding(severity, f"{message} {' '.join(sorted(held))}", tip, subject=member))
+        findings.append(errors.Finding(severity, f"{message} {' '.join(sorted(held))}", tip, subject=member))
     return findings
 
 
-def check_code_versions(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+def check_code_versions(
+    wheel: audited_wheel.AuditedWheel,
+) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """Code objects are of a version that ROCm's loaders read today: V4 or newer."""
     if not wheel.device_code:
-        return SkippedCheck("holds no device code")
+        return audited_wheel.SkippedCheck("holds no device code")
     findings = []
     for member, objects in _list_code(wheel):
         old = {code.abi_version for code in objects if code.abi_version is not None} & set(range(_ABI_OF_V4))
@@ -65,14 +62,16 @@ def check_code_versions(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
             versions = ", ".join(f"V{version + 2}" for version in sorted(filter(None, old)))
             message = f"holds code objects of version {versions or 'V2'}, older than V4"
             tip = "compile with -mcode-object-version=4 or newer"
-            findings.append(Finding("warning", message, tip, subject=member))
+            findings.append(errors.Finding("warning", message, tip, subject=member))
     return findings
 
 
-def check_feature_mixtures(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+def check_feature_mixtures(
+    wheel: audited_wheel.AuditedWheel,
+) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """For one processor, code is either for any setting of xnack or sramecc, or for stated ones."""
     if not wheel.device_code:
-        return SkippedCheck("holds no device code")
+        return audited_wheel.SkippedCheck("holds no device code")
     findings = []
     stating: dict[tuple[str, str], dict[frozenset[str], str]] = {}
     for member, objects in _list_code(wheel):
@@ -82,17 +81,17 @@ def check_feature_mixtures(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
                 processor, feature = key
                 message = f"for {processor}, some of its code states {feature} and some is for any setting"
                 tip = "state the feature of a target everywhere, or nowhere"
-                findings.append(Finding("warning", message, tip, subject=member))
+                findings.append(errors.Finding("warning", message, tip, subject=member))
     for (processor, feature), members in sorted(stating.items()):
         if frozenset("+") in members and frozenset("-") in members:
             names = [members[frozenset("+")], members[frozenset("-")]]
             message = f"{names[0]} is for {processor}:{feature}+ alone and {names[1]} for {feature}- alone"
             tip = "no setting of the GPU runs both: build all libraries for the same targets"
-            findings.append(Finding("warning", message, tip, subject=names[0]))
+            findings.append(errors.Finding("warning", message, tip, subject=names[0]))
     return findings
 
 
-def _collect_signs(objects: Iterable[CodeObject]) -> dict[tuple[str, str], frozenset[str]]:
+def _collect_signs(objects: Iterable[code_objects.CodeObject]) -> dict[tuple[str, str], frozenset[str]]:
     """Return by processor and feature the settings that code states: "+", "-" or "any"."""
     targets = {code.target for code in objects if code.form != "empty"}
     features = {(t.processor, name) for t in targets for name, _ in t.features}
@@ -104,10 +103,12 @@ def _collect_signs(objects: Iterable[CodeObject]) -> dict[tuple[str, str], froze
     }
 
 
-def check_generic_targets(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+def check_generic_targets(
+    wheel: audited_wheel.AuditedWheel,
+) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """Code for generic processors is of version V6, which alone can say what it runs on."""
     if not wheel.device_code:
-        return SkippedCheck("holds no device code")
+        return audited_wheel.SkippedCheck("holds no device code")
     findings = []
     for member, objects in _list_code(wheel):
         generic = [code for code in objects if code.target.processor.endswith("-generic")]
@@ -115,25 +116,29 @@ def check_generic_targets(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
         if any(code.abi_version is not None and code.abi_version < _ABI_OF_V6 for code in generic):
             message = f"holds code for {targets} in a version older than V6, which no runtime loads"
             tip = "compile with -mcode-object-version=6"
-            findings.append(Finding("error", message, tip, subject=member))
+            findings.append(errors.Finding("error", message, tip, subject=member))
         elif generic:
             message = f"holds code for {targets}: a runtime that knows no generic targets passes over it"
-            findings.append(Finding("info", message, subject=member))
+            findings.append(errors.Finding("info", message, subject=member))
     return findings
 
 
-def _list_code(wheel: AuditedWheel) -> Iterator[tuple[str, tuple[CodeObject, ...]]]:
+def _list_code(
+    wheel: audited_wheel.AuditedWheel,
+) -> Iterator[tuple[str, tuple[code_objects.CodeObject, ...]]]:
     yield from sorted(wheel.scan.device_code.items())
 
 
 _PACKAGE_TARGET = re.compile(r"^(?:rocm-sdk|amd)-.*?-?(?P<label>gfx[\w-]+)$")
 
 
-def check_target_packages(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+def check_target_packages(
+    wheel: audited_wheel.AuditedWheel,
+) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """Packages for one GPU that are required are for a target that the wheel has code for."""
     if not wheel.targets:
-        return SkippedCheck("holds no device code")
-    families = {name.lower(): set(targets) for name, targets in get_gfx_families().items()}
+        return audited_wheel.SkippedCheck("holds no device code")
+    families = {name.lower(): set(targets) for name, targets in gfx.get_gfx_families().items()}
     tip = "the requirement was written for another family: make METADATA and code of one list of targets"
     findings = []
     for line in wheel.scan.metadata.requires_dist if wheel.scan.metadata else ():
@@ -143,7 +148,7 @@ def check_target_packages(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
         covered = families.get(match["label"]) if match else None
         if covered is not None and covered.isdisjoint(wheel.targets):
             message = f"requires {line}, and holds code for {' '.join(wheel.targets)} alone"
-            findings.append(Finding("error", message, tip, subject=f"{wheel.dist_info}/METADATA"))
+            findings.append(errors.Finding("error", message, tip, subject=f"{wheel.dist_info}/METADATA"))
     return findings
 
 
@@ -168,12 +173,16 @@ class KernelDatabase:
     @property
     def targets(self) -> frozenset[str]:
         """The targets that files are labelled with."""
-        labels = (label for file in self.files for label in list_database_labels(f"{self.root}/{file}"))
+        labels = (
+            label
+            for file in self.files
+            for label in kernel_databases.list_database_labels(f"{self.root}/{file}")
+        )
         return frozenset(filter(None, map(_get_processor, labels)))
 
 
 def _get_processor(label: str) -> str | None:
-    target = parse_label(label)
+    target = kernel_databases.parse_label(label)
     return target.processor if target is not None else None
 
 
@@ -186,11 +195,13 @@ def collect_databases(members: Iterable[str]) -> tuple[KernelDatabase, ...]:
     return tuple(KernelDatabase(*key, frozenset(names)) for key, names in sorted(files.items()))
 
 
-def check_kernel_files(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+def check_kernel_files(
+    wheel: audited_wheel.AuditedWheel,
+) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """Every kernel file that a database's list for a target names is there, with its code; and no other."""
     databases = collect_databases(wheel.members)
     if not databases:
-        return SkippedCheck("carries no kernel database of rocBLAS, hipBLASLt or hipSPARSELt")
+        return audited_wheel.SkippedCheck("carries no kernel database of rocBLAS, hipBLASLt or hipSPARSELt")
     findings = []
     for database in databases:
         lists = {
@@ -200,15 +211,15 @@ def check_kernel_files(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
         }
         for member, stems in sorted(lists.items()):
             findings += _judge_list(database, member, stems)
-        listed = {get_kernel_list_target(member) for member in lists}
+        listed = {kernel_databases.get_kernel_list_target(member) for member in lists}
         for target in sorted(database.targets - listed) if lists else ():
             message = f"{database.project} has kernel files for {target} and no list of them: it loads none"
-            findings.append(Finding("error", message, _LISTS_TIP, subject=database.root))
+            findings.append(errors.Finding("error", message, _LISTS_TIP, subject=database.root))
     return findings
 
 
-def _judge_list(database: KernelDatabase, member: str, stems: Collection[str]) -> list[Finding]:
-    target = get_kernel_list_target(member)
+def _judge_list(database: KernelDatabase, member: str, stems: Collection[str]) -> list[errors.Finding]:
+    target = kernel_databases.get_kernel_list_target(member)
     assert target is not None, member
     inside = posixpath.relpath(posixpath.dirname(member), database.root)
     near = {posixpath.basename(f) for f in database.files if posixpath.dirname(f) in ("", inside.lstrip("."))}
@@ -229,13 +240,14 @@ def _judge_list(database: KernelDatabase, member: str, stems: Collection[str]) -
     stray = sorted(match[0] for match in matches if match and match[1] not in stems)
     findings = []
     if missing:
-        message = f"{database.project} lacks files for {target}: {join_names(sorted(missing))}"
-        findings.append(Finding("error", message, _LISTS_TIP, subject=member))
+        message = f"{database.project} lacks files for {target}: {audited_wheel.join_names(sorted(missing))}"
+        findings.append(errors.Finding("error", message, _LISTS_TIP, subject=member))
     if stray:
         message = (
-            f"{database.project} has files for {target} that its list does not name: {join_names(stray)}"
+            f"{database.project} has files for {target} that its list does not name: "
+            f"{audited_wheel.join_names(stray)}"
         )
-        findings.append(Finding("warning", message, _LISTS_TIP, subject=member))
+        findings.append(errors.Finding("warning", message, _LISTS_TIP, subject=member))
     return findings
 
 
@@ -247,24 +259,26 @@ def _list_missing_code(stem: str, files: Collection[str]) -> list[str]:
     return [] if f"{stem}.hsaco" in files else [f"{stem}.hsaco"]
 
 
-def check_kernel_targets(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+def check_kernel_targets(
+    wheel: audited_wheel.AuditedWheel,
+) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """Each kernel database that the wheel carries serves each target, but where ROCm is built without."""
     served = _collect_served_targets(wheel.members)
     if not served:
-        return SkippedCheck("carries no kernel database")
+        return audited_wheel.SkippedCheck("carries no kernel database")
     asked = wheel.expected.targets
-    targets = list_base_targets(asked) if asked is not None else _join_targets(served)
-    severity: Severity = "error" if wheel.has_recipe and asked is not None else "warning"
+    targets = audited_wheel.list_base_targets(asked) if asked is not None else _join_targets(served)
+    severity: errors.Severity = "error" if wheel.has_recipe and asked is not None else "warning"
     tip = "take the database of that target from the same ROCm"
     findings = []
     for target in targets:
-        fact = get_gfx_targets().get(target)
+        fact = gfx.get_gfx_targets().get(target)
         for project, labels in sorted(served.items()):
             is_excluded = fact is None or project in fact.excluded
             is_unknown = project == "aotriton" and fact is not None and fact.aotriton is None
             if not is_excluded and not is_unknown and not _is_served(target, labels):
                 message = f"{project} has no kernel files for {target}, and has some for others"
-                findings.append(Finding("info" if project == "MIOpen" else severity, message, tip))
+                findings.append(errors.Finding("info" if project == "MIOpen" else severity, message, tip))
     return findings
 
 
@@ -278,7 +292,7 @@ class KernelFileLabels:
 
 def find_kernel_database(member: str) -> KernelFileLabels | None:
     """Return the database that a member is a labelled file of; None for another file."""
-    labels = list_database_labels(member)
+    labels = kernel_databases.list_database_labels(member)
     if not labels:
         return None
     if match := _TENSILE_FOLDER.match(member):

@@ -17,30 +17,27 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck, join_names
-from rocm_wheels.core import Finding, Severity, format_count, format_size
-from rocm_wheels.models import is_rocm_library, load_container_table
-from rocm_wheels.wheels import (
-    RequiredPackages,
-    compute_policy,
-    explain_policy,
-    is_dynamic_linker,
-    is_vc_runtime,
-    list_own_names,
-    load_policies,
-    make_system_test,
-)
+from rocm_wheels.audit import audited_wheel
+from rocm_wheels.binaries import loader
+from rocm_wheels.core import errors, tables
+from rocm_wheels.models import ci
+from rocm_wheels.models.libraries import is_rocm_library
+from rocm_wheels.wheels import platform_promises, required_packages
 
 if TYPE_CHECKING:
     from auditwheel.policy import WheelPolicies  # type: ignore[import-untyped]
 
-_NO_TABLES = SkippedCheck("the tables of auditwheel and delvewheel are not installed: rocm-wheels[build]")
-_NO_LIBRARY = SkippedCheck("holds no native library for Linux")
-_NO_DLL = SkippedCheck("holds no native library for Windows")
+_NO_TABLES = audited_wheel.SkippedCheck(
+    "the tables of auditwheel and delvewheel are not installed: rocm-wheels[build]"
+)
+_NO_LIBRARY = audited_wheel.SkippedCheck("holds no native library for Linux")
+_NO_DLL = audited_wheel.SkippedCheck("holds no native library for Windows")
 _REPAIR_TIP = "`rocm-wheels wheel repair` takes it away"
 
 
-def check_symbol_versions(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+def check_symbol_versions(
+    wheel: audited_wheel.AuditedWheel,
+) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """The libraries need no newer symbols than the oldest of the wheel's tags promises.
 
     ``linux_x86_64`` promises nothing, and installers take it on every Linux: such a wheel may need what the
@@ -50,36 +47,40 @@ def check_symbol_versions(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
         return _NO_LIBRARY
     tags = wheel.wheel_platform.fields.platform.split(".")
     if any(tag.startswith("musllinux") for tag in tags):
-        return SkippedCheck("it is for musl, too, of which there are no tables of symbols")
+        return audited_wheel.SkippedCheck("it is for musl, too, of which there are no tables of symbols")
     try:
-        policies = load_policies(wheel.wheel_platform.architecture)
+        policies = platform_promises.load_policies(wheel.wheel_platform.architecture)
     except ModuleNotFoundError:
         return _NO_TABLES
     policy_by_tag = {name: policy for policy in policies for name in (policy.name, *policy.aliases)}
-    needed = compute_policy(policies, wheel.binaries.values())
+    needed = platform_promises.compute_policy(policies, wheel.binaries.values())
     if bare_tags := [tag for tag in tags if tag.startswith("linux_")]:
-        limit = f"{load_container_table().wheel_platform}_{wheel.wheel_platform.architecture}"
+        limit = f"{ci.load_container_table().wheel_platform}_{wheel.wheel_platform.architecture}"
         promised = policy_by_tag.get(limit, policies.lowest)
         if needed.priority >= promised.priority:
-            return SkippedCheck(f"{bare_tags[0]} promises nothing about symbols; they allow {needed.name}")
+            return audited_wheel.SkippedCheck(
+                f"{bare_tags[0]} promises nothing about symbols; they allow {needed.name}"
+            )
         is_released = wheel.has_recipe and not wheel.expected.unrepaired
-        severity: Severity = "error" if is_released else "warning"
+        severity: errors.Severity = "error" if is_released else "warning"
         claim = f"installers take {bare_tags[0]} on every Linux, our wheels are for {promised.name}"
         tip = "build in the image of `container images`; `rocm-wheels wheel repair` computes the tag"
     else:
         if unknown := [tag for tag in tags if tag not in policy_by_tag]:
-            return SkippedCheck(f"auditwheel has no table for {unknown[0]}")
+            return audited_wheel.SkippedCheck(f"auditwheel has no table for {unknown[0]}")
         promised = max((policy_by_tag[tag] for tag in tags), key=lambda policy: policy.priority)
         if needed.priority >= promised.priority:
             return []
         severity, claim = "error", f"its tag promises {promised.name}"
         tip = "`rocm-wheels wheel repair` computes the tag; an older one takes a compiler of that system"
     system = "a newer system than any tag stands for" if needed.name == policies.linux.name else needed.name
-    reasons = join_names(explain_policy(policies, needed, wheel.binaries))
-    return [Finding(severity, f"{claim}, and it needs {system}: {reasons}", tip)]
+    reasons = audited_wheel.join_names(platform_promises.explain_policy(policies, needed, wheel.binaries))
+    return [errors.Finding(severity, f"{claim}, and it needs {system}: {reasons}", tip)]
 
 
-def check_architecture(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+def check_architecture(
+    wheel: audited_wheel.AuditedWheel,
+) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """The libraries are for the machine that the tags name."""
     if not wheel.scan.binaries or wheel.wheel_platform is None or wheel.wheel_platform.system != "linux":
         return _NO_LIBRARY
@@ -87,9 +88,9 @@ def check_architecture(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     foreign = {n: b.architecture for n, b in wheel.scan.binaries.items() if n not in wheel.binaries}
     if not foreign:
         return []
-    severity: Severity = "info" if wheel.binaries else "error"
+    severity: errors.Severity = "info" if wheel.binaries else "error"
     return [
-        Finding(severity, f"is for {other}, the wheel for {architecture}", subject=member)
+        errors.Finding(severity, f"is for {other}, the wheel for {architecture}", subject=member)
         for member, other in sorted(foreign.items())
     ]
 
@@ -100,7 +101,7 @@ _PYTHON_FOLDER = re.compile(r"python[23]\.[0-9]+")
 _INSTALLED_ROOT = re.compile(r"^[^/]+\.data/(?:purelib|platlib)/")
 
 
-def check_run_paths(wheel: AuditedWheel) -> list[Finding]:
+def check_run_paths(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     """No library looks for others in a folder of the builder's machine, or outside of site-packages.
 
     A warning: link steps of upstream projects leave such entries behind, and the loader passes
@@ -111,38 +112,38 @@ def check_run_paths(wheel: AuditedWheel) -> list[Finding]:
     for member, entries in _list_run_paths(wheel):
         absolute = [entry for entry in entries if entry.startswith("/") and not _SYSTEM_FOLDER.match(entry)]
         if absolute:
-            message = f"looks for libraries in {join_names(absolute)}"
-            findings.append(Finding("warning", message, tip, subject=member))
+            message = f"looks for libraries in {audited_wheel.join_names(absolute)}"
+            findings.append(errors.Finding("warning", message, tip, subject=member))
         relative = [entry for entry in entries if _ORIGIN.match(entry)]
         if leaving := [entry for entry in relative if _leaves_site_packages(member, entry)]:
-            message = f"looks for libraries outside of site-packages: {join_names(leaving)}"
-            findings.append(Finding("warning", message, tip, subject=member))
+            message = f"looks for libraries outside of site-packages: {audited_wheel.join_names(leaving)}"
+            findings.append(errors.Finding("warning", message, tip, subject=member))
         if named := [entry for entry in relative if _PYTHON_FOLDER.search(entry) and entry not in leaving]:
-            message = f"looks for libraries in the folder of one Python: {join_names(named)}"
-            findings.append(Finding("warning", message, tip, subject=member))
+            message = f"looks for libraries in the folder of one Python: {audited_wheel.join_names(named)}"
+            findings.append(errors.Finding("warning", message, tip, subject=member))
     return findings
 
 
-def check_open_run_paths(wheel: AuditedWheel) -> list[Finding]:
+def check_open_run_paths(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     """No run path stands for the current folder: an entry that is empty, or relative without $ORIGIN.
 
     In wheels of ours that are for other machines it is an error.
     """
     platform = wheel.wheel_platform
     is_released = platform is not None and not platform.fields.platform.startswith("linux_")
-    severity: Severity = "error" if wheel.has_recipe and is_released else "warning"
+    severity: errors.Severity = "error" if wheel.has_recipe and is_released else "warning"
     findings = []
     for member, entries in _list_run_paths(wheel):
         if "" in entries:
             message = "an empty entry in its run path: the loader looks in the current folder"
-            findings.append(Finding(severity, message, _REPAIR_TIP, subject=member))
+            findings.append(errors.Finding(severity, message, _REPAIR_TIP, subject=member))
         if bare := [entry for entry in entries if entry and entry[0] not in "/$"]:
-            message = f"looks for libraries relative to the current folder: {join_names(bare)}"
-            findings.append(Finding(severity, message, _REPAIR_TIP, subject=member))
+            message = f"looks for libraries relative to the current folder: {audited_wheel.join_names(bare)}"
+            findings.append(errors.Finding(severity, message, _REPAIR_TIP, subject=member))
     return findings
 
 
-def _list_run_paths(wheel: AuditedWheel) -> Iterator[tuple[str, list[str]]]:
+def _list_run_paths(wheel: audited_wheel.AuditedWheel) -> Iterator[tuple[str, list[str]]]:
     for member, binary in sorted(wheel.scan.binaries.items()):
         yield member, [entry for run_path in binary.run_paths for entry in run_path.entries]
 
@@ -155,27 +156,29 @@ def _leaves_site_packages(member: str, entry: str) -> bool:
     return place == ".." or place.startswith("../")
 
 
-def check_executable_stack(wheel: AuditedWheel) -> list[Finding]:
+def check_executable_stack(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     """No library asks for an executable stack: PF_X in PT_GNU_STACK, or no such header at all."""
     tip = "link with -z noexecstack; `rocm-wheels wheel repair --clear-exec-stack` takes the flag away"
     message = "asks for an executable stack, which glibc 2.41 and newer refuse to load"
     return [
-        Finding("error", message, tip, subject=member)
+        errors.Finding("error", message, tip, subject=member)
         for member, binary in wheel.binaries.items()
         if binary.has_executable_stack and not binary.loader.program
     ]
 
 
-def check_text_relocations(wheel: AuditedWheel) -> list[Finding]:
+def check_text_relocations(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     """No library has relocations in its code (DT_TEXTREL): such pages are writable, and never shared."""
     return [
-        Finding("warning", "has relocations in its code (DT_TEXTREL)", "compile with -fPIC", subject=member)
+        errors.Finding(
+            "warning", "has relocations in its code (DT_TEXTREL)", "compile with -fPIC", subject=member
+        )
         for member, binary in wheel.binaries.items()
         if binary.has_text_relocations
     ]
 
 
-def check_sonames(wheel: AuditedWheel) -> list[Finding]:
+def check_sonames(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     """No two libraries of a wheel have one SONAME and different content."""
     members: dict[str, list[str]] = {}
     for member, binary in wheel.binaries.items():
@@ -185,7 +188,12 @@ def check_sonames(wheel: AuditedWheel) -> list[Finding]:
         "the loader takes the one that comes first, whoever asks: leave one, or give them names of their own"
     )
     return [
-        Finding("warning", f"{soname} is {join_names(names)}: different files of one SONAME", tip, names[0])
+        errors.Finding(
+            "warning",
+            f"{soname} is {audited_wheel.join_names(names)}: different files of one SONAME",
+            tip,
+            names[0],
+        )
         for soname, names in sorted(members.items())
         if len({wheel.digests.get(name, name) for name in names}) > 1
     ]
@@ -202,7 +210,7 @@ def strip_hash(name: str) -> str:
     return _HASH.sub("", name)
 
 
-def check_runtimes(wheel: AuditedWheel) -> list[Finding]:
+def check_runtimes(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     """A process gets one OpenMP and one HIP runtime from a wheel, not two."""
     findings = []
     hip = {
@@ -211,19 +219,21 @@ def check_runtimes(wheel: AuditedWheel) -> list[Finding]:
         if _HIP_RUNTIME.match(strip_hash(posixpath.basename(member)))
     }
     if len(hip) > 1:
-        message = f"two HIP runtimes: {join_names(hip.values())}: each has its own state of the GPUs"
-        findings.append(Finding("error", message, "leave one, and link everything to it"))
+        message = (
+            f"two HIP runtimes: {audited_wheel.join_names(hip.values())}: each has its own state of the GPUs"
+        )
+        findings.append(errors.Finding("error", message, "leave one, and link everything to it"))
     inside = [posixpath.basename(member) for member in wheel.binaries]
     needed = [name for binary in wheel.binaries.values() for name in binary.loader.needed]
     kinds = {match[1]: match.string for name in [*needed, *inside] if (match := _OPENMP.match(name))}
     if len(kinds) > 1:
-        message = f"several OpenMP runtimes: {join_names(sorted(kinds.values()))}"
+        message = f"several OpenMP runtimes: {audited_wheel.join_names(sorted(kinds.values()))}"
         tip = "each starts threads of its own, and waits for them alone: link everything to one"
-        findings.append(Finding("warning", message, tip))
+        findings.append(errors.Finding("warning", message, tip))
     return findings
 
 
-def check_grafted_rocm(wheel: AuditedWheel) -> list[Finding]:
+def check_grafted_rocm(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     """No library of ROCm was taken into the wheel by mistake: packages that it requires have them."""
     name = canonicalize_name(wheel.scan.name.distribution) if wheel.scan.name else ""
     if wheel.rocm_folder is not None or name.startswith(("rocm", "amd-")):
@@ -237,30 +247,36 @@ def check_grafted_rocm(wheel: AuditedWheel) -> list[Finding]:
             continue
         if requires:
             message = f"is a library of ROCm, and {requires[0].name}, which is required, has another"
-            findings.append(Finding("error", message, _GRAFT_TIP, subject=member))
+            findings.append(errors.Finding("error", message, _GRAFT_TIP, subject=member))
         elif strip_hash(file) != file:
             message = "is a library of ROCm that a repair took from the builder's machine"
-            findings.append(Finding("warning", message, _GRAFT_TIP, subject=member))
+            findings.append(errors.Finding("warning", message, _GRAFT_TIP, subject=member))
     return findings
 
 
 _GRAFT_TIP = "repair the wheel with --find-links to the ROCm packages: what these have stays outside"
 
 
-def check_needed_libraries(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+def check_needed_libraries(
+    wheel: audited_wheel.AuditedWheel,
+) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """What libraries are linked to is in the wheel, in what it requires, or on every system of its tag."""
     if not wheel.binaries or wheel.wheel_platform is None or wheel.wheel_platform.system != "linux":
         return _NO_LIBRARY
     try:
-        policies = load_policies(wheel.wheel_platform.architecture)
+        policies = platform_promises.load_policies(wheel.wheel_platform.architecture)
     except ModuleNotFoundError:
         return _NO_TABLES
     promised = _list_promised(policies, wheel.wheel_platform.fields.platform.split("."))
-    outside = promised | list_own_names(wheel.scan.binaries)
+    outside = promised | loader.list_own_names(wheel.scan.binaries)
     needed_by: dict[str, list[str]] = {}
     for member, binary in wheel.binaries.items():
         for library in binary.loader.needed:
-            if library not in outside and not is_dynamic_linker(library) and not _is_python(library):
+            if (
+                library not in outside
+                and not platform_promises.is_dynamic_linker(library)
+                and not _is_python(library)
+            ):
                 needed_by.setdefault(library, []).append(member)
     return _judge_needs(wheel, needed_by, lambda library: library)
 
@@ -277,18 +293,20 @@ def _is_python(library: str) -> bool:
     return library.startswith("libpython3")
 
 
-def check_imported_dlls(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+def check_imported_dlls(
+    wheel: audited_wheel.AuditedWheel,
+) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """What DLLs import, at once or delayed, is in the wheel, in what it requires, or part of Windows."""
     platform = wheel.wheel_platform
     if not wheel.scan.imports or platform is None or platform.system != "windows":
         return _NO_DLL
     try:
-        is_system_dll = make_system_test(platform)
+        is_system_dll = platform_promises.make_system_test(platform)
         inside = {posixpath.basename(member).lower() for member in wheel.members}
         needed_by: dict[str, list[str]] = {}
         for member, libraries in sorted(wheel.scan.imports.items()):
             for library in sorted({name.lower() for name in libraries} - inside):
-                if not is_system_dll(library) and not is_vc_runtime(library):
+                if not is_system_dll(library) and not platform_promises.is_vc_runtime(library):
                     needed_by.setdefault(library, []).append(member)
     except ModuleNotFoundError:
         return _NO_TABLES
@@ -299,8 +317,8 @@ _TORCH_LIBRARY = re.compile(r"(?:lib)?(?:torch|c10|shm)(?:[_.]|$)")
 
 
 def _judge_needs(
-    wheel: AuditedWheel, needed_by: Mapping[str, list[str]], normalize: Callable[[str], str]
-) -> list[Finding]:
+    wheel: audited_wheel.AuditedWheel, needed_by: Mapping[str, list[str]], normalize: Callable[[str], str]
+) -> list[errors.Finding]:
     """Judge what is needed from outside; without the packages that have it, say so far as names tell."""
     required = wheel.required
     libraries = {normalize(name) for name in required.libraries} if required else set()
@@ -314,9 +332,9 @@ def _judge_needs(
     for library in sorted(lacking):
         message = f"{library} is neither in the wheel, in what it requires, nor on every system of its tag"
         tip = "require the package that has it, or `rocm-wheels wheel repair --library-dir` takes it in"
-        severity: Severity = "error" if wheel.has_recipe else "warning"
-        message = f"{message}; needed by {join_names(missing[library])}"
-        findings.append(Finding(severity, message, tip, subject=missing[library][0]))
+        severity: errors.Severity = "error" if wheel.has_recipe else "warning"
+        message = f"{message}; needed by {audited_wheel.join_names(missing[library])}"
+        findings.append(errors.Finding(severity, message, tip, subject=missing[library][0]))
     unknown = [name for name in missing if name not in lacking]
     provided = [name for name in unknown if _may_be_required(wheel, name)]
     strays = [name for name in unknown if name not in provided]
@@ -327,12 +345,17 @@ def _judge_needs(
         if names:
             members = sorted({member for name in names for member in missing[name]})
             findings.append(
-                Finding("info", f"{message}: {join_names(sorted(names))}", _FIND_LINKS_TIP, members[0])
+                errors.Finding(
+                    "info",
+                    f"{message}: {audited_wheel.join_names(sorted(names))}",
+                    _FIND_LINKS_TIP,
+                    members[0],
+                )
             )
     return findings
 
 
-def _is_at_hand(required: RequiredPackages, library: str) -> bool:
+def _is_at_hand(required: required_packages.RequiredPackages, library: str) -> bool:
     """Tell whether each required package that may have a library was found: ROCm's and torch's by name."""
     absent = [canonicalize_name(Requirement(line).name) for line in required.missing]
     if _TORCH_LIBRARY.match(library):
@@ -345,7 +368,7 @@ def _is_at_hand(required: RequiredPackages, library: str) -> bool:
 _FIND_LINKS_TIP = "--find-links to the wheels that it requires shows whether they have it"
 
 
-def _may_be_required(wheel: AuditedWheel, library: str) -> bool:
+def _may_be_required(wheel: audited_wheel.AuditedWheel, library: str) -> bool:
     """Tell whether a library has the name of one of ROCm or torch, and METADATA requires such a package."""
     lines = wheel.scan.metadata.requires_dist if wheel.scan.metadata else ()
     names = {canonicalize_name(Requirement(line).name) for line in lines}
@@ -354,14 +377,16 @@ def _may_be_required(wheel: AuditedWheel, library: str) -> bool:
     return is_rocm_library(library) and any(name.startswith(("rocm", "torch")) for name in names)
 
 
-def check_debug_sections(wheel: AuditedWheel) -> list[Finding]:
+def check_debug_sections(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     """Say how much of the libraries is debug information, which users download and do not need."""
     sizes = {member: binary.debug_size for member, binary in wheel.binaries.items() if binary.has_debug}
     total = sum(sizes.values())
     if not total:
         return []
     largest = sorted(sizes, key=lambda member: -sizes[member])
-    counted = format_count(len(sizes), "library", "libraries")
-    message = f"{format_size(total)} of debug information in {counted}: {join_names(largest)}"
+    counted = tables.format_count(len(sizes), "library", "libraries")
+    message = (
+        f"{tables.format_size(total)} of debug information in {counted}: {audited_wheel.join_names(largest)}"
+    )
     tip = "`rocm-wheels wheel repair --strip` moves it into an archive beside the wheel"
-    return [Finding("info", message, tip, subject=largest[0])]
+    return [errors.Finding("info", message, tip, subject=largest[0])]

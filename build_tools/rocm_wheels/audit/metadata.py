@@ -10,43 +10,39 @@ from packaging.requirements import Requirement
 from packaging.tags import Tag
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.audit.audited_wheel import (
-    AuditedWheel,
-    SkippedCheck,
-    get_python_version,
-    is_same_name,
-    list_accepted_tags,
-)
-from rocm_wheels.core import Finding, Severity
-from rocm_wheels.models import load_project
+from rocm_wheels.audit import audited_wheel
+from rocm_wheels.core import errors
+from rocm_wheels.models.project import load_project
 
 _PLATFORM_TAGS = {"linux": re.compile(r"(many|musl)?linux"), "windows": re.compile(r"win")}
-_FILE_NAME_UNREAD = SkippedCheck("the file name is not a wheel's")
+_FILE_NAME_UNREAD = audited_wheel.SkippedCheck("the file name is not a wheel's")
 
 
-def check_file_name(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+def check_file_name(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """The file name states the recipe's distribution and the version that was built."""
     name = wheel.scan.name
     if name is None:
         return _FILE_NAME_UNREAD
     findings = []
     project = wheel.project
-    if not is_same_name(name.distribution, project.distribution):
+    if not audited_wheel.is_same_name(name.distribution, project.distribution):
         tip = "the front end built another project: check the folder it ran in"
         findings.append(
-            Finding("error", f"is a wheel of {name.name}; the recipe builds {project.distribution}", tip)
+            errors.Finding(
+                "error", f"is a wheel of {name.name}; the recipe builds {project.distribution}", tip
+            )
         )
     expected_version = wheel.expected.version
     if expected_version is not None and not is_same_version(str(name.version), expected_version):
         variables = project.version.variables or (project.version.suffix_variable or "its sources",)
         tip = f"the build did not take the version from {' '.join(variables)}"
         findings.append(
-            Finding("error", f"has version {name.version}; {expected_version} was to be built", tip)
+            errors.Finding("error", f"has version {name.version}; {expected_version} was to be built", tip)
         )
     return findings
 
 
-def check_platform(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+def check_platform(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """The tags say the platform that the wheel was built for."""
     if wheel.scan.name is None:
         return _FILE_NAME_UNREAD
@@ -55,26 +51,28 @@ def check_platform(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
         if not wheel.libraries:
             return []
         tip = "the project's setup must tell that the wheel is not pure"
-        return [Finding("error", f"is tagged for any platform, but holds {wheel.libraries[0]}", tip)]
+        return [errors.Finding("error", f"is tagged for any platform, but holds {wheel.libraries[0]}", tip)]
     if not wheel.has_recipe:
         return []
     expected_platform = wheel.expected.platform
     other = [name for name in platforms if not _PLATFORM_TAGS[expected_platform].match(name)]
-    return [Finding("error", f"is for {', '.join(other)}, not for {expected_platform}")] if other else []
+    return (
+        [errors.Finding("error", f"is for {', '.join(other)}, not for {expected_platform}")] if other else []
+    )
 
 
-def check_python(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+def check_python(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """The interpreter that the wheel was built for accepts its tags."""
     interpreter = wheel.expected.python_tag
     if interpreter is None:
-        return SkippedCheck("the interpreter it is for was not stated")
+        return audited_wheel.SkippedCheck("the interpreter it is for was not stated")
     if wheel.scan.name is None:
         return _FILE_NAME_UNREAD
     tags = wheel.scan.name.tags
-    if tags & list_accepted_tags(interpreter, sorted({tag.platform for tag in tags})):
+    if tags & audited_wheel.list_accepted_tags(interpreter, sorted({tag.platform for tag in tags})):
         return []
     tip = "the front end ran with another Python than the build environment's"
-    return [Finding("error", f"{_join_tags(tags)} does not fit the interpreter {interpreter}", tip)]
+    return [errors.Finding("error", f"{_join_tags(tags)} does not fit the interpreter {interpreter}", tip)]
 
 
 def is_same_version(version: str, other: str) -> bool:
@@ -99,7 +97,7 @@ _INSTALLER_FIELDS = (
     "provides-extra",
 )
 _REQUIRED_FIELDS = ("metadata_version", "name", "version")
-_METADATA_UNREAD = SkippedCheck("METADATA could not be read")
+_METADATA_UNREAD = audited_wheel.SkippedCheck("METADATA could not be read")
 _ROCM, _LIBRARIES = "rocm", "libraries"
 _OTHERS_TIP = "its build states another version by itself: look into its setup.py or pyproject.toml"
 _PIN_TIP = (
@@ -107,7 +105,7 @@ _PIN_TIP = (
 )
 
 
-def check_metadata(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+def check_metadata(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """Every field of METADATA is valid (core metadata specification)."""
     where = f"{wheel.dist_info}/METADATA"
     if wheel.scan.metadata is None:
@@ -115,7 +113,7 @@ def check_metadata(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     raw, unknown = parse_email(wheel.scan.texts[where])
     lazy = Metadata.from_raw(raw, validate=False)  # each attribute is checked when it is read
     findings = [
-        Finding(_get_severity(name), f"the field {name} is unknown, or given twice", subject=where)
+        errors.Finding(_get_severity(name), f"the field {name} is unknown, or given twice", subject=where)
         for name in unknown
     ]
     for name in sorted({*_REQUIRED_FIELDS, *raw}):
@@ -123,38 +121,42 @@ def check_metadata(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
             getattr(lazy, name)
         except InvalidMetadata as fault:
             message = f"{fault.field}: {str(fault).splitlines()[0]}"
-            findings.append(Finding(_get_severity(fault.field), message, subject=where))
+            findings.append(errors.Finding(_get_severity(fault.field), message, subject=where))
     return findings
 
 
-def check_requires_python(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+def check_requires_python(
+    wheel: audited_wheel.AuditedWheel,
+) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """Requires-Python is stated, and admits the interpreter that the wheel is for."""
     if wheel.scan.metadata is None:
         return _METADATA_UNREAD
     where = f"{wheel.dist_info}/METADATA"
     admitted = wheel.scan.metadata.requires_python
     if not str(admitted):
-        return [Finding("warning", "states no Requires-Python", subject=where)]
+        return [errors.Finding("warning", "states no Requires-Python", subject=where)]
     if wheel.expected.python_tag is None:
         return []
-    version = get_python_version(wheel.expected.python_tag)
+    version = audited_wheel.get_python_version(wheel.expected.python_tag)
     # X.Y stands for all its patch releases: the first or a late one must be admitted
     if admitted.contains(f"{version}.0") or admitted.contains(f"{version}.99"):
         return []
     return [
-        Finding(
+        errors.Finding(
             "error", f"Requires-Python {admitted} shuts out {version}, which it was built for", subject=where
         )
     ]
 
 
-def check_requirements(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+def check_requirements(
+    wheel: audited_wheel.AuditedWheel,
+) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """No requirement points at a place instead of a version."""
     if wheel.scan.metadata is None:
         return _METADATA_UNREAD
     tip = "indexes refuse direct references: require a version instead"
     return [
-        Finding(
+        errors.Finding(
             "error",
             f"requires {requirement.name} from {requirement.url}",
             tip,
@@ -165,7 +167,9 @@ def check_requirements(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     ]
 
 
-def check_rocm_requirement(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+def check_rocm_requirement(
+    wheel: audited_wheel.AuditedWheel,
+) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """``rocm[libraries]==<the SDK's version>`` is required exactly when the recipe says so.
 
     A wheel that carries its ROCm requires none, and so does one that was built on an installed ROCm.
@@ -173,17 +177,17 @@ def check_rocm_requirement(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     if wheel.scan.metadata is None:
         return _METADATA_UNREAD
     where = f"{wheel.dist_info}/METADATA"
-    requirements = [r for r in list_requirements(wheel) if is_same_name(r.name, _ROCM)]
+    requirements = [r for r in list_requirements(wheel) if audited_wheel.is_same_name(r.name, _ROCM)]
     if wheel.rocm_folder is not None:
         message = f"carries its ROCm in {wheel.rocm_folder}, and installers would add another"
         return [
-            Finding("error", f"requires {requirement}; {message}", subject=where)
+            errors.Finding("error", f"requires {requirement}; {message}", subject=where)
             for requirement in requirements
         ]
     if not wheel.project.checks.requires_rocm:
         message = "by the recipe this project requires no ROCm of its own"
         return [
-            Finding("error", f"requires {requirement}; {message}", subject=where)
+            errors.Finding("error", f"requires {requirement}; {message}", subject=where)
             for requirement in requirements
         ]
     version = wheel.expected.rocm_version
@@ -194,7 +198,7 @@ def check_rocm_requirement(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     if any(_LIBRARIES in r.extras and get_exact_version(r) for r in requirements):
         return []
     return [
-        Finding(
+        errors.Finding(
             "error",
             f"does not require {_ROCM}[{_LIBRARIES}]==<version>{_describe_instead(requirements)}",
             _PIN_TIP,
@@ -204,46 +208,48 @@ def check_rocm_requirement(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
 
 
 def _judge_installed_rocm(
-    wheel: AuditedWheel, installed: str, requirements: Sequence[Requirement]
-) -> list[Finding]:
+    wheel: audited_wheel.AuditedWheel, installed: str, requirements: Sequence[Requirement]
+) -> list[errors.Finding]:
     """A wheel built on an installed ROCm names it in Requires-External, and requires no package of it."""
     where, version = f"{wheel.dist_info}/METADATA", wheel.expected.rocm_version
     findings = [
-        Finding("error", f"requires {r}, although it was built on an installed ROCm", subject=where)
+        errors.Finding("error", f"requires {r}, although it was built on an installed ROCm", subject=where)
         for r in requirements
     ]
     if version is not None and not is_same_version(installed, version):
         message = f"Requires-External is ROCm {installed}, and it was built on {version}"
-        findings.append(Finding("error", message, subject=where))
+        findings.append(errors.Finding("error", message, subject=where))
     return findings
 
 
-def check_pins(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+def check_pins(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """The exact versions of what was built together with it are required."""
     if wheel.scan.metadata is None:
         return _METADATA_UNREAD
     stated = [Requirement(line) for line in wheel.expected.requirements]
     if not stated and not wheel.project.build.pins:
-        return SkippedCheck("no pin of another built wheel was stated")
+        return audited_wheel.SkippedCheck("no pin of another built wheel was stated")
     return [*(fault for pin in stated for fault in _check_pin(wheel, pin)), *_find_loose_pins(wheel, stated)]
 
 
-def _find_loose_pins(wheel: AuditedWheel, stated: Iterable[Requirement]) -> Iterable[Finding]:
+def _find_loose_pins(
+    wheel: audited_wheel.AuditedWheel, stated: Iterable[Requirement]
+) -> Iterable[errors.Finding]:
     """Yield a warning for each project that the recipe pins, and the wheel takes in other versions too."""
     for pin in wheel.project.build.pins:
         name = load_project(pin.project).distribution
-        requirements = [r for r in list_requirements(wheel) if is_same_name(r.name, name)]
-        if not any(is_same_name(r.name, name) for r in stated) and not any(
+        requirements = [r for r in list_requirements(wheel) if audited_wheel.is_same_name(r.name, name)]
+        if not any(audited_wheel.is_same_name(r.name, name) for r in stated) and not any(
             map(get_exact_version, requirements)
         ):
             message = f"{name} is not required in one exact version{_describe_instead(requirements)}"
             tip = f"it was built against one {name}: beside another one it may not even be imported"
-            yield Finding("warning", message, tip, subject=f"{wheel.dist_info}/METADATA")
+            yield errors.Finding("warning", message, tip, subject=f"{wheel.dist_info}/METADATA")
 
 
-def _check_pin(wheel: AuditedWheel, pin: Requirement) -> list[Finding]:
+def _check_pin(wheel: audited_wheel.AuditedWheel, pin: Requirement) -> list[errors.Finding]:
     member = f"{wheel.dist_info}/METADATA"
-    requirements = [r for r in list_requirements(wheel) if is_same_name(r.name, pin.name)]
+    requirements = [r for r in list_requirements(wheel) if audited_wheel.is_same_name(r.name, pin.name)]
     version = get_exact_version(pin)
     assert version is not None, f"{pin} is an exact pin"
     if not any(
@@ -251,17 +257,19 @@ def _check_pin(wheel: AuditedWheel, pin: Requirement) -> list[Finding]:
     ):
         tip = _PIN_TIP if wheel.project.checks.requires_rocm else _OTHERS_TIP
         return [
-            Finding("error", f"does not require {pin}{_describe_instead(requirements)}", tip, subject=member)
+            errors.Finding(
+                "error", f"does not require {pin}{_describe_instead(requirements)}", tip, subject=member
+            )
         ]
     contradicting = [r for r in requirements if not r.specifier.contains(version, prereleases=True)]
     tip = "upstream's own pin must be taken out when ours is added"
     return [
-        Finding("error", f"requires {pin} and {r}: nothing can satisfy both", tip, subject=member)
+        errors.Finding("error", f"requires {pin} and {r}: nothing can satisfy both", tip, subject=member)
         for r in contradicting
     ]
 
 
-def list_requirements(wheel: AuditedWheel) -> Iterable[Requirement]:
+def list_requirements(wheel: audited_wheel.AuditedWheel) -> Iterable[Requirement]:
     """Yield the requirements that hold on the wheel's platform without an extra."""
     windows = wheel.expected.platform == "windows"
     marker_environment = {
@@ -271,7 +279,7 @@ def list_requirements(wheel: AuditedWheel) -> Iterable[Requirement]:
         "extra": "",
     }
     if wheel.expected.python_tag is not None:
-        version = get_python_version(wheel.expected.python_tag)
+        version = audited_wheel.get_python_version(wheel.expected.python_tag)
         marker_environment |= {"python_version": version, "python_full_version": f"{version}.0"}
     for requirement in map(Requirement, wheel.scan.metadata.requires_dist if wheel.scan.metadata else ()):
         if requirement.marker is None or requirement.marker.evaluate(marker_environment):
@@ -286,7 +294,7 @@ def get_exact_version(requirement: Requirement) -> str | None:
     return None
 
 
-def _get_severity(field: str) -> Severity:
+def _get_severity(field: str) -> errors.Severity:
     return "error" if field in _INSTALLER_FIELDS else "warning"
 
 

@@ -13,22 +13,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from rocm_wheels.audit.audited_set import SetReport
-from rocm_wheels.audit.audited_wheel import SEVERITIES, SEVERITY_WORDS, AuditReport, CheckReport
+from rocm_wheels.audit import audited_set, audited_wheel, set_page
 from rocm_wheels.audit.checks import ALL_CHECKS, AuditCheck, SetCheck, get_check_id
-from rocm_wheels.audit.set_page import format_device_code, render_set_page
-from rocm_wheels.core import (
-    Finding,
-    JunitCase,
-    JunitSuite,
-    JunitTag,
-    Severity,
-    format_count,
-    format_size,
-    make_page_templates,
-    write_atomically,
-    write_junit_file,
-)
+from rocm_wheels.core import files, junit, page_templates, tables
+from rocm_wheels.core.errors import Finding, Severity
 
 _SARIF_LEVELS = {"error": "error", "warning": "warning", "info": "note", "ok": "none"}
 _SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -37,44 +25,50 @@ _MOST_MEMBERS = 3
 _TEMPLATES = Path(__file__).with_name("templates")
 
 
-def format_audit(report: AuditReport) -> list[str]:
+def format_audit(report: audited_wheel.AuditReport) -> list[str]:
     """Return a report as lines for people: counts, then findings; the same of several members once."""
-    lines = _format_findings(report, [" ".join(report.targets) or "no device code", format_size(report.size)])
+    lines = _format_findings(
+        report, [" ".join(report.targets) or "no device code", tables.format_size(report.size)]
+    )
     recipe_checks = {check.name for check in ALL_CHECKS if check.needs_recipe}
     without_recipe = [skip for skip in report.skipped if skip.check in recipe_checks]
     others = [skip for skip in report.skipped if skip not in without_recipe]
     lines += [f"  compared with {report.compared_with}"] if report.compared_with else []
-    checks = f"{format_count(len(report.ran), 'check')} ran"
+    checks = f"{tables.format_count(len(report.ran), 'check')} ran"
     skipped = f"{len(others)} had nothing to look at, {len(without_recipe)} need a recipe or its facts"
     return [*lines, f"  {checks}, {skipped}"]
 
 
-def format_set_audit(report: SetReport, wheels: Sequence[AuditReport] = ()) -> list[str]:
+def format_set_audit(
+    report: audited_set.SetReport, wheels: Sequence[audited_wheel.AuditReport] = ()
+) -> list[str]:
     """Return the report of a set as lines for people, as of a wheel; and why checks were skipped.
 
     Of its ``wheels`` a table says which libraries have code for which targets.
     """
-    facts = [format_count(len(report.wheels), "wheel")]
+    facts = [tables.format_count(len(report.wheels), "wheel")]
     if report.older:
-        facts.append(f"{format_count(report.older, 'older file')} of the index not read")
+        facts.append(f"{tables.format_count(report.older, 'older file')} of the index not read")
     lines = _format_findings(report, facts)
     lines += [f"  compared with {report.compared_with}"] if report.compared_with else []
-    lines += format_device_code(wheels)
-    lines.append(f"  {format_count(len(report.ran), 'check')} of sets ran")
+    lines += set_page.format_device_code(wheels)
+    lines.append(f"  {tables.format_count(len(report.ran), 'check')} of sets ran")
     return [*lines, *(f"  skipped: {skip.check}: {skip.reason}" for skip in report.skipped)]
 
 
-def _format_findings(report: CheckReport, facts: Sequence[str]) -> list[str]:
+def _format_findings(report: audited_wheel.CheckReport, facts: Sequence[str]) -> list[str]:
     counts = [
-        format_count(number, SEVERITY_WORDS[severity])
-        for severity in SEVERITIES
+        tables.format_count(number, audited_wheel.SEVERITY_WORDS[severity])
+        for severity in audited_wheel.SEVERITIES
         if (number := sum(finding.severity == severity for finding in report.findings))
     ]
     ignored = [f"{len(report.ignored)} ignored"] if report.ignored else []
     lines = [f"{report.title}: {', '.join(counts) or 'nothing found'} ({'; '.join([*facts, *ignored])})"]
-    for severity in SEVERITIES:
+    for severity in audited_wheel.SEVERITIES:
         for finding, members in _group_findings(report.findings, severity):
-            lines.append(f"  {SEVERITY_WORDS[severity]} {get_check_id(finding.check)} {finding.check}")
+            lines.append(
+                f"  {audited_wheel.SEVERITY_WORDS[severity]} {get_check_id(finding.check)} {finding.check}"
+            )
             shown = [*members[:_MOST_MEMBERS]]
             if len(members) > _MOST_MEMBERS:
                 shown.append(f"{len(members) - _MOST_MEMBERS} more")
@@ -96,7 +90,7 @@ def _group_findings(findings: Iterable[Finding], severity: Severity) -> list[tup
 def explain_check(check: AuditCheck[Any]) -> list[str]:
     """Return what a check is about, for people."""
     return [
-        f"{check.id} {check.name} ({SEVERITY_WORDS[check.severity]})",
+        f"{check.id} {check.name} ({audited_wheel.SEVERITY_WORDS[check.severity]})",
         f"  looks for: {check.summary}",
         f"  why: {check.reason}",
         f"  fix: {check.fix}",
@@ -105,19 +99,19 @@ def explain_check(check: AuditCheck[Any]) -> list[str]:
     ]
 
 
-def make_sarif(reports: Sequence[CheckReport], version: str) -> dict[str, Any]:
+def make_sarif(reports: Sequence[audited_wheel.CheckReport], version: str) -> dict[str, Any]:
     """Return reports as a SARIF log; what is ignored is there as suppressed."""
     artifacts = _SarifArtifacts()
     results: list[dict[str, Any]] = []
     for report in reports:
-        uri = quote(report.wheel.name if isinstance(report, AuditReport) else report.title)
-        if isinstance(report, AuditReport):
+        uri = quote(report.wheel.name if isinstance(report, audited_wheel.AuditReport) else report.title)
+        if isinstance(report, audited_wheel.AuditReport):
             artifacts.add(uri, length=report.size, hashes={"sha-256": report.sha256}, roles=[_SARIF_SUBJECT])
         else:
             artifacts.add(uri, roles=[_SARIF_SUBJECT])
         for finding in (*report.findings, *report.ignored):
             place = uri
-            if finding.subject and isinstance(report, AuditReport):
+            if finding.subject and isinstance(report, audited_wheel.AuditReport):
                 place = artifacts.add_member(uri, finding.subject)
             elif finding.subject:  # of a set: a file of it
                 place = artifacts.add(quote(finding.subject))
@@ -178,12 +172,14 @@ def _make_sarif_result(finding: Finding, uri: str, place: int) -> dict[str, Any]
     }
 
 
-def write_sarif_file(path: Path, reports: Sequence[CheckReport], version: str) -> None:
+def write_sarif_file(path: Path, reports: Sequence[audited_wheel.CheckReport], version: str) -> None:
     """Write a SARIF log, whole or not at all."""
-    write_atomically(path, json.dumps(make_sarif(reports, version), indent=1) + "\n")
+    files.write_atomically(path, json.dumps(make_sarif(reports, version), indent=1) + "\n")
 
 
-def write_audit_junit(path: Path, reports: Sequence[CheckReport], *, when: str, host: str) -> None:
+def write_audit_junit(
+    path: Path, reports: Sequence[audited_wheel.CheckReport], *, when: str, host: str
+) -> None:
     """Write a suite for each report and a case for each check; errors are failures, warnings pass."""
     suites = []
     for report in reports:
@@ -195,21 +191,23 @@ def write_audit_junit(path: Path, reports: Sequence[CheckReport], *, when: str, 
                 continue
             reasons = [": ".join(filter(None, (f.subject, f.message))) for f in errors]
             reason = skip.reason if skip else "\n".join(reasons)
-            tag: JunitTag = "skipped" if skip else "failure" if errors else ""
-            cases.append(JunitCase("audit", f"{check.id} {check.name}", 0.0, tag, "AuditError", reason))
-        suites.append(JunitSuite(report.title, tuple(cases)))
-    write_junit_file(path, suites, when=when, host=host)
+            tag: junit.JunitTag = "skipped" if skip else "failure" if errors else ""
+            cases.append(junit.JunitCase("audit", f"{check.id} {check.name}", 0.0, tag, "AuditError", reason))
+        suites.append(junit.JunitSuite(report.title, tuple(cases)))
+    junit.write_junit_file(path, suites, when=when, host=host)
 
 
 def render_audit_page(
-    reports: Sequence[AuditReport], version: str, set_report: SetReport | None = None
+    reports: Sequence[audited_wheel.AuditReport],
+    version: str,
+    set_report: audited_set.SetReport | None = None,
 ) -> str:
     """Return the page of an audit: findings by severity, sizes, and the targets of each library.
 
     Of a set there is a page of its own: what several wheels have alike is said once.
     """
     if set_report is not None:
-        return render_set_page(set_report, reports, version)
+        return set_page.render_set_page(set_report, reports, version)
     wheels = []
     for report in reports:
         columns = sorted({target for targets in report.libraries.values() for target in targets})
@@ -220,26 +218,31 @@ def render_audit_page(
         wheels.append(
             {
                 "report": report,
-                "size": format_size(report.size),
-                "largest": [(member, format_size(size)) for member, size in report.largest.items()],
+                "size": tables.format_size(report.size),
+                "largest": [(member, tables.format_size(size)) for member, size in report.largest.items()],
                 "columns": columns,
                 "grid": grid,
                 "findings": _make_page_rows(report),
                 "counts": [
-                    (SEVERITY_WORDS[s], sum(f.severity == s for f in report.findings)) for s in SEVERITIES
+                    (audited_wheel.SEVERITY_WORDS[s], sum(f.severity == s for f in report.findings))
+                    for s in audited_wheel.SEVERITIES
                 ],
             }
         )
     used = {finding.check for report in reports for finding in report.findings}
-    template = make_page_templates(_TEMPLATES).get_template("audit.html")
+    template = page_templates.make_page_templates(_TEMPLATES).get_template("audit.html")
     checks = [check for check in ALL_CHECKS if check.name in used]
     return template.render(wheels=wheels, checks=checks, version=version)
 
 
-def _make_page_rows(report: CheckReport) -> list[dict[str, object]]:
+def _make_page_rows(report: audited_wheel.CheckReport) -> list[dict[str, object]]:
     return [
-        {"severity": SEVERITY_WORDS[severity], "id": get_check_id(finding.check), "finding": finding,
-         "members": members}
-        for severity in SEVERITIES
+        {
+            "severity": audited_wheel.SEVERITY_WORDS[severity],
+            "id": get_check_id(finding.check),
+            "finding": finding,
+            "members": members,
+        }
+        for severity in audited_wheel.SEVERITIES
         for finding, members in _group_findings(report.findings, severity)
-    ]  # fmt: skip
+    ]

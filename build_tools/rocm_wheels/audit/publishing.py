@@ -11,12 +11,12 @@ import re
 
 from packaging.metadata import parse_email
 
-from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck
-from rocm_wheels.core import Finding, Severity, format_size
-from rocm_wheels.wheels import MOST_SEARCHED, Leak
+from rocm_wheels.audit import audited_wheel
+from rocm_wheels.core import errors, tables
+from rocm_wheels.wheels.leaks import MOST_SEARCHED, Leak
 
 # sizes in bytes, largest first: a wheel is told of the first that it exceeds
-_LIMITS: tuple[tuple[int, Severity, str], ...] = (
+_LIMITS: tuple[tuple[int, errors.Severity, str], ...] = (
     (
         5_000_000_000,
         "warning",
@@ -31,28 +31,30 @@ _LIMITS: tuple[tuple[int, Severity, str], ...] = (
 )
 
 
-def check_size(wheel: AuditedWheel) -> list[Finding]:
+def check_size(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     """Say which places refuse a file of that size. Content of over 50 times the archive is told as damage."""
     for limit, severity, meaning in _LIMITS:
         if wheel.scan.size > limit:
             tip = "`rocm-wheels wheel prune` leaves out targets; debug sections and copies are worth a look"
-            return [Finding(severity, f"{format_size(wheel.scan.size)}, {meaning}", tip)]
+            return [errors.Finding(severity, f"{tables.format_size(wheel.scan.size)}, {meaning}", tip)]
     return []
 
 
-def check_licences(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+def check_licences(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """Each file that METADATA names as a licence is there, where PyPI looks for it."""
     where = f"{wheel.dist_info}/METADATA"
     if wheel.scan.metadata is None:
-        return SkippedCheck("METADATA could not be read")
+        return audited_wheel.SkippedCheck("METADATA could not be read")
     raw, _ = parse_email(wheel.scan.texts[where])
     files = raw.get("license_files", [])
     version = tuple(int(part) for part in re.findall(r"\d+", raw.get("metadata_version", "0")))
     places = ("licenses/",) if version >= (2, 4) else ("licenses/", "license_files/", "")
     missing = [f for f in files if not any(f"{wheel.dist_info}/{p}{f}" in wheel.members for p in places)]
-    severity: Severity = "error" if version >= (2, 4) else "warning"
+    severity: errors.Severity = "error" if version >= (2, 4) else "warning"
     return [
-        Finding(severity, f"names {file} as its licence, which is not inside", _LICENCE_TIP, subject=where)
+        errors.Finding(
+            severity, f"names {file} as its licence, which is not inside", _LICENCE_TIP, subject=where
+        )
         for file in missing
     ]
 
@@ -61,31 +63,33 @@ _LICENCE_TIP = "PyPI refuses it: the build back end must take the file into *.di
 _TEST_FOLDER = re.compile(r"(?:^|/)(?:tests?|testing|test[_-]?data|certs?|examples?)(?:/|_)", re.IGNORECASE)
 
 
-def check_credentials(wheel: AuditedWheel) -> list[Finding]:
+def check_credentials(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     """No text file and no library's data holds a token or a private key. Below tests it is a warning."""
     tip = "revoke it: whoever downloads the wheel has it; then find out how it came into the build"
     findings = []
     for member, leak in _list_leaks(wheel, "credential"):
-        severity: Severity = "warning" if _TEST_FOLDER.search(member) else "error"
+        severity: errors.Severity = "warning" if _TEST_FOLDER.search(member) else "error"
         message = f"holds {leak.name} ({leak.example}{_count_more(leak)})"
-        findings.append(Finding(severity, message, tip, subject=member))
+        findings.append(errors.Finding(severity, message, tip, subject=member))
     return findings
 
 
-def check_builder_paths(wheel: AuditedWheel) -> list[Finding]:
+def check_builder_paths(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     """Say which libraries hold paths of home folders and CI work folders."""
     tip = "-ffile-prefix-map takes them out, and makes builds of two machines the same"
     return [
-        Finding("info", f"holds paths of {leak.name}: {leak.example}{_count_more(leak)}", tip, subject=member)
+        errors.Finding(
+            "info", f"holds paths of {leak.name}: {leak.example}{_count_more(leak)}", tip, subject=member
+        )
         for member, leak in _list_leaks(wheel, "builder-path")
     ]
 
 
-SEARCHED = f"text files and the data of native libraries, {format_size(MOST_SEARCHED)} of each"
+SEARCHED = f"text files and the data of native libraries, {tables.format_size(MOST_SEARCHED)} of each"
 """What is searched for credentials."""
 
 
-def _list_leaks(wheel: AuditedWheel, kind: str) -> list[tuple[str, Leak]]:
+def _list_leaks(wheel: audited_wheel.AuditedWheel, kind: str) -> list[tuple[str, Leak]]:
     leaks = sorted(wheel.scan.leaks.items())
     return [(member, leak) for member, of_member in leaks for leak in of_member if leak.kind == kind]
 

@@ -7,50 +7,39 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.audit.audited_set import AuditedSet, PlannedWheel
-from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck
-from rocm_wheels.audit.metadata import get_exact_version
-from rocm_wheels.audit.set_environments import (
-    ROCM_PROJECT,
-    TORCH_PROJECT,
-    SetEnvironment,
-    find_candidates,
-    get_version,
-    list_environments,
-    list_stack_projects,
-    list_tagged_environments,
-    parse_requirements,
-)
-from rocm_wheels.core import Finding, format_count
-from rocm_wheels.models import strip_features
+from rocm_wheels.audit import audited_set, audited_wheel, metadata, set_environments
+from rocm_wheels.core import errors, tables
+from rocm_wheels.models import gfx
 
 _VERSION_TIP = "build or stamp them again, from one lock; or leave the older wheels out"
 _ROCM_LOCAL = re.compile(r"(?:^|\.)(?:dev)?rocm(?:sdk|v)?\.?(?P<version>[0-9].*)")
 _MOST_NAMED = 4
 
 
-def check_set_versions(subject: AuditedSet) -> list[Finding] | SkippedCheck:
+def check_set_versions(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """Each project of the stack has one version, and all are for one ROCm, on each system.
 
     Variants are for several ROCms, and are compared with themselves alone.
     """
-    stack = list_stack_projects(subject)
+    stack = set_environments.list_stack_projects(subject)
     if not stack:
-        return SkippedCheck("the set has no torch, and nothing that is built for one")
-    findings: list[Finding] = []
-    rocms: dict[str, dict[str, list[AuditedWheel]]] = {}
+        return audited_wheel.SkippedCheck("the set has no torch, and nothing that is built for one")
+    findings: list[errors.Finding] = []
+    rocms: dict[str, dict[str, list[audited_wheel.AuditedWheel]]] = {}
     for project in sorted(stack):
-        versions: dict[str, dict[str, list[AuditedWheel]]] = {}
+        versions: dict[str, dict[str, list[audited_wheel.AuditedWheel]]] = {}
         for wheel in subject.wheels_by_project[project]:
             stated = list_stated_rocms(wheel)
             if len(set(stated.values())) > 1:
                 said = " and ".join(f"{rocm} by its {source}" for source, rocm in stated.items())
                 findings.append(
-                    Finding("error", f"is for ROCm {said}", _VERSION_TIP, subject=wheel.scan.path.name)
+                    errors.Finding("error", f"is for ROCm {said}", _VERSION_TIP, subject=wheel.scan.path.name)
                 )
             if wheel.scan.name is not None and wheel.scan.name.label is None:
                 system = wheel.wheel_platform.system if wheel.wheel_platform else "any system"
-                versions.setdefault(system, {}).setdefault(str(get_version(wheel)), []).append(wheel)
+                versions.setdefault(system, {}).setdefault(
+                    str(set_environments.get_version(wheel)), []
+                ).append(wheel)
                 if stated:
                     rocms.setdefault(system, {}).setdefault(next(iter(stated.values())), []).append(wheel)
         for groups in versions.values():
@@ -60,31 +49,33 @@ def check_set_versions(subject: AuditedSet) -> list[Finding] | SkippedCheck:
     return findings
 
 
-def _judge_groups(groups: Mapping[str, list[AuditedWheel]], message: str) -> Iterator[Finding]:
+def _judge_groups(
+    groups: Mapping[str, list[audited_wheel.AuditedWheel]], message: str
+) -> Iterator[errors.Finding]:
     """Yield what is wrong where there is more than one group; it is about the first wheel of the smallest."""
     if len(groups) < 2:
         return
     smallest = min(groups.values(), key=len)[0].scan.path.name
     described = "; ".join(f"{word} ({_join_names(wheels)})" for word, wheels in sorted(groups.items()))
-    text = message.format(count=format_count(len(groups), "version"), groups=described)
-    yield Finding("error", text, _VERSION_TIP, subject=smallest)
+    text = message.format(count=tables.format_count(len(groups), "version"), groups=described)
+    yield errors.Finding("error", text, _VERSION_TIP, subject=smallest)
 
 
-def _join_names(wheels: Iterable[AuditedWheel]) -> str:
+def _join_names(wheels: Iterable[audited_wheel.AuditedWheel]) -> str:
     names = sorted(wheel.scan.path.name for wheel in wheels)
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return ", ".join(names[:_MOST_NAMED]) + more
 
 
-def list_stated_rocms(wheel: AuditedWheel) -> dict[str, str]:
+def list_stated_rocms(wheel: audited_wheel.AuditedWheel) -> dict[str, str]:
     """Return the ROCm that a wheel is for, as its version and its pin of rocm say, spelled alike."""
     stated: dict[str, str] = {}
-    version = get_version(wheel)
+    version = set_environments.get_version(wheel)
     if match := _ROCM_LOCAL.search(version.local or ""):
         stated["version"] = match["version"]
-    for requirement in parse_requirements(wheel):
-        pin = get_exact_version(requirement)
-        if requirement.name == ROCM_PROJECT and pin is not None:
+    for requirement in set_environments.parse_requirements(wheel):
+        pin = metadata.get_exact_version(requirement)
+        if requirement.name == set_environments.ROCM_PROJECT and pin is not None:
             stated["pin of rocm"] = _spell_as_local(pin)
     return stated
 
@@ -105,7 +96,7 @@ _IDENTIFIER_LENGTH = re.compile(rb"[0-9]{1,9}")
 _ABI_WORDS = {"new": "_GLIBCXX_USE_CXX11_ABI=1", "old": "_GLIBCXX_USE_CXX11_ABI=0"}
 
 
-def check_set_abi(subject: AuditedSet) -> list[Finding] | SkippedCheck:
+def check_set_abi(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """Libraries name torch's functions with the C++ strings that torch was built with.
 
     A mangled name has ``std::__cxx11`` in it where it was compiled with the newer strings of libstdc++, and
@@ -113,24 +104,28 @@ def check_set_abi(subject: AuditedSet) -> list[Finding] | SkippedCheck:
     """
     abis = {
         wheel.scan.path.name: abi
-        for project in list_stack_projects(subject)
+        for project in set_environments.list_stack_projects(subject)
         for wheel in subject.wheels_by_project[project]
         if (abi := find_string_abi(wheel)) is not None
     }
-    torch_names = {wheel.scan.path.name for wheel in subject.wheels_by_project.get(TORCH_PROJECT, ())}
+    torch_names = {
+        wheel.scan.path.name for wheel in subject.wheels_by_project.get(set_environments.TORCH_PROJECT, ())
+    }
     torch_abis = {abi for name, abi in abis.items() if name in torch_names}
     if not torch_abis:
-        return SkippedCheck("no symbol of a torch in the set tells which C++ strings it was built with")
+        return audited_wheel.SkippedCheck(
+            "no symbol of a torch in the set tells which C++ strings it was built with"
+        )
     findings = []
     for name, abi in sorted(abis.items()):
         if others := torch_abis - {abi}:
             message = f"was built with {_ABI_WORDS[abi]}, and torch with {_ABI_WORDS[others.pop()]}"
             tip = "build both with one setting: loading it ends with an undefined symbol"
-            findings.append(Finding("error", message, tip, subject=name))
+            findings.append(errors.Finding("error", message, tip, subject=name))
     return findings
 
 
-def find_string_abi(wheel: AuditedWheel) -> str | None:
+def find_string_abi(wheel: audited_wheel.AuditedWheel) -> str | None:
     """Return which C++ strings torch's functions are named with: ``new``, ``old``; None where no name tells.
 
     Where both are, it was built with the older ones: the newer ones bring no name of those.
@@ -163,70 +158,85 @@ def _names_old_string(name: bytes) -> bool:
     return False
 
 
-def check_set_complete(subject: AuditedSet) -> list[Finding] | SkippedCheck:
+def check_set_complete(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """Every project of the stack has a wheel for each Python that another one has a wheel for."""
-    stack = list_stack_projects(subject)
-    by_environment: dict[SetEnvironment, set[str]] = {}
+    stack = set_environments.list_stack_projects(subject)
+    by_environment: dict[set_environments.SetEnvironment, set[str]] = {}
     for project in stack:
         for wheel in subject.wheels_by_project[project]:
-            for environment in list_tagged_environments(wheel):
+            for environment in set_environments.list_tagged_environments(wheel):
                 by_environment.setdefault(environment, set()).add(project)
     if not by_environment:
-        return SkippedCheck("no torch in the set, and nothing that is built for one, is for one Python alone")
+        return audited_wheel.SkippedCheck(
+            "no torch in the set, and nothing that is built for one, is for one Python alone"
+        )
     findings = []
     for project in sorted(stack):
         systems = {
             environment.system
             for wheel in subject.wheels_by_project[project]
-            for environment in list_tagged_environments(wheel)
+            for environment in set_environments.list_tagged_environments(wheel)
         }
         for environment in sorted(by_environment):
-            if environment.system in systems and not find_candidates(subject, project, environment):
+            if environment.system in systems and not set_environments.find_candidates(
+                subject, project, environment
+            ):
                 others = ", ".join(sorted(by_environment[environment]))
                 message = f"there is no {project} for {environment}, and there is {others}"
-                findings.append(Finding("error", message, "build it, or leave that Python out"))
+                findings.append(errors.Finding("error", message, "build it, or leave that Python out"))
     return findings
 
 
-def check_set_plan(subject: AuditedSet) -> list[Finding] | SkippedCheck:
+def check_set_plan(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """Every wheel that was planned is there, with code for every target; so are ROCm's packages for these."""
     planned = subject.files.planned
     if planned is None:
-        return SkippedCheck(
+        return audited_wheel.SkippedCheck(
             "nothing says what was planned: --plan FILE (of `matrix --json` or `plan --json`)"
         )
     findings = [finding for cell in planned for finding in _judge_cell(subject, cell)]
     if any(project.startswith("rocm-sdk-device-") for project in subject.wheels_by_project):
         targets = {(target, cell.platform) for cell in planned for target in cell.targets}
-        systems = {environment.system: environment for environment in list_environments(subject)}
+        systems = {
+            environment.system: environment for environment in set_environments.list_environments(subject)
+        }
         for target, platform in sorted(targets):
-            project = f"rocm-sdk-device-{strip_features(target)}"
-            if platform in systems and not find_candidates(subject, project, systems[platform]):
+            project = f"rocm-sdk-device-{gfx.strip_features(target)}"
+            if platform in systems and not set_environments.find_candidates(
+                subject, project, systems[platform]
+            ):
                 message = f"there is no {project} for {platform}, and {target} was planned"
-                findings.append(Finding("error", message, "add ROCm's package for that GPU"))
+                findings.append(errors.Finding("error", message, "add ROCm's package for that GPU"))
     return findings
 
 
-def _judge_cell(subject: AuditedSet, cell: PlannedWheel) -> Iterator[Finding]:
+def _judge_cell(subject: audited_set.AuditedSet, cell: audited_set.PlannedWheel) -> Iterator[errors.Finding]:
     wheels = [
         wheel
         for wheel in subject.wheels_by_project.get(cell.project, ())
-        if f"{get_version(wheel).base_version}.".startswith(f"{cell.line}." if cell.line else "")
+        if f"{set_environments.get_version(wheel).base_version}.".startswith(
+            f"{cell.line}." if cell.line else ""
+        )
         if any(environment.accepts(wheel.scan.path.name) for environment in _list_cell_environments(cell))
     ]
     name = f"{cell.project} {cell.line}".rstrip()
     words = f"{name} for Python {cell.python} on {cell.platform}"
     if not wheels:
-        yield Finding("error", f"there is no {words}, which was planned", "build it, or plan without it")
+        yield errors.Finding(
+            "error", f"there is no {words}, which was planned", "build it, or plan without it"
+        )
         return
     held = {target for wheel in wheels for target in wheel.targets}
-    if missing := sorted({strip_features(target) for target in cell.targets} - held):
+    if missing := sorted({gfx.strip_features(target) for target in cell.targets} - held):
         message = f"{words} has no code for {' '.join(missing)}, which was planned"
         tip = "build it for all targets of the plan"
-        yield Finding("error", message, tip, subject=wheels[0].scan.path.name)
+        yield errors.Finding("error", message, tip, subject=wheels[0].scan.path.name)
 
 
-def _list_cell_environments(cell: PlannedWheel) -> list[SetEnvironment]:
+def _list_cell_environments(cell: audited_set.PlannedWheel) -> list[set_environments.SetEnvironment]:
     """Return the machines that a planned wheel may be for: a plan names no architecture."""
     architectures = ("amd64", "arm64") if cell.platform == "windows" else ("x86_64", "aarch64")
-    return [SetEnvironment(cell.python, cell.platform, architecture) for architecture in architectures]
+    return [
+        set_environments.SetEnvironment(cell.python, cell.platform, architecture)
+        for architecture in architectures
+    ]

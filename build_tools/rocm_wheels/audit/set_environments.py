@@ -10,13 +10,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.audit.audited_set import AuditedSet
-from rocm_wheels.audit.audited_wheel import AuditedWheel
-from rocm_wheels.audit.metadata import get_exact_version
-from rocm_wheels.core import DataError
-from rocm_wheels.index import parse_file_name
-from rocm_wheels.models import list_project_names, load_project
-from rocm_wheels.wheels import WheelNameFields, WheelPlatform, split_wheel_name
+from rocm_wheels.audit import audited_set, audited_wheel, metadata
+from rocm_wheels.core import errors
+from rocm_wheels.index import folder
+from rocm_wheels.models import project_names
+from rocm_wheels.models.project import load_project
+from rocm_wheels.wheels import dist_info, required_packages
 
 TRITON_NAMES = frozenset({"triton", "pytorch-triton", "pytorch-triton-rocm", "triton-rocm"})
 """What the triton that belongs to a torch has been called (pytorch/pytorch, ROCm/triton)."""
@@ -36,15 +35,15 @@ class SetEnvironment:
         return f"Python {self.python} on {self.system}"
 
     @property
-    def platform(self) -> WheelPlatform:
+    def platform(self) -> required_packages.WheelPlatform:
         """The platform of a wheel that is for it alone."""
         python, threads = self.python.rstrip("t").replace(".", ""), "t" * self.python.endswith("t")
-        fields = WheelNameFields("", "", "", f"cp{python}", f"cp{python}{threads}", "", "")
-        return WheelPlatform(self.system, self.architecture, fields)
+        fields = dist_info.WheelNameFields("", "", "", f"cp{python}", f"cp{python}{threads}", "", "")
+        return required_packages.WheelPlatform(self.system, self.architecture, fields)
 
     def accepts(self, wheel: str) -> bool:
         """Tell whether a wheel can be installed there, by its file name."""
-        return self.platform.accepts(split_wheel_name(wheel))
+        return self.platform.accepts(dist_info.split_wheel_name(wheel))
 
     def applies(self, requirement: Requirement, extra: str = "") -> bool:
         """Tell whether a requirement holds there with an extra, or without one."""
@@ -56,7 +55,7 @@ class SetEnvironment:
 class SetRequirement:
     """A requirement of a wheel, and the extras (``""``: none) that it is read with, of one machine."""
 
-    wheel: AuditedWheel
+    wheel: audited_wheel.AuditedWheel
     requirement: Requirement
     extras: tuple[str, ...]
     environment: SetEnvironment
@@ -70,21 +69,25 @@ class SetRequirement:
 @lru_cache(maxsize=8)
 def list_recipe_distributions() -> frozenset[str]:
     """Return the distributions (normalized) that recipes build."""
-    return frozenset(canonicalize_name(load_project(name).distribution) for name in list_project_names())
+    return frozenset(
+        canonicalize_name(load_project(name).distribution) for name in project_names.list_project_names()
+    )
 
 
-def list_stack_projects(subject: AuditedSet) -> frozenset[str]:
+def list_stack_projects(subject: audited_set.AuditedSet) -> frozenset[str]:
     """Return the projects of a set that belong together: those of recipes, and those that pin torch."""
     stack = {TORCH_PROJECT, *TRITON_NAMES, *list_recipe_distributions()}
     for project, wheels in subject.wheels_by_project.items():
         for wheel in wheels:
             requirements = parse_requirements(wheel)
-            if any(r.name == TORCH_PROJECT and get_exact_version(r) is not None for r in requirements):
+            if any(
+                r.name == TORCH_PROJECT and metadata.get_exact_version(r) is not None for r in requirements
+            ):
                 stack.add(project)
     return frozenset(stack & set(subject.wheels_by_project))
 
 
-def list_environments(subject: AuditedSet) -> tuple[SetEnvironment, ...]:
+def list_environments(subject: audited_set.AuditedSet) -> tuple[SetEnvironment, ...]:
     """Return the machines that a set is for: those of its wheels for one CPython, of a stack if it has one.
 
     A set without such wheels (ROCm's packages alone) is for its systems, and for the oldest Python of ours.
@@ -101,7 +104,7 @@ def list_environments(subject: AuditedSet) -> tuple[SetEnvironment, ...]:
     return tuple(SetEnvironment("3.10", *system) for system in sorted(systems))
 
 
-def list_tagged_environments(wheel: AuditedWheel) -> list[SetEnvironment]:
+def list_tagged_environments(wheel: audited_wheel.AuditedWheel) -> list[SetEnvironment]:
     """Return the machines that a wheel's tags name, of wheels for one CPython each."""
     platform = wheel.wheel_platform
     if platform is None:
@@ -114,12 +117,12 @@ def list_tagged_environments(wheel: AuditedWheel) -> list[SetEnvironment]:
     ]
 
 
-def parse_requirements(wheel: AuditedWheel) -> list[Requirement]:
+def parse_requirements(wheel: audited_wheel.AuditedWheel) -> list[Requirement]:
     """Return Requires-Dist; [] of a wheel whose METADATA cannot be read."""
     return [Requirement(text) for text in wheel.scan.metadata.requires_dist] if wheel.scan.metadata else []
 
 
-def iterate_requirements(subject: AuditedSet) -> Iterator[SetRequirement]:
+def iterate_requirements(subject: audited_set.AuditedSet) -> Iterator[SetRequirement]:
     """Yield what the wheels of a set require, for each machine that they can be installed on."""
     environments = list_environments(subject)
     for wheels in subject.wheels_by_project.values():
@@ -134,7 +137,7 @@ def iterate_requirements(subject: AuditedSet) -> Iterator[SetRequirement]:
                         yield SetRequirement(wheel, requirement, applied, environment)
 
 
-def _list_named_extras(requirement: Requirement, wheel: AuditedWheel) -> tuple[str, ...]:
+def _list_named_extras(requirement: Requirement, wheel: audited_wheel.AuditedWheel) -> tuple[str, ...]:
     """Return the extras that a requirement's marker is read with: those that it names, or none ("")."""
     marker = str(requirement.marker or "")
     if "extra" not in marker:
@@ -143,31 +146,35 @@ def _list_named_extras(requirement: Requirement, wheel: AuditedWheel) -> tuple[s
     return ("", *named)
 
 
-def list_extras(wheel: AuditedWheel) -> tuple[str, ...]:
+def list_extras(wheel: audited_wheel.AuditedWheel) -> tuple[str, ...]:
     """Return the extras (normalized) that a wheel provides."""
     return tuple(map(canonicalize_name, wheel.scan.metadata.provides_extra)) if wheel.scan.metadata else ()
 
 
-def find_candidates(subject: AuditedSet, project: str, environment: SetEnvironment) -> list[AuditedWheel]:
+def find_candidates(
+    subject: audited_set.AuditedSet, project: str, environment: SetEnvironment
+) -> list[audited_wheel.AuditedWheel]:
     """Return the wheels of a project that can be installed on a machine."""
     wheels = subject.wheels_by_project.get(project, ())
     return [wheel for wheel in wheels if environment.accepts(wheel.scan.path.name)]
 
 
-def get_version(wheel: AuditedWheel) -> Version:
+def get_version(wheel: audited_wheel.AuditedWheel) -> Version:
     """Return the version of a wheel whose name could be read."""
     assert wheel.scan.name is not None
     return wheel.scan.name.version
 
 
-def list_older_versions(subject: AuditedSet, project: str, environment: SetEnvironment) -> list[Version]:
+def list_older_versions(
+    subject: audited_set.AuditedSet, project: str, environment: SetEnvironment
+) -> list[Version]:
     """Return the versions of a project that an index has beside the newest, for a machine."""
     versions = []
     for name in subject.files.older:
         try:
-            older_project, version, _ = parse_file_name(name)
+            older_project, version, _ = folder.parse_file_name(name)
             fits = name.endswith(".whl") and environment.accepts(name)
-        except (DataError, InvalidVersion):
+        except (errors.DataError, InvalidVersion):
             continue
         if fits and older_project == project:
             versions.append(version)

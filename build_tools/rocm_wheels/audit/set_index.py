@@ -8,18 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from rocm_wheels.audit.audited_set import AuditedSet
-from rocm_wheels.audit.audited_wheel import SkippedCheck
-from rocm_wheels.audit.set_environments import list_stack_projects
-from rocm_wheels.core import Finding, UsageError
-from rocm_wheels.index import ResolveRequest, check_picks, verify_index
+from rocm_wheels.audit import audited_set, audited_wheel, set_environments
+from rocm_wheels.core import errors
+from rocm_wheels.index import resolve_check, verify
 
 
-def check_set_index(subject: AuditedSet) -> list[Finding] | SkippedCheck:
+def check_set_index(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """The index is what installers read, as ``index verify`` says: pages, links, digests, METADATA."""
     if not subject.files.index_url:
-        return SkippedCheck("the set is no index")
-    verified = verify_index(subject.files.index_url)
+        return audited_wheel.SkippedCheck("the set is no index")
+    verified = verify.verify_index(subject.files.index_url)
     return [
         replace(
             finding,
@@ -38,12 +36,12 @@ def _get_place(url: str, index_url: str) -> str:
     return unquote(place) if unquote(place).isprintable() else place
 
 
-def check_set_resolvers(subject: AuditedSet) -> list[Finding] | SkippedCheck:
+def check_set_resolvers(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """pip and uv take the newest wheels of the set, both the same: those that are to be added, if any are."""
     if subject.env is None:
-        return SkippedCheck("pip and uv were not asked what they take: --resolve")
-    stack = list_stack_projects(subject)
-    findings: list[Finding] = []
+        return audited_wheel.SkippedCheck("pip and uv were not asked what they take: --resolve")
+    stack = set_environments.list_stack_projects(subject)
+    findings: list[errors.Finding] = []
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as empty:
         index = subject.files.index_url or empty
         for system in ("linux", "windows"):
@@ -58,18 +56,22 @@ def check_set_resolvers(subject: AuditedSet) -> list[Finding] | SkippedCheck:
             if wheels:
                 findings += _ask_resolvers(index, wheels, system, subject)
     if not stack:
-        return SkippedCheck("the set has no torch, and nothing that is built for one")
+        return audited_wheel.SkippedCheck("the set has no torch, and nothing that is built for one")
     return findings
 
 
-def _ask_resolvers(index: str, wheels: Sequence[Path], system: str, subject: AuditedSet) -> list[Finding]:
+def _ask_resolvers(
+    index: str, wheels: Sequence[Path], system: str, subject: audited_set.AuditedSet
+) -> list[errors.Finding]:
     assert subject.env is not None
     try:
-        checks = check_picks(index, ResolveRequest(wheels, platform=system, pre=True), subject.env)
-    except UsageError as cause:  # several versions, of which none can be told to be the newest
-        return [Finding("error", cause.message, cause.tip or "")]
+        checks = resolve_check.check_picks(
+            index, resolve_check.ResolveRequest(wheels, platform=system, pre=True), subject.env
+        )
+    except errors.UsageError as cause:  # several versions, of which none can be told to be the newest
+        return [errors.Finding("error", cause.message, cause.tip or "")]
     return [
-        Finding(
+        errors.Finding(
             "error", f"{check.requirement}, Python {check.python}: {check.fault.splitlines()[0]}", check.tip
         )
         for check in checks

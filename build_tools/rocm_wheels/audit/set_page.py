@@ -16,11 +16,10 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.audit.audited_set import SetReport
-from rocm_wheels.audit.audited_wheel import SEVERITY_WORDS, AuditReport, list_base_targets
-from rocm_wheels.audit.checks import ALL_CHECKS, DRIFT_CHECKS, LOST_WHEELS, get_check_id
-from rocm_wheels.core import DataError, Finding, align_rows, format_count, format_size, make_page_templates
-from rocm_wheels.wheels import WheelName, parse_wheel_name, split_wheel_name
+from rocm_wheels.audit import audited_set, audited_wheel, checks
+from rocm_wheels.core import errors, page_templates
+from rocm_wheels.core.tables import align_rows, format_count, format_size
+from rocm_wheels.wheels import dist_info
 
 _TEMPLATES = Path(__file__).with_name("templates")
 _MOST_SINGLE_ROWS = (
@@ -52,14 +51,14 @@ class DeviceCodeGrid:
     rows: tuple[GridRow, ...]
 
 
-def make_device_code_grid(reports: Iterable[AuditReport]) -> DeviceCodeGrid:
+def make_device_code_grid(reports: Iterable[audited_wheel.AuditReport]) -> DeviceCodeGrid:
     """Return the grid of wheels; libraries of several Pythons are one row, kernel files one a folder."""
     members: dict[tuple[str, str], list[set[str]]] = {}
     for report in reports:
         in_wheel: dict[tuple[str, str], set[str]] = {}
         for member, targets in report.libraries.items():
             key = _get_project(report.wheel.name), _mask_library(member)
-            in_wheel.setdefault(key, set()).update(list_base_targets(targets))
+            in_wheel.setdefault(key, set()).update(audited_wheel.list_base_targets(targets))
         for key, held in in_wheel.items():
             members.setdefault(key, []).append(held)
     columns = sort_targets({target for groups in members.values() for held in groups for target in held})
@@ -102,7 +101,7 @@ def group_libraries(libraries: Mapping[str, Any]) -> list[tuple[str, Any]]:
     ]
 
 
-def format_device_code(reports: Iterable[AuditReport]) -> list[str]:
+def format_device_code(reports: Iterable[audited_wheel.AuditReport]) -> list[str]:
     """Return the grid for a terminal: a line a target, a column for libraries with the same targets."""
     grid = make_device_code_grid(reports)
     columns: dict[tuple[str, ...], list[GridRow]] = {}
@@ -155,21 +154,21 @@ def _join_versions(versions: Sequence[str]) -> str:
     return f"{names} ({len(versions)} wheels)" if len(versions) > 1 else names
 
 
-def _read_name(file_name: str) -> WheelName | None:
+def _read_name(file_name: str) -> dist_info.WheelName | None:
     try:
-        return parse_wheel_name(file_name)
-    except DataError:
+        return dist_info.parse_wheel_name(file_name)
+    except errors.DataError:
         return None  # a check of the wheel tells
 
 
-def _list_platforms(wheel: WheelName) -> list[str]:
+def _list_platforms(wheel: dist_info.WheelName) -> list[str]:
     """Return its platforms without what tells them from older and newer ones: ``linux_x86_64``."""
     return sorted(
         {re.sub(r"^(many|musl)?linux[^x_]*(_\d+_\d+)?_", "linux_", tag.platform) for tag in wheel.tags}
     )
 
 
-def _list_pythons(wheel: WheelName) -> list[str]:
+def _list_pythons(wheel: dist_info.WheelName) -> list[str]:
     """Return the Pythons that it is for alone; [] for one that several take."""
     return [
         f"3.{tag.interpreter[3:]}{'t' if tag.abi.endswith('t') else ''}"
@@ -178,7 +177,7 @@ def _list_pythons(wheel: WheelName) -> list[str]:
     ]
 
 
-def _accepts(wheel: WheelName, python: str) -> bool:
+def _accepts(wheel: dist_info.WheelName, python: str) -> bool:
     if python == ANY_PYTHON:
         return True
     minor = int(python[2:].rstrip("t"))
@@ -194,18 +193,20 @@ def _get_project(file_name: str) -> str:
     return str(canonicalize_name(file_name.partition("-")[0]))
 
 
-def render_set_page(report: SetReport, reports: Sequence[AuditReport], version: str) -> str:
+def render_set_page(
+    report: audited_set.SetReport, reports: Sequence[audited_wheel.AuditReport], version: str
+) -> str:
     """Return the page of a set: HTML without scripts, and the same bytes for the same reports."""
     wheels = sorted(reports, key=lambda wheel: wheel.wheel.name)
     numbers = {wheel.wheel.name: number for number, wheel in enumerate(wheels, 1)}
     rows = _make_finding_rows(report, wheels, numbers)
-    drift = {LOST_WHEELS, *(check.name for check in DRIFT_CHECKS)}
+    drift = {checks.LOST_WHEELS, *(check.name for check in checks.DRIFT_CHECKS)}
     is_compared = bool(report.compared_with)
     found = {finding.check for each in (report, *wheels) for finding in each.findings}
     counts = _count_severities([finding for each in (report, *wheels) for finding in each.findings])
     targets = sort_targets({target for wheel in wheels for target in wheel.targets})
     return (
-        make_page_templates(_TEMPLATES)
+        page_templates.make_page_templates(_TEMPLATES)
         .get_template("audit_set.html")
         .render(
             title=report.origin,
@@ -225,28 +226,28 @@ def render_set_page(report: SetReport, reports: Sequence[AuditReport], version: 
             grid=make_device_code_grid(wheels),
             marks=_MARKS,
             platforms=list_platforms({*report.wheels, *numbers}),
-            severities=list(SEVERITY_WORDS.values()),
+            severities=list(audited_wheel.SEVERITY_WORDS.values()),
             wheels=[_describe_wheel(wheel, numbers) for wheel in wheels],
             largest=_list_largest(wheels),
             skipped=report.skipped,
-            checks=[check for check in ALL_CHECKS if check.name in found],
+            checks=[check for check in checks.ALL_CHECKS if check.name in found],
             version=version,
         )
     )
 
 
-def _count_severities(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+def _count_severities(findings: Sequence[errors.Finding]) -> list[dict[str, Any]]:
     return [
         {"word": word, "number": sum(finding.severity == severity for finding in findings)}
-        for severity, word in SEVERITY_WORDS.items()
+        for severity, word in audited_wheel.SEVERITY_WORDS.items()
     ]
 
 
 def _make_finding_rows(
-    report: SetReport, wheels: Sequence[AuditReport], numbers: Mapping[str, int]
+    report: audited_set.SetReport, wheels: Sequence[audited_wheel.AuditReport], numbers: Mapping[str, int]
 ) -> list[dict[str, Any]]:
     """Return a row for what is said alike of several wheels, errors first."""
-    groups: dict[tuple[str, str, str], tuple[Finding, dict[str, list[str]]]] = {}
+    groups: dict[tuple[str, str, str], tuple[errors.Finding, dict[str, list[str]]]] = {}
     for finding in report.findings:
         _, places = groups.setdefault((finding.severity, finding.check, finding.message), (finding, {}))
         places.setdefault(finding.subject or "the set", [])
@@ -256,7 +257,7 @@ def _make_finding_rows(
             members = places.setdefault(wheel.wheel.name, [])
             members += [finding.subject] if finding.subject else []
     rows = []
-    for severity, word in SEVERITY_WORDS.items():
+    for severity, word in audited_wheel.SEVERITY_WORDS.items():
         for finding, places in groups.values():
             if finding.severity == severity:
                 listed = [
@@ -269,7 +270,7 @@ def _make_finding_rows(
                 ]
                 hidden = max(len(places) - _MOST_PLACES, 0)
                 hidden += sum(max(len(members) - _MOST_PLACES, 0) for members in places.values())
-                facts = {"severity": word, "id": get_check_id(finding.check), "check": finding.check}
+                facts = {"severity": word, "id": checks.get_check_id(finding.check), "check": finding.check}
                 texts = {"message": finding.message, "tip": finding.tip}
                 rows.append({**facts, **texts, "places": listed, "more": hidden})
     return rows
@@ -278,14 +279,14 @@ def _make_finding_rows(
 def _shorten_name(file_name: str) -> str:
     """Return what tells a wheel from others of its set: project, Python, platform and label."""
     try:
-        fields = split_wheel_name(file_name)
-    except DataError:
+        fields = dist_info.split_wheel_name(file_name)
+    except errors.DataError:
         return file_name
     parts = (fields.distribution, fields.abi if fields.abi != "none" else "", fields.label)
     return " ".join(filter(None, parts))
 
 
-def _describe_wheel(wheel: AuditReport, numbers: Mapping[str, int]) -> dict[str, Any]:
+def _describe_wheel(wheel: audited_wheel.AuditReport, numbers: Mapping[str, int]) -> dict[str, Any]:
     return {
         "number": numbers[wheel.wheel.name],
         "name": wheel.wheel.name,
@@ -296,15 +297,15 @@ def _describe_wheel(wheel: AuditReport, numbers: Mapping[str, int]) -> dict[str,
     }
 
 
-def _list_largest(wheels: Sequence[AuditReport]) -> list[dict[str, str]]:
+def _list_largest(wheels: Sequence[audited_wheel.AuditReport]) -> list[dict[str, str]]:
     files = [(size, wheel.wheel.name, member) for wheel in wheels for member, size in wheel.largest.items()]
     largest = sorted(files, key=lambda file: (-file[0], *file[1:]))[:_LARGEST]
     return [{"member": member, "wheel": name, "size": format_size(size)} for size, name, member in largest]
 
 
 def _describe_changes(
-    report: SetReport,
-    wheels: Sequence[AuditReport],
+    report: audited_set.SetReport,
+    wheels: Sequence[audited_wheel.AuditReport],
     numbers: Mapping[str, int],
     rows: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:

@@ -12,22 +12,11 @@ from contextlib import suppress
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from rocm_wheels.audit.audited_set import AuditedSet
-from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck
-from rocm_wheels.audit.set_environments import (
-    ROCM_PROJECT,
-    TRITON_NAMES,
-    SetRequirement,
-    find_candidates,
-    get_version,
-    iterate_requirements,
-    list_extras,
-    list_older_versions,
-)
-from rocm_wheels.core import DataError, Finding, format_count
-from rocm_wheels.index import parse_file_name
-from rocm_wheels.models import get_gfx_families, get_gfx_targets
-from rocm_wheels.variants import get_package_chain
+from rocm_wheels.audit import audited_set, audited_wheel, set_environments
+from rocm_wheels.core import errors, tables
+from rocm_wheels.index import folder
+from rocm_wheels.models import gfx
+from rocm_wheels.variants import device_names
 
 _PIN_TIP = "build or stamp both again, from one lock; or add the wheel that is required"
 _ROCM_PREFIX = "rocm-sdk-"
@@ -35,14 +24,14 @@ _DEVICE_WHEEL = re.compile(r"amd-(?P<host>.+)-device-(?P<key>gfx[\w-]+)")
 _TARGET_PACKAGE = re.compile(r"(?:rocm-sdk-(?:device|libraries|devel)|amd-.+-device)-(?P<key>gfx[\w-]+)")
 
 
-def check_set_pins(subject: AuditedSet) -> list[Finding] | SkippedCheck:
+def check_set_pins(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """What a wheel requires of a project in the set is there, in that version and with those extras."""
     faults = _FaultsOfWheels()
-    for required in iterate_requirements(subject):
+    for required in set_environments.iterate_requirements(subject):
         name, requirement = required.wheel.scan.path.name, required.requirement
         if required.project not in subject.wheels_by_project:
-            others = sorted(TRITON_NAMES & set(subject.wheels_by_project))
-            if required.project in TRITON_NAMES and others:
+            others = sorted(set_environments.TRITON_NAMES & set(subject.wheels_by_project))
+            if required.project in set_environments.TRITON_NAMES and others:
                 tip = "require it by the name that it is published under, or publish it under that name"
                 faults.add(name, f"requires {requirement.name}, and the set has it as {others[0]}", tip)
             sdists = _list_sdist_versions(subject, required.project)
@@ -50,45 +39,53 @@ def check_set_pins(subject: AuditedSet) -> list[Finding] | SkippedCheck:
                 versions = ", ".join(map(str, sdists))
                 faults.add(name, f"requires {_spell(required)}, and the set has {versions}", _PIN_TIP)
             continue
-        candidates = find_candidates(subject, required.project, required.environment)
+        candidates = set_environments.find_candidates(subject, required.project, required.environment)
         if not candidates:
             continue  # that there is none for a Python is told as incomplete
-        fitting = [wheel for wheel in candidates if requirement.specifier.contains(get_version(wheel), True)]
-        older = list_older_versions(subject, required.project, required.environment)
+        fitting = [
+            wheel
+            for wheel in candidates
+            if requirement.specifier.contains(set_environments.get_version(wheel), True)
+        ]
+        older = set_environments.list_older_versions(subject, required.project, required.environment)
         if not fitting and not any(requirement.specifier.contains(version, True) for version in older):
-            versions = ", ".join(sorted({str(get_version(wheel)) for wheel in candidates}))
+            versions = ", ".join(sorted({str(set_environments.get_version(wheel)) for wheel in candidates}))
             faults.add(name, f"requires {_spell(required)}, and the set has {versions}", _PIN_TIP)
         for extra in sorted(map(canonicalize_name, requirement.extras)):
-            if fitting and not any(extra in list_extras(wheel) for wheel in fitting):
+            if fitting and not any(extra in set_environments.list_extras(wheel) for wheel in fitting):
                 message = f"requires {_spell(required)}, and {fitting[0].scan.path.name} has no extra {extra}"
                 faults.add(name, message, _PIN_TIP)
     return faults.list_findings()
 
 
-def _list_sdist_versions(subject: AuditedSet, project: str) -> list[Version]:
+def _list_sdist_versions(subject: audited_set.AuditedSet, project: str) -> list[Version]:
     """Return the versions of a project's source distributions in a set."""
     versions = []
     for path in subject.files.sdists:
-        with suppress(DataError):
-            sdist_project, version, _ = parse_file_name(path.name)
+        with suppress(errors.DataError):
+            sdist_project, version, _ = folder.parse_file_name(path.name)
             versions += [version] if sdist_project == project else []
     return sorted(versions)
 
 
-def check_set_devices(subject: AuditedSet) -> list[Finding] | SkippedCheck:
+def check_set_devices(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """Each extra of a host wheel leads to a device wheel in the set, and each device wheel has an extra."""
     device_wheels = {
         project: match["host"]
         for project in subject.wheels_by_project
         if (match := _DEVICE_WHEEL.fullmatch(project))
     }
-    required = [item for item in iterate_requirements(subject) if _DEVICE_WHEEL.fullmatch(item.project)]
+    required = [
+        item
+        for item in set_environments.iterate_requirements(subject)
+        if _DEVICE_WHEEL.fullmatch(item.project)
+    ]
     if not device_wheels and not required:
-        return SkippedCheck("no wheel is split: there is no device wheel, and none is required")
+        return audited_wheel.SkippedCheck("no wheel is split: there is no device wheel, and none is required")
     faults = _FaultsOfWheels()
     led_to: set[str] = set()
     for item in required:
-        found = find_candidates(subject, item.project, item.environment)
+        found = set_environments.find_candidates(subject, item.project, item.environment)
         led_to.update(wheel.scan.path.name for wheel in found if item.wheel is not wheel)
         if not found:
             extra = next((f"its extra {extra}" for extra in item.extras if extra), "it")
@@ -107,56 +104,74 @@ def check_set_devices(subject: AuditedSet) -> list[Finding] | SkippedCheck:
     return faults.list_findings()
 
 
-def check_metapackage(subject: AuditedSet) -> list[Finding] | SkippedCheck:
+def check_metapackage(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """``rocm`` is one file for all machines, and what its extras bring is in the set."""
-    wheels = subject.wheels_by_project.get(ROCM_PROJECT, ())
-    sdists = sorted(path.name for path in subject.files.sdists if path.name.startswith(f"{ROCM_PROJECT}-"))
+    wheels = subject.wheels_by_project.get(set_environments.ROCM_PROJECT, ())
+    sdists = sorted(
+        path.name
+        for path in subject.files.sdists
+        if path.name.startswith(f"{set_environments.ROCM_PROJECT}-")
+    )
     parts = [project for project in subject.wheels_by_project if project.startswith(_ROCM_PREFIX)]
     if not wheels and not sdists:
         if not parts:
-            return SkippedCheck("the set has no packages of ROCm")
-        message = f"there is no {ROCM_PROJECT}, and there are {format_count(len(parts), 'package')} of it"
-        return [Finding("error", message, "torch requires them through it: add it")]
+            return audited_wheel.SkippedCheck("the set has no packages of ROCm")
+        message = (
+            f"there is no {set_environments.ROCM_PROJECT}, and there are "
+            f"{tables.format_count(len(parts), 'package')} of it"
+        )
+        return [errors.Finding("error", message, "torch requires them through it: add it")]
     findings = [*_find_other_owners(wheels)]
     if sdists and not wheels:
         message = "is built on the user's machine: what it requires is decided there"
         tip = "publish it as a wheel, so that everybody gets the same"
-        findings += [Finding("info", message, tip, subject=name) for name in sdists]
+        findings += [errors.Finding("info", message, tip, subject=name) for name in sdists]
     for wheel in wheels:
         name = wheel.scan.path.name
         if not name.endswith("-any.whl"):
             message = "is for one system, and decides for all what they install"
-            findings.append(Finding("warning", message, "build it once, for any platform", subject=name))
+            findings.append(
+                errors.Finding("warning", message, "build it once, for any platform", subject=name)
+            )
     faults = _FaultsOfWheels()
-    for item in iterate_requirements(subject) if parts else ():
+    for item in set_environments.iterate_requirements(subject) if parts else ():
         name = item.wheel.scan.path.name
         is_part = item.wheel in wheels and item.project.startswith(("rocm-sdk-", "rocm-profiler"))
         if not is_part or _TARGET_PACKAGE.fullmatch(item.project):
             continue
-        if not find_candidates(subject, item.project, item.environment):
+        if not set_environments.find_candidates(subject, item.project, item.environment):
             extra = next((f"its extra {extra}" for extra in item.extras if extra), "it")
             message = f"{extra} requires {item.project}, which the set has not for {item.environment.system}"
             faults.add(name, message, "add the package, or leave the extra out")
     return [*findings, *faults.list_findings()]
 
 
-def _find_other_owners(wheels: Iterable[AuditedWheel]) -> Iterator[Finding]:
+def _find_other_owners(wheels: Iterable[audited_wheel.AuditedWheel]) -> Iterator[errors.Finding]:
     """Yield the wheels of a version that others of the same version stand beside, with other bytes."""
-    first: dict[str, AuditedWheel] = {}
+    first: dict[str, audited_wheel.AuditedWheel] = {}
     for wheel in wheels:
-        version = str(get_version(wheel))
+        version = str(set_environments.get_version(wheel))
         owner = first.setdefault(version, wheel)
         if owner is not wheel and owner.scan.sha256 != wheel.scan.sha256:
-            message = f"is {ROCM_PROJECT} {version}, as {owner.scan.path.name} is, with other bytes"
+            message = (
+                f"is {set_environments.ROCM_PROJECT} {version}, as {owner.scan.path.name} "
+                "is, with other bytes"
+            )
             tip = "build it once, from what all platforms have, and publish that file alone"
-            yield Finding("error", message, tip, subject=wheel.scan.path.name)
+            yield errors.Finding("error", message, tip, subject=wheel.scan.path.name)
 
 
-def check_set_target_packages(subject: AuditedSet) -> list[Finding] | SkippedCheck:
+def check_set_target_packages(
+    subject: audited_set.AuditedSet,
+) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """Packages for a GPU that are required are for the wheel's or the extra's, and in the set."""
-    required = [item for item in iterate_requirements(subject) if _TARGET_PACKAGE.fullmatch(item.project)]
+    required = [
+        item
+        for item in set_environments.iterate_requirements(subject)
+        if _TARGET_PACKAGE.fullmatch(item.project)
+    ]
     if not required:
-        return SkippedCheck("no wheel requires a package for one GPU")
+        return audited_wheel.SkippedCheck("no wheel requires a package for one GPU")
     has_rocm = any(project.startswith(_ROCM_PREFIX) for project in subject.wheels_by_project)
     faults = _FaultsOfWheels()
     for item in required:
@@ -166,13 +181,17 @@ def check_set_target_packages(subject: AuditedSet) -> list[Finding] | SkippedChe
             if _list_covered_targets(key).isdisjoint(served):
                 message = f"{source} requires {item.requirement.name}, which is for another GPU"
                 faults.add(name, message, "write METADATA again, from the list of targets of the code")
-        if is_rocm and has_rocm and not find_candidates(subject, item.project, item.environment):
+        if (
+            is_rocm
+            and has_rocm
+            and not set_environments.find_candidates(subject, item.project, item.environment)
+        ):
             message = f"requires {item.requirement.name}, which the set has not for {item.environment.system}"
             faults.add(name, message, "add ROCm's package for that GPU, of the same version")
     return faults.list_findings()
 
 
-def _list_served(item: SetRequirement) -> Iterator[tuple[set[str], str]]:
+def _list_served(item: set_environments.SetRequirement) -> Iterator[tuple[set[str], str]]:
     """Yield the targets that a requirement must be for, and what says so: an extra, or the wheel's own."""
     own = item.wheel.scan.name.name if item.wheel.scan.name else ""
     if _TARGET_PACKAGE.fullmatch(own):
@@ -193,44 +212,49 @@ def _get_target_key(project: str) -> str:
 
 def _list_covered_targets(key: str) -> set[str]:
     """Return the targets that a package is for, by the end of its name: a target, or a family."""
-    families = {name.lower(): targets for name, targets in get_gfx_families().items()}
+    families = {name.lower(): targets for name, targets in gfx.get_gfx_families().items()}
     if key in families:
         return set(families[key])
     spelled = key.replace("-", "_")
-    return {key, *(target for target in get_gfx_targets() if spelled in get_package_chain(target))}
+    return {
+        key,
+        *(target for target in gfx.get_gfx_targets() if spelled in device_names.get_package_chain(target)),
+    }
 
 
-def check_device_default(subject: AuditedSet) -> list[Finding] | SkippedCheck:
+def check_device_default(
+    subject: audited_set.AuditedSet,
+) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """A host wheel without device code brings some by default, or says at import which extra does."""
     hosts = [
         wheel
         for project, wheels in subject.wheels_by_project.items()
         for wheel in wheels
-        if project != ROCM_PROJECT and not wheel.device_code
-        if any(extra.startswith("device-") for extra in list_extras(wheel))
+        if project != set_environments.ROCM_PROJECT and not wheel.device_code
+        if any(extra.startswith("device-") for extra in set_environments.list_extras(wheel))
     ]
     if not hosts:
-        return SkippedCheck("no wheel leaves its device code to extras")
+        return audited_wheel.SkippedCheck("no wheel leaves its device code to extras")
     led_by_default = {
         item.wheel.scan.path
-        for item in iterate_requirements(subject)
+        for item in set_environments.iterate_requirements(subject)
         if "" in item.extras and _DEVICE_WHEEL.fullmatch(item.project)
     }
     tip = "say at import which extra brings kernels, require a default, or publish variants beside it"
     message = "installed without an extra it has no kernels, and says so nowhere: nothing runs on any GPU"
     return [
-        Finding("warning", message, tip, subject=host.scan.path.name)
+        errors.Finding("warning", message, tip, subject=host.scan.path.name)
         for host in hosts
         if host.scan.path not in led_by_default and not _is_variant(host) and not _tells_extras(host)
     ]
 
 
-def _is_variant(wheel: AuditedWheel) -> bool:
+def _is_variant(wheel: audited_wheel.AuditedWheel) -> bool:
     """Tell whether a wheel is chosen for the machine."""
     return wheel.scan.name is not None and wheel.scan.name.label is not None
 
 
-def _tells_extras(host: AuditedWheel) -> bool:
+def _tells_extras(host: audited_wheel.AuditedWheel) -> bool:
     """Tell whether a module that import runs speaks of the extras: ``torch[device-gfx942]``."""
     return any(b"device-" in text for member, text in host.scan.texts.items() if member.endswith(".py"))
 
@@ -239,16 +263,16 @@ class _FaultsOfWheels:
     """Faults of wheels, each once: most hold for several Pythons."""
 
     def __init__(self) -> None:
-        self._findings: dict[tuple[str, str], Finding] = {}
+        self._findings: dict[tuple[str, str], errors.Finding] = {}
 
     def add(self, wheel: str, message: str, tip: str) -> None:
-        self._findings.setdefault((wheel, message), Finding("error", message, tip, subject=wheel))
+        self._findings.setdefault((wheel, message), errors.Finding("error", message, tip, subject=wheel))
 
-    def list_findings(self) -> list[Finding]:
+    def list_findings(self) -> list[errors.Finding]:
         return [self._findings[key] for key in sorted(self._findings)]
 
 
-def _spell(required: SetRequirement) -> str:
+def _spell(required: set_environments.SetRequirement) -> str:
     """Return a requirement without its marker."""
     requirement = required.requirement
     extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""

@@ -16,28 +16,15 @@ from urllib.parse import urljoin, urlsplit
 
 from packaging.version import Version
 
-from rocm_wheels.audit.audited_set import SetFiles
-from rocm_wheels.core import (
-    DataError,
-    RocmWheelsError,
-    UsageError,
-    format_count,
-    format_size,
-    hide_credentials,
-    log_note,
-    parse_toml,
-    read_text_file,
-    run_in_parallel,
-)
-from rocm_wheels.index import (
-    HTML_PAGE,
-    JSON_PAGE,
+from rocm_wheels.audit import audited_set
+from rocm_wheels.core import errors, log, parallel, records, shell, tables, toml_reader
+from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE, parse_file_name
+from rocm_wheels.index.reader import (
     IndexLink,
     IndexReader,
     UnreachableError,
     download_link,
     file_name_of_link,
-    parse_file_name,
     path_of_url,
     require_link_digest,
     resolve_index_url,
@@ -52,7 +39,7 @@ _PLACES_TIP = (
 )
 
 
-def collect_set(place: str, folder: Path) -> SetFiles:
+def collect_set(place: str, folder: Path) -> audited_set.SetFiles:
     """Return the files of a set; those at URLs are downloaded to ``folder``.
 
     UsageError for a place of another kind, one without wheels, and downloads that the disk has no room for;
@@ -62,8 +49,8 @@ def collect_set(place: str, folder: Path) -> SetFiles:
     path = Path(place)
     if scheme in ("http", "https", "file"):
         if urlsplit(place).path.endswith((".toml", ".json", ".whl")):
-            raise UsageError(
-                f"{hide_credentials(place)}: of what is at a URL, only an index is taken",
+            raise errors.UsageError(
+                f"{shell.hide_credentials(place)}: of what is at a URL, only an index is taken",
                 tip="download the file, and name it",
             )
         return _collect_index(place, folder)
@@ -71,35 +58,37 @@ def collect_set(place: str, folder: Path) -> SetFiles:
         is_index = any((path / page).is_file() for page in (HTML_PAGE, JSON_PAGE))
         return _collect_index(place, folder) if is_index else _collect_folder(path)
     if not path.exists():
-        raise UsageError(f"{place}: there is no such folder or file", tip=_PLACES_TIP)
+        raise errors.UsageError(f"{place}: there is no such folder or file", tip=_PLACES_TIP)
     if path.name.startswith("pylock.") and path.suffix == ".toml":
         return _collect_lock(path, folder)
-    raise UsageError(f"{place} is nothing that a set can be read from", tip=_PLACES_TIP)
+    raise errors.UsageError(f"{place} is nothing that a set can be read from", tip=_PLACES_TIP)
 
 
-def _collect_folder(folder: Path) -> SetFiles:
+def _collect_folder(folder: Path) -> audited_set.SetFiles:
     wheels = tuple(sorted(folder.glob("*.whl")))
     if not wheels:
-        raise UsageError(f"{folder}: there are no wheels in it, and no {HTML_PAGE}", tip=_PLACES_TIP)
-    return SetFiles(str(folder), "folder", wheels, tuple(sorted(folder.glob(f"*{_SDIST_SUFFIX}"))))
+        raise errors.UsageError(f"{folder}: there are no wheels in it, and no {HTML_PAGE}", tip=_PLACES_TIP)
+    return audited_set.SetFiles(
+        str(folder), "folder", wheels, tuple(sorted(folder.glob(f"*{_SDIST_SUFFIX}")))
+    )
 
 
-def _collect_index(place: str, folder: Path) -> SetFiles:
+def _collect_index(place: str, folder: Path) -> audited_set.SetFiles:
     url, reader = resolve_index_url(place), IndexReader()
     projects = _read_links(reader, url)
     if len(projects) > _MOST_PROJECTS:
-        raise UsageError(
-            f"{hide_credentials(place)} has {len(projects)} projects: that is no index of one set",
+        raise errors.UsageError(
+            f"{shell.hide_credentials(place)} has {len(projects)} projects: that is no index of one set",
             tip="name the index of the release, such as that of a channel or a family",
         )
     pages = [link.url if link.url.endswith("/") else f"{link.url}/" for link in projects]
-    answers = run_in_parallel(lambda page: _read_links(reader, page), pages, jobs=_JOBS)
+    answers = parallel.run_in_parallel(lambda page: _read_links(reader, page), pages, jobs=_JOBS)
     newest: dict[str, IndexLink] = {}
     older: list[str] = []
     for link in (link for answer in answers for link in answer if link.yanked is None):
         try:
             key, version = _describe_link(link)
-        except DataError:
+        except errors.DataError:
             continue  # no installer reads it either; the conformance of the index tells
         if key and key not in newest:
             newest[key] = link
@@ -109,10 +98,10 @@ def _collect_index(place: str, folder: Path) -> SetFiles:
         elif key:
             older.append(file_name_of_link(link))
     if not newest:
-        raise UsageError(f"{hide_credentials(place)}: the index has no wheels", tip=_PLACES_TIP)
+        raise errors.UsageError(f"{shell.hide_credentials(place)}: the index has no wheels", tip=_PLACES_TIP)
     files = _fetch_links(newest.values(), reader, folder, remote=path_of_url(url) is None)
-    return SetFiles(
-        hide_credentials(place),
+    return audited_set.SetFiles(
+        shell.hide_credentials(place),
         "index",
         files.wheels,
         files.sdists,
@@ -123,7 +112,7 @@ def _collect_index(place: str, folder: Path) -> SetFiles:
     )
 
 
-def add_named_wheels(files: SetFiles, named: Sequence[Path]) -> SetFiles:
+def add_named_wheels(files: audited_set.SetFiles, named: Sequence[Path]) -> audited_set.SetFiles:
     """Return a set with wheels that were named beside it; of an index, they replace those of their tags."""
     paths = {path.resolve() for path in named}
     listed = [wheel for wheel in files.wheels if wheel.resolve() not in paths]
@@ -131,7 +120,7 @@ def add_named_wheels(files: SetFiles, named: Sequence[Path]) -> SetFiles:
     if files.kind == "index":
         replaced = set()
         for path in named:
-            with suppress(DataError):
+            with suppress(errors.DataError):
                 replaced.add(_describe_file(path.name)[0])
         outdated = [wheel for wheel in listed if _describe_file(wheel.name)[0] in replaced]
         different = {path.name for path in named}
@@ -157,21 +146,21 @@ def _describe_file(name: str) -> tuple[str, Version]:
 def _read_links(reader: IndexReader, url: str) -> tuple[IndexLink, ...]:
     page = reader.read_page(url, url)
     if page is None:
-        raise UsageError(
-            f"there is no page of an index at {hide_credentials(url)}",
+        raise errors.UsageError(
+            f"there is no page of an index at {shell.hide_credentials(url)}",
             tip="`rocm-wheels index verify` tells what else is wrong with the index",
         )
     return page.links
 
 
-def _collect_lock(lock: Path, folder: Path) -> SetFiles:
+def _collect_lock(lock: Path, folder: Path) -> audited_set.SetFiles:
     from packaging.pylock import Pylock, PylockUnsupportedVersionError, PylockValidationError
 
     try:
-        table = parse_toml(read_text_file(lock), name=str(lock))
+        table = toml_reader.parse_toml(records.read_text_file(lock), name=str(lock))
         packages = Pylock.from_dict(table).packages
     except (PylockValidationError, PylockUnsupportedVersionError) as wrong:
-        raise DataError(f"{lock} is not a lock (PEP 751): {wrong}") from None
+        raise errors.DataError(f"{lock} is not a lock (PEP 751): {wrong}") from None
     links, without = [], []
     for package in packages:
         files: list[Any] = list(package.wheels or ())
@@ -186,11 +175,11 @@ def _collect_lock(lock: Path, folder: Path) -> SetFiles:
             url = urljoin(f"{lock.parent.absolute().as_uri()}/", url)
             links.append(IndexLink(url, url, url, file.hashes.get("sha256"), size=file.size))
     if without:
-        log_note(f"{lock}: no wheels of {', '.join(sorted(without))}: left out")
+        log.log_note(f"{lock}: no wheels of {', '.join(sorted(without))}: left out")
     if not links:
-        raise UsageError(f"{lock}: it lists no wheels", tip=_PLACES_TIP)
+        raise errors.UsageError(f"{lock}: it lists no wheels", tip=_PLACES_TIP)
     files_here = _fetch_links(links, IndexReader(), folder)
-    return SetFiles(
+    return audited_set.SetFiles(
         str(lock), "lock", files_here.wheels, files_here.sdists, files_here.digests, files_here.absent
     )
 
@@ -221,9 +210,9 @@ def _fetch_links(
             if (digest := require_link_digest(link)) is not None:
                 digests[name] = digest
             if remote and path_of_url(link.url) is not None:
-                raise DataError("leads from a server to a file of this machine")
-            path = download_link(link, folder, error=DataError)
-        except RocmWheelsError as cause:
+                raise errors.DataError("leads from a server to a file of this machine")
+            path = download_link(link, folder, error=errors.DataError)
+        except errors.RocmWheelsError as cause:
             absent[name] = cause.message.removeprefix(f"{name}: ")
             continue
         if path.is_file():
@@ -236,14 +225,15 @@ def _fetch_links(
 
 def _require_room(links: Sequence[IndexLink], reader: IndexReader, folder: Path) -> None:
     """Raise UsageError where what is to be downloaded does not fit on the disk."""
-    sizes = run_in_parallel(
+    sizes = parallel.run_in_parallel(
         lambda link: link.size if link.size is not None else _ask_size(link, reader), links, jobs=_JOBS
     )
     needed, free = sum(sizes), shutil.disk_usage(folder).free
     if needed > free:
-        raise UsageError(
-            f"{format_count(len(links), 'file')} of {format_size(needed)} are to be downloaded, "
-            f"and {folder} has room for {format_size(free)}",
+        raise errors.UsageError(
+            f"{tables.format_count(len(links), 'file')} of {tables.format_size(needed)} are to "
+            "be downloaded, "
+            f"and {folder} has room for {tables.format_size(free)}",
             tip="set TMPDIR to a folder on another disk, or download the wheels and name their folder",
         )
 

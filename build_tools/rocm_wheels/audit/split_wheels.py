@@ -16,38 +16,41 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck, is_same_name
-from rocm_wheels.core import DataError, Finding, UsageError
-from rocm_wheels.wheels import KPACK_SUFFIX, SplitLibrary, WheelName, WheelScan, parse_wheel_name
+from rocm_wheels.audit import audited_wheel
+from rocm_wheels.core import errors
+from rocm_wheels.device_code import fat_library, kpack
+from rocm_wheels.wheels import dist_info, scan
 
 _SPLIT_TIP = "split the wheel again: host and device wheels come out of one split"
 _RUNTIME = re.compile(r"(?:lib)?rocm_kpack[^/]*\.(?:so|dll)(?:\.[0-9.]+)?$")
 _CHIP = re.compile(r".*-device-(?P<chip>gfx[0-9]+[0-9a-f]{2})")
 
 
-def check_moved_code(wheel: AuditedWheel) -> list[Finding]:
+def check_moved_code(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     """A split wheel has no code left over, its records are whole, and archives have a kernel for each."""
     findings = [
-        Finding("error", "holds device code that archives have as well", _SPLIT_TIP, subject=member)
+        errors.Finding("error", "holds device code that archives have as well", _SPLIT_TIP, subject=member)
         for member in wheel.device_code
-        if not member.endswith(KPACK_SUFFIX) and wheel.has_moved_kernels(member)
+        if not member.endswith(kpack.KPACK_SUFFIX) and wheel.has_moved_kernels(member)
     ]
     for member, library in wheel.scan.split_libraries.items():
         if library.fault:
             message = f"names archives, and its records cannot be read: {library.fault}"
-            findings.append(Finding("error", message, _SPLIT_TIP, subject=member))
+            findings.append(errors.Finding("error", message, _SPLIT_TIP, subject=member))
             continue
         if library.has_bundles:
             message = "its old section still holds device code, which nothing loads"
-            findings.append(Finding("error", message, _SPLIT_TIP, subject=member))
+            findings.append(errors.Finding("error", message, _SPLIT_TIP, subject=member))
         if not library.is_moved:
             message = "names archives, but its records do not tell the HIP runtime so"
-            findings.append(Finding("error", message, _SPLIT_TIP, subject=member))
+            findings.append(errors.Finding("error", message, _SPLIT_TIP, subject=member))
         findings += _find_missing_kernels(wheel, member, library)
     return findings
 
 
-def _find_missing_kernels(wheel: AuditedWheel, member: str, library: SplitLibrary) -> Iterator[Finding]:
+def _find_missing_kernels(
+    wheel: audited_wheel.AuditedWheel, member: str, library: fat_library.SplitLibrary
+) -> Iterator[errors.Finding]:
     """Yield the records that no archive has a kernel for, or only archives of other targets."""
     targets: dict[str, set[str]] = {}
     for code in wheel.list_moved_objects(member):
@@ -59,15 +62,15 @@ def _find_missing_kernels(wheel: AuditedWheel, member: str, library: SplitLibrar
         kernel = f"{library.name}#{number}"
         if kernel not in targets:
             message = f"no archive has {kernel}, which record {number} asks for"
-            yield Finding("error", message, _SPLIT_TIP, subject=member)
+            yield errors.Finding("error", message, _SPLIT_TIP, subject=member)
         elif missing := sorted(every - targets[kernel]):
             message = (
                 f"{kernel} is there for {' '.join(sorted(targets[kernel]))}, not for {' '.join(missing)}"
             )
-            yield Finding("warning", message, subject=member)
+            yield errors.Finding("warning", message, subject=member)
 
 
-def check_device_extras(wheel: AuditedWheel) -> list[Finding]:
+def check_device_extras(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     """The extras of a split wheel lead to device wheels of its version."""
     metadata = wheel.scan.metadata
     if not wheel.moved_code or metadata is None:
@@ -85,27 +88,33 @@ def check_device_extras(wheel: AuditedWheel) -> list[Finding]:
             and _DEVICE_NAME.fullmatch(canonicalize_name(requirement.name))
         ]
         if not devices:
-            findings.append(Finding("error", f"the extra {extra} leads to no device wheel", _SPLIT_TIP))
+            findings.append(
+                errors.Finding("error", f"the extra {extra} leads to no device wheel", _SPLIT_TIP)
+            )
         for device in devices:
             if str(device.specifier) != f"=={metadata.version}":
                 message = f"the extra {extra} requires {device.name}{device.specifier}, of another version"
-                findings.append(Finding("error", message, _SPLIT_TIP))
+                findings.append(errors.Finding("error", message, _SPLIT_TIP))
             elif parts and canonicalize_name(device.name) not in parts:
                 message = f"the extra {extra} requires {device.name}, which was not named"
-                findings.append(Finding("warning", message, "name all device wheels of the set"))
+                findings.append(errors.Finding("warning", message, "name all device wheels of the set"))
     return findings
 
 
-def check_kpack_runtime(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+def check_kpack_runtime(
+    wheel: audited_wheel.AuditedWheel,
+) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """A split wheel that carries its ROCm carries the part of it that reads archives."""
     if not wheel.moved_code:
         return []
     if wheel.rocm_folder is None:
-        return SkippedCheck("it carries no ROCm: whether the installed one reads archives, `doctor` tells")
+        return audited_wheel.SkippedCheck(
+            "it carries no ROCm: whether the installed one reads archives, `doctor` tells"
+        )
     if any(name.startswith(wheel.rocm_folder) and _RUNTIME.search(name) for name in wheel.members):
         return []
     message = "its libraries look for their device code in archives, and the ROCm that it carries reads none"
-    return [Finding("error", message, "carry a ROCm that has librocm_kpack, or join the wheel first")]
+    return [errors.Finding("error", message, "carry a ROCm that has librocm_kpack, or join the wheel first")]
 
 
 _DEVICE_NAME = re.compile(r"(?:amd-)?(?P<host>.+)-device-gfx[\w-]+")
@@ -113,12 +122,12 @@ _DEVICE_NAME = re.compile(r"(?:amd-)?(?P<host>.+)-device-gfx[\w-]+")
 
 def group_device_wheels(wheels: Sequence[Path]) -> dict[Path, tuple[Path, ...]]:
     """Return each wheel with its device wheels among them. UsageError for one without its host wheel."""
-    names = {wheel: parse_wheel_name(wheel.name) for wheel in wheels}
+    names = {wheel: dist_info.parse_wheel_name(wheel.name) for wheel in wheels}
     groups: dict[Path, list[Path]] = {wheel: [] for wheel in wheels if _get_host_name(names[wheel]) is None}
     for part in (wheel for wheel in wheels if wheel not in groups):
         hosts = [host for host in groups if _belongs_to_host(names[part], names[host])]
         if not hosts:
-            raise UsageError(
+            raise errors.UsageError(
                 (
                     f"{part.name} holds device code for a wheel of {_get_host_name(names[part])} "
                     "that is not named"
@@ -132,10 +141,10 @@ def group_device_wheels(wheels: Sequence[Path]) -> dict[Path, tuple[Path, ...]]:
 
 def select_device_wheels(wheel: Path, wheels: Sequence[Path]) -> tuple[Path, ...]:
     """Return the device wheels of one wheel among some; names that are no wheel's are passed over."""
-    names: dict[Path, WheelName] = {}
+    names: dict[Path, dist_info.WheelName] = {}
     for path in (wheel, *wheels):
-        with suppress(DataError):
-            names[path] = parse_wheel_name(path.name)
+        with suppress(errors.DataError):
+            names[path] = dist_info.parse_wheel_name(path.name)
     if wheel not in names:
         return ()
     return tuple(path for path in wheels if path in names and _belongs_to_host(names[path], names[wheel]))
@@ -147,13 +156,13 @@ def find_device_wheels(wheel: Path) -> tuple[Path, ...]:
     return select_device_wheels(wheel, near)
 
 
-def check_device_wheels(wheel: AuditedWheel) -> list[Finding]:
+def check_device_wheels(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     """The device wheels that were named with it are whole, and require it at its version."""
     findings = []
     for part in wheel.parts:
         where = part.path.name
         findings += [
-            Finding("error", fault.removeprefix(f"{part.path}: "), subject=where)
+            errors.Finding("error", fault.removeprefix(f"{part.path}: "), subject=where)
             for fault in part.breaking_faults
         ]
         findings += _find_part_faults(part)
@@ -162,41 +171,45 @@ def check_device_wheels(wheel: AuditedWheel) -> list[Finding]:
         version = name and name.version
         requires = map(Requirement, part.metadata.requires_dist if part.metadata else ())
         pins = {
-            str(requirement.specifier) for requirement in requires if is_same_name(requirement.name, host)
+            str(requirement.specifier)
+            for requirement in requires
+            if audited_wheel.is_same_name(requirement.name, host)
         }
         if part.metadata is not None and pins != {f"=={version}"}:
             stated = ", ".join(sorted(pins)) or "nothing of it"
             message = f"must require {host}=={version}, whose device code it holds, and requires {stated}"
             findings.append(
-                Finding("error", message, "split the wheel again: both come out of one split", subject=where)
+                errors.Finding(
+                    "error", message, "split the wheel again: both come out of one split", subject=where
+                )
             )
     return findings
 
 
-def _find_part_faults(part: WheelScan) -> Iterator[Finding]:
+def _find_part_faults(part: scan.WheelScan) -> Iterator[errors.Finding]:
     """Yield what is wrong with a device wheel by itself, apart from damage."""
     spelled = [fault for fault in part.faults if fault not in part.breaking_faults]
     if spelled:
         message = f"RECORD has digests in hex ({len(spelled)} of them), not in URL-safe base64"
-        yield Finding("warning", message, subject=part.path.name)
+        yield errors.Finding("warning", message, subject=part.path.name)
     chip = _CHIP.fullmatch(_normalize(part))
     objects = [code for codes in part.device_code.values() for code in codes if code.kind == "kpack"]
     if chip and not any(code.target.processor == chip["chip"] for code in objects):
         message = f"is the device wheel of {chip['chip']}, and has no archive for it"
-        yield Finding("error", message, _SPLIT_TIP, subject=part.path.name)
+        yield errors.Finding("error", message, _SPLIT_TIP, subject=part.path.name)
 
 
-def _normalize(part: WheelScan) -> str:
-    return canonicalize_name(parse_wheel_name(part.path.name).distribution)
+def _normalize(part: scan.WheelScan) -> str:
+    return canonicalize_name(dist_info.parse_wheel_name(part.path.name).distribution)
 
 
-def _get_host_name(name: WheelName) -> str | None:
+def _get_host_name(name: dist_info.WheelName) -> str | None:
     """Return the distribution that a device wheel is a part of, None for any other wheel."""
     match = _DEVICE_NAME.fullmatch(canonicalize_name(name.distribution))
     return match["host"] if match else None
 
 
-def _belongs_to_host(part: WheelName, host: WheelName) -> bool:
+def _belongs_to_host(part: dist_info.WheelName, host: dist_info.WheelName) -> bool:
     host_name = _get_host_name(part)
     matches = (part.version, part.tags) == (host.version, host.tags)
-    return host_name is not None and is_same_name(host_name, host.distribution) and matches
+    return host_name is not None and audited_wheel.is_same_name(host_name, host.distribution) and matches

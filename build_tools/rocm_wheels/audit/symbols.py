@@ -21,15 +21,16 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.audit.audited_wheel import AuditedWheel, SkippedCheck, join_names
-from rocm_wheels.core import Finding, Severity, format_count
-from rocm_wheels.wheels import DynamicSymbols, HostBinary, SymbolVersion, is_dynamic_linker
+from rocm_wheels.audit import audited_wheel
+from rocm_wheels.binaries import loader
+from rocm_wheels.core import errors, tables
+from rocm_wheels.wheels import platform_promises
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_NO_LIBRARY = SkippedCheck("holds no native library for Linux")
-_NOTHING_JUDGED = SkippedCheck(
+_NO_LIBRARY = audited_wheel.SkippedCheck("holds no native library for Linux")
+_NOTHING_JUDGED = audited_wheel.SkippedCheck(
     "what its libraries must find is of the system, or in packages that are not at hand: --find-links"
 )
 # of glibc and GCC: whoever links to them is given versions for every symbol
@@ -56,7 +57,7 @@ _C_LIBRARY_SYMBOL = re.compile(
 class LibraryScope:
     """The libraries of a wheel and of what it requires, as far as it is at hand, by SONAME and file name."""
 
-    by_name: Mapping[str, list[HostBinary]]
+    by_name: Mapping[str, list[loader.HostBinary]]
 
     def find_absent(self, libraries: Iterable[str]) -> set[str]:
         """Return what is neither at hand nor of the system: of libraries, and what they are linked to."""
@@ -68,7 +69,7 @@ class LibraryScope:
             reached |= needed
         return {name for name in reached if name not in self.by_name and not _is_of_system(name)}
 
-    def lacks_version(self, version: SymbolVersion) -> bool:
+    def lacks_version(self, version: loader.SymbolVersion) -> bool:
         """Tell whether a library is at hand, and does not define a version that somebody needs of it."""
         symbols = _list_symbols(self.by_name.get(version.library, ()))
         return bool(symbols) and not any(version.name in each.versions for each in symbols)
@@ -77,7 +78,7 @@ class LibraryScope:
         """Tell whether a library at hand defines versions at all."""
         return any(each.versions for each in _list_symbols(self.by_name.get(library, ())))
 
-    def list_judged(self, binary: HostBinary, *, is_whole: bool) -> list[SymbolVersion]:
+    def list_judged(self, binary: loader.HostBinary, *, is_whole: bool) -> list[loader.SymbolVersion]:
         """Return the versions ("" without one) whose symbols a library must find in what is at hand.
 
         Those of the system are not there; those that a library at hand lacks are a finding of their own.
@@ -89,7 +90,7 @@ class LibraryScope:
         is_complete = is_whole and "libc.so.6" in linked and not self.find_absent(linked)
         return [version for version in undefined if (self._has(version) if version.library else is_complete)]
 
-    def _has(self, version: SymbolVersion) -> bool:
+    def _has(self, version: loader.SymbolVersion) -> bool:
         if version.library not in self.by_name or _SYSTEM_VERSION.match(version.name):
             return False
         return not (self.has_versions(version.library) and self.lacks_version(version))
@@ -106,8 +107,8 @@ class LibraryScope:
         return definitions
 
 
-def _collect_scope(wheel: AuditedWheel) -> LibraryScope:
-    by_name: dict[str, list[HostBinary]] = {}
+def _collect_scope(wheel: audited_wheel.AuditedWheel) -> LibraryScope:
+    by_name: dict[str, list[loader.HostBinary]] = {}
     for member, binary in wheel.binaries.items():
         if not binary.loader.program:
             for name in {binary.loader.soname or "", posixpath.basename(member)} - {""}:
@@ -117,7 +118,9 @@ def _collect_scope(wheel: AuditedWheel) -> LibraryScope:
     return LibraryScope(by_name)
 
 
-def check_needed_symbols(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+def check_needed_symbols(
+    wheel: audited_wheel.AuditedWheel,
+) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """Each symbol that a library must find is defined in the wheel, in what it requires, or by the system.
 
     A library that import never loads, one for each ROCm, may lack some: without a recipe it is a warning.
@@ -134,21 +137,24 @@ def check_needed_symbols(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
         return _NOTHING_JUDGED
     names = frozenset(name for pairs in needed.values() for name, _ in pairs)
     definitions = scope.collect_definitions(names)
-    severity: Severity = "error" if wheel.has_recipe else "warning"
+    severity: errors.Severity = "error" if wheel.has_recipe else "warning"
     tip = "link it to the library that has them, or compile with the headers of the one that will be there"
     findings = []
     for member, pairs in needed.items():
         undefined = {name for name, version in pairs if not _is_defined(name, version, definitions)}
         if undefined:
-            listed = join_names(sorted(name.decode("utf-8", "replace") for name in undefined))
+            listed = audited_wheel.join_names(sorted(name.decode("utf-8", "replace") for name in undefined))
             message = (
-                f"needs {format_count(len(undefined), 'symbol')} that no library at hand defines: {listed}"
+                f"needs {tables.format_count(len(undefined), 'symbol')} that no library at "
+                f"hand defines: {listed}"
             )
-            findings.append(Finding(severity, message, tip, subject=member))
+            findings.append(errors.Finding(severity, message, tip, subject=member))
     return findings
 
 
-def check_needed_versions(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
+def check_needed_versions(
+    wheel: audited_wheel.AuditedWheel,
+) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """Each symbol version that a library needs of another one at hand is defined there.
 
     The loader refuses a library when one that it needs defines other versions; one that defines none at all
@@ -157,7 +163,7 @@ def check_needed_versions(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
     if not _has_libraries(wheel):
         return _NO_LIBRARY
     scope = _collect_scope(wheel)
-    severity: Severity = "error" if wheel.has_recipe else "warning"
+    severity: errors.Severity = "error" if wheel.has_recipe else "warning"
     tip = "it was linked to another version of that library: require the one that it was built with"
     findings = []
     for member, _, symbols in _iterate_symbols(wheel):
@@ -168,17 +174,19 @@ def check_needed_versions(wheel: AuditedWheel) -> list[Finding] | SkippedCheck:
         for library, names in lacking.items():
             has_versions = scope.has_versions(library)
             end = "does not define" if has_versions else "does not define, as it defines none"
-            message = f"needs {join_names(names)} of {library}, which it {end}"
-            findings.append(Finding(severity if has_versions else "warning", message, tip, subject=member))
+            message = f"needs {audited_wheel.join_names(names)} of {library}, which it {end}"
+            findings.append(
+                errors.Finding(severity if has_versions else "warning", message, tip, subject=member)
+            )
     return findings
 
 
-def _has_libraries(wheel: AuditedWheel) -> bool:
+def _has_libraries(wheel: audited_wheel.AuditedWheel) -> bool:
     platform = wheel.wheel_platform
     return bool(wheel.binaries) and platform is not None and platform.system == "linux"
 
 
-def _list_absent_packages(wheel: AuditedWheel) -> list[str]:
+def _list_absent_packages(wheel: audited_wheel.AuditedWheel) -> list[str]:
     if wheel.required is not None:
         lines: Iterable[str] = wheel.required.missing
     else:
@@ -191,19 +199,25 @@ def _list_absent_packages(wheel: AuditedWheel) -> list[str]:
     ]
 
 
-def _iterate_symbols(wheel: AuditedWheel) -> Iterator[tuple[str, HostBinary, DynamicSymbols]]:
+def _iterate_symbols(
+    wheel: audited_wheel.AuditedWheel,
+) -> Iterator[tuple[str, loader.HostBinary, loader.DynamicSymbols]]:
     for member, binary in wheel.binaries.items():
         if binary.symbols is not None:
             yield member, binary, binary.symbols
 
 
-def _list_symbols(binaries: Iterable[HostBinary]) -> list[DynamicSymbols]:
+def _list_symbols(binaries: Iterable[loader.HostBinary]) -> list[loader.DynamicSymbols]:
     return [binary.symbols for binary in binaries if binary.symbols is not None]
 
 
 def _is_of_system(library: str) -> bool:
     is_python = library.startswith("libpython3")
-    return is_python or is_dynamic_linker(library) or bool(_VERSIONED_SYSTEM.fullmatch(library))
+    return (
+        is_python
+        or platform_promises.is_dynamic_linker(library)
+        or bool(_VERSIONED_SYSTEM.fullmatch(library))
+    )
 
 
 def _is_defined(name: bytes, version: str, definitions: Mapping[bytes, set[str]]) -> bool:

@@ -10,54 +10,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rocm_wheels.audit.audited_set import AuditedSet, SetReport
-from rocm_wheels.audit.audited_wheel import (
-    AuditedWheel,
-    AuditReport,
-    Baseline,
-    SkippedCheck,
-    WheelExpectation,
-)
+from rocm_wheels.audit import audited_set, audited_wheel, drift_limits, import_check, metadata, split_wheels
 from rocm_wheels.audit.checks import CHECKS, DRIFT_CHECKS, IMPORT_CHECK, SET_CHECKS
-from rocm_wheels.audit.drift_limits import DriftLimits
-from rocm_wheels.audit.import_check import (
-    ImportEnvironment,
-    check_import,
-    detect_import_host,
-    explain_no_import,
-)
-from rocm_wheels.audit.metadata import list_requirements
-from rocm_wheels.audit.split_wheels import select_device_wheels
-from rocm_wheels.core import (
-    DataError,
-    Finding,
-    copy_atomically,
-    explain_error,
-    format_count,
-    format_finding,
-    format_size,
-    hash_file,
-    link_or_copy,
-    replace_folder,
-    run_in_parallel,
-    write_json_file,
-)
-from rocm_wheels.variants import collect_wheel_targets
-from rocm_wheels.wheels import PackagePool, RequiredPackages, WheelScan, scan_wheel
+from rocm_wheels.core import errors, files, parallel, tables
+from rocm_wheels.variants.targets import collect_wheel_targets
+from rocm_wheels.wheels import required_packages
+from rocm_wheels.wheels.scan import WheelScan, scan_wheel
 
 _NO_ENVIRONMENT = "not imported: no environment to import it in"
 _LARGEST = 10  # members whose size is told
-_NO_RECIPE = SkippedCheck("needs a recipe")
+_NO_RECIPE = audited_wheel.SkippedCheck("needs a recipe")
 
 
 def verify_wheel(
     path: Path,
-    expected: WheelExpectation,
+    expected: audited_wheel.WheelExpectation,
     *,
-    environment: ImportEnvironment | None = None,
+    environment: import_check.ImportEnvironment | None = None,
     parts: Sequence[Path] = (),
-    packages: PackagePool | None = None,
-) -> AuditReport:
+    packages: required_packages.PackagePool | None = None,
+) -> audited_wheel.AuditReport:
     """Run every check of the table, then the import in ``environment``; ``parts`` are device wheels split
     off, ``packages`` those at hand to look for what it requires in.
 
@@ -66,7 +38,7 @@ def verify_wheel(
     itself is damaged. DataError only when the file is not there or is no archive.
     """
     scan = _scan_expected(path, expected)
-    subject = AuditedWheel(scan, expected, tuple(scan_wheel(part) for part in parts))
+    subject = audited_wheel.AuditedWheel(scan, expected, tuple(scan_wheel(part) for part in parts))
     if packages is not None:
         subject = replace(subject, required=_find_required(subject, packages))
     return check_wheel(subject, environment=environment)
@@ -76,12 +48,15 @@ def verify_wheel(
 class ReadWheels:
     """Wheels that were read together, and why others could not be."""
 
-    wheels: tuple[AuditedWheel, ...]
-    damaged: Mapping[Path, DataError]
+    wheels: tuple[audited_wheel.AuditedWheel, ...]
+    damaged: Mapping[Path, errors.DataError]
 
 
 def read_wheels(
-    expected: Mapping[Path, WheelExpectation], *, find_links: Sequence[Path] = (), together: bool = False
+    expected: Mapping[Path, audited_wheel.WheelExpectation],
+    *,
+    find_links: Sequence[Path] = (),
+    together: bool = False,
 ) -> ReadWheels:
     """Read wheels once each, as many at a time as there are cores; device wheels as parts of hosts, too.
 
@@ -89,17 +64,19 @@ def read_wheels(
     ``together``: among the others in any case.
     """
 
-    def scan_or_fail(path: Path) -> WheelScan | DataError:
+    def scan_or_fail(path: Path) -> WheelScan | errors.DataError:
         try:
             return _scan_expected(path, expected[path])
-        except DataError as damage:  # the other wheels are still worth a look
+        except errors.DataError as damage:  # the other wheels are still worth a look
             return damage
 
     # the largest first: one member can keep one core busy for longer than small wheels keep all
     paths = sorted(expected, key=lambda path: path.stat().st_size, reverse=True)
-    outcomes = dict(zip(paths, run_in_parallel(scan_or_fail, paths, jobs=os.cpu_count() or 1), strict=True))
+    outcomes = dict(
+        zip(paths, parallel.run_in_parallel(scan_or_fail, paths, jobs=os.cpu_count() or 1), strict=True)
+    )
     scans: dict[Path, WheelScan] = {}
-    unreadable: dict[Path, DataError] = {}
+    unreadable: dict[Path, errors.DataError] = {}
     for path in expected:
         outcome = outcomes[path]
         if isinstance(outcome, WheelScan):
@@ -112,36 +89,45 @@ def read_wheels(
 
 def join_scans(
     scans: Mapping[Path, WheelScan],
-    expected: Mapping[Path, WheelExpectation],
+    expected: Mapping[Path, audited_wheel.WheelExpectation],
     *,
     find_links: Sequence[Path] = (),
     together: bool = False,
 ) -> ReadWheels:
     """Return wheels that were scanned, with what they are to each other, as ``read_wheels`` does."""
-    damaged: dict[Path, DataError] = {}
+    damaged: dict[Path, errors.DataError] = {}
     packages = None
     if find_links or together:
-        packages = PackagePool.collect((), find_links, None, {}, scans=tuple(scans.values()), symbols=True)
+        packages = required_packages.PackagePool.collect(
+            (), find_links, None, {}, scans=tuple(scans.values()), symbols=True
+        )
     wheels = []
     for path, scan in scans.items():
-        parts = tuple(scans[part] for part in select_device_wheels(path, list(scans)))
-        wheel = AuditedWheel(scan, expected[path], parts)
+        parts = tuple(scans[part] for part in split_wheels.select_device_wheels(path, list(scans)))
+        wheel = audited_wheel.AuditedWheel(scan, expected[path], parts)
         if packages is not None:
             try:
                 wheel = replace(wheel, required=_find_required(wheel, packages))
-            except DataError as damage:
+            except errors.DataError as damage:
                 damaged[path] = damage
                 continue
         wheels.append(wheel)
     return ReadWheels(tuple(wheels), damaged)
 
 
-def read_baseline(path: Path, limits: DriftLimits) -> Baseline:
+def read_baseline(path: Path, limits: drift_limits.DriftLimits) -> audited_wheel.Baseline:
     """Read a wheel to compare another with. DataError when it is no archive."""
-    return Baseline(AuditedWheel(scan_wheel(path, symbols=True), WheelExpectation(None, "linux")), limits)
+    return audited_wheel.Baseline(
+        audited_wheel.AuditedWheel(
+            scan_wheel(path, symbols=True), audited_wheel.WheelExpectation(None, "linux")
+        ),
+        limits,
+    )
 
 
-def check_wheel(subject: AuditedWheel, *, environment: ImportEnvironment | None = None) -> AuditReport:
+def check_wheel(
+    subject: audited_wheel.AuditedWheel, *, environment: import_check.ImportEnvironment | None = None
+) -> audited_wheel.AuditReport:
     """Run every check of the table on a wheel that was read, then the import, as ``verify_wheel`` does."""
     scan, expected = subject.scan, subject.expected
     older = subject.baseline.wheel.scan if subject.baseline is not None else None
@@ -157,7 +143,7 @@ def check_wheel(subject: AuditedWheel, *, environment: ImportEnvironment | None 
         )
     )
     findings, ran, skipped = _collect_outcomes(outcomes)
-    return AuditReport(
+    return audited_wheel.AuditReport(
         wheel=scan.path,
         size=scan.size,
         sha256=scan.sha256,
@@ -174,7 +160,7 @@ def check_wheel(subject: AuditedWheel, *, environment: ImportEnvironment | None 
         },
         jit_sources=subject.jit_sources,
         record=tuple(member.recorded for member in scan.members if member.recorded is not None),
-        requirements=tuple(map(str, list_requirements(subject))),
+        requirements=tuple(map(str, metadata.list_requirements(subject))),
         recipe=expected.project.name if expected.project is not None else "",
         largest={
             member.name: member.size for member in sorted(scan.members, key=lambda m: -m.size)[:_LARGEST]
@@ -184,11 +170,11 @@ def check_wheel(subject: AuditedWheel, *, environment: ImportEnvironment | None 
     )
 
 
-def check_set(subject: AuditedSet) -> SetReport:
+def check_set(subject: audited_set.AuditedSet) -> audited_set.SetReport:
     """Run every check of sets on one whose wheels were read."""
     outcomes = [(check.name, check.run_check(subject)) for check in SET_CHECKS if check.run_check is not None]
     findings, ran, skipped = _collect_outcomes(outcomes)
-    return SetReport(
+    return audited_set.SetReport(
         origin=subject.origin,
         kind=subject.files.kind,
         wheels=dict(sorted(subject.sha256_by_name.items())),
@@ -200,18 +186,18 @@ def check_set(subject: AuditedSet) -> SetReport:
     )
 
 
-_Outcome = tuple[str, "Sequence[Finding] | SkippedCheck"]
+_Outcome = tuple[str, "Sequence[errors.Finding] | audited_wheel.SkippedCheck"]
 
 
 def _collect_outcomes(
     outcomes: Iterable[_Outcome],
-) -> tuple[tuple[Finding, ...], tuple[str, ...], tuple[SkippedCheck, ...]]:
+) -> tuple[tuple[errors.Finding, ...], tuple[str, ...], tuple[audited_wheel.SkippedCheck, ...]]:
     """Return what checks found, which ran, and which did not."""
-    findings: list[Finding] = []
+    findings: list[errors.Finding] = []
     ran: list[str] = []
-    skipped: list[SkippedCheck] = []
+    skipped: list[audited_wheel.SkippedCheck] = []
     for name, outcome in outcomes:
-        if isinstance(outcome, SkippedCheck):
+        if isinstance(outcome, audited_wheel.SkippedCheck):
             skipped.append(replace(outcome, check=name))
         else:
             ran.append(name)
@@ -219,11 +205,11 @@ def _collect_outcomes(
     return tuple(findings), tuple(ran), tuple(skipped)
 
 
-def _scan_expected(path: Path, expected: WheelExpectation) -> WheelScan:
+def _scan_expected(path: Path, expected: audited_wheel.WheelExpectation) -> WheelScan:
     return scan_wheel(path, keep=_list_read_modules(path, expected), leaks=True, symbols=True)
 
 
-def _list_read_modules(path: Path, expected: WheelExpectation) -> tuple[str, ...]:
+def _list_read_modules(path: Path, expected: audited_wheel.WheelExpectation) -> tuple[str, ...]:
     """Return the modules that checks read: those of a recipe, else what import runs by the file's name."""
     if expected.project is None:
         name = path.name.partition("-")[0]
@@ -233,27 +219,33 @@ def _list_read_modules(path: Path, expected: WheelExpectation) -> tuple[str, ...
     return tuple(module for module in modules if module)
 
 
-def _find_required(subject: AuditedWheel, packages: PackagePool) -> RequiredPackages | None:
+def _find_required(
+    subject: audited_wheel.AuditedWheel, packages: required_packages.PackagePool
+) -> required_packages.RequiredPackages | None:
     if subject.wheel_platform is None or subject.scan.metadata is None:
         return None
     return packages.find_required(subject.scan.path, subject.wheel_platform)
 
 
-def make_unreadable_report(path: Path, damage: DataError) -> AuditReport:
+def make_unreadable_report(path: Path, damage: errors.DataError) -> audited_wheel.AuditReport:
     """Return the report of a file that is no archive: one finding, of the check of archives."""
     archive = CHECKS[0].name
-    message = explain_error(damage).removeprefix(f"{path} ")
-    finding = Finding("error", message, CHECKS[0].fix, check=archive)
-    return AuditReport(path, path.stat().st_size, hash_file(path), (), (finding,), (archive,), ())
+    message = errors.explain_error(damage).removeprefix(f"{path} ")
+    finding = errors.Finding("error", message, CHECKS[0].fix, check=archive)
+    return audited_wheel.AuditReport(
+        path, path.stat().st_size, files.hash_file(path), (), (finding,), (archive,), ()
+    )
 
 
 def add_import_check(
-    report: AuditReport, expected: WheelExpectation, environment: ImportEnvironment
-) -> AuditReport:
+    report: audited_wheel.AuditReport,
+    expected: audited_wheel.WheelExpectation,
+    environment: import_check.ImportEnvironment,
+) -> audited_wheel.AuditReport:
     """Return a report of ``verify_wheel`` with the import check added that was skipped there."""
     outcome = _check_import_here(report.wheel, expected, environment, damaged=False)
     others = tuple(skip for skip in report.skipped if skip.check != IMPORT_CHECK)
-    if isinstance(outcome, SkippedCheck):
+    if isinstance(outcome, audited_wheel.SkippedCheck):
         return replace(report, skipped=(*others, replace(outcome, check=IMPORT_CHECK)))
     findings = tuple(replace(finding, check=IMPORT_CHECK) for finding in outcome)
     return replace(
@@ -261,25 +253,25 @@ def add_import_check(
     )
 
 
-def format_report(report: AuditReport) -> list[str]:
+def format_report(report: audited_wheel.AuditReport) -> list[str]:
     """Return a report as lines for people: verdict, findings with tips, what ran and what did not."""
     verdict = "passed" if report.passed else "FAILED"
     target_names = " ".join(report.targets)
     moved = f"device code in {', '.join(report.archives)}" if report.archives else ""
     jit = ""
     if report.jit_sources:
-        jit = f"{format_count(len(report.jit_sources), 'HIP source')} that the user's machine compiles"
+        jit = f"{tables.format_count(len(report.jit_sources), 'HIP source')} that the user's machine compiles"
     targets = "; ".join(filter(None, (target_names, moved, jit))) or "no device code"
-    checks = f"{format_count(len(report.ran), 'check')}, {len(report.skipped)} skipped"
-    lines = [f"{report.wheel.name}: {verdict} ({checks}; {targets}; {format_size(report.size)})"]
+    checks = f"{tables.format_count(len(report.ran), 'check')}, {len(report.skipped)} skipped"
+    lines = [f"{report.wheel.name}: {verdict} ({checks}; {targets}; {tables.format_size(report.size)})"]
     for finding in report.findings:
-        lines.append(f"  {finding.severity}: {format_finding(finding)}")
+        lines.append(f"  {finding.severity}: {errors.format_finding(finding)}")
         lines += [f"    tip: {finding.tip}"] if finding.tip else []
     lines.append(f"  ran: {' '.join(report.ran)}")
     return [*lines, *(f"  skipped: {skip.check}: {skip.reason}" for skip in report.skipped)]
 
 
-def reject_wheel(wheel: Path, report: AuditReport, log: Path | None, folder: Path) -> Path:
+def reject_wheel(wheel: Path, report: audited_wheel.AuditReport, log: Path | None, folder: Path) -> Path:
     """Set a failed wheel aside and return its new path.
 
     ``<folder>/<stem>/`` receives the wheel, ``<wheel>.findings.json`` and a copy of the log as
@@ -291,12 +283,12 @@ def reject_wheel(wheel: Path, report: AuditReport, log: Path | None, folder: Pat
     new_folder = Path(tempfile.mkdtemp(prefix=".rejected-", dir=folder))
     try:
         new_folder.chmod(0o755)
-        write_json_file(new_folder / _findings_name(wheel), report.to_json())
+        files.write_json_file(new_folder / _findings_name(wheel), report.to_json())
         if log is not None and log.is_file():
-            copy_atomically(log, new_folder / f"{wheel.name}.log")
-        link_or_copy(wheel, new_folder / wheel.name)
+            files.copy_atomically(log, new_folder / f"{wheel.name}.log")
+        files.link_or_copy(wheel, new_folder / wheel.name)
         final_folder = _choose_folder(folder, wheel, report.sha256)
-        replace_folder(new_folder, final_folder)
+        files.replace_folder(new_folder, final_folder)
     except BaseException:
         shutil.rmtree(new_folder, ignore_errors=True)
         raise
@@ -326,13 +318,23 @@ def _findings_name(wheel: Path) -> str:
 
 
 def _check_import_here(
-    path: Path, expected: WheelExpectation, environment: ImportEnvironment | None, *, damaged: bool
-) -> Sequence[Finding] | SkippedCheck:
+    path: Path,
+    expected: audited_wheel.WheelExpectation,
+    environment: import_check.ImportEnvironment | None,
+    *,
+    damaged: bool,
+) -> Sequence[errors.Finding] | audited_wheel.SkippedCheck:
     if expected.project is None:
         return _NO_RECIPE
     if damaged:
-        return SkippedCheck("not imported: its archive is damaged or does not agree with itself")
+        return audited_wheel.SkippedCheck(
+            "not imported: its archive is damaged or does not agree with itself"
+        )
     if environment is None:
-        return SkippedCheck(_NO_ENVIRONMENT)
-    reason = explain_no_import(path.name, expected, detect_import_host())
-    return SkippedCheck(reason) if reason else check_import(path, expected, environment)
+        return audited_wheel.SkippedCheck(_NO_ENVIRONMENT)
+    reason = import_check.explain_no_import(path.name, expected, import_check.detect_import_host())
+    return (
+        audited_wheel.SkippedCheck(reason)
+        if reason
+        else import_check.check_import(path, expected, environment)
+    )

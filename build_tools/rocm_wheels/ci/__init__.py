@@ -5,7 +5,3 @@ platform), built or left out with a reason; rows hand them to the workflows of `
 with a limit of time (``matrix --format github``).
 ``ContainerOptions`` become a ``ContainerRequest``, then the command line of docker or podman.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

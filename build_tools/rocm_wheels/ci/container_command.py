@@ -16,34 +16,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocm_wheels.ci.container_engine import ChosenImage, Engine, choose_image, find_advice
-from rocm_wheels.ci.container_host import (
-    MOST_FILES,
-    ContainerHost,
-    ContainerMount,
-    ContainerVariable,
-    GpuDevice,
-    assume_gpu_devices,
-    collect_mounts,
-    find_certificate_paths,
-    find_gpu_devices,
-    find_local_proxies,
-    parse_mounts,
-    parse_variables,
-    select_passed_variables,
-)
-from rocm_wheels.core import (
-    IMAGE_VARIABLE,
-    EngineError,
-    HostError,
-    UsageError,
-    capture_output,
-    format_command,
-    log_note,
-    log_warning,
-    run_on_terminal,
-)
-from rocm_wheels.models import load_container_table
+from rocm_wheels.ci import container_engine, container_host
+from rocm_wheels.core import errors, log, process, shell
+from rocm_wheels.core.machine import IMAGE_VARIABLE
+from rocm_wheels.models import ci
 
 STOP_SECONDS = 10
 GROUP_PLACEHOLDER = "group-of:"  # before a path: the group that owns it where the line is run
@@ -60,13 +36,13 @@ class ContainerRequest:
     else that of the machine (with GPUs) or the engine's own. ``stdin`` passes standard input on.
     """
 
-    image: ChosenImage
+    image: container_engine.ChosenImage
     command: tuple[str, ...]
     name: str
     folder: Path
-    mounts: tuple[ContainerMount, ...]
-    variables: tuple[ContainerVariable, ...] = ()
-    gpu: tuple[GpuDevice, ...] = ()
+    mounts: tuple[container_host.ContainerMount, ...]
+    variables: tuple[container_host.ContainerVariable, ...] = ()
+    gpu: tuple[container_host.GpuDevice, ...] = ()
     shared_memory: str | None = None
     network: str | None = None
     stdin: bool = False
@@ -86,7 +62,9 @@ def flatten_parts(parts: list[CommandPart]) -> list[str]:
     return [word for part in parts for word in part.words]
 
 
-def compose_command(engine: Engine, machine: ContainerHost, request: ContainerRequest) -> list[CommandPart]:
+def compose_command(
+    engine: container_engine.Engine, machine: container_host.ContainerHost, request: ContainerRequest
+) -> list[CommandPart]:
     """Return the parts of the command. Raises EngineError for GPUs that this engine could not hand on."""
     return [
         CommandPart((engine.program, "run"), f"{engine.name} {engine.version}".strip()),
@@ -114,7 +92,9 @@ def _terminal_parts(request: ContainerRequest) -> Iterator[CommandPart]:
         yield CommandPart(("--interactive",), "standard input is passed on")
 
 
-def _user_parts(engine: Engine, machine: ContainerHost) -> Iterator[CommandPart]:
+def _user_parts(
+    engine: container_engine.Engine, machine: container_host.ContainerHost
+) -> Iterator[CommandPart]:
     """Map the user so that files are ours on both sides: rootless engines have numbers of their own."""
     if engine.name == "podman" and engine.rootless:
         yield CommandPart(
@@ -126,11 +106,11 @@ def _user_parts(engine: Engine, machine: ContainerHost) -> Iterator[CommandPart]
         yield CommandPart(("--user", f"{machine.uid}:{machine.gid}"), "files belong to you, not to root")
 
 
-def _folder_parts(request: ContainerRequest, machine: ContainerHost) -> Iterator[CommandPart]:
+def _folder_parts(request: ContainerRequest, machine: container_host.ContainerHost) -> Iterator[CommandPart]:
     relabel = machine.selinux and not request.gpu
     for mount in request.mounts:
         if relabel and mount.ours and mount.path in (machine.home, *_SHARED_FOLDERS):
-            raise UsageError(
+            raise errors.UsageError(
                 f"SELinux would have to label all of {mount.path} for containers, which locks you out of it",
                 tip="work in a folder below it",
             )
@@ -155,7 +135,9 @@ def _variable_parts(request: ContainerRequest) -> Iterator[CommandPart]:
         )
 
 
-def _device_parts(engine: Engine, machine: ContainerHost, request: ContainerRequest) -> Iterator[CommandPart]:
+def _device_parts(
+    engine: container_engine.Engine, machine: container_host.ContainerHost, request: ContainerRequest
+) -> Iterator[CommandPart]:
     if not request.gpu:
         return
     for device in request.gpu:
@@ -177,7 +159,9 @@ def _device_parts(engine: Engine, machine: ContainerHost, request: ContainerRequ
 
 
 def _group_parts(
-    engine: Engine, machine: ContainerHost, devices: tuple[GpuDevice, ...]
+    engine: container_engine.Engine,
+    machine: container_host.ContainerHost,
+    devices: tuple[container_host.GpuDevice, ...],
 ) -> Iterator[CommandPart]:
     """Add the groups that own the devices, by number: names and numbers differ between image and machine."""
     numbers = sorted({entry.group for entry in devices if entry.group is not None and not entry.everyone})
@@ -193,12 +177,12 @@ def _group_parts(
         for group in groups:
             yield CommandPart(("--group-add", group), "owns the devices, whatever it is called inside")
     elif engine.name == "docker":
-        raise EngineError(
+        raise errors.EngineError(
             f"rootless docker cannot hand on your groups, and {devices[0].path} is open to its group alone",
             tip="use rootless podman (--engine podman), or docker with its daemon",
         )
     elif engine.runtime != "crun":
-        raise EngineError(
+        raise errors.EngineError(
             f"podman keeps your groups only with crun, and uses {engine.runtime or 'another runtime'}",
             tip='install crun; in ~/.config/containers/containers.conf, below [engine]: runtime = "crun"',
         )
@@ -208,9 +192,15 @@ def _group_parts(
         )
 
 
-def _limit_parts(engine: Engine, machine: ContainerHost) -> Iterator[CommandPart]:
+def _limit_parts(
+    engine: container_engine.Engine, machine: container_host.ContainerHost
+) -> Iterator[CommandPart]:
     """Set limits; podman starts containers itself, and cannot give them more than we have."""
-    hard = MOST_FILES if engine.name == "docker" and not engine.rootless else min(machine.files, MOST_FILES)
+    hard = (
+        container_host.MOST_FILES
+        if engine.name == "docker" and not engine.rootless
+        else min(machine.files, container_host.MOST_FILES)
+    )
     yield CommandPart(
         ("--ulimit", "core=0:0"), "no memory of a crashed test on the disk: tens of gigabytes with a GPU"
     )
@@ -270,30 +260,40 @@ class ContainerOptions:
 
 
 def make_container_request(
-    options: ContainerOptions, machine: ContainerHost, env: Mapping[str, str], root: Path = Path("/")
+    options: ContainerOptions,
+    machine: container_host.ContainerHost,
+    env: Mapping[str, str],
+    root: Path = Path("/"),
 ) -> ContainerRequest:
     """Return the request. Raises the errors of what cannot be had, before anything is started or made."""
-    image = choose_image(
-        options.image, load_container_table().images, options.clone, allow_unresolved=options.allow_unresolved
+    image = container_engine.choose_image(
+        options.image,
+        ci.load_container_table().images,
+        options.clone,
+        allow_unresolved=options.allow_unresolved,
     )
     _check_options(options)
     if machine.uid == 0 and env.get("SUDO_UID", "0") != "0":
-        log_warning(
+        log.log_warning(
             "by sudo you are root: what the command writes will be root's; a user of the group docker, or of"
             " podman, keeps files"
         )
-    extra_variables = parse_variables(options.variables, env)
-    if options.network is None and (local := find_local_proxies(env)):
-        log_warning(
+    extra_variables = container_host.parse_variables(options.variables, env)
+    if options.network is None and (local := container_host.find_local_proxies(env)):
+        log.log_warning(
             f"{local[0]} is a proxy on this machine, which a container reaches with --network host only"
         )
-    mounts = collect_mounts(
-        options.clone, options.here, options.cache, parse_mounts(options.mounts), find_certificate_paths(env)
+    mounts = container_host.collect_mounts(
+        options.clone,
+        options.here,
+        options.cache,
+        container_host.parse_mounts(options.mounts),
+        container_host.find_certificate_paths(env),
     )
     set_here = {
         variable.name: variable
         for variable in (
-            *select_passed_variables(env, tty=options.tty),
+            *container_host.select_passed_variables(env, tty=options.tty),
             *_make_own_variables(options, machine, image),
             *extra_variables,
         )
@@ -313,29 +313,31 @@ def make_container_request(
     )
 
 
-def _find_gpus(options: ContainerOptions, machine: ContainerHost, root: Path) -> tuple[GpuDevice, ...]:
+def _find_gpus(
+    options: ContainerOptions, machine: container_host.ContainerHost, root: Path
+) -> tuple[container_host.GpuDevice, ...]:
     try:
-        return find_gpu_devices(root)
-    except HostError as missing:
+        return container_host.find_gpu_devices(root)
+    except errors.HostError as missing:
         if not options.for_any_machine:
             raise
         asks = ", and asks there who owns them" if machine.uid else ""
-        log_warning(f"{missing.message}; the line is for a machine that has GPUs{asks}")
-        return assume_gpu_devices()
+        log.log_warning(f"{missing.message}; the line is for a machine that has GPUs{asks}")
+        return container_host.assume_gpu_devices()
 
 
 def _check_options(options: ContainerOptions) -> None:
     """Refuse what engines would refuse, with a page of their help."""
     if options.shared_memory is not None and not _SHM_SIZE.fullmatch(options.shared_memory):
-        raise UsageError(
+        raise errors.UsageError(
             f"--shm-size {options.shared_memory!r} is no size", tip="a number and a unit: 16g, 512m"
         )
     if options.network is not None and not _NETWORK_NAME.fullmatch(options.network):
-        raise UsageError(
+        raise errors.UsageError(
             f"--network {options.network!r} is no name of a network", tip="none, host, bridge, a name"
         )
     if options.cache.exists() and not options.cache.is_dir():
-        raise UsageError(f"--cache {options.cache} is no folder")
+        raise errors.UsageError(f"--cache {options.cache} is no folder")
 
 
 def list_cache_folders(cache: Path) -> list[Path]:
@@ -345,11 +347,11 @@ def list_cache_folders(cache: Path) -> list[Path]:
 
 def format_pasteable_line(argv: list[str], cache: Path) -> str:
     """Return the command for a shell; the folders that are missing are made first."""
-    if format_command(argv) != shlex.join(argv):
-        log_warning("the line has *** in place of a secret, and does something else until that is put in")
+    if shell.format_command(argv) != shlex.join(argv):
+        log.log_warning("the line has *** in place of a secret, and does something else until that is put in")
     missing = [shlex.quote(str(folder)) for folder in list_cache_folders(cache) if not folder.is_dir()]
     mkdir = f"mkdir -p {' '.join(missing)} && " if missing else ""
-    return f"{mkdir}{resolve_groups_in_shell(format_command(argv))}"
+    return f"{mkdir}{resolve_groups_in_shell(shell.format_command(argv))}"
 
 
 def resolve_groups_in_shell(line: str) -> str:
@@ -358,15 +360,18 @@ def resolve_groups_in_shell(line: str) -> str:
 
 
 def _make_own_variables(
-    options: ContainerOptions, machine: ContainerHost, image: ChosenImage
-) -> list[ContainerVariable]:
+    options: ContainerOptions, machine: container_host.ContainerHost, image: container_engine.ChosenImage
+) -> list[container_host.ContainerVariable]:
     variables = [
-        ContainerVariable(name, str(options.cache / folder)) for name, folder in _CACHE_FOLDERS.items()
+        container_host.ContainerVariable(name, str(options.cache / folder))
+        for name, folder in _CACHE_FOLDERS.items()
     ]
-    variables += [ContainerVariable(name, machine.user) for name in ("USER", "LOGNAME")]
-    variables.append(ContainerVariable(IMAGE_VARIABLE, image.reference))  # statements of wheels name it
+    variables += [container_host.ContainerVariable(name, machine.user) for name in ("USER", "LOGNAME")]
+    variables.append(
+        container_host.ContainerVariable(IMAGE_VARIABLE, image.reference)
+    )  # statements of wheels name it
     if options.clone is not None:
-        variables.append(ContainerVariable(CHECKOUT_VARIABLE, str(options.clone)))
+        variables.append(container_host.ContainerVariable(CHECKOUT_VARIABLE, str(options.clone)))
     return variables
 
 
@@ -381,34 +386,38 @@ _ENGINE_EXIT_CODES = {
 
 
 def run_container(
-    engine: Engine, argv: Sequence[str], name: str, env: Mapping[str, str], *, stdin: bool
+    engine: container_engine.Engine, argv: Sequence[str], name: str, env: Mapping[str, str], *, stdin: bool
 ) -> int:
     """Run the composed command on our terminal and return its exit code.
 
     At an interruption the container is stopped: politely, after 10 seconds by force. Then it goes on.
     """
     try:
-        code = run_on_terminal(
-            argv, env=env, stdin=stdin, end=lambda: _stop_container(engine, name, env), error=EngineError
+        code = process.run_on_terminal(
+            argv,
+            env=env,
+            stdin=stdin,
+            end=lambda: _stop_container(engine, name, env),
+            error=errors.EngineError,
         )
     except BaseException:
         _remove_container(engine, name, env)  # also one that was not there yet when it was to be stopped
         raise
     if code < 0:
         _remove_container(engine, name, env)
-        raise EngineError(f"{engine.program} was killed by signal {-code}; its container was ended")
+        raise errors.EngineError(f"{engine.program} was killed by signal {-code}; its container was ended")
     if (why := _ENGINE_EXIT_CODES.get(code)) is not None:
-        log_note(f"exit code {code}: {why}; or the command itself ended with {code}")
+        log.log_note(f"exit code {code}: {why}; or the command itself ended with {code}")
     return code
 
 
-def _stop_container(engine: Engine, name: str, env: Mapping[str, str]) -> None:
-    log_note(f"ending the container {name}; the command inside has {STOP_SECONDS} seconds")
+def _stop_container(engine: container_engine.Engine, name: str, env: Mapping[str, str]) -> None:
+    log.log_note(f"ending the container {name}; the command inside has {STOP_SECONDS} seconds")
     with _ignore_signals():
         _try_engine(engine, ["stop", "-t", str(STOP_SECONDS), name], env)
 
 
-def _remove_container(engine: Engine, name: str, env: Mapping[str, str]) -> None:
+def _remove_container(engine: container_engine.Engine, name: str, env: Mapping[str, str]) -> None:
     """Remove a container, whatever state it is in; warn of one that is still there afterwards."""
     with _ignore_signals():
         for _ in range(_REMOVE_TRIES):
@@ -417,29 +426,33 @@ def _remove_container(engine: Engine, name: str, env: Mapping[str, str]) -> None
             if remaining == "":
                 return
             time.sleep(0.3)
-    log_warning(f"the container {name} may still be running: `{engine.program} rm --force {name}` ends it")
+    log.log_warning(
+        f"the container {name} may still be running: `{engine.program} rm --force {name}` ends it"
+    )
 
 
-def require_image(engine: Engine, reference: str, env: Mapping[str, str], *, how: str) -> None:
+def require_image(
+    engine: container_engine.Engine, reference: str, env: Mapping[str, str], *, how: str
+) -> None:
     """Raise EngineError when an image that is made here is not; ``how`` says how to make it."""
     argv = [engine.program, "image", "inspect", "--format", "{{.Id}}", reference]
     try:
-        capture_output(
-            argv, env=env, timeout=60, check=EngineError, description=f"`{engine.name} image inspect`"
+        process.capture_output(
+            argv, env=env, timeout=60, check=errors.EngineError, description=f"`{engine.name} image inspect`"
         )
-    except EngineError as missing:
-        raise EngineError(
-            f"there is no image {reference} here", tip=find_advice(missing.message) or how
+    except errors.EngineError as missing:
+        raise errors.EngineError(
+            f"there is no image {reference} here", tip=container_engine.find_advice(missing.message) or how
         ) from None
 
 
-def _try_engine(engine: Engine, words: Sequence[str], env: Mapping[str, str]) -> str | None:
+def _try_engine(engine: container_engine.Engine, words: Sequence[str], env: Mapping[str, str]) -> str | None:
     """Return what an engine printed, ``None`` when it failed: there may be nothing left to stop."""
     try:
-        return capture_output(
-            [engine.program, *words], env=env, timeout=STOP_SECONDS + 20.0, check=EngineError
+        return process.capture_output(
+            [engine.program, *words], env=env, timeout=STOP_SECONDS + 20.0, check=errors.EngineError
         )
-    except EngineError:
+    except errors.EngineError:
         return None
 
 

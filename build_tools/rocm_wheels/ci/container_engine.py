@@ -12,18 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rocm_wheels.ci.container_host import PROXY_VARIABLES
-from rocm_wheels.core import (
-    DataError,
-    EngineError,
-    UsageError,
-    capture_output,
-    format_command,
-    log_note,
-    run_on_terminal,
-    suggest_name,
-)
-from rocm_wheels.models import IMAGE_DIGEST, PinnedImage, Platform, load_container_table
+from rocm_wheels.ci import container_host
+from rocm_wheels.core import log, process, shell, tables
+from rocm_wheels.core.errors import DataError, EngineError, UsageError
+from rocm_wheels.models import ci, project_names
 
 EngineName = Literal["docker", "podman"]
 ENGINES: tuple[EngineName, ...] = ("docker", "podman")
@@ -99,7 +91,7 @@ def find_engine(preferred: EngineName | None, env: Mapping[str, str]) -> Engine:
             refused.append(refusal)
             continue
         for error in refused:
-            log_note(f"{name} is used, because {_join_first_lines(error)}")
+            log.log_note(f"{name} is used, because {_join_first_lines(error)}")
         return engine
     if not refused:
         raise EngineError(f"there is no {preferred or 'docker and no podman'} on PATH", tip=INSTALL_TIP)
@@ -156,7 +148,7 @@ def _refuse_other_machine(name: EngineName, env: Mapping[str, str]) -> None:
         return
     argv = [name, "context", "inspect", "--format", "{{.Name}} {{.Endpoints.docker.Host}}"]
     try:
-        output = capture_output(argv, env=env, timeout=_PATIENCE_SECONDS, check=EngineError).strip()
+        output = process.capture_output(argv, env=env, timeout=_PATIENCE_SECONDS, check=EngineError).strip()
     except EngineError:
         return  # podman-docker and docker before 19.03 have no contexts; a missing one `info` tells of
     context, _, address = output.partition(" ")
@@ -175,7 +167,9 @@ def _read_json(argv: list[str], env: Mapping[str, str]) -> dict[str, Any]:
     """Return what an engine says of itself. Raises EngineError with what to do about its refusal."""
     name = f"`{argv[0]} {argv[1]}`"
     try:
-        output = capture_output(argv, env=env, timeout=_PATIENCE_SECONDS, check=EngineError, description=name)
+        output = process.capture_output(
+            argv, env=env, timeout=_PATIENCE_SECONDS, check=EngineError, description=name
+        )
     except EngineError as failure:
         raise EngineError(failure.message, tip=find_advice(failure.message)) from failure.__cause__
     try:
@@ -223,7 +217,7 @@ class ImageRecipe:
 
 
 def choose_image(
-    text: str, images: Mapping[str, PinnedImage], clone: Path | None, *, allow_unresolved: bool
+    text: str, images: Mapping[str, ci.PinnedImage], clone: Path | None, *, allow_unresolved: bool
 ) -> ChosenImage:
     """Return the image of an option. ``clone`` is the checkout with our Dockerfiles, ``None`` without one.
 
@@ -237,11 +231,11 @@ def choose_image(
         if allow_unresolved:
             return ChosenImage(known_image.image)
         raise DataError(f"the digest of image {text} ({known_image.image}) is unresolved", tip=ALLOW_TIP)
-    if IMAGE_DIGEST.fullmatch(text):  # the number of an image that is here
+    if ci.IMAGE_DIGEST.fullmatch(text):  # the number of an image that is here
         return ChosenImage(text, made_here=True)
     match = _IMAGE_NAME.fullmatch(text)
     if match is None:
-        near = suggest_name(text, images)
+        near = tables.suggest_name(text, images)
         tip = f"one of {', '.join(images)}, or name@sha256:…"
         raise UsageError(f"{text!r} is no name of an image{near}", tip=tip)
     if match["digest"] is None and not allow_unresolved:
@@ -250,7 +244,8 @@ def choose_image(
             "container images` lists ours"
         )
         raise DataError(
-            f"image {text} has no digest: it can be another one tomorrow{suggest_name(text, images)}", tip=tip
+            f"image {text} has no digest: it can be another one tomorrow{tables.suggest_name(text, images)}",
+            tip=tip,
         )
     return ChosenImage(_complete_name(match), made_here=match["domain"] == "localhost/")
 
@@ -266,12 +261,12 @@ class JobImage:
 NO_IMAGE = "none"
 
 
-def choose_job_image(text: str, platform: Platform) -> JobImage:
+def choose_job_image(text: str, platform: project_names.Platform) -> JobImage:
     """Return the image of jobs that build: ours for "", none for ``none``, else a name, or one by its digest.
 
     Raises UsageError where none can be used: on Windows, by a name that has to be made first.
     """
-    table = load_container_table()
+    table = ci.load_container_table()
     if text == NO_IMAGE or (not text and platform == "windows"):
         return JobImage("", "auto")
     if platform == "windows":
@@ -279,8 +274,8 @@ def choose_job_image(text: str, platform: Platform) -> JobImage:
     name = text or table.jobs
     tip = f"{table.jobs}, name@sha256:… of a registry, or {NO_IMAGE}"
     pinned_image = table.images.get(name)
-    if pinned_image is None and not IMAGE_DIGEST.fullmatch(name.rpartition("@")[2]):
-        raise UsageError(f"image {name} has no digest{suggest_name(name, table.images)}", tip=tip)
+    if pinned_image is None and not ci.IMAGE_DIGEST.fullmatch(name.rpartition("@")[2]):
+        raise UsageError(f"image {name} has no digest{tables.suggest_name(name, table.images)}", tip=tip)
     if name.startswith(("sha256:", "localhost/")) or (pinned_image is not None and pinned_image.dockerfile):
         raise UsageError(f"{name} is an image of the machine that it was made on", tip=tip)
     image = choose_image(name, table.images, None, allow_unresolved=False)
@@ -288,7 +283,7 @@ def choose_job_image(text: str, platform: Platform) -> JobImage:
     return JobImage(image.reference, platforms.get(image.reference) or "auto")
 
 
-def make_image_recipe(name: str, known_image: PinnedImage, clone: Path | None) -> ImageRecipe:
+def make_image_recipe(name: str, known_image: ci.PinnedImage, clone: Path | None) -> ImageRecipe:
     """Return how an image of ours is made. Its tag is the digest of all that goes into it from a checkout."""
     if clone is None:
         tip = "start rocm-wheels from a clone, or name an image that is run as it is: therock-build"
@@ -318,7 +313,7 @@ def require_resolved_bases(recipe: ImageRecipe) -> None:
     floating = [
         image
         for image in list_base_images(recipe.dockerfile.read_text(encoding="utf-8"))
-        if not IMAGE_DIGEST.fullmatch(image.rpartition("@")[2])
+        if not ci.IMAGE_DIGEST.fullmatch(image.rpartition("@")[2])
     ]
     if floating:
         raise DataError(
@@ -344,10 +339,10 @@ _IMAGE_DATE = (
 
 def find_image_recipe(name: str, clone: Path | None, *, allow_unresolved: bool) -> ImageRecipe:
     """Return how an image is made. Raises UsageError for none of ours, DataError for an unknown base."""
-    ours = {key: image for key, image in load_container_table().images.items() if image.dockerfile}
+    ours = {key: image for key, image in ci.load_container_table().images.items() if image.dockerfile}
     if name not in ours:
         raise UsageError(
-            f"{name} is not an image of this project{suggest_name(name, ours)}",
+            f"{name} is not an image of this project{tables.suggest_name(name, ours)}",
             tip=f"made are: {', '.join(ours)}",
         )
     recipe = make_image_recipe(name, ours[name], clone)
@@ -359,7 +354,7 @@ def find_image_recipe(name: str, clone: Path | None, *, allow_unresolved: bool) 
 def make_build_argv(engine: Engine, recipe: ImageRecipe, env: Mapping[str, str]) -> list[str]:
     """Return the command. Proxies are named only: their values are in the environment, not in the image."""
     clone = recipe.dockerfile.parent.parent
-    proxies = [f"--build-arg={name}" for name in PROXY_VARIABLES if env.get(name)]
+    proxies = [f"--build-arg={name}" for name in container_host.PROXY_VARIABLES if env.get(name)]
     dated = (
         ["--timestamp", _IMAGE_DATE]
         if engine.name == "podman"
@@ -380,13 +375,13 @@ def make_image_environment(engine: Engine) -> dict[str, str]:
 def format_build_command(engine: Engine, recipe: ImageRecipe, env: Mapping[str, str]) -> str:
     """Return the command for a shell."""
     assignments = [f"{name}={value} " for name, value in make_image_environment(engine).items()]
-    return "".join(assignments) + format_command(make_build_argv(engine, recipe, env))
+    return "".join(assignments) + shell.format_command(make_build_argv(engine, recipe, env))
 
 
 def build_image(engine: Engine, recipe: ImageRecipe, env: Mapping[str, str]) -> None:
     """Build, with the engine's own output. Raises EngineError when it fails."""
     build_env = {**env, **make_image_environment(engine)}
-    code = run_on_terminal(
+    code = process.run_on_terminal(
         make_build_argv(engine, recipe, env), env=build_env, stdin=False, error=EngineError
     )
     if code:

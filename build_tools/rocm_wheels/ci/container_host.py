@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from rocm_wheels.core import EngineError, HostError, UsageError, hide_variable_value
+from rocm_wheels.core import errors, shell
 
 KFD_PATH, DRI_PATH = "dev/kfd", "dev/dri"
 ASSUMED_DEVICES = ("/dev/kfd", "/dev/dri")  # a folder stands for all in it
@@ -50,7 +50,7 @@ class ContainerHost:
 def inspect_host(env: Mapping[str, str], root: Path = Path("/")) -> ContainerHost:
     """Return the machine whose files are below ``root``. Raises EngineError where containers are no Linux."""
     if sys.platform == "win32":
-        raise EngineError(
+        raise errors.EngineError(
             "containers are started from Linux: paths of Windows mean nothing inside",
             tip="run this inside of WSL, where rocm-wheels and the engine are both at home",
         )
@@ -75,14 +75,14 @@ def find_gpu_devices(root: Path = Path("/")) -> tuple[GpuDevice, ...]:
     """
     kfd = root / KFD_PATH
     if not kfd.exists():
-        raise HostError(
+        raise errors.HostError(
             "there is no /dev/kfd: no driver for AMD's GPUs is loaded here",
             tip="`rocm-wheels doctor` says what is missing; without --gpu the container starts all the same;"
             " `container print --gpu` gives the line for a machine that has GPUs",
         )
     nodes = sorted((root / DRI_PATH).glob("renderD*"), key=lambda node: (len(node.name), node.name))
     if not nodes:
-        raise HostError(
+        raise errors.HostError(
             "/dev/kfd is there, and /dev/dri has no render node: no GPU is behind it",
             tip="`rocm-wheels doctor` says what is missing; in a container: it must have them, too",
         )
@@ -166,7 +166,7 @@ def _index_by_place(extra: Iterable[ContainerMount]) -> dict[Path, ContainerMoun
         if other != mount:
             twice = f"{mount.path} with ro and without"
             both = twice if other.path == mount.path else f"{other.path} and {mount.path}"
-            raise UsageError(
+            raise errors.UsageError(
                 f"--mount: {both} would be at one place inside, {mount.inside}",
                 tip="give each a place of its own: PATH:INSIDE",
             )
@@ -179,7 +179,9 @@ def expand_path(text: str, option: str) -> Path:
         path = Path(text).expanduser().absolute()
     except RuntimeError as nobody:
         user = text.partition("/")[0]
-        raise UsageError(f"{option}: there is no home folder {user}", tip="give the whole path") from nobody
+        raise errors.UsageError(
+            f"{option}: there is no home folder {user}", tip="give the whole path"
+        ) from nobody
     return path.resolve() if ".." in path.parts else path  # behind a symbolic link .. is elsewhere
 
 
@@ -205,13 +207,13 @@ def check_mount(mount: ContainerMount) -> ContainerMount:
     """Return the mount. Raises UsageError for one that engines cannot take, or that hides the image."""
     for path in (mount.path, mount.inside):
         if ":" in str(path) or "\n" in str(path):
-            raise UsageError(
+            raise errors.UsageError(
                 f"{str(path)!r} has a colon or a line break in it: engines cannot mount that",
                 tip="use a folder with another name",
             )
     if (mount.path.is_dir() or (mount.ours and not mount.path.exists())) and _hides_image(mount.inside):
         tip = "mount another folder; commands run in the folder that you are in: change to another one"
-        raise UsageError(f"{mount.inside} of the image would be hidden by a mount", tip=tip)
+        raise errors.UsageError(f"{mount.inside} of the image would be hidden by a mount", tip=tip)
     return mount
 
 
@@ -226,14 +228,14 @@ def _parse_mount(text: str) -> ContainerMount:
     words = text.split(":")
     read_only = len(words) > 1 and words[-1] in ("ro", "rw") and words.pop() == "ro"
     if len(words) > 2 or not all(words):
-        raise UsageError(f"--mount {text}: this is none of PATH, PATH:ro, PATH:INSIDE, PATH:INSIDE:ro")
+        raise errors.UsageError(f"--mount {text}: this is none of PATH, PATH:ro, PATH:INSIDE, PATH:INSIDE:ro")
     path = expand_path(words[0], f"--mount {text}")
     if not path.exists():
         tip = "make it first: an engine would make it as root"
-        raise UsageError(f"--mount {text}: there is no {path}", tip=tip)
+        raise errors.UsageError(f"--mount {text}: there is no {path}", tip=tip)
     inside = Path(words[1]) if len(words) > 1 else path
     if not inside.is_absolute():
-        raise UsageError(f"--mount {text}: {inside} is inside of the container, and no absolute path")
+        raise errors.UsageError(f"--mount {text}: {inside} is inside of the container, and no absolute path")
     return ContainerMount(path, Path(os.path.normpath(inside)), read_only)
 
 
@@ -276,16 +278,16 @@ def parse_variables(texts: Sequence[str], env: Mapping[str, str]) -> tuple[Conta
     for text in texts:
         name, separator, value = text.partition("=")
         if not _VARIABLE_NAME.fullmatch(name):
-            raise UsageError(
+            raise errors.UsageError(
                 f"--env {text.split('=')[0]!r} is no name of a variable", tip="--env NAME or --env NAME=VALUE"
             )
-        if separator and value and hide_variable_value(name, value) != value:
-            raise UsageError(
+        if separator and value and shell.hide_variable_value(name, value) != value:
+            raise errors.UsageError(
                 f"--env {name}=… would show a secret in every list of processes",
                 tip=f"set {name} in your environment and give its name alone: --env {name}",
             )
         if not separator and name not in env:
-            raise UsageError(
+            raise errors.UsageError(
                 f"--env {name}: there is no such variable here",
                 tip=f"set it first, or give --env {name}=VALUE",
             )
@@ -334,7 +336,7 @@ def find_local_proxies(env: Mapping[str, str]) -> list[str]:
         try:
             host = urlsplit(value if "://" in value else f"http://{value}").hostname or ""
         except ValueError as wrong:
-            raise UsageError(f"{name} is no address of a proxy: {wrong}") from wrong
+            raise errors.UsageError(f"{name} is no address of a proxy: {wrong}") from wrong
         if _OWN_HOST.fullmatch(host):
             names.append(name)
     return names

@@ -16,28 +16,8 @@ from typing import Literal, TypeVar, get_args
 
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.core import UsageError, suggest_name
-from rocm_wheels.models import (
-    CI_PLATFORMS,
-    MULTI_ARCH,
-    TORCH_TESTS,
-    CiFamily,
-    CiRunner,
-    CiTable,
-    CiTest,
-    FamilyPlatform,
-    MatrixLayout,
-    MatrixPackaging,
-    Platform,
-    SuiteCadence,
-    TorchLine,
-    TriggerLines,
-    UntestedCells,
-    generate_labels,
-    get_gfx_families,
-    get_release_lines,
-    load_torch_tests,
-)
+from rocm_wheels.core import errors, tables
+from rocm_wheels.models import ci, gfx, project_names, release_lines, torch_tests
 
 K = TypeVar("K", bound=Hashable)
 
@@ -49,7 +29,7 @@ class MatrixCell:
     family: str
     python: str
     line: str
-    platform: Platform
+    platform: project_names.Platform
 
     def __str__(self) -> str:
         """Return it as people name it: ``gfx94X-dcgpu/3.12/2.13/linux``."""
@@ -72,10 +52,10 @@ class MatrixSelection:
     families: tuple[str, ...] = ()
     pythons: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
-    platforms: tuple[Platform, ...] = ()
+    platforms: tuple[project_names.Platform, ...] = ()
     rocm: str | None = None
-    layout: MatrixLayout | None = None
-    packaging: MatrixPackaging | None = None
+    layout: ci.MatrixLayout | None = None
+    packaging: ci.MatrixPackaging | None = None
     suites: tuple[str, ...] = ()
     day: date = field(default_factory=get_today)
 
@@ -83,18 +63,18 @@ class MatrixSelection:
 def parse_cell(text: str) -> MatrixCell:
     """Read a cell as it is printed. Raises UsageError for another form."""
     parts = text.split("/")
-    if len(parts) != 4 or parts[3] not in CI_PLATFORMS:
+    if len(parts) != 4 or parts[3] not in ci.CI_PLATFORMS:
         tip = "for example gfx94X-dcgpu/3.12/2.13/linux: family, Python, torch line, linux or windows"
-        raise UsageError(f"{text!r} is no cell", tip=tip)
+        raise errors.UsageError(f"{text!r} is no cell", tip=tip)
     return MatrixCell(parts[0], parts[1], parts[2], "linux" if parts[3] == "linux" else "windows")
 
 
-def check_selection(table: CiTable, selection: MatrixSelection) -> MatrixSelection:
+def check_selection(table: ci.CiTable, selection: MatrixSelection) -> MatrixSelection:
     """Return a selection that says its layout and packaging. Raises UsageError for unknown names."""
-    lines = [line.name for line in get_release_lines()]
+    lines = [line.name for line in release_lines.get_release_lines()]
     pythons = {
         python
-        for line in get_release_lines()
+        for line in release_lines.get_release_lines()
         for python in (*line.pythons.values, *line.free_threaded.values)
     }
     known_pythons = {python for trigger in table.triggers.values() for python in trigger.pythons} | pythons
@@ -103,7 +83,7 @@ def check_selection(table: CiTable, selection: MatrixSelection) -> MatrixSelecti
         _require_version(selection.rocm)
     for family in selection.families:
         if family not in table.all_families:
-            raise UsageError(
+            raise errors.UsageError(
                 f"--family: {_explain_no_family(table, family)}",
                 tip=f"there are {join_names(table.all_families)}",
             )
@@ -119,53 +99,55 @@ def check_selection(table: CiTable, selection: MatrixSelection) -> MatrixSelecti
     return replace(selection, layout=find_layout(table, selection), packaging=packaging)
 
 
-def find_layout(table: CiTable, selection: MatrixSelection) -> MatrixLayout:
+def find_layout(table: ci.CiTable, selection: MatrixSelection) -> ci.MatrixLayout:
     """Return the layout that a selection names, or else its trigger has."""
     return selection.layout or table.triggers[selection.trigger].layout
 
 
-def find_packaging(table: CiTable, selection: MatrixSelection) -> MatrixPackaging:
+def find_packaging(table: ci.CiTable, selection: MatrixSelection) -> ci.MatrixPackaging:
     """Return how the sets of a selection are packaged: as it says, or its trigger, else as they are built.
 
     Raises UsageError for one that is the other layout.
     """
     layout = find_layout(table, selection)
     packaging = selection.packaging or table.triggers[selection.trigger].packaging or layout
-    if packaging in get_args(MatrixLayout) and packaging != layout:
-        raise UsageError(f"--packaging {packaging}: the layout is {layout}", tip=f"--layout {packaging}")
+    if packaging in get_args(ci.MatrixLayout) and packaging != layout:
+        raise errors.UsageError(
+            f"--packaging {packaging}: the layout is {layout}", tip=f"--layout {packaging}"
+        )
     return packaging
 
 
-def _explain_no_family(table: CiTable, name: str) -> str:
-    if name == MULTI_ARCH:
+def _explain_no_family(table: ci.CiTable, name: str) -> str:
+    if name == ci.MULTI_ARCH:
         return f"{name} is no family, but all of a run together: --layout {name}"
-    members = get_gfx_families()
+    members = gfx.get_gfx_families()
     holding = [family for family in table.all_families if name in members[family]]
     if holding:
         return f"{name} is built with {holding[0]}"
     if name in members:
         within = [family for family in table.all_families if set(members[family]) & set(members[name])]
         return f"{name} is not built as one, but as {join_names(within)}"
-    return f"there is no family {name!r}{suggest_name(name, table.all_families)}"
+    return f"there is no family {name!r}{tables.suggest_name(name, table.all_families)}"
 
 
-def check_cell(table: CiTable, cell: MatrixCell) -> None:
+def check_cell(table: ci.CiTable, cell: MatrixCell) -> None:
     """Raise UsageError for a cell with a name that there is not."""
     try:
         check_selection(
             table, MatrixSelection(next(iter(table.triggers)), (cell.family,), (cell.python,), (cell.line,))
         )
-    except UsageError as wrong:
+    except errors.UsageError as wrong:
         message = wrong.message.partition(": ")[2]
-        raise UsageError(f"{str(cell)!r} is no cell: {message}", tip=wrong.tip) from None
+        raise errors.UsageError(f"{str(cell)!r} is no cell: {message}", tip=wrong.tip) from None
 
 
 def _require_known(option: str, noun: str, values: Iterable[str], choices: Iterable[str]) -> None:
     names = list(choices)
     for value in values:
         if value not in names:
-            raise UsageError(
-                f"{option}: there is no {noun} {value!r}{suggest_name(value, names)}",
+            raise errors.UsageError(
+                f"{option}: there is no {noun} {value!r}{tables.suggest_name(value, names)}",
                 tip=f"there are {join_names(names)}",
             )
 
@@ -175,7 +157,7 @@ def _require_version(text: str) -> None:
         Version(text)
     except InvalidVersion:
         tip = "such as 10.1 or 7.14.0rc1"
-        raise UsageError(f"--rocm: {text!r} is not a version (PEP 440)", tip=tip) from None
+        raise errors.UsageError(f"--rocm: {text!r} is not a version (PEP 440)", tip=tip) from None
 
 
 def _python_order(python: str) -> tuple[int, str]:
@@ -215,10 +197,10 @@ class BuiltCell:
     staged_as: str
     rocm: str
     builder: str = ""
-    tests: tuple[CiTest, ...] = ()
+    tests: tuple[ci.CiTest, ...] = ()
     tester: str = ""
     untested: str = ""
-    packaging: MatrixPackaging = "per-family"
+    packaging: ci.MatrixPackaging = "per-family"
     suites: tuple[PlannedSuite, ...] = ()
     absent_suites: tuple[tuple[str, str], ...] = ()
 
@@ -228,9 +210,9 @@ class BuiltCell:
         return replace(self.cell, family=self.staged_as)
 
     @property
-    def layout(self) -> MatrixLayout:
+    def layout(self) -> ci.MatrixLayout:
         """Whether its wheels are for its family, or for others, too."""
-        return MULTI_ARCH if self.staged_as == MULTI_ARCH else "per-family"
+        return ci.MULTI_ARCH if self.staged_as == ci.MULTI_ARCH else "per-family"
 
 
 @dataclass(frozen=True)
@@ -247,14 +229,14 @@ class Matrix:
     """All cells of a selection: those that are built, and those that are left out."""
 
     trigger: str
-    layout: MatrixLayout
-    packaging: MatrixPackaging
+    layout: ci.MatrixLayout
+    packaging: ci.MatrixPackaging
     day: date
     built: tuple[BuiltCell, ...]
     excluded: tuple[ExcludedCell, ...] = field(default=())
 
 
-def plan_matrix(table: CiTable, selection: MatrixSelection) -> Matrix:
+def plan_matrix(table: ci.CiTable, selection: MatrixSelection) -> Matrix:
     """Return the cells of a selection. Raises UsageError for names that there are not."""
     chosen = check_selection(table, selection)
     sorted_cells, excluded = _sort_cells(table, chosen)
@@ -275,7 +257,7 @@ def plan_matrix(table: CiTable, selection: MatrixSelection) -> Matrix:
     )
 
 
-def _sort_cells(table: CiTable, selection: MatrixSelection) -> tuple[list[BuiltCell], list[ExcludedCell]]:
+def _sort_cells(table: ci.CiTable, selection: MatrixSelection) -> tuple[list[BuiltCell], list[ExcludedCell]]:
     built, excluded = [], []
     for cell in _generate_cells(table, selection):
         reason = find_exclusion(table, selection, cell)
@@ -286,12 +268,14 @@ def _sort_cells(table: CiTable, selection: MatrixSelection) -> tuple[list[BuiltC
     return built, excluded
 
 
-def find_exclusion(table: CiTable, selection: MatrixSelection, cell: MatrixCell) -> ExcludedCell | None:
+def find_exclusion(table: ci.CiTable, selection: MatrixSelection, cell: MatrixCell) -> ExcludedCell | None:
     """Return the first reason for which a cell is left out of a selection; None when it is built."""
     return next(list_exclusions(table, selection, cell), None)
 
 
-def list_exclusions(table: CiTable, selection: MatrixSelection, cell: MatrixCell) -> Iterator[ExcludedCell]:
+def list_exclusions(
+    table: ci.CiTable, selection: MatrixSelection, cell: MatrixCell
+) -> Iterator[ExcludedCell]:
     """Yield every reason against a cell: what cannot be first, then what policy leaves out."""
     line, family = find_line(cell.line), table.all_families[cell.family]
     place = table.sources[family.fact.source].url
@@ -316,7 +300,7 @@ def list_exclusions(table: CiTable, selection: MatrixSelection, cell: MatrixCell
 
 
 def _list_policy_exclusions(
-    table: CiTable, selection: MatrixSelection, cell: MatrixCell, family: CiFamily
+    table: ci.CiTable, selection: MatrixSelection, cell: MatrixCell, family: ci.CiFamily
 ) -> Iterator[ExcludedCell]:
     name, trigger = selection.trigger, table.triggers[selection.trigger]
     if cell.family not in (selection.families or [cell.family]):
@@ -334,39 +318,41 @@ def _list_policy_exclusions(
     if cell.line not in lines:
         reason = "--line does not name it" if selection.lines else f"{name} builds {join_names(lines)}"
         yield ExcludedCell(cell, f"torch {cell.line}: {reason}")
-    if cell.platform not in (selection.platforms or CI_PLATFORMS):
+    if cell.platform not in (selection.platforms or ci.CI_PLATFORMS):
         yield ExcludedCell(cell, f"--platform does not name {cell.platform}")
 
 
-def choose_lines(table: CiTable, trigger: str) -> tuple[str, ...]:
+def choose_lines(table: ci.CiTable, trigger: str) -> tuple[str, ...]:
     """Return the lines that a trigger builds: the newest released by AMD, oldest first, and others."""
     return _list_lines(table.triggers[trigger].lines)
 
 
-def _list_lines(rule: TriggerLines) -> tuple[str, ...]:
-    released = [line.name for line in get_release_lines() if line.torch and line.rocm.amd.values]
+def _list_lines(rule: ci.TriggerLines) -> tuple[str, ...]:
+    released = [
+        line.name for line in release_lines.get_release_lines() if line.torch and line.rocm.amd.values
+    ]
     newest = sorted(released, key=Version)[-rule.newest :] if rule.newest else []
     return tuple(dict.fromkeys((*newest, *rule.also)))
 
 
-def _generate_cells(table: CiTable, selection: MatrixSelection) -> Iterator[MatrixCell]:
+def _generate_cells(table: ci.CiTable, selection: MatrixSelection) -> Iterator[MatrixCell]:
     trigger = table.triggers[selection.trigger]
-    for platform in selection.platforms or CI_PLATFORMS:
+    for platform in selection.platforms or ci.CI_PLATFORMS:
         for line in selection.lines or choose_lines(table, selection.trigger):
             for python in selection.pythons or trigger.pythons:
                 for family in selection.families or table.all_families:
                     yield MatrixCell(family, python, line, platform)
 
 
-def _make_built_cell(table: CiTable, selection: MatrixSelection, cell: MatrixCell) -> BuiltCell:
+def _make_built_cell(table: ci.CiTable, selection: MatrixSelection, cell: MatrixCell) -> BuiltCell:
     on = table.all_families[cell.family].get_platform(cell.platform)
     assert on is not None  # else it is left out
     tests, untested = _choose_short_tests(table, selection.trigger, cell, on)
     rocm = selection.rocm or find_line(cell.line).rocm.amd.values[-1]
-    staged_as = MULTI_ARCH if selection.layout == MULTI_ARCH else cell.family
+    staged_as = ci.MULTI_ARCH if selection.layout == ci.MULTI_ARCH else cell.family
     return BuiltCell(
         cell,
-        get_gfx_families()[cell.family],
+        gfx.get_gfx_families()[cell.family],
         staged_as,
         rocm,
         tests=tests,
@@ -376,14 +362,14 @@ def _make_built_cell(table: CiTable, selection: MatrixSelection, cell: MatrixCel
 
 
 def _choose_short_tests(
-    table: CiTable, trigger: str, cell: MatrixCell, on: FamilyPlatform
-) -> tuple[tuple[CiTest, ...], str]:
+    table: ci.CiTable, trigger: str, cell: MatrixCell, on: ci.FamilyPlatform
+) -> tuple[tuple[ci.CiTest, ...], str]:
     """Return what the first job on a GPU tests, and why not where nothing is."""
     if not on.runners:
         return (), "no runner has such a GPU"
     if on.tests_since is not None and not table.has_begun(on.tests_since, trigger):
         return (), f"its runners test since {on.tests_since}, not in {trigger}"
-    tests: tuple[CiTest, ...] = ("sanity",) if on.only_sanity else table.triggers[trigger].tests
+    tests: tuple[ci.CiTest, ...] = ("sanity",) if on.only_sanity else table.triggers[trigger].tests
     covering = find_untested(table, cell)
     remaining = tuple(test for test in tests if all(test not in exception.tests for exception in covering))
     return remaining, "" if remaining else "; ".join(
@@ -392,7 +378,7 @@ def _choose_short_tests(
 
 
 def _add_suites(
-    table: CiTable, selection: MatrixSelection, built: Sequence[BuiltCell], night: Sequence[BuiltCell]
+    table: ci.CiTable, selection: MatrixSelection, built: Sequence[BuiltCell], night: Sequence[BuiltCell]
 ) -> list[BuiltCell]:
     """Return the cells with the suites of torch's own tests that they have on the day of a selection.
 
@@ -415,32 +401,32 @@ def _add_suites(
             if reason:
                 absent.append((name, reason))
             else:
-                gpus = load_torch_tests().suites[name].gpus
+                gpus = torch_tests.load_torch_tests().suites[name].gpus
                 suites.append(PlannedSuite(name, table.count_shards(name), gpus))
-        tests = (*built_cell.tests, TORCH_TESTS) if suites else built_cell.tests
+        tests = (*built_cell.tests, ci.TORCH_TESTS) if suites else built_cell.tests
         with_suites.append(
             replace(built_cell, tests=tests, suites=tuple(suites), absent_suites=tuple(absent))
         )
     return with_suites
 
 
-def _turn_key(built_cell: BuiltCell) -> tuple[str, str, Platform]:
+def _turn_key(built_cell: BuiltCell) -> tuple[str, str, project_names.Platform]:
     """Return what takes turns with its Pythons: family, line and platform."""
     return built_cell.cell.family, *line_key(built_cell)
 
 
-def _list_cadences(table: CiTable, selection: MatrixSelection) -> list[tuple[str, SuiteCadence]]:
+def _list_cadences(table: ci.CiTable, selection: MatrixSelection) -> list[tuple[str, ci.SuiteCadence]]:
     if selection.suites:
-        return [(name, SuiteCadence()) for name in selection.suites]
+        return [(name, ci.SuiteCadence()) for name in selection.suites]
     return list(table.triggers[selection.trigger].suites.items())
 
 
-def list_suite_runners(name: str, on: FamilyPlatform) -> tuple[CiRunner, ...]:
+def list_suite_runners(name: str, on: ci.FamilyPlatform) -> tuple[ci.CiRunner, ...]:
     """Return the machines of a family that can run a suite: those with several GPUs where it needs them."""
-    return on.several_gpus if load_torch_tests().suites[name].gpus == "every" else on.runners
+    return on.several_gpus if torch_tests.load_torch_tests().suites[name].gpus == "every" else on.runners
 
 
-def _find_suite_obstacle(table: CiTable, name: str, built_cell: BuiltCell) -> str:
+def _find_suite_obstacle(table: ci.CiTable, name: str, built_cell: BuiltCell) -> str:
     """Return why a cell cannot have a suite on any day, "" when it can."""
     cell = built_cell.cell
     on = table.all_families[cell.family].get_platform(cell.platform)
@@ -448,7 +434,7 @@ def _find_suite_obstacle(table: CiTable, name: str, built_cell: BuiltCell) -> st
         return built_cell.untested
     if on.only_sanity:
         return "its runners only test whether torch starts"
-    if reasons := [row.reason for row in find_untested(table, cell) if TORCH_TESTS in row.tests]:
+    if reasons := [row.reason for row in find_untested(table, cell) if ci.TORCH_TESTS in row.tests]:
         return "; ".join(reasons)
     runners = list_suite_runners(name, on)
     if not runners:
@@ -464,10 +450,10 @@ def _find_suite_obstacle(table: CiTable, name: str, built_cell: BuiltCell) -> st
 
 
 def _find_other_turn(
-    table: CiTable,
+    table: ci.CiTable,
     selection: MatrixSelection,
     name: str,
-    cadence: SuiteCadence,
+    cadence: ci.SuiteCadence,
     cell: MatrixCell,
     *,
     pythons: Sequence[str],
@@ -501,7 +487,9 @@ def take_turns(choices: Sequence[K], number: int | None, turn: int) -> list[K]:
     return [choices[(turn * number + position) % len(choices)] for position in range(number)]
 
 
-def list_suite_families(table: CiTable, trigger: str, name: str, platform: Platform) -> list[str]:
+def list_suite_families(
+    table: ci.CiTable, trigger: str, name: str, platform: project_names.Platform
+) -> list[str]:
     """Return the families of a trigger that have the machines for a suite on a platform, in order."""
     families = []
     for family_name, family in table.all_families.items():
@@ -515,18 +503,18 @@ def list_suite_families(table: CiTable, trigger: str, name: str, platform: Platf
     return families
 
 
-def find_untested(table: CiTable, cell: MatrixCell) -> list[UntestedCells]:
+def find_untested(table: ci.CiTable, cell: MatrixCell) -> list[ci.UntestedCells]:
     """Return the tests that a cell cannot have, and why."""
     return [
         row for row in table.untested if row.covers_cell(cell.family, cell.python, cell.line, cell.platform)
     ]
 
 
-def _assign_machines(table: CiTable, built: Sequence[BuiltCell]) -> Iterator[BuiltCell]:
+def _assign_machines(table: ci.CiTable, built: Sequence[BuiltCell]) -> Iterator[BuiltCell]:
     """Yield the cells with labels: machines share the work as the table says, the same every time."""
-    free = {platform: generate_labels(machines.builders) for platform, machines in table.platforms.items()}
+    free = {platform: ci.generate_labels(machines.builders) for platform, machines in table.platforms.items()}
     builders: dict[MatrixCell, str] = {}
-    testers: dict[tuple[CiRunner, ...], Iterator[str]] = {}
+    testers: dict[tuple[ci.CiRunner, ...], Iterator[str]] = {}
     for built_cell in built:
         cell = built_cell.cell
         on = table.all_families[cell.family].get_platform(cell.platform)
@@ -535,18 +523,18 @@ def _assign_machines(table: CiTable, built: Sequence[BuiltCell]) -> Iterator[Bui
         if on is None or not built_cell.tests:
             yield replace(built_cell, builder=builders[built_cell.build])
             continue
-        tester = next(testers.setdefault(on.runners, generate_labels(on.runners)))
+        tester = next(testers.setdefault(on.runners, ci.generate_labels(on.runners)))
         suites = []
         for suite in built_cell.suites:
             runners = list_suite_runners(suite.name, on)
-            labels = testers.setdefault(runners, generate_labels(runners))
+            labels = testers.setdefault(runners, ci.generate_labels(runners))
             suites.append(replace(suite, testers=tuple(islice(labels, suite.shards))))
         yield replace(built_cell, builder=builders[built_cell.build], tester=tester, suites=tuple(suites))
 
 
-def find_line(name: str) -> TorchLine:
+def find_line(name: str) -> release_lines.TorchLine:
     """Return a release line that there is."""
-    return next(line for line in get_release_lines() if line.name == name)
+    return next(line for line in release_lines.get_release_lines() if line.name == name)
 
 
 _TESTED_APART = "each family is tested by itself"
@@ -563,17 +551,17 @@ def combine_builds(cells: Iterable[BuiltCell]) -> list[BuiltCell]:
     ]
 
 
-def line_key(built_cell: BuiltCell) -> tuple[str, Platform]:
+def line_key(built_cell: BuiltCell) -> tuple[str, project_names.Platform]:
     """Return what a lock and a checkout are for: line and platform."""
     return built_cell.cell.line, built_cell.cell.platform
 
 
-def python_key(built_cell: BuiltCell) -> tuple[str, Platform, str]:
+def python_key(built_cell: BuiltCell) -> tuple[str, project_names.Platform, str]:
     """Return what wheels for every family are for: line, platform and Python."""
     return *line_key(built_cell), built_cell.cell.python
 
 
-def set_key(built_cell: BuiltCell) -> tuple[str, Platform, str]:
+def set_key(built_cell: BuiltCell) -> tuple[str, project_names.Platform, str]:
     """Return what a set of wheels is for: line, platform, and a family or ``multi-arch``."""
     return *line_key(built_cell), built_cell.staged_as
 
@@ -597,7 +585,9 @@ def find_uneven_sets(cells: Iterable[BuiltCell]) -> list[str]:
     A set wants each Python for all of its targets: without some it is not complete, and its gate holds it.
     """
     messages = []
-    together = group_cells((built_cell for built_cell in cells if built_cell.layout == MULTI_ARCH), set_key)
+    together = group_cells(
+        (built_cell for built_cell in cells if built_cell.layout == ci.MULTI_ARCH), set_key
+    )
     for (line, platform, name), group in together.items():
         for python, mine in group_cells(group, lambda built_cell: built_cell.cell.python).items():
             if lacking := [

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from rocm_wheels.ci import matrix_work
 from rocm_wheels.ci.matrix import (
     BuiltCell,
     ExcludedCell,
@@ -30,35 +31,9 @@ from rocm_wheels.ci.matrix import (
     python_key,
     set_key,
 )
-from rocm_wheels.ci.matrix_work import (
-    CHECKOUT_STEP,
-    INSTALL_ROCM_STEP,
-    INSTALL_TOOLS_STEP,
-    choose_first_builds,
-    choose_stager,
-    estimate_build_hours,
-    estimate_hours,
-    get_stated_size,
-    is_shared_wheel,
-    limit_minutes,
-    list_companions,
-    list_line_projects,
-    list_shared_before_torch,
-    list_short_tests,
-)
-from rocm_wheels.core import UsageError, align_rows, format_count, format_table, log_warning, name_failed_file
-from rocm_wheels.models import (
-    MULTI_ARCH,
-    ChangeScope,
-    CiTable,
-    CiTest,
-    Platform,
-    Project,
-    find_recipes,
-    get_release_lines,
-    list_project_names,
-    share_jobs,
-)
+from rocm_wheels.core import errors, log, tables
+from rocm_wheels.models import ci, project_names, release_lines
+from rocm_wheels.models.project import Project
 
 _SET_HEADER = ("platform", "torch", "family", "Pythons", "ROCm", "tests")
 _MOST_CELLS = 2
@@ -75,21 +50,21 @@ def format_cells(cells: Sequence[BuiltCell], *, width: int | None = None) -> str
     rows: list[list[str]] = []
     for group in group_cells(cells, set_key).values():
         rows.append(_format_set(group))
-        if group[0].layout == MULTI_ARCH:
+        if group[0].layout == ci.MULTI_ARCH:
             families = group_cells(group, lambda entry: entry.cell.family)
             rows.extend(_format_family(name, mine) for name, mine in families.items())
     combined = combine_builds(cells)
-    alone = f"{format_count(len(cells), 'cell')}, each built alone"
-    together = f"{format_count(len(cells), 'cell')} in {format_count(len(combined), 'build')}"
+    alone = f"{tables.format_count(len(cells), 'cell')}, each built alone"
+    together = f"{tables.format_count(len(cells), 'cell')} in {tables.format_count(len(combined), 'build')}"
     summary = alone if len(combined) == len(cells) else together
-    return f"{format_table(_SET_HEADER, rows, width=width)}\n{summary}"
+    return f"{tables.format_table(_SET_HEADER, rows, width=width)}\n{summary}"
 
 
 def _format_set(group: Sequence[BuiltCell]) -> list[str]:
     cell = group[0].cell
     pythons = " ".join(entry.cell.python for entry in combine_builds(group))
-    families = format_count(len({entry.cell.family for entry in group}), "family", "families")
-    tests = f"of {families}:" if group[0].layout == MULTI_ARCH else _describe_tests(group)
+    families = tables.format_count(len({entry.cell.family for entry in group}), "family", "families")
+    tests = f"of {families}:" if group[0].layout == ci.MULTI_ARCH else _describe_tests(group)
     return [cell.platform, cell.line, group[0].staged_as, pythons, group[0].rocm, tests]
 
 
@@ -117,7 +92,7 @@ def _name_tests(built_cell: BuiltCell) -> str:
     return f"{join_test_names(built_cell.tests)}{suites}"
 
 
-def join_test_names(tests: Sequence[CiTest]) -> str:
+def join_test_names(tests: Sequence[ci.CiTest]) -> str:
     """Return kinds of tests as people say them: ``smoke and torch's own``."""
     return " and ".join(_TEST_NAMES.get(test, test) for test in tests)
 
@@ -128,13 +103,14 @@ def format_excluded(excluded: Sequence[ExcludedCell]) -> str:
     for entry in excluded:
         reasons.setdefault(entry.reason, []).append(entry.cell)
     lines = [
-        f"{format_count(len(excluded), 'cell')} left out (--explain CELL says where a reason is stated):"
+        f"{tables.format_count(len(excluded), 'cell')} left out (--explain CELL says where a "
+        "reason is stated):"
     ]
     rows = []
     for reason, cells in reasons.items():
         more = f" and {len(cells) - _MOST_CELLS} more" if len(cells) > _MOST_CELLS else ""
         rows.append((str(len(cells)), f"{reason}: {', '.join(map(str, cells[:_MOST_CELLS]))}{more}"))
-    lines += [f"  {row}" for row in align_rows(rows, right=[0])]
+    lines += [f"  {row}" for row in tables.align_rows(rows, right=[0])]
     return "\n".join(lines)
 
 
@@ -210,23 +186,23 @@ def set_outputs(env: Mapping[str, str], values: Mapping[str, str]) -> None:
     """
     if not env.get(OUTPUT_VARIABLE):
         tip = f"without --github-output it is printed; in a shell: {OUTPUT_VARIABLE}=FILE writes to a file"
-        raise UsageError(f"{OUTPUT_VARIABLE} is not set: this is no step of a workflow", tip=tip)
+        raise errors.UsageError(f"{OUTPUT_VARIABLE} is not set: this is no step of a workflow", tip=tip)
     lines = []
     for name, value in values.items():
         if not _OUTPUT_NAME.fullmatch(name):
-            raise UsageError(f"{name!r} is no name of an output", tip="letters, digits, - and _")
+            raise errors.UsageError(f"{name!r} is no name of an output", tip="letters, digits, - and _")
         end = f"end-{secrets.token_hex(8)}"
         lines.append(f"{name}<<{end}\n{value}\n{end}\n" if "\n" in value else f"{name}={value}\n")
     path = Path(env[OUTPUT_VARIABLE])
     if path.is_dir() or not path.parent.is_dir():
-        raise UsageError(
+        raise errors.UsageError(
             f"{OUTPUT_VARIABLE} names {path}, which cannot be a file: a folder is there, or none above it"
         )
     try:
         with path.open("a", encoding="utf-8") as file:
             file.write("".join(lines))
     except OSError as failure:
-        name_failed_file(failure, path)
+        errors.name_failed_file(failure, path)
         raise
 
 
@@ -239,7 +215,7 @@ _SETUP_MINUTES = (
 )
 
 
-def make_rows(cells: Sequence[BuiltCell], table: CiTable, kind: RowKind) -> list[MatrixRow]:
+def make_rows(cells: Sequence[BuiltCell], table: ci.CiTable, kind: RowKind) -> list[MatrixRow]:
     """Return what a matrix of GitHub includes: texts, numbers and booleans; keys are never renamed.
 
     ``cells``: a row a build, which is a cell, or all families of a Python together; of them ``first`` are
@@ -259,21 +235,21 @@ def make_rows(cells: Sequence[BuiltCell], table: CiTable, kind: RowKind) -> list
         return [_make_line_row(group, table) for group in group_cells(cells, line_key).values()]
     if kind == "sets":
         sets = group_cells(cells, set_key).values()
-        stagers = share_jobs(table.staging, len(sets))
+        stagers = ci.share_jobs(table.staging, len(sets))
         return [_make_set_row(group, table, label) for group, label in zip(sets, stagers, strict=True)]
     if kind == "pythons":
         with_shared = [
             built_cell
             for built_cell in cells
-            if list_shared_before_torch(built_cell.cell.platform, built_cell.cell.line)
+            if matrix_work.list_shared_before_torch(built_cell.cell.platform, built_cell.cell.line)
         ]
         return [_make_python_row(group, table) for group in group_cells(with_shared, python_key).values()]
-    first = {built_cell.cell for built_cell in choose_first_builds(cells, table)}
+    first = {built_cell.cell for built_cell in matrix_work.choose_first_builds(cells, table)}
     if kind == "companions":
         with_companions = [
             built_cell
             for built_cell in combine_builds(cells)
-            if list_companions(built_cell.cell.platform, built_cell.cell.line)
+            if matrix_work.list_companions(built_cell.cell.platform, built_cell.cell.line)
         ]
         return [
             _make_companions_row(group, table, first)
@@ -319,17 +295,24 @@ def format_github_matrix(rows: Sequence[MatrixRow]) -> str:
     return json.dumps({"include": rows}, separators=(",", ":"))
 
 
-def _make_cell_row(build: BuiltCell, table: CiTable, *, first: bool) -> MatrixRow:
+def _make_cell_row(build: BuiltCell, table: ci.CiTable, *, first: bool) -> MatrixRow:
     cell, platform = build.cell, build.cell.platform
     projects = [
         project
-        for project in list_line_projects(platform, cell.line)
-        if not is_shared_wheel(project, platform)
+        for project in matrix_work.list_line_projects(platform, cell.line)
+        if not matrix_work.is_shared_wheel(project, platform)
     ]
-    before, after = list_shared_before_torch(platform, cell.line), list_companions(platform, cell.line)
-    names = [INSTALL_ROCM_STEP, INSTALL_TOOLS_STEP, *(project.name for project in projects)]
+    before, after = (
+        matrix_work.list_shared_before_torch(platform, cell.line),
+        matrix_work.list_companions(platform, cell.line),
+    )
+    names = [
+        matrix_work.INSTALL_ROCM_STEP,
+        matrix_work.INSTALL_TOOLS_STEP,
+        *(project.name for project in projects),
+    ]
     # a cache that was lost, or never filled, must cost nobody a night: limits are those of a cold one
-    hours = estimate_hours(table, names, len(build.targets), platform)
+    hours = matrix_work.estimate_hours(table, names, len(build.targets), platform)
     return {
         "cell": str(cell),
         "name": _name_cell(cell),
@@ -361,13 +344,13 @@ def _make_cell_row(build: BuiltCell, table: CiTable, *, first: bool) -> MatrixRo
     }
 
 
-def _make_suite_rows(build: BuiltCell, table: CiTable, *, first: bool) -> list[MatrixRow]:
+def _make_suite_rows(build: BuiltCell, table: ci.CiTable, *, first: bool) -> list[MatrixRow]:
     """Return a row a shard of each suite of a cell, with the machine that it runs on."""
     cell_row = _make_cell_row(build, table, first=first)
     rows = []
     for suite in build.suites:
         hours = table.suites[suite.name].hours / suite.shards
-        minutes = limit_minutes(table, hours, hosted=False)
+        minutes = matrix_work.limit_minutes(table, hours, hosted=False)
         for shard, tester in enumerate(suite.testers, start=1):
             part = f"-{shard}of{suite.shards}" if suite.shards > 1 else ""
             rows.append(
@@ -388,12 +371,14 @@ def _make_suite_rows(build: BuiltCell, table: CiTable, *, first: bool) -> list[M
     return rows
 
 
-def _list_test_packages(build: BuiltCell, table: CiTable) -> Iterable[str]:
+def _list_test_packages(build: BuiltCell, table: ci.CiTable) -> Iterable[str]:
     """Return what the first job on a machine with GPUs installs beside the wheels that it tests."""
-    return dict.fromkeys(name for test in list_short_tests(build) for name in table.tests[test].packages)
+    return dict.fromkeys(
+        name for test in matrix_work.list_short_tests(build) for name in table.tests[test].packages
+    )
 
 
-def _find_container_options(build: BuiltCell, table: CiTable, label: str) -> str:
+def _find_container_options(build: BuiltCell, table: ci.CiTable, label: str) -> str:
     """Return what a container on a machine with GPUs needs, as a workflow passes it; "" without one."""
     platform = build.cell.platform
     on = table.all_families[build.cell.family].get_platform(platform) if label else None
@@ -408,22 +393,26 @@ def _find_container_options(build: BuiltCell, table: CiTable, label: str) -> str
     )
 
 
-def _make_python_row(group: Sequence[BuiltCell], table: CiTable) -> MatrixRow:
+def _make_python_row(group: Sequence[BuiltCell], table: ci.CiTable) -> MatrixRow:
     cell = group[0].cell
-    return _make_shared_row(group, table, list_shared_before_torch(cell.platform, cell.line))
+    return _make_shared_row(group, table, matrix_work.list_shared_before_torch(cell.platform, cell.line))
 
 
 def _make_companions_row(
-    group: Sequence[BuiltCell], table: CiTable, first: Collection[MatrixCell]
+    group: Sequence[BuiltCell], table: ci.CiTable, first: Collection[MatrixCell]
 ) -> MatrixRow:
     """Return a row with the cell whose torch is built against, the first or the cheapest, and a reserve."""
     cell = group[0].cell
     by_cost = sorted(
         group,
-        key=lambda build: (build.cell not in first, estimate_build_hours(table, build), str(build.cell)),
+        key=lambda build: (
+            build.cell not in first,
+            matrix_work.estimate_build_hours(table, build),
+            str(build.cell),
+        ),
     )
     torch, reserve, *_ = [*(_name_cell(build.cell) for build in by_cost), ""]
-    projects = list_companions(cell.platform, cell.line)
+    projects = matrix_work.list_companions(cell.platform, cell.line)
     return {
         **_make_shared_row(group, table, projects),
         "wheels": _list_wheel_globs(projects),
@@ -432,12 +421,12 @@ def _make_companions_row(
     }
 
 
-def _make_shared_row(group: Sequence[BuiltCell], table: CiTable, projects: Sequence[Project]) -> MatrixRow:
+def _make_shared_row(group: Sequence[BuiltCell], table: ci.CiTable, projects: Sequence[Project]) -> MatrixRow:
     first = group[0]
     cell, platform, targets = first.cell, first.cell.platform, collect_targets(group)
     shared = [project.name for project in projects]
-    names = (INSTALL_ROCM_STEP, INSTALL_TOOLS_STEP, *shared)
-    hours = estimate_hours(table, names, len(targets), platform)
+    names = (matrix_work.INSTALL_ROCM_STEP, matrix_work.INSTALL_TOOLS_STEP, *shared)
+    hours = matrix_work.estimate_hours(table, names, len(targets), platform)
     return {
         "name": f"{python_tag(cell.python)}-{cell.line}-{platform}",
         "python": cell.python,
@@ -453,7 +442,7 @@ def _make_shared_row(group: Sequence[BuiltCell], table: CiTable, projects: Seque
     }
 
 
-def _make_line_row(group: Sequence[BuiltCell], table: CiTable) -> MatrixRow:
+def _make_line_row(group: Sequence[BuiltCell], table: ci.CiTable) -> MatrixRow:
     first = group[0]
     cell, platform = first.cell, first.cell.platform
     return {
@@ -468,13 +457,15 @@ def _make_line_row(group: Sequence[BuiltCell], table: CiTable) -> MatrixRow:
         "targets": ",".join(collect_targets(group)),
         "cells": len(group),
         "builder": first.builder,
-        "minutes": _limit_build_minutes(table, platform, estimate_hours(table, [CHECKOUT_STEP], 0, platform)),
+        "minutes": _limit_build_minutes(
+            table, platform, matrix_work.estimate_hours(table, [matrix_work.CHECKOUT_STEP], 0, platform)
+        ),
     }
 
 
-def _make_set_row(group: Sequence[BuiltCell], table: CiTable, label: str) -> MatrixRow:
+def _make_set_row(group: Sequence[BuiltCell], table: ci.CiTable, label: str) -> MatrixRow:
     first = group[0]
-    cell, size = first.cell, sum(get_stated_size(each) for each in combine_builds(group))
+    cell, size = first.cell, sum(matrix_work.get_stated_size(each) for each in combine_builds(group))
     return {
         "name": f"{first.staged_as}-{cell.line}-{cell.platform}",
         "family": first.staged_as,
@@ -489,7 +480,7 @@ def _make_set_row(group: Sequence[BuiltCell], table: CiTable, label: str) -> Mat
         "cells": len(group),
         "tested": any(each.tester for each in group),
         "gib": round(size / (1 << 30), 1),
-        "stager": choose_stager(table, size, label),
+        "stager": matrix_work.choose_stager(table, size, label),
     }
 
 
@@ -512,14 +503,14 @@ def python_tag(python: str) -> str:
     return f"cp{python.replace('.', '')}"
 
 
-def _limit_test_minutes(built_cell: BuiltCell, table: CiTable) -> int:
+def _limit_test_minutes(built_cell: BuiltCell, table: ci.CiTable) -> int:
     """Return how long the first job on a machine with GPUs may take, which installs ROCm and torch first."""
-    minutes = [table.tests[test].minutes for test in list_short_tests(built_cell)]
-    return limit_minutes(table, sum(minutes) / 60, hosted=False) if minutes else 0
+    minutes = [table.tests[test].minutes for test in matrix_work.list_short_tests(built_cell)]
+    return matrix_work.limit_minutes(table, sum(minutes) / 60, hosted=False) if minutes else 0
 
 
-def _limit_build_minutes(table: CiTable, platform: Platform, hours: float) -> int:
-    return limit_minutes(table, hours, hosted=table.platforms[platform].hosted)
+def _limit_build_minutes(table: ci.CiTable, platform: project_names.Platform, hours: float) -> int:
+    return matrix_work.limit_minutes(table, hours, hosted=table.platforms[platform].hosted)
 
 
 def check_named_files(repository: Path, names: Iterable[str]) -> list[str]:
@@ -531,11 +522,13 @@ def check_named_files(repository: Path, names: Iterable[str]) -> list[str]:
     for name in names:
         path = Path(os.path.normpath(repository / name))
         if not path.is_relative_to(repository) or path == repository:
-            raise UsageError(f"--changed {name} is no file of {repository}", tip="name it from there")
+            raise errors.UsageError(f"--changed {name} is no file of {repository}", tip="name it from there")
         if path.is_dir() and not path.is_symlink():
-            raise UsageError(f"--changed {name} is a folder", tip="name the files in it that have changed")
+            raise errors.UsageError(
+                f"--changed {name} is a folder", tip="name the files in it that have changed"
+            )
         if not os.path.lexists(path):
-            log_warning(f"--changed: there is no {path}; it counts as a file that was removed")
+            log.log_warning(f"--changed: there is no {path}; it counts as a file that was removed")
         paths.append(path.relative_to(repository).as_posix())
     return paths
 
@@ -555,12 +548,16 @@ def list_changed_since(repository: Path, ref: str) -> list[str]:
         repo = Repo(repository)
         base = repo.merge_base("HEAD" if everything else ref, "HEAD")
     except (InvalidGitRepositoryError, NoSuchPathError) as cause:
-        raise UsageError(f"{repository} is no git repository", tip="name the files with --changed") from cause
+        raise errors.UsageError(
+            f"{repository} is no git repository", tip="name the files with --changed"
+        ) from cause
     except (GitCommandError, BadName, ValueError) as cause:
         tip = "a shallow clone may not have it: git fetch origin REF, with --deepen where it ends before it"
-        raise UsageError(f"there is no commit {ref or repr(ref)} in {repository}", tip=tip) from cause
+        raise errors.UsageError(f"there is no commit {ref or repr(ref)} in {repository}", tip=tip) from cause
     if not base:
-        raise UsageError(f"{ref} and HEAD have no commit in common in {repository}", tip="git fetch --deepen")
+        raise errors.UsageError(
+            f"{ref} and HEAD have no commit in common in {repository}", tip="git fetch --deepen"
+        )
     if everything:
         output = repo.git.ls_files("-z")
     else:
@@ -576,7 +573,7 @@ class ChangedFile:
     """A changed file: what it has to do with, and of which project and torch line ("": every one)."""
 
     path: str
-    what: ChangeScope
+    what: ci.ChangeScope
     project: str = ""
     line: str = ""
 
@@ -589,13 +586,13 @@ class AffectedCell:
     projects: tuple[str, ...]
 
 
-def classify_changes(table: CiTable, paths: Iterable[str]) -> list[ChangedFile]:
+def classify_changes(table: ci.CiTable, paths: Iterable[str]) -> list[ChangedFile]:
     """Return what each file has to do with; paths are as git prints them."""
     return [_classify_file(table, path) for path in paths]
 
 
 def widen_selection(
-    table: CiTable, selection: MatrixSelection, changes: Sequence[ChangedFile]
+    table: ci.CiTable, selection: MatrixSelection, changes: Sequence[ChangedFile]
 ) -> MatrixSelection:
     """Return a selection with the torch lines that changes are about, where it names no lines itself.
 
@@ -614,13 +611,15 @@ def find_affected_cells(cells: Sequence[BuiltCell], changes: Sequence[ChangedFil
         mine = [
             change for change in changes if change.line in {"", built.cell.line} and change.what != "nothing"
         ]
-        names = _list_affected_projects(mine, list_line_projects(built.cell.platform, built.cell.line))
+        names = _list_affected_projects(
+            mine, matrix_work.list_line_projects(built.cell.platform, built.cell.line)
+        )
         if names or (built.tests and any(change.what == "tests" for change in mine)):
             affected_cells.append(AffectedCell(built, names))
     return affected_cells
 
 
-def choose_cheapest_cells(cells: Sequence[BuiltCell], table: CiTable) -> list[BuiltCell]:
+def choose_cheapest_cells(cells: Sequence[BuiltCell], table: ci.CiTable) -> list[BuiltCell]:
     """Return one cell for each line and platform that stands for all: of those that are tested, the cheapest.
 
     Where none is tested, the cheapest there is.
@@ -631,7 +630,10 @@ def choose_cheapest_cells(cells: Sequence[BuiltCell], table: CiTable) -> list[Bu
         chosen.append(
             min(
                 tested or mine,
-                key=lambda built_cell: (estimate_build_hours(table, built_cell), str(built_cell.cell)),
+                key=lambda built_cell: (
+                    matrix_work.estimate_build_hours(table, built_cell),
+                    str(built_cell.cell),
+                ),
             )
         )
     return chosen
@@ -649,8 +651,8 @@ def _list_affected_projects(changes: Sequence[ChangedFile], projects: Sequence[P
     return tuple(project.name for project in projects if project.name in anew)
 
 
-def _classify_file(table: CiTable, path: str) -> ChangedFile:
-    for name, recipe in find_recipes().items():
+def _classify_file(table: ci.CiTable, path: str) -> ChangedFile:
+    for name, recipe in project_names.find_recipes().items():
         if recipe.path.as_posix().endswith(f"/{path}"):
             return ChangedFile(path, "project", name, "")
     for touch in table.touches:
@@ -665,8 +667,8 @@ def _make_pattern(glob: str) -> re.Pattern[str]:
     patterns = {
         "**": ".*",
         "*": "[^/]*",
-        "{project}": f"(?P<project>{_match_any(list_project_names())})",
-        "{line}": f"(?P<line>{_match_any(line.name for line in get_release_lines())})",
+        "{project}": f"(?P<project>{_match_any(project_names.list_project_names())})",
+        "{line}": f"(?P<line>{_match_any(line.name for line in release_lines.get_release_lines())})",
     }
     return re.compile("".join(patterns.get(piece, re.escape(piece)) for piece in _GLOB_PIECES.findall(glob)))
 

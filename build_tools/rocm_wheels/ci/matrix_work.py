@@ -16,31 +16,19 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import get_args
 
-from rocm_wheels.ci.matrix import (
-    BuiltCell,
-    MatrixCell,
-    combine_builds,
-    find_line,
-    group_cells,
-    line_key,
-)
-from rocm_wheels.core import UsageError
-from rocm_wheels.models import (
-    HOSTED_RUNNER,
-    CiTable,
-    Platform,
-    Project,
-    ShortTest,
-    get_step_costs,
-    list_projects,
-)
+from rocm_wheels.ci import matrix
+from rocm_wheels.core import errors
+from rocm_wheels.models import ci, project_names
+from rocm_wheels.models.project import Project, get_step_costs, list_projects
 
-_SHORT_TESTS: tuple[ShortTest, ...] = get_args(ShortTest)
+_SHORT_TESTS: tuple[ci.ShortTest, ...] = get_args(ci.ShortTest)
 CHECKOUT_STEP, INSTALL_ROCM_STEP, INSTALL_TOOLS_STEP = "checkout", "install-rocm", "install-tools"
 _HOUR_SECONDS = 3600
 
 
-def estimate_hours(table: CiTable, names: Iterable[str], targets: int, platform: Platform) -> float:
+def estimate_hours(
+    table: ci.CiTable, names: Iterable[str], targets: int, platform: project_names.Platform
+) -> float:
     """Return the hours of steps for so many targets on a builder, as stated, with nothing from a cache."""
     cores, seconds = table.platforms[platform].cores, 0.0
     for name in names:
@@ -49,7 +37,7 @@ def estimate_hours(table: CiTable, names: Iterable[str], targets: int, platform:
     return seconds / _HOUR_SECONDS
 
 
-def estimate_build_hours(table: CiTable, build: BuiltCell) -> float:
+def estimate_build_hours(table: ci.CiTable, build: matrix.BuiltCell) -> float:
     """Return the hours of a build that does all by itself."""
     platform = build.cell.platform
     projects = [project.name for project in list_line_projects(platform, build.cell.line)]
@@ -57,7 +45,7 @@ def estimate_build_hours(table: CiTable, build: BuiltCell) -> float:
     return estimate_hours(table, names, len(build.targets), platform)
 
 
-def get_stated_size(built: BuiltCell) -> float:
+def get_stated_size(built: matrix.BuiltCell) -> float:
     """Return the stated size of the wheels of a build, with what it shares with others, in bytes."""
     wheels = [
         get_step_costs(entry.name).wheel for entry in list_line_projects(built.cell.platform, built.cell.line)
@@ -65,25 +53,25 @@ def get_stated_size(built: BuiltCell) -> float:
     return sum(entry.get_bytes(len(built.targets)) for entry in wheels if entry is not None)
 
 
-def list_short_tests(built: BuiltCell) -> list[ShortTest]:
+def list_short_tests(built: matrix.BuiltCell) -> list[ci.ShortTest]:
     """Return the tests of a cell that its first job on a GPU runs."""
     return [test for test in _SHORT_TESTS if test in built.tests]
 
 
 @lru_cache
-def list_buildable_projects(platform: Platform) -> Sequence[Project]:
+def list_buildable_projects(platform: project_names.Platform) -> Sequence[Project]:
     """Return the recipes that can be built on a platform, in the order of their builds."""
     return [project for project in list_projects() if platform in project.build.platforms]
 
 
 @lru_cache
-def list_line_projects(platform: Platform, line: str) -> Sequence[Project]:
+def list_line_projects(platform: project_names.Platform, line: str) -> Sequence[Project]:
     """Return the recipes that are built of a torch line on a platform, in the order of their builds."""
-    row = find_line(line)
+    row = matrix.find_line(line)
     return [project for project in list_buildable_projects(platform) if not row.leaves_out(project, platform)]
 
 
-def list_shared_before_torch(platform: Platform, line: str) -> list[Project]:
+def list_shared_before_torch(platform: project_names.Platform, line: str) -> list[Project]:
     """Return what is built once for all families before any torch is there."""
     before: list[Project] = []
     for project in list_line_projects(platform, line):  # in the order of their builds
@@ -94,7 +82,7 @@ def list_shared_before_torch(platform: Platform, line: str) -> list[Project]:
     return before
 
 
-def list_companions(platform: Platform, line: str) -> list[Project]:
+def list_companions(platform: project_names.Platform, line: str) -> list[Project]:
     """Return what is built once for all families against the torch of one."""
     before = list_shared_before_torch(platform, line)
     return [
@@ -104,7 +92,7 @@ def list_companions(platform: Platform, line: str) -> list[Project]:
     ]
 
 
-def is_shared_wheel(project: Project, platform: Platform) -> bool:
+def is_shared_wheel(project: Project, platform: project_names.Platform) -> bool:
     """Tell whether a wheel is built once for every family: one serves all, and no family's own needs it.
 
     triton has no device code, torchaudio that of all families (``build.across_families``).
@@ -113,11 +101,11 @@ def is_shared_wheel(project: Project, platform: Platform) -> bool:
     return project.serves_every_family(platform) and all(is_shared_wheel(other, platform) for other in users)
 
 
-def choose_first_builds(cells: Iterable[BuiltCell], table: CiTable) -> list[BuiltCell]:
+def choose_first_builds(cells: Iterable[matrix.BuiltCell], table: ci.CiTable) -> list[matrix.BuiltCell]:
     """Return the builds that warm the cache for others of their line and platform: the cheapest of each."""
     return [
         min(group, key=lambda build: (estimate_build_hours(table, build), str(build.cell)))
-        for group in group_cells(combine_builds(cells), line_key).values()
+        for group in matrix.group_cells(matrix.combine_builds(cells), matrix.line_key).values()
     ]
 
 
@@ -127,39 +115,39 @@ _SIZE_MARGIN = 1.5  # times what wheels are stated to take
 _TIME_MARGIN = 2.0  # a job may take so many times what is expected of it
 
 
-def require_single_matrix(table: CiTable, rows: int) -> None:
+def require_single_matrix(table: ci.CiTable, rows: int) -> None:
     """Raise UsageError when a matrix has more jobs than GitHub makes of one."""
     most = table.limits.matrix_jobs
     if rows > most.value:
         where = table.sources[most.source].url
-        raise UsageError(
+        raise errors.UsageError(
             f"{rows} rows, and a matrix of GitHub has at most {most.value} jobs ({where})",
             tip="one line and platform at a time: `--rows lines` lists them, --line and --platform choose",
         )
 
 
-def limit_minutes(table: CiTable, hours: float, *, hosted: bool) -> int:
+def limit_minutes(table: ci.CiTable, hours: float, *, hosted: bool) -> int:
     """Return how long a job may take: twice what is expected, and no longer than GitHub lets it."""
     return min(int(hours * 60 * _TIME_MARGIN) + 30, limit_hours(table, hosted=hosted) * 60)
 
 
-def limit_hours(table: CiTable, *, hosted: bool) -> int:
+def limit_hours(table: ci.CiTable, *, hosted: bool) -> int:
     """Return the hours after which GitHub ends a job."""
     return (table.limits.hosted_job_hours if hosted else table.limits.own_job_hours).value
 
 
-def choose_stager(table: CiTable, size: float, own_label: str) -> str:
+def choose_stager(table: ci.CiTable, size: float, own_label: str) -> str:
     """Return the label of what stages so many bytes: GitHub's machine, if its disk will do, else
     ``own_label``.
     """
     fits = size * _SIZE_MARGIN + _TOOL_BYTES <= table.limits.hosted_disk_gb.value * _GB
-    return HOSTED_RUNNER if fits else own_label
+    return ci.HOSTED_RUNNER if fits else own_label
 
 
-def find_long_builds(cells: Sequence[BuiltCell], table: CiTable) -> list[str]:
+def find_long_builds(cells: Sequence[matrix.BuiltCell], table: ci.CiTable) -> list[str]:
     """Return a line for each line of torch and platform of which a build takes longer than a job may."""
     worst: dict[tuple[str, str], tuple[float, str]] = {}
-    for build in combine_builds(cells):
+    for build in matrix.combine_builds(cells):
         key, hours = (build.cell.line, build.cell.platform), estimate_build_hours(table, build)
         worst[key] = max(worst.get(key, (0.0, "")), (hours, str(build.cell)))
     messages = []
@@ -174,12 +162,12 @@ def find_long_builds(cells: Sequence[BuiltCell], table: CiTable) -> list[str]:
     return messages
 
 
-def describe_absent_projects(cells: Iterable[MatrixCell]) -> list[str]:
+def describe_absent_projects(cells: Iterable[matrix.MatrixCell]) -> list[str]:
     """Return what to say of each project that torch lines have on other platforms only: nobody builds it."""
-    lines: dict[tuple[str, Platform], list[str]] = {}
+    lines: dict[tuple[str, project_names.Platform], list[str]] = {}
     for name, platform in dict.fromkeys((cell.line, cell.platform) for cell in cells):
         for project in list_buildable_projects(platform):
-            if find_line(name).leaves_out(project, platform):
+            if matrix.find_line(name).leaves_out(project, platform):
                 lines.setdefault((project.name, platform), []).append(name)
     return [
         f"{platform}: torch {', '.join(names)} without {project}, which release_lines.yaml has elsewhere only"
@@ -187,11 +175,11 @@ def describe_absent_projects(cells: Iterable[MatrixCell]) -> list[str]:
     ]
 
 
-def describe_unplaced_projects(cells: Iterable[MatrixCell]) -> list[str]:
+def describe_unplaced_projects(cells: Iterable[matrix.MatrixCell]) -> list[str]:
     """Return what to say of each torch line and platform that lacks the place of a project."""
     messages = []
     for name, platform in dict.fromkeys((cell.line, cell.platform) for cell in cells):
-        line = find_line(name)
+        line = matrix.find_line(name)
         lacking = [
             project.name
             for project in list_line_projects(platform, name)

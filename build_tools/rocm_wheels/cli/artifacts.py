@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli import boundary
 from rocm_wheels.cli.command import Command, Option, command, option
 from rocm_wheels.cli.options import GivenPath, combine_options, json_option, print_result
-from rocm_wheels.core import UsageError, format_count, log_note
-from rocm_wheels.models import load_artifact_table
+from rocm_wheels.core import errors, log, tables
+from rocm_wheels.models import libraries
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rocm_wheels.sdk import ArchiveName, ArtifactSource, FetchRequest, FileSizes, WorkflowRun
+    from rocm_wheels.sdk import artifact_sources, fetch_artifacts
 
 PLATFORM = "windows" if sys.platform == "win32" else "linux"
 
@@ -70,33 +70,38 @@ artifact_source_options = combine_options(
 
 def parse_amdgpu_targets(text: str) -> tuple[str, ...]:
     """Return the targets of ``--gfx``. Raises UsageError."""
-    from rocm_wheels.models import parse_targets
+    from rocm_wheels.models import gfx
 
-    return parse_targets(text, input_name="--gfx") if text.strip() else ()
+    return gfx.parse_targets(text, input_name="--gfx") if text.strip() else ()
 
 
-def make_workflow_run(options: Mapping[str, Any], platform: str) -> WorkflowRun:
+def make_workflow_run(options: Mapping[str, Any], platform: str) -> artifact_sources.WorkflowRun:
     """Return the run that the options name."""
-    from rocm_wheels.models import load_artifact_table
-    from rocm_wheels.sdk import WorkflowRun
+    from rocm_wheels.sdk import artifact_sources
 
-    repository = options["run_github_repo"] or load_artifact_table().repository
-    return WorkflowRun(options["run_id"], platform, repository, options["release_type"] or "ci")
+    repository = options["run_github_repo"] or libraries.load_artifact_table().repository
+    return artifact_sources.WorkflowRun(
+        options["run_id"], platform, repository, options["release_type"] or "ci"
+    )
 
 
-def find_artifact_files(options: Mapping[str, Any], platform: str) -> tuple[ArtifactSource, FileSizes]:
+def find_artifact_files(
+    options: Mapping[str, Any], platform: str
+) -> tuple[artifact_sources.ArtifactSource, artifact_sources.FileSizes]:
     """Return where the artifacts are, and the files there. Raises UsageError and SdkError."""
-    from rocm_wheels.sdk import find_run_files, open_artifact_source
+    from rocm_wheels.sdk import artifact_sources
 
     sign = not options["no_sign_request"]
     if (options["run_id"] is None) == (options["source"] is None):
-        raise UsageError(
+        raise errors.UsageError(
             "name the run with --run-id, or the folder of its artifacts with --source",
             tip="run ids are at https://github.com/ROCm/TheRock/actions",
         )
     if options["source"] is None:
-        return find_run_files(make_workflow_run(options, platform), read_environment(), sign=sign)
-    source = open_artifact_source(options["source"], read_environment(), sign=sign)
+        return artifact_sources.find_run_files(
+            make_workflow_run(options, platform), boundary.read_environment(), sign=sign
+        )
+    source = artifact_sources.open_artifact_source(options["source"], boundary.read_environment(), sign=sign)
     return source, source.list_files()
 
 
@@ -161,29 +166,24 @@ def fetch_command(
     Example:
       rocm-wheels rocm fetch --run-id 14474448215 --gfx gfx942 --exclude _dbg_ _test_
     """
-    from rocm_wheels.core import format_size
-    from rocm_wheels.sdk import (
-        ArtifactChoice,
-        FetchRequest,
-        choose_archives,
-        compile_patterns,
-        fetch_archives,
-    )
+    from rocm_wheels.sdk import artifact_sources, fetch_artifacts
 
     if sum((options["extract"], options["no_extract"], options["flatten"])) > 1:
-        raise UsageError("--extract, --no-extract and --flatten exclude each other", tip="give one of them")
-    choice = ArtifactChoice(
+        raise errors.UsageError(
+            "--extract, --no-extract and --flatten exclude each other", tip="give one of them"
+        )
+    choice = artifact_sources.ArtifactChoice(
         parse_amdgpu_targets(options["amdgpu_targets"]),
         options["artifact_group"],
         include=include,
         exclude=exclude,
     )
-    compile_patterns((*include, *exclude))  # before anything is asked of a server
+    artifact_sources.compile_patterns((*include, *exclude))  # before anything is asked of a server
     source, files = find_artifact_files(options, options["platform"])
-    request = FetchRequest(
+    request = fetch_artifacts.FetchRequest(
         source=source,
         files=files,
-        archives=choose_archives(files, choice, where=source.label),
+        archives=artifact_sources.choose_archives(files, choice, where=source.label),
         folder=output_dir.absolute(),
         unpacking="flatten" if options["flatten"] else "keep" if options["no_extract"] else "extract",
         keep_archives=not options["delete_after_extract"],
@@ -194,11 +194,12 @@ def fetch_command(
     if options["dry_run"]:
         names = [f"{source.label}/{archive.file}" for archive in request.archives]
         print_result({"archives": names, "size": request.size}, names, as_json=as_json)
-        log_note(
-            f"{format_count(len(names), 'archive')}, {format_size(request.size)}; nothing was downloaded"
+        log.log_note(
+            f"{tables.format_count(len(names), 'archive')}, {tables.format_size(request.size)}; "
+            "nothing was downloaded"
         )
         return
-    paths = list(fetch_archives(request).paths)
+    paths = list(fetch_artifacts.fetch_archives(request).paths)
     print_result({"paths": paths}, paths, as_json=as_json)
 
 
@@ -207,10 +208,10 @@ def _split_targets(_context: click.Context, _option: click.Parameter, value: str
 
 
 def _parse_families(_context: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:
-    from rocm_wheels.models import parse_targets
+    from rocm_wheels.models import gfx
 
     text = ",".join(word.strip() for word in value.replace(";", ",").split(",") if word.strip())
-    return parse_targets(text, input_name=option.opts[0]) if text else ()
+    return gfx.parse_targets(text, input_name=option.opts[0]) if text else ()
 
 
 @command("rocm packages")
@@ -284,14 +285,12 @@ def packages_command(  # noqa: PLR0917 - one parameter an option
       rocm-wheels rocm packages --artifact-dir artifacts --output-dir packages
       rocm-wheels rocm packages --from-prefix /opt/rocm --output-dir packages --gfx gfx1100
     """
-    from rocm_wheels.cli.boundary import read_environment
-    from rocm_wheels.core import UsageError
-    from rocm_wheels.sdk import PackageRequest
-    from rocm_wheels.sdk import build_rocm_packages as make_packages
+    from rocm_wheels.sdk.build_packages import PackageRequest
+    from rocm_wheels.sdk.build_packages import build_rocm_packages as make_packages
 
     source = artifact_dir or from_prefix
     if source is None or (artifact_dir and from_prefix):
-        raise UsageError("give one of --artifact-dir DIR and --from-prefix DIR")
+        raise errors.UsageError("give one of --artifact-dir DIR and --from-prefix DIR")
     request = PackageRequest(
         source=source.resolve(),
         installed=from_prefix is not None,
@@ -305,7 +304,7 @@ def packages_command(  # noqa: PLR0917 - one parameter an option
         published={name: targets for name, targets in (("linux", linux), ("win32", windows)) if targets},
         packed=build_packages,
     )
-    wheels = list(make_packages(request, read_environment()))
+    wheels = list(make_packages(request, boundary.read_environment()))
     print_result({"wheels": wheels}, wheels, as_json=as_json)
 
 
@@ -330,25 +329,26 @@ def show_command(rocm_path: Path, pytorch_dir: Path | None, as_json: bool) -> No
       rocm-wheels rocm show --rocm-path /opt/rocm
       rocm-wheels rocm show --rocm-path /opt/rocm --pytorch-dir repos/pytorch
     """
-    from rocm_wheels.core import align_rows
-    from rocm_wheels.models import HipPackage, get_rocm_libraries, read_hip_packages
-    from rocm_wheels.sdk import inspect_prefix, read_compiler_version
+    from rocm_wheels.models import torch_features
+    from rocm_wheels.sdk import rocm_prefix
 
-    env = read_environment()
-    prefix = inspect_prefix(rocm_path.absolute(), env)
+    env = boundary.read_environment()
+    prefix = rocm_prefix.inspect_prefix(rocm_path.absolute(), env)
     if pytorch_dir is not None:
-        packages = read_hip_packages(pytorch_dir, prefix.version)
+        packages = torch_features.read_hip_packages(pytorch_dir, prefix.version)
         if not packages:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{pytorch_dir} does not say what it looks for of ROCm: it has no cmake/public/LoadHIP.cmake",
                 tip="name a source tree of torch",
             )
     else:
-        used = (name for name, library in get_rocm_libraries().items() if library.use != "beside")
-        packages = tuple(HipPackage(name.lower(), required=False) for name in used if " " not in name)
+        used = (name for name, library in libraries.get_rocm_libraries().items() if library.use != "beside")
+        packages = tuple(
+            torch_features.HipPackage(name.lower(), required=False) for name in used if " " not in name
+        )
     missing = prefix.find_missing(packages, env)
-    clang = read_compiler_version(prefix, env)
-    lines = align_rows([*prefix.describe(), ("clang", clang)])
+    clang = rocm_prefix.read_compiler_version(prefix, env)
+    lines = tables.align_rows([*prefix.describe(), ("clang", clang)])
     for part in missing:
         need = "required" if part.required else "optional"
         option_text = f"; --set-env pytorch:{part.option}=0 leaves it out" if part.option else ""
@@ -406,7 +406,7 @@ def _make_command() -> click.Command:
             Option(["--dry-run"], is_flag=True, help="Print what would be taken, and do nothing."),
             *(
                 Option([f"--{part}/--no-{part}"], default=False, help=f"Artifacts of {part}.")
-                for part in load_artifact_table().parts
+                for part in libraries.load_artifact_table().parts
             ),
             Option(["--tests/--no-tests"], default=False, help="Tests, too."),
             Option(["--base-only"], is_flag=True, help="Only what every tree has."),
@@ -419,7 +419,7 @@ def _make_command() -> click.Command:
 
 
 def _install_tree(output_dir: Path, as_json: bool, **options: Any) -> None:
-    from rocm_wheels.sdk import install_folder, install_from_artifacts, install_tarball
+    from rocm_wheels.sdk import fetch_artifacts
 
     group = _choose_group(options)
     tarball = options["release"] is not None or options["latest_release"]
@@ -429,18 +429,18 @@ def _install_tree(output_dir: Path, as_json: bool, **options: Any) -> None:
         if options[way] not in (None, False) and not (way == "source" and tarball)
     ]
     if len(ways) != 1:
-        raise UsageError(
+        raise errors.UsageError(
             "one of --run-id, --release, --latest-release, --input-dir and --source is wanted",
             tip="--source goes with --release and --latest-release, as the folder of their tarballs",
         )
     output, parts = output_dir.absolute(), _choose_parts(options)
     if (tarball or options["input_dir"]) and (parts or options["tests"] or options["base_only"]):
-        raise UsageError("parts can be chosen of the artifacts of a run only", tip="leave them out")
+        raise errors.UsageError("parts can be chosen of the artifacts of a run only", tip="leave them out")
     if options["input_dir"] is not None:
         if options["dry_run"]:
             print_result({"source": options["input_dir"]}, [options["input_dir"]], as_json=as_json)
             return
-        install_folder(options["input_dir"].absolute(), output)
+        fetch_artifacts.install_folder(options["input_dir"].absolute(), output)
         print_result({"folder": output}, [output], as_json=as_json)
         return
     if tarball:
@@ -451,68 +451,77 @@ def _install_tree(output_dir: Path, as_json: bool, **options: Any) -> None:
         names = [f"{request.source.label}/{archive.file}" for archive in request.archives]
         print_result({"archives": names}, names, as_json=as_json)
         return
-    (install_tarball if tarball else install_from_artifacts)(request, output)
+    (fetch_artifacts.install_tarball if tarball else fetch_artifacts.install_from_artifacts)(request, output)
     print_result({"folder": output}, [output], as_json=as_json)
 
 
 def _choose_group(options: Mapping[str, Any]) -> str:
     groups = [options[name] for name in ("artifact_group", "amdgpu_family") if options[name]]
     if len(groups) != 1:
-        raise UsageError("one of --artifact-group and --family is wanted", tip="such as gfx94X-dcgpu")
+        raise errors.UsageError("one of --artifact-group and --family is wanted", tip="such as gfx94X-dcgpu")
     return str(groups[0])
 
 
 def _choose_parts(options: Mapping[str, Any]) -> list[str]:
-    return [part for part in load_artifact_table().parts if options[part.replace("-", "_")]]
+    return [part for part in libraries.load_artifact_table().parts if options[part.replace("-", "_")]]
 
 
-def _make_run_request(options: Mapping[str, Any], group: str, parts: Sequence[str]) -> FetchRequest:
-    from rocm_wheels.models import get_gfx_families
-    from rocm_wheels.sdk import TEST_PATTERN, ArtifactChoice, choose_archives, list_part_patterns
+def _make_run_request(
+    options: Mapping[str, Any], group: str, parts: Sequence[str]
+) -> fetch_artifacts.FetchRequest:
+    from rocm_wheels.models import gfx
+    from rocm_wheels.sdk import artifact_sources, fetch_artifacts
 
     targets = parse_amdgpu_targets(options["amdgpu_targets"])
     if parts and options["base_only"]:
-        raise UsageError("--base-only and parts exclude each other", tip="leave one of them out")
+        raise errors.UsageError("--base-only and parts exclude each other", tip="leave one of them out")
     source, files = find_artifact_files(options, PLATFORM)
     include: tuple[str, ...] = ()
     if parts or options["base_only"]:
-        include = list_part_patterns(parts, files, tests=options["tests"], where=source.label)
-    choice = ArtifactChoice(
+        include = fetch_artifacts.list_part_patterns(parts, files, tests=options["tests"], where=source.label)
+    choice = artifact_sources.ArtifactChoice(
         targets=targets,
         family=group,
-        any_of=() if targets else get_gfx_families().get(group, ()),
+        any_of=() if targets else gfx.get_gfx_families().get(group, ()),
         include=include,
-        exclude=() if options["tests"] or include else (TEST_PATTERN,),
+        exclude=() if options["tests"] or include else (fetch_artifacts.TEST_PATTERN,),
         optional=include,
     )
-    return _make_fetch_request(options, source, files, choose_archives(files, choice, where=source.label))
+    return _make_fetch_request(
+        options, source, files, artifact_sources.choose_archives(files, choice, where=source.label)
+    )
 
 
-def _make_tarball_request(options: Mapping[str, Any], group: str) -> FetchRequest:
-    from rocm_wheels.sdk import choose_tarball, find_tarball_folder, open_artifact_source
+def _make_tarball_request(options: Mapping[str, Any], group: str) -> fetch_artifacts.FetchRequest:
+    from rocm_wheels.sdk import artifact_sources, fetch_artifacts
 
     release = options["release"]
     published = (
-        find_tarball_folder(release) if release is not None else load_artifact_table().tarballs["nightly"]
+        fetch_artifacts.find_tarball_folder(release)
+        if release is not None
+        else libraries.load_artifact_table().tarballs["nightly"]
     )
-    source = open_artifact_source(
-        options["source"] or published, read_environment(), sign=not options["no_sign_request"]
+    source = artifact_sources.open_artifact_source(
+        options["source"] or published, boundary.read_environment(), sign=not options["no_sign_request"]
     )
     files = source.list_files()
-    archive = choose_tarball(files, PLATFORM, group, release, where=source.label)
+    archive = fetch_artifacts.choose_tarball(files, PLATFORM, group, release, where=source.label)
     if not options["allow_missing_sha256sum"]:
-        log_note(
+        log.log_note(
             "no digests of tarballs are published, as far as is known: what comes is checked as gzip does"
         )
     return _make_fetch_request({**options, "allow_missing_sha256sum": True}, source, files, [archive])
 
 
 def _make_fetch_request(
-    options: Mapping[str, Any], source: ArtifactSource, files: FileSizes, archives: Sequence[ArchiveName]
-) -> FetchRequest:
-    from rocm_wheels.sdk import FetchRequest
+    options: Mapping[str, Any],
+    source: artifact_sources.ArtifactSource,
+    files: artifact_sources.FileSizes,
+    archives: Sequence[artifact_sources.ArchiveName],
+) -> fetch_artifacts.FetchRequest:
+    from rocm_wheels.sdk import fetch_artifacts
 
-    return FetchRequest(
+    return fetch_artifacts.FetchRequest(
         source=source,
         files=files,
         archives=archives,

@@ -12,90 +12,80 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels import __version__
-from rocm_wheels.cli.audit_set import collect_set_files, read_planned_wheels
-from rocm_wheels.cli.boundary import read_environment
-from rocm_wheels.cli.command import command, option
-from rocm_wheels.cli.evidence import describe_origin
+from rocm_wheels.cli import audit_set, boundary, command, evidence
 from rocm_wheels.cli.options import GivenPath, RegularFile, json_option, print_result
-from rocm_wheels.core import (
-    AuditError,
-    DataError,
-    UsageError,
-    align_rows,
-    format_count,
-    format_finding,
-    hash_file,
-    is_log_on_github,
-    log_error,
-    log_warning,
-    require_extras,
-    write_atomically,
-)
+from rocm_wheels.core import errors, extras, log, tables
+from rocm_wheels.core.files import hash_file, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rocm_wheels.audit import AuditReport, CheckReport, SetFiles, SetReport, WheelExpectation
-    from rocm_wheels.models import Project
+    from rocm_wheels.audit import audited_wheel
+    from rocm_wheels.audit.audited_set import SetFiles, SetReport
+    from rocm_wheels.models.project import Project
 
 _FILE = RegularFile()
 
 
-@command("audit")
+@command.command("audit")
 @click.argument("wheels", nargs=-1, type=_FILE, metavar="[WHEEL...]")
-@option(
+@command.option(
     "--set",
     "place",
     metavar="DIR|INDEX|LOCK",
     help="Audit these wheels as a set, too: a folder, an index, a pylock.toml, or a set.json of a store. "
     "Without WHEELs, each wheel of it is audited.",
 )
-@option(
+@command.option(
     "--plan",
     type=GivenPath(),
     metavar="FILE",
     help="What the set must hold: the output of `matrix --json` or `plan --json`.",
 )
-@option("--resolve", is_flag=True, help="Ask pip and uv what they take of the set, too; some seconds.")
-@option(
+@command.option(
+    "--resolve", is_flag=True, help="Ask pip and uv what they take of the set, too; some seconds."
+)
+@command.option(
     "--against",
     metavar="WHEEL|DIR|INDEX|LOCK",
     help="Compare with an older wheel, or with the wheels of an older set: what was lost, and what changed "
     "beyond the limits.",
 )
-@option(
+@command.option(
     "--recipe",
     "recipes",
     multiple=True,
     metavar="NAME",
     help="Hold the wheel of this project to its recipe, too. May be given several times.",
 )
-@option(
+@command.option(
     "--find-links",
     multiple=True,
     metavar="DIR|WHEEL",
     type=GivenPath(),
     help="Wheels that METADATA requires, to look in for what libraries need. May be given several times.",
 )
-@option(
+@command.option(
     "--ignore",
     multiple=True,
     metavar="CHECK[:FILE]",
     help="Let findings of a check pass, for files that a glob names. May be given several times.",
 )
-@option(
+@command.option(
     "--policy",
     type=GivenPath(),
     metavar="FILE",
     help="YAML file of exceptions, each with owner, reason and end date, and of limits for --against.",
 )
-@option("--sarif", type=GivenPath(), metavar="FILE", help="Write the findings as SARIF 2.1.0.")
-@option("--junit", type=GivenPath(), metavar="FILE", help="Write the checks as JUnit XML.")
-@option(
+@command.option("--sarif", type=GivenPath(), metavar="FILE", help="Write the findings as SARIF 2.1.0.")
+@command.option("--junit", type=GivenPath(), metavar="FILE", help="Write the checks as JUnit XML.")
+@command.option(
     "--html", type=GivenPath(), metavar="FILE", help="Write a page: findings, libraries and their targets."
 )
-@option("--explain", metavar="CHECK", help="Say what a check looks for, why, and what to do; then leave.")
-@option("--list-checks", is_flag=True, help="List the checks and leave.")
+@command.option(
+    "--explain", metavar="CHECK", help="Say what a check looks for, why, and what to do; then leave."
+)
+@command.option("--list-checks", is_flag=True, help="List the checks and leave.")
 @json_option
 def audit_command(  # noqa: PLR0917 - click passes them by name
     wheels: tuple[Path, ...],
@@ -129,21 +119,21 @@ def audit_command(  # noqa: PLR0917 - click passes them by name
       rocm-wheels audit --set dist --against https://example.com/whl/nightly
       rocm-wheels audit --explain RW012
     """
-    from rocm_wheels.audit import ALL_CHECKS, explain_check, find_check, format_audit, format_set_audit
+    from rocm_wheels.audit import checks, outputs
 
     if list_checks or explain is not None:
-        chosen = ALL_CHECKS if explain is None else (find_check(explain),)
-        rows = [(check.id, check.name, check.severity, check.summary) for check in ALL_CHECKS]
-        lines = align_rows(rows) if explain is None else explain_check(chosen[0])
+        chosen = checks.ALL_CHECKS if explain is None else (checks.find_check(explain),)
+        rows = [(check.id, check.name, check.severity, check.summary) for check in checks.ALL_CHECKS]
+        lines = tables.align_rows(rows) if explain is None else outputs.explain_check(chosen[0])
         print_result({"checks": [_describe_check(check) for check in chosen]}, lines, as_json=as_json)
         return
     if not wheels and place is None:
-        raise UsageError("no wheels were named", tip="for example: rocm-wheels audit dist/*.whl")
+        raise errors.UsageError("no wheels were named", tip="for example: rocm-wheels audit dist/*.whl")
     if place is None and (options["plan"] is not None or options["resolve"]):
-        raise UsageError("--plan and --resolve are about a set", tip="name it: --set DIR")
+        raise errors.UsageError("--plan and --resolve are about a set", tip="name it: --set DIR")
     if options["html"] is not None:
-        require_extras("a page", "build")
-    begun = describe_origin("audit")
+        extras.require_extras("a page", "build")
+    begun = evidence.describe_origin("audit")
     request = AuditRequest(
         wheels,
         recipes,
@@ -158,18 +148,18 @@ def audit_command(  # noqa: PLR0917 - click passes them by name
     audit = audit_wheels(request)
     _write_files(audit, options)
     document: dict[str, object] = {**begun, "wheels": [report.to_json() for report in audit.wheels]}
-    lines = [line for report in audit.wheels for line in format_audit(report)]
+    lines = [line for report in audit.wheels for line in outputs.format_audit(report)]
     if audit.of_set is not None:
         document["set"] = audit.of_set.to_json()
-        lines += format_set_audit(audit.of_set, audit.wheels)
+        lines += outputs.format_set_audit(audit.of_set, audit.wheels)
     print_result(document, lines, as_json=as_json)
-    if is_log_on_github():
+    if log.is_log_on_github():
         _annotate(audit.reports)
     if failed := sum(not report.passed for report in audit.wheels):
         also = ", and the set" if audit.of_set is not None and not audit.of_set.passed else ""
-        raise AuditError(f"{failed} of {format_count(len(audit.wheels), 'wheel')} failed{also}")
+        raise errors.AuditError(f"{failed} of {tables.format_count(len(audit.wheels), 'wheel')} failed{also}")
     if audit.of_set is not None and not audit.of_set.passed:
-        raise AuditError(f"the set failed: {format_count(len(audit.of_set.errors), 'error')}")
+        raise errors.AuditError(f"the set failed: {tables.format_count(len(audit.of_set.errors), 'error')}")
 
 
 @dataclass(frozen=True)
@@ -195,11 +185,11 @@ class AuditRequest:
 class AuditResult:
     """The reports of wheels, and of their set, if there is one."""
 
-    wheels: list[AuditReport]
+    wheels: list[audited_wheel.AuditReport]
     of_set: SetReport | None = None
 
     @property
-    def reports(self) -> list[CheckReport]:
+    def reports(self) -> list[audited_wheel.CheckReport]:
         """All reports."""
         return [*self.wheels, *([self.of_set] if self.of_set is not None else [])]
 
@@ -209,10 +199,10 @@ def audit_wheels(request: AuditRequest) -> AuditResult:
 
     What is downloaded is removed in the end.
     """
-    planned = read_planned_wheels(request.plan) if request.plan is not None else None
+    planned = audit_set.read_planned_wheels(request.plan) if request.plan is not None else None
     prefix = "rocm-wheels-audit-"
     with tempfile.TemporaryDirectory(prefix=prefix) as new, tempfile.TemporaryDirectory(prefix=prefix) as old:
-        files = collect_set_files(request.place, Path(new)) if request.place is not None else None
+        files = audit_set.collect_set_files(request.place, Path(new)) if request.place is not None else None
         if files is not None and planned is not None:
             files = replace(files, planned=planned)
         older = _collect_older(request.against, Path(old)) if request.against is not None else None
@@ -220,29 +210,18 @@ def audit_wheels(request: AuditRequest) -> AuditResult:
 
 
 def _audit_files(request: AuditRequest, files: SetFiles | None, older: SetFiles | None) -> AuditResult:
-    from rocm_wheels.audit import (
-        AuditedSet,
-        AuditPolicy,
-        ComparedSet,
-        add_named_wheels,
-        apply_exceptions,
-        check_set,
-        check_wheel,
-        load_audit_policy,
-        make_unreadable_report,
-        parse_ignored,
-        read_baseline,
-        read_wheels,
-    )
+    from rocm_wheels.audit import set_sources, verify
+    from rocm_wheels.audit.audited_set import AuditedSet, ComparedSet
+    from rocm_wheels.audit.exceptions import AuditPolicy, apply_exceptions, load_audit_policy, parse_ignored
 
     ignored = [parse_ignored(text) for text in request.ignore]
     exceptions = load_audit_policy(request.policy) if request.policy is not None else AuditPolicy()
     if files is not None:
-        files = add_named_wheels(files, request.wheels)
+        files = set_sources.add_named_wheels(files, request.wheels)
     listed = files.wheels if files is not None else ()
     expected = _make_expectations([*request.wheels, *listed], request.recipes)
     older_wheels = _match_older(list(expected), older) if older is not None else {}
-    read = read_wheels(expected, find_links=request.find_links, together=files is not None)
+    read = verify.read_wheels(expected, find_links=request.find_links, together=files is not None)
     today = datetime.now(timezone.utc).date()
     subjects = {subject.scan.path: subject for subject in read.wheels}
     reports = []
@@ -250,31 +229,31 @@ def _audit_files(request: AuditRequest, files: SetFiles | None, older: SetFiles 
         if wheel in subjects:
             subject = subjects[wheel]
             if wheel in older_wheels:
-                baseline = read_baseline(older_wheels[wheel], exceptions.drift_limits)
+                baseline = verify.read_baseline(older_wheels[wheel], exceptions.drift_limits)
                 subject = replace(subject, baseline=baseline)
-            report = check_wheel(subject)
+            report = verify.check_wheel(subject)
         else:
-            report = make_unreadable_report(wheel, read.damaged[wheel])
+            report = verify.make_unreadable_report(wheel, read.damaged[wheel])
         reports.append(apply_exceptions(report, ignored, exceptions, today))
     if files is None:
         return AuditResult(reports)
     unreadable = {path.name: hash_file(path) for path in read.damaged}
-    env = read_environment() if request.resolve else None
+    env = boundary.read_environment() if request.resolve else None
     compared = None
     if older is not None:
         compared = ComparedSet(older.origin, tuple(wheel.name for wheel in older.wheels))
     audited_set = AuditedSet(files, read.wheels, unreadable, env, compared)
-    return AuditResult(reports, apply_exceptions(check_set(audited_set), ignored, exceptions, today))
+    return AuditResult(reports, apply_exceptions(verify.check_set(audited_set), ignored, exceptions, today))
 
 
 def _collect_older(place: str, folder: Path) -> SetFiles:
     """Return the files of a set to compare with, or one wheel alone."""
-    from rocm_wheels.audit import SetFiles
+    from rocm_wheels.audit.audited_set import SetFiles
 
     path = Path(place)
     if path.suffix == ".whl" and path.is_file():
         return SetFiles(place, "folder", (path,))
-    return collect_set_files(place, folder)
+    return audit_set.collect_set_files(place, folder)
 
 
 def _match_older(wheels: Sequence[Path], older: SetFiles) -> dict[Path, Path]:
@@ -282,41 +261,43 @@ def _match_older(wheels: Sequence[Path], older: SetFiles) -> dict[Path, Path]:
 
     DataError for a wheel that the older set lists and that could not be had.
     """
-    from rocm_wheels.audit import match_wheels
+    from rocm_wheels.audit import drift
 
     if older.absent:
         name, reason = min(older.absent.items())
-        raise DataError(f"--against {older.origin}: {name} {reason}", tip="name a set that is whole")
+        raise errors.DataError(f"--against {older.origin}: {name} {reason}", tip="name a set that is whole")
     paths = {path.name: path for path in older.wheels}
-    matches = match_wheels([wheel.name for wheel in wheels], paths)
+    matches = drift.match_wheels([wheel.name for wheel in wheels], paths)
     if not matches:
-        raise UsageError(
+        raise errors.UsageError(
             f"--against {older.origin}: nothing there is an older one of these wheels",
             tip="wheels are compared that are of one project, Python, platform and label",
         )
     return {wheel: paths[matches[wheel.name]] for wheel in wheels if wheel.name in matches}
 
 
-def _make_expectations(wheels: Sequence[Path], names: Sequence[str]) -> dict[Path, WheelExpectation]:
+def _make_expectations(
+    wheels: Sequence[Path], names: Sequence[str]
+) -> dict[Path, audited_wheel.WheelExpectation]:
     """Return what each wheel is held to. UsageError for a recipe that builds none of them."""
-    from rocm_wheels.audit import WheelExpectation, is_same_name
-    from rocm_wheels.models import load_project
+    from rocm_wheels.audit import audited_wheel
+    from rocm_wheels.models.project import load_project
 
     recipes = [load_project(name) for name in names]
-    expected: dict[Path, WheelExpectation] = {}
+    expected: dict[Path, audited_wheel.WheelExpectation] = {}
     held: set[str] = set()
     for wheel in wheels:
         recipe: Project | None = None
         distribution, _, tags = wheel.name.partition("-")  # whether it is a wheel's name, a check tells
         windows = "-win_" in tags
         for project in recipes:
-            if is_same_name(project.distribution, distribution):
+            if audited_wheel.is_same_name(project.distribution, distribution):
                 recipe = project
                 held.add(project.name)
-        expected[wheel] = WheelExpectation(recipe, "windows" if windows else "linux")
+        expected[wheel] = audited_wheel.WheelExpectation(recipe, "windows" if windows else "linux")
     for project in recipes:
         if project.name not in held:
-            raise UsageError(
+            raise errors.UsageError(
                 f"--recipe {project.name}: none of the wheels is of {project.distribution}",
                 tip="name its wheel, or leave --recipe out: any wheel can be audited without",
             )
@@ -324,32 +305,32 @@ def _make_expectations(wheels: Sequence[Path], names: Sequence[str]) -> dict[Pat
 
 
 def _write_files(audit: AuditResult, options: dict[str, Any]) -> None:
-    from rocm_wheels.audit import render_audit_page, write_audit_junit, write_sarif_file
+    from rocm_wheels.audit import outputs
 
     if options["sarif"] is not None:
-        write_sarif_file(options["sarif"], audit.reports, __version__)
+        outputs.write_sarif_file(options["sarif"], audit.reports, __version__)
     if options["junit"] is not None:
         when = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        write_audit_junit(options["junit"], audit.reports, when=when, host=machine_platform.node())
+        outputs.write_audit_junit(options["junit"], audit.reports, when=when, host=machine_platform.node())
     if options["html"] is not None:
-        write_atomically(options["html"], render_audit_page(audit.wheels, __version__, audit.of_set))
+        write_atomically(options["html"], outputs.render_audit_page(audit.wheels, __version__, audit.of_set))
 
 
-def _annotate(reports: Sequence[CheckReport]) -> None:
+def _annotate(reports: Sequence[audited_wheel.CheckReport]) -> None:
     """Print errors and warnings as GitHub shows them, beside the job."""
-    from rocm_wheels.audit import get_check_id
+    from rocm_wheels.audit import checks
 
     for report in reports:
         for finding in report.findings:
-            text = f"{report.title}: {get_check_id(finding.check)} {format_finding(finding)}"
+            text = f"{report.title}: {checks.get_check_id(finding.check)} {errors.format_finding(finding)}"
             if finding.severity == "error":
-                log_error(text)
+                log.log_error(text)
             elif finding.severity == "warning":
-                log_warning(text)
+                log.log_warning(text)
 
 
 def _describe_check(check: Any) -> dict[str, object]:
-    from rocm_wheels.audit import SetCheck
+    from rocm_wheels.audit import checks
 
     return {
         "id": check.id,
@@ -359,5 +340,5 @@ def _describe_check(check: Any) -> dict[str, object]:
         "why": check.reason,
         "fix": check.fix,
         "needs_recipe": check.needs_recipe,
-        "needs_set": isinstance(check, SetCheck),
+        "needs_set": isinstance(check, checks.SetCheck),
     }

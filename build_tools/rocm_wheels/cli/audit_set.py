@@ -8,32 +8,35 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rocm_wheels.core import DataError, UsageError, read_json_file
+from rocm_wheels.core import errors, records
 
 if TYPE_CHECKING:
-    from rocm_wheels.audit import PlannedWheel, SetFiles
-    from rocm_wheels.models import Platform, Project
+    from rocm_wheels.audit import audited_set
+    from rocm_wheels.models import project_names
+    from rocm_wheels.models.project import Project
 
 _PLAN_TIP = "write it with `rocm-wheels matrix --json` or `rocm-wheels plan --json`"
 
 
-def collect_set_files(place: str, folder: Path) -> SetFiles:
+def collect_set_files(place: str, folder: Path) -> audited_set.SetFiles:
     """Return the files of a set: what ``collect_set`` reads, and the sets of a store."""
-    from rocm_wheels.audit import collect_set
+    from rocm_wheels.audit import set_sources
 
     path = Path(place)
     return (
-        _collect_store_set(path) if path.name == "set.json" and path.is_file() else collect_set(place, folder)
+        _collect_store_set(path)
+        if path.name == "set.json" and path.is_file()
+        else set_sources.collect_set(place, folder)
     )
 
 
-def _collect_store_set(path: Path) -> SetFiles:
+def _collect_store_set(path: Path) -> audited_set.SetFiles:
     """Return the wheels of a set in a store that is a folder, with its digests and its plan."""
-    from rocm_wheels.audit import SetFiles
-    from rocm_wheels.core import read_text_file
-    from rocm_wheels.release import FamilyPaths, list_planned_wheels, load_layout, parse_set
+    from rocm_wheels.audit import audited_set
+    from rocm_wheels.release import set_audit, wheel_set
+    from rocm_wheels.release.layout import FamilyPaths, load_layout
 
-    document = parse_set(read_text_file(path).encode(), where=str(path))
+    document = wheel_set.parse_set(records.read_text_file(path).encode(), where=str(path))
     layout = load_layout()
     for area in ("staging", "release"):
         paths = FamilyPaths(layout, document.family, area)
@@ -42,55 +45,55 @@ def _collect_store_set(path: Path) -> SetFiles:
         if root / inner == path.absolute():
             break
     else:
-        raise UsageError(
+        raise errors.UsageError(
             f"{path} does not lie in a store, so where its wheels are is not known",
             tip=f"in a store it is at {inner}; or name the folder of the wheels",
         )
     digests = {file.name: file.sha256 for file in document.files}
     places = {name: root / paths.wheel_file(sha256, name) for name, sha256 in digests.items()}
-    return SetFiles(
+    return audited_set.SetFiles(
         str(path),
         "set",
         tuple(place for place in places.values() if place.is_file()),
         digests=digests,
         absent={name: f"is not at {place}" for name, place in places.items() if not place.is_file()},
-        planned=list_planned_wheels(document),
+        planned=set_audit.list_planned_wheels(document),
     )
 
 
-def read_planned_wheels(path: Path) -> tuple[PlannedWheel, ...]:
+def read_planned_wheels(path: Path) -> tuple[audited_set.PlannedWheel, ...]:
     """Return what ``matrix --json`` or ``plan --json`` says that there must be.
 
     DataError for a file that is neither; UsageError for a matrix of several sets.
     """
-    document = read_json_file(path, complaint="is no plan", tip=_PLAN_TIP)
+    document = records.read_json_file(path, complaint="is no plan", tip=_PLAN_TIP)
     try:
         if "cells" in document:
             return _read_matrix(path, document)
         return _read_plan(document)
     except (KeyError, TypeError, AttributeError, ValueError):
-        raise DataError(f"{path} is neither a matrix nor a plan", tip=_PLAN_TIP) from None
+        raise errors.DataError(f"{path} is neither a matrix nor a plan", tip=_PLAN_TIP) from None
 
 
-def _read_matrix(path: Path, document: Mapping[str, Any]) -> tuple[PlannedWheel, ...]:
+def _read_matrix(path: Path, document: Mapping[str, Any]) -> tuple[audited_set.PlannedWheel, ...]:
     """Return the cells of a matrix. A set is of one torch line, and of one family in that layout."""
-    from rocm_wheels.ci import list_line_projects
+    from rocm_wheels.ci import matrix_work
 
     cells = document["cells"]
     for option in ("line", *(["family"] if document["layout"] == "per-family" else [])):
         values = list(dict.fromkeys(cell[option] for cell in cells))
         if len(values) > 1:
-            raise UsageError(
+            raise errors.UsageError(
                 f"--plan {path} is of several sets: {option} {', '.join(values)}",
                 tip=f"write it for the one that is audited: rocm-wheels matrix --{option} {values[0]} --json",
             )
-    targets_by_cell: dict[tuple[str, Platform, str], dict[str, None]] = {}
+    targets_by_cell: dict[tuple[str, project_names.Platform, str], dict[str, None]] = {}
     for cell in cells:
         targets = targets_by_cell.setdefault((cell["python"], cell["platform"], cell["line"]), {})
         targets.update(dict.fromkeys(cell["targets"]))
-    planned: list[PlannedWheel] = []
+    planned: list[audited_set.PlannedWheel] = []
     for (python, platform, line), targets in targets_by_cell.items():
-        of_line = _plan_projects(list_line_projects(platform, line), python, platform, targets)
+        of_line = _plan_projects(matrix_work.list_line_projects(platform, line), python, platform, targets)
         is_release = re.fullmatch(r"[0-9]+\.[0-9]+", line)  # others are called nightly
         for wheel in of_line:
             is_torch = is_release and wheel.project == "torch"
@@ -98,11 +101,11 @@ def _read_matrix(path: Path, document: Mapping[str, Any]) -> tuple[PlannedWheel,
     return tuple(planned)
 
 
-def _read_plan(document: Mapping[str, Any]) -> tuple[PlannedWheel, ...]:
+def _read_plan(document: Mapping[str, Any]) -> tuple[audited_set.PlannedWheel, ...]:
     """Return the wheels that a plan's steps build."""
-    from rocm_wheels.models import load_project
+    from rocm_wheels.models.project import load_project
 
-    planned: list[PlannedWheel] = []
+    planned: list[audited_set.PlannedWheel] = []
     for step in document["steps"]:
         if step["kind"] == "build":
             python = f"3.{step['python'].removeprefix('cp3')}"
@@ -112,17 +115,19 @@ def _read_plan(document: Mapping[str, Any]) -> tuple[PlannedWheel, ...]:
 
 
 def _plan_projects(
-    projects: Iterable[Project], python: str, platform: Platform, targets: Iterable[str]
-) -> list[PlannedWheel]:
+    projects: Iterable[Project], python: str, platform: project_names.Platform, targets: Iterable[str]
+) -> list[audited_set.PlannedWheel]:
     """Return the wheels of projects; targets count where a recipe has a library with code for all of them."""
     from packaging.utils import canonicalize_name
 
-    from rocm_wheels.audit import PlannedWheel
+    from rocm_wheels.audit import audited_set
 
     planned = []
     for project in projects:
         rules = project.list_device_code_rules(platform)
         has_code = any(rule.expect == "all" and rule.required for rule in rules)
         names = tuple(targets) if has_code else ()
-        planned.append(PlannedWheel(canonicalize_name(project.distribution), python, platform, names))
+        planned.append(
+            audited_set.PlannedWheel(canonicalize_name(project.distribution), python, platform, names)
+        )
     return planned

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli import boundary
 from rocm_wheels.cli.command import command, option
 from rocm_wheels.cli.options import GivenPath, layout_option
-from rocm_wheels.core import UsageError, format_count, log_note, log_warning
+from rocm_wheels.core import errors, log, tables
 
 if TYPE_CHECKING:
-    from rocm_wheels.release import BisectState, ProbeRequest, SetLine, SetProber
+    from rocm_wheels.release import bisect
 
 _HELP = """Find the first set of STORE that COMMAND fails with, between a good one and a bad one.
 
@@ -96,88 +96,87 @@ with --plan:
 @option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 def bisect_command(store: str, command: tuple[str, ...], as_json: bool, **given: Any) -> None:
     """Ask, search, answer."""
-    from rocm_wheels.core import ReleaseError, lock_folder, open_existing_store
-    from rocm_wheels.release import (
-        BisectState,
-        SetProber,
-        bisect_sets,
-        compute_bisect_key,
-        convert_bisect_answer_to_json,
-        find_line,
-        format_bisect_answer,
-        load_layout,
-        make_bisect_answer,
-    )
+    from rocm_wheels.core import files
+    from rocm_wheels.release import bisect
+    from rocm_wheels.release.layout import load_layout
+    from rocm_wheels.stores.store import open_existing_store
 
-    env = read_environment()
+    env = boundary.read_environment()
     opened, layout = open_existing_store(store, env), load_layout(given["store_layout"])
     if not command and not given["plan"]:
-        raise UsageError("there is no COMMAND to try sets with", tip="behind --; or see the sets: --plan")
+        raise errors.UsageError(
+            "there is no COMMAND to try sets with", tip="behind --; or see the sets: --plan"
+        )
     ends = {name: given[name] for name in ("good", "bad")}
-    line = find_line(opened, layout, **ends, family=given["family"], channel=given["channel"])
+    line = bisect.find_line(opened, layout, **ends, family=given["family"], channel=given["channel"])
     question = _make_question(line, command, given, env)
-    key = compute_bisect_key(line, question)
+    key = bisect.compute_bisect_key(line, question)
     folder = (given["work_dir"] or _default_work_dir(env)).absolute() / key
-    prober = SetProber(line, question, folder, env, keep=given["keep"])
+    prober = bisect.SetProber(line, question, folder, env, keep=given["keep"])
     if given["plan"]:
         _print_plan(
-            prober, BisectState(folder, key, str(question)), trusted=given["trust_ends"], as_json=as_json
+            prober,
+            bisect.BisectState(folder, key, str(question)),
+            trusted=given["trust_ends"],
+            as_json=as_json,
         )
         return
     tip = "wait for it to end: it asks the same"
-    with lock_folder(folder, purpose="a search", tip=tip, error=ReleaseError):
-        state = BisectState(folder, key, str(question))
-        between = bisect_sets(prober, state, trust_ends=given["trust_ends"], report=log_note)
-        answer = make_bisect_answer(line, between, state)
+    with files.lock_folder(folder, purpose="a search", tip=tip, error=errors.ReleaseError):
+        state = bisect.BisectState(folder, key, str(question))
+        between = bisect.bisect_sets(prober, state, trust_ends=given["trust_ends"], report=log.log_note)
+        answer = bisect.make_bisect_answer(line, between, state)
         if as_json:
-            click.echo(json.dumps(convert_bisect_answer_to_json(answer), indent=1))
+            click.echo(json.dumps(bisect.convert_bisect_answer_to_json(answer), indent=1))
         else:
-            click.echo("\n".join(format_bisect_answer(answer)))
+            click.echo("\n".join(bisect.format_bisect_answer(answer)))
         state.clear()
-    log_note(f"what was printed: {folder / 'logs'}")
+    log.log_note(f"what was printed: {folder / 'logs'}")
     if given["keep"]:
-        log_note(f"environments: {folder / 'environments'}")
+        log.log_note(f"environments: {folder / 'environments'}")
 
 
 def _make_question(
-    line: SetLine, words: tuple[str, ...], options: Mapping[str, Any], env: Mapping[str, str]
-) -> ProbeRequest:
+    line: bisect.SetLine, words: tuple[str, ...], options: Mapping[str, Any], env: Mapping[str, str]
+) -> bisect.ProbeRequest:
     from packaging.utils import canonicalize_name
 
-    from rocm_wheels.models import parse_targets, strip_features
-    from rocm_wheels.release import ProbeRequest, check_public_url, read_public
-    from rocm_wheels.sdk import find_interpreters
+    from rocm_wheels.models import gfx
+    from rocm_wheels.release import bisect, views
+    from rocm_wheels.sdk import interpreters
 
     targets = (
-        _detect_targets(env) if options["gfx"] is None else parse_targets(options["gfx"], input_name="--gfx")
+        _detect_targets(env)
+        if options["gfx"] is None
+        else gfx.parse_targets(options["gfx"], input_name="--gfx")
     )
-    (python,) = find_interpreters([options["python"] or sys.executable], env)
+    (python,) = interpreters.find_interpreters([options["python"] or sys.executable], env)
     projects = _choose_projects(line, tuple(canonicalize_name(text) for text in options["projects"]))
-    return ProbeRequest(
+    return bisect.ProbeRequest(
         command=words,
         cwd=Path.cwd(),
         projects=projects,
         python=python.path,
         python_version=f"{python.tag[2]}.{python.tag[3:]}",
-        targets=tuple(dict.fromkeys(strip_features(text) for text in targets)),
-        extra_indexes=options["extra_index"] or read_public(line.store, line.layout).other_indexes,
+        targets=tuple(dict.fromkeys(gfx.strip_features(text) for text in targets)),
+        extra_indexes=options["extra_index"] or views.read_public(line.store, line.layout).other_indexes,
         find_links=tuple(_resolve_find_links(text) for text in options["find_links"]),
-        served=check_public_url(options["store_url"]) if options["store_url"] is not None else "",
+        served=views.check_public_url(options["store_url"]) if options["store_url"] is not None else "",
         pre=options["pre"],
     )
 
 
-def _choose_projects(line: SetLine, named: tuple[str, ...]) -> tuple[str, ...]:
+def _choose_projects(line: bisect.SetLine, named: tuple[str, ...]) -> tuple[str, ...]:
     """Return the projects to install. Raises UsageError for one that no set has."""
-    from rocm_wheels.core import suggest_name
 
     available = {project for row in line.rows for project in row.projects}
     for name in named:
         if name not in available:
             message = (
-                f"--project: none of the {len(line.rows)} sets has {name}{suggest_name(name, available)}"
+                f"--project: none of the {len(line.rows)} sets has "
+                f"{name}{tables.suggest_name(name, available)}"
             )
-            raise UsageError(message, tip=f"they have {', '.join(sorted(available))}")
+            raise errors.UsageError(message, tip=f"they have {', '.join(sorted(available))}")
     if named:
         return tuple(dict.fromkeys(named))
     return ("torch",) if "torch" in available else line.rows[0].projects
@@ -188,36 +187,38 @@ def _resolve_find_links(text: str) -> str:
     if "://" in text:
         return text
     if not Path(text).is_dir():
-        raise UsageError(f"--find-links {text} is not a folder", tip="name a folder of wheels, or a URL")
+        raise errors.UsageError(
+            f"--find-links {text} is not a folder", tip="name a folder of wheels, or a URL"
+        )
     return str(Path(text).absolute())
 
 
 def _detect_targets(env: Mapping[str, str]) -> tuple[str, ...]:
-    from rocm_wheels.gpus import detect_hardware
+    from rocm_wheels.gpus import detect
 
-    hardware = detect_hardware(env, vendors=("amd",))
+    hardware = detect.detect_hardware(env, vendors=("amd",))
     for fault in hardware.faults:
-        log_warning(fault)
+        log.log_warning(fault)
     targets = tuple(dict.fromkeys(gpu.gfx for gpu in hardware.usable if gpu.gfx))
     if not targets:
-        log_note("no GPU was found here: sets for any are tried; --gfx says for which")
+        log.log_note("no GPU was found here: sets for any are tried; --gfx says for which")
     return targets
 
 
 def _default_work_dir(env: Mapping[str, str]) -> Path:
-    from rocm_wheels.core import find_cache_folder
+    from rocm_wheels.core import user_folders
 
-    return find_cache_folder(env, sys.platform) / "bisect"
+    return user_folders.find_cache_folder(env, sys.platform) / "bisect"
 
 
-def _print_plan(prober: SetProber, state: BisectState, *, trusted: bool, as_json: bool) -> None:
-    from rocm_wheels.release import count_probes_at_most, find_range
+def _print_plan(prober: bisect.SetProber, state: bisect.BisectState, *, trusted: bool, as_json: bool) -> None:
+    from rocm_wheels.release import bisect
 
-    between, rows = find_range(prober, state), prober.line.rows
+    between, rows = bisect.find_range(prober, state), prober.line.rows
     tried = {entry.set for entry in state.probes}
     ends = 0 if trusted else sum(row.id not in tried for row in (rows[0], rows[-1]))
     first = rows[between.next].id if between.next is not None else None
-    most = count_probes_at_most(between.untested)
+    most = bisect.count_probes_at_most(between.untested)
     if as_json:
         document = {
             "sets": list(prober.line.ids),
@@ -234,6 +235,6 @@ def _print_plan(prober: SetProber, state: BisectState, *, trusted: bool, as_json
         word = probe.outcome if probe else {0: "given as good", len(rows) - 1: "given as bad"}.get(number, "")
         mark = "->" if row.id == first else "  "
         click.echo(f"{mark} {row.id}  ROCm {row.rocm or 'unknown'}  {row.created}  {word}".rstrip())
-    both = f" and {format_count(ends, 'end')}" if ends else ""
+    both = f" and {tables.format_count(ends, 'end')}" if ends else ""
     summary = f"{between.untested} of {len(rows)} sets are between: at most {most} are tried{both}"
     click.echo(f"{summary}, as long as each can be tested")

@@ -16,19 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
 import click
 
-from rocm_wheels.core import (
-    RocmWheelsError,
-    UsageError,
-    check_numbers,
-    configure_log,
-    explain_error,
-    explain_missing_module,
-    format_command,
-    log_error,
-    log_warning,
-    make_printable,
-    show_live_line,
-)
+from rocm_wheels.core import environment_numbers, errors, extras, log, progress, shell
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -63,7 +51,7 @@ def read_environment() -> dict[str, str]:
     Raises UsageError for a variable of ours that is to hold a number and holds none.
     """
     env = dict(os.environ)
-    check_numbers(env)
+    environment_numbers.check_numbers(env)
     return env
 
 
@@ -77,7 +65,7 @@ def pop_starting_python(env: MutableMapping[str, str]) -> Path:
 
 def read_build_environment() -> dict[str, str]:
     """Return a copy of the process's environment, on Windows with Visual Studio's compilers."""
-    from rocm_wheels.compile import add_visual_studio
+    from rocm_wheels.compile.variables import add_visual_studio
 
     return add_visual_studio(leave_shell(read_environment()), sys.platform)
 
@@ -106,7 +94,7 @@ def leave_shell(env: dict[str, str]) -> dict[str, str]:
                 env.pop(name)
                 env.update({} if before is None else {name: before})
     except (ValueError, TypeError, AttributeError) as damage:
-        raise UsageError(f"{_SHELL_VARIABLE} is damaged", tip=f"unset {_SHELL_VARIABLE}") from damage
+        raise errors.UsageError(f"{_SHELL_VARIABLE} is damaged", tip=f"unset {_SHELL_VARIABLE}") from damage
     return env
 
 
@@ -117,12 +105,12 @@ def append_step_summary(env: Mapping[str, str], text: str) -> None:
             with open(page, "a", encoding="utf-8") as file:
                 file.write(text)
         except OSError as failure:
-            log_warning(f"the step summary cannot be written: {failure.strerror} ({page})")
+            log.log_warning(f"the step summary cannot be written: {failure.strerror} ({page})")
 
 
 def format_command_line() -> str:
     """Return the line that people gave, ready for a shell, without credentials."""
-    return format_command([Path(sys.argv[0]).name, *sys.argv[1:]])
+    return shell.format_command([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
 class Output:
@@ -163,7 +151,7 @@ class Output:
             _send_nowhere(self.number)  # what is still to be written, when Python ends at the latest
         if self.failure is not None and self.number == 1:
             text = f"cannot write to standard output: {self.failure.strerror}"
-            raise UsageError(text, tip="send it to a file, a pipe or /dev/null")
+            raise errors.UsageError(text, tip="send it to a file, a pipe or /dev/null")
         return sum(map(len, values))
 
 
@@ -181,7 +169,7 @@ class PrintableOutput(Output):
 
     def write(self, text: Any) -> int:
         """Write text, as it may be shown."""
-        return super().write(make_printable(text))
+        return super().write(log.make_printable(text))
 
     def writelines(self, lines: Iterable[str]) -> None:
         """Write lines, as they may be shown."""
@@ -203,7 +191,7 @@ def run_command(command: click.Command, argv: list[str] | None = None) -> int:
     traceback.
     """
     _open_missing_streams()
-    configure_log(os.environ)
+    log.configure_log(os.environ)
     _replace_unprintable()
     with (
         contextlib.redirect_stdout(cast("TextIO", PrintableOutput(sys.stdout))),
@@ -239,7 +227,7 @@ def _run_in_boundary(command: click.Command, argv: list[str] | None) -> int:
             raise  # a pipe of ours to another program
         return PIPE_CLOSED
     finally:
-        show_live_line("")
+        progress.show_live_line("")
         for number, handler in previous.items():
             signal.signal(number, handler)
 
@@ -259,19 +247,19 @@ def _invoke_command(command: click.Command, argv: list[str] | None) -> int:
     except KeyboardInterrupt:
         return _report_interruption()
     except click.ClickException as click_error:
-        show_live_line("")
+        progress.show_live_line("")
         click_error.show(file=cast("TextIO", PrintableOutput(sys.stderr)))
         return click_error.exit_code
-    except RocmWheelsError as error:
-        show_live_line("")
-        log_error(explain_error(error))
+    except errors.RocmWheelsError as error:
+        progress.show_live_line("")
+        log.log_error(errors.explain_error(error))
         return error.exit_code
     except (OSError, ModuleNotFoundError, RuntimeError) as failure:
         error_shown = _convert_failure(failure)
         if error_shown is None:
             raise
-        show_live_line("")
-        log_error(explain_error(error_shown))
+        progress.show_live_line("")
+        log.log_error(errors.explain_error(error_shown))
         return error_shown.exit_code
 
 
@@ -280,19 +268,19 @@ def _check_current_folder() -> None:
     try:
         Path.cwd()
     except OSError as gone:
-        raise UsageError(
+        raise errors.UsageError(
             f"the current folder cannot be read: {gone.strerror}", tip="cd to a folder that is there"
         ) from None
 
 
-def _convert_failure(failure: Exception) -> RocmWheelsError | None:
+def _convert_failure(failure: Exception) -> errors.RocmWheelsError | None:
     """Return what is shown of a failure that is the machine's, or an extra's; ``None``: it is a bug."""
     if isinstance(failure, ModuleNotFoundError):
-        return explain_missing_module(failure)
+        return extras.explain_missing_module(failure)
     if isinstance(failure, OSError):
         return convert_disk_error(failure)
     if "home directory" in str(failure):  # of pathlib
-        return UsageError("a home folder cannot be found", tip="set HOME, or write paths without ~")
+        return errors.UsageError("a home folder cannot be found", tip="set HOME, or write paths without ~")
     return None
 
 
@@ -339,18 +327,18 @@ def _raise_interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _report_interruption() -> int:
-    show_live_line("")
+    progress.show_live_line("")
     if _RECORD_VARIABLE not in os.environ:
-        log_error("interrupted\ntip: run the same command again; it continues where it stopped")
+        log.log_error("interrupted\ntip: run the same command again; it continues where it stopped")
     return INTERRUPTED
 
 
-def convert_disk_error(failure: OSError) -> RocmWheelsError | None:
+def convert_disk_error(failure: OSError) -> errors.RocmWheelsError | None:
     """Return what is shown of a disk that is full or closed to us; ``None`` for any other failure."""
     if "No usable temporary directory" in str(failure):
-        return UsageError(f"{failure.strerror}", tip="set TMPDIR to a folder that is writable")
+        return errors.UsageError(f"{failure.strerror}", tip="set TMPDIR to a folder that is writable")
     if failure.errno not in _DISK_TIPS:
         return None
     name = failure.filename2 or failure.filename  # of a copy, the second is what was to be written
     where = f" ({name})" if name else ""
-    return RocmWheelsError(f"{failure.strerror}{where}", tip=_DISK_TIPS[failure.errno])
+    return errors.RocmWheelsError(f"{failure.strerror}{where}", tip=_DISK_TIPS[failure.errno])

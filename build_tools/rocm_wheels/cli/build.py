@@ -13,38 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli.boundary import (
-    append_step_summary,
-    format_command_line,
-    read_build_environment,
-    read_environment,
-)
-from rocm_wheels.cli.build_options import (
-    build_options,
-    find_default_root,
-    find_workspace,
-    make_sdk_request,
-    make_wheels_request,
-    project_options,
-    resolve_folders,
-    sdk_options,
-    work_options,
-)
+from rocm_wheels.cli import boundary, build_options
 from rocm_wheels.cli.command import Group, command, complete_with, option
 from rocm_wheels.cli.options import ByteSize, Duration, GivenPath, json_option, print_result
-from rocm_wheels.core import (
-    UsageError,
-    align_rows,
-    explain_error,
-    format_command,
-    format_count,
-    get_output_width,
-    log_note,
-)
-from rocm_wheels.models import list_project_names
+from rocm_wheels.core import errors, log, shell, tables
+from rocm_wheels.models import project_names
 
 if TYPE_CHECKING:
-    from rocm_wheels.pipeline import Leftover, LeftoverKind, PlannedRun, RunSummary
+    from rocm_wheels.pipeline import clean
+    from rocm_wheels.pipeline.plan import PlannedRun
+    from rocm_wheels.pipeline.run import RunSummary
 
 
 class _OptionsFirst(Group):
@@ -82,7 +60,7 @@ def production() -> None:
 
 
 @command("rocm install")
-@sdk_options
+@build_options.sdk_options
 @json_option
 def install_rocm(as_json: bool, **options: Any) -> None:
     """Install the ROCm packages into a build environment, and print what they are.
@@ -95,13 +73,14 @@ def install_rocm(as_json: bool, **options: Any) -> None:
       rocm-wheels rocm install --rocm-index URL --rocm ==7.10.0
       rocm-wheels rocm install --find-links dist --rocm-extras device-gfx942
     """
-    from rocm_wheels.core import WAIT_TIP, Workspace, lock_folder
-    from rocm_wheels.pipeline import install_rocm_now
+    from rocm_wheels.core.files import WAIT_TIP, lock_folder
+    from rocm_wheels.core.workspace import Workspace
+    from rocm_wheels.pipeline.step_kinds.install_rocm import install_rocm_now
 
-    env = read_environment()
-    _, work = resolve_folders(options)
+    env = boundary.read_environment()
+    _, work = build_options.resolve_folders(options)
     with lock_folder(work, purpose="install-rocm", tip=f"{WAIT_TIP}, or give this run another --work-dir"):
-        ready = install_rocm_now(make_sdk_request(options, env), Workspace(work), env)
+        ready = install_rocm_now(build_options.make_sdk_request(options, env), Workspace(work), env)
     document: dict[str, Any] = {
         "python": ready.environment.python,
         "version": str(ready.sdk.version),
@@ -113,9 +92,9 @@ def install_rocm(as_json: bool, **options: Any) -> None:
 
 
 @command("build")
-@sdk_options
-@project_options
-@build_options
+@build_options.sdk_options
+@build_options.project_options
+@build_options.build_options
 @option(
     "--write-lock",
     type=click.Path(path_type=Path),
@@ -139,40 +118,42 @@ def build(**options: Any) -> None:
           --gfx gfx942,gfx1100 --python 3.12 --output-dir dist
       rocm-wheels status --watch       # in another terminal
     """
-    from rocm_wheels.core import require_extras
-    from rocm_wheels.pipeline import ExecutionOptions, build_wheels
+    from rocm_wheels.core import extras
+    from rocm_wheels.pipeline import local_executor
+    from rocm_wheels.pipeline.run import build_wheels
 
-    env = read_build_environment()
+    env = boundary.read_build_environment()
     if not options["dry_run"]:
-        require_extras("a build", "build")
-    request = make_wheels_request(options, env)
+        extras.require_extras("a build", "build")
+    request = build_options.make_wheels_request(options, env)
     if options["write_lock"] is not None:
         request = _write_lock(request, options, env)
     if options["dry_run"]:
         print_plan(request, env, as_json=options["as_json"], details=True, of_done=False)
         return
-    how = ExecutionOptions(options["jobs"], options["keep_going"], options["step_timeout"])
-    summary = build_wheels(request, env, how, format_command_line())
+    how = local_executor.ExecutionOptions(options["jobs"], options["keep_going"], options["step_timeout"])
+    summary = build_wheels(request, env, how, boundary.format_command_line())
     _print_summary(summary, env, as_json=options["as_json"])
     if summary.failure is None and summary.record is not None:
         for line in _format_install_lines(summary, request.output, env):
-            log_note(line)
+            log.log_note(line)
     if summary.failure is not None:
         raise summary.failure
 
 
 def _write_lock(request: Any, options: Mapping[str, Any], env: Mapping[str, str]) -> Any:
-    from rocm_wheels.cli.checkout_options import resolve_patch_folder
-    from rocm_wheels.cli.lock import check_output_path
-    from rocm_wheels.pipeline import write_build_lock
-    from rocm_wheels.sources import Transport
+    from rocm_wheels.cli import checkout_options, lock
+    from rocm_wheels.pipeline import tools
+    from rocm_wheels.sources import network
 
     if options["dry_run"]:
-        raise UsageError("--write-lock writes, and --dry-run does not", tip="leave one of them out")
-    path = check_output_path(options["write_lock"], "--write-lock")
+        raise errors.UsageError("--write-lock writes, and --dry-run does not", tip="leave one of them out")
+    path = lock.check_output_path(options["write_lock"], "--write-lock")
     if path is None:
-        raise UsageError("--write-lock - is no file", tip="name a file: --write-lock set.lock")
-    return write_build_lock(request, path, resolve_patch_folder(None), env, Transport())
+        raise errors.UsageError("--write-lock - is no file", tip="name a file: --write-lock set.lock")
+    return tools.write_build_lock(
+        request, path, checkout_options.resolve_patch_folder(None), env, network.Transport()
+    )
 
 
 production.add_command(install_rocm, "install-rocm")
@@ -183,22 +164,20 @@ def print_plan(
     request: Any, env: Mapping[str, str], *, as_json: bool, details: bool, of_done: bool = True
 ) -> Any:
     """Print a plan; return it."""
-    from rocm_wheels.pipeline import (
+    from rocm_wheels.pipeline import preflight, preflight_checks, source_checks
+    from rocm_wheels.pipeline.plan import (
         check_request,
-        format_findings,
         format_plan,
         log_rocm_and_targets,
         make_plan_json,
-        note_stale_sources,
         plan_run,
-        preflight_plan,
     )
 
     examined = check_request(request, env)
-    note_stale_sources(examined.projects, examined.request.sources, examined.env)
+    source_checks.note_stale_sources(examined.projects, examined.request.sources, examined.env)
     planned = plan_run(examined)
-    for line in format_findings(preflight_plan(planned)):
-        log_note(line)
+    for line in preflight_checks.format_findings(preflight.preflight_plan(planned)):
+        log.log_note(line)
     if as_json:
         click.echo(json.dumps(make_plan_json(planned.plan_file), indent=1))
         return planned
@@ -209,24 +188,23 @@ def print_plan(
 
 def _print_summary(summary: RunSummary, env: Mapping[str, str], *, as_json: bool) -> None:
     """Print the table (or JSON) and append it to GitHub's step summary."""
-    from rocm_wheels.core import format_duration
-    from rocm_wheels.pipeline import format_json_summary, format_markdown_summary, format_summary
+    from rocm_wheels.pipeline import status
 
     if as_json:
-        click.echo(format_json_summary(summary.rows))
+        click.echo(status.format_json_summary(summary.rows))
     else:
-        click.echo(format_summary(summary.rows, width=get_output_width()))
+        click.echo(status.format_summary(summary.rows, width=tables.get_output_width()))
     current = all(row.outcome in ("up to date", "packaged") for row in summary.rows)
     if summary.record is None:
-        log_note(f"nothing to do: every wheel is up to date ({format_duration(summary.seconds)})")
+        log.log_note(f"nothing to do: every wheel is up to date ({tables.format_duration(summary.seconds)})")
     elif summary.failure is None:
         remark = "; nothing had to be built" if current else ""
-        log_note(f"run {summary.record.name}: done in {format_duration(summary.seconds)}{remark}")
+        log.log_note(f"run {summary.record.name}: done in {tables.format_duration(summary.seconds)}{remark}")
     else:
-        log_note(f"run {summary.record.name}: ended after {format_duration(summary.seconds)}")
+        log.log_note(f"run {summary.record.name}: ended after {tables.format_duration(summary.seconds)}")
     sys.stdout.flush()
-    failure = f"\n```\n{explain_error(summary.failure)}\n```\n" if summary.failure is not None else ""
-    append_step_summary(env, format_markdown_summary(summary.rows) + failure)
+    failure = f"\n```\n{errors.explain_error(summary.failure)}\n```\n" if summary.failure is not None else ""
+    boundary.append_step_summary(env, status.format_markdown_summary(summary.rows) + failure)
 
 
 _MOST_INSTALL_LINES = 3
@@ -245,7 +223,8 @@ def _format_install_lines(summary: RunSummary, output: Path, env: Mapping[str, s
     if len(wheels) > _MOST_INSTALL_LINES:
         return []
     return [
-        "reinstall: " + format_command([*installer, "install", "--force-reinstall", "--no-deps", *files])
+        "reinstall: "
+        + shell.format_command([*installer, "install", "--force-reinstall", "--no-deps", *files])
         for files in wheels.values()
     ]
 
@@ -254,9 +233,9 @@ _FILE = GivenPath()
 
 
 @command("plan")
-@sdk_options
-@project_options
-@build_options
+@build_options.sdk_options
+@build_options.project_options
+@build_options.build_options
 @option("-o", "--output", type=_FILE, metavar="FILE", help="Keep the plan: `run-step` goes by it.")
 @option(
     "--format",
@@ -280,30 +259,32 @@ def plan(output: Path | None, form: str, details: bool, as_json: bool, **options
           --output-dir dist -o plan.json
       rocm-wheels run-step build-pytorch-cp312 --plan plan.json
     """
-    from rocm_wheels.pipeline import write_plan
+    from rocm_wheels.pipeline.plan import write_plan
 
     if form != "json" and output is None:
-        raise UsageError(f"--format {form} is written to a file", tip="name it: -o Snakefile")
+        raise errors.UsageError(f"--format {form} is written to a file", tip="name it: -o Snakefile")
     if output is not None and output.is_dir():
-        raise UsageError(f"-o {output} is a folder", tip="name a file: plan.json in it")
-    env = read_build_environment()
-    planned = print_plan(make_wheels_request(options, env), env, as_json=as_json, details=details)
+        raise errors.UsageError(f"-o {output} is a folder", tip="name a file: plan.json in it")
+    env = boundary.read_build_environment()
+    planned = print_plan(
+        build_options.make_wheels_request(options, env), env, as_json=as_json, details=details
+    )
     if output is not None and form == "snakemake":
-        from rocm_wheels.executors import find_snakemake_plan, write_snakefile
+        from rocm_wheels.executors import snakemake
 
-        write_snakefile(planned.plan_file, output.absolute(), env)
+        snakemake.write_snakefile(planned.plan_file, output.absolute(), env)
         line = f"snakemake --snakefile {shlex.quote(str(output))} --cores all"
-        log_note(f"wrote {output} and {find_snakemake_plan(output)}; `{line}` runs it")
+        log.log_note(f"wrote {output} and {snakemake.find_snakemake_plan(output)}; `{line}` runs it")
     elif output is not None:
         write_plan(output.absolute(), planned.plan_file)
-        log_note(
+        log.log_note(
             f"wrote {output}; `rocm-wheels run-step STEP --plan {shlex.quote(str(output))}` does a step of it"
         )
 
 
 @command("runs why")
 @click.argument("step", shell_complete=complete_with("list_steps"))
-@work_options
+@build_options.work_options
 @option(
     "--plan",
     "plan_file",
@@ -319,17 +300,11 @@ def why(step: str, plan_file: Path | None, as_json: bool, **options: Any) -> Non
     Example:
       rocm-wheels runs why build-pytorch-cp312 --work-dir work
     """
-    from rocm_wheels.pipeline import (
-        check_request,
-        describe_changes,
-        explain_step,
-        make_comparable_stamp,
-        plan_run,
-        read_plan,
-    )
+    from rocm_wheels.pipeline import outputs, planner
+    from rocm_wheels.pipeline.plan import check_request, explain_step, plan_run, read_plan
 
-    env = read_build_environment()
-    _, work = resolve_folders(options)
+    env = boundary.read_build_environment()
+    _, work = build_options.resolve_folders(options)
     file = read_plan(plan_file or _find_newest_plan(work))
     file.plan.find_step(step)
     planned: PlannedRun = plan_run(check_request(file.request, env))
@@ -337,8 +312,8 @@ def why(step: str, plan_file: Path | None, as_json: bool, **options: Any) -> Non
     done = planned.facts.done.get(step)
     changes: list[str] = []
     if done is not None:
-        changes += describe_changes(
-            make_comparable_stamp(planned_step, done.stamp), planned_step.known_inputs
+        changes += outputs.describe_changes(
+            planner.make_comparable_stamp(planned_step, done.stamp), planned_step.known_inputs
         )
         changes += [done.fault] if done.fault else []
     never = done is None and planned_step.kind != "install-rocm"
@@ -355,11 +330,13 @@ def why(step: str, plan_file: Path | None, as_json: bool, **options: Any) -> Non
 
 def _find_newest_plan(work: Path) -> Path:
     """Return the plan that the newest run went by: its own, or the one that `run-step` was given."""
-    from rocm_wheels.pipeline import read_newest_run
+    from rocm_wheels.pipeline import run_record
 
-    run = read_newest_run(work / "runs")
+    run = run_record.read_newest_run(work / "runs")
     if run is None or not run.begun.get("plan"):
-        raise UsageError(f"no build has run in {work}", tip="name its --work-dir, or a plan with --plan FILE")
+        raise errors.UsageError(
+            f"no build has run in {work}", tip="name its --work-dir, or a plan with --plan FILE"
+        )
     return Path(run.begun["plan"])
 
 
@@ -367,7 +344,7 @@ _KIND_NAMES = ("trees", "environments", "runs", "rejected", "fresh", "built", "s
 
 
 @command("clean")
-@work_options
+@build_options.work_options
 @option("--older-than", type=Duration(), metavar="TIME", help="What was not used for so long: 7d, 12h.")
 @option(
     "--max-size",
@@ -408,55 +385,48 @@ def clean_command(**options: Any) -> None:
       rocm-wheels clean --older-than 30d --dry-run
       rocm-wheels clean --kind runs --kind rejected --older-than 30d
     """
-    from rocm_wheels.pipeline import (
-        LeftoverSelection,
-        find_leftovers,
-        hold_for_cleaning,
-        remove_leftover,
-        select_leftovers,
-    )
+    from rocm_wheels.pipeline import clean
 
-    choice = LeftoverSelection(options["older_than"], options["max_size"], options["steps"])
-    if not (options["dry_run"] or options["what"] or choice != LeftoverSelection()):
-        raise UsageError(
+    choice = clean.LeftoverSelection(options["older_than"], options["max_size"], options["steps"])
+    if not (options["dry_run"] or options["what"] or choice != clean.LeftoverSelection()):
+        raise errors.UsageError(
             "nothing selected to delete: give --older-than, --max-size, --step or --kind",
             tip="--dry-run alone lists everything",
         )
-    env, workspace = read_environment(), find_workspace(options)
+    env, workspace = boundary.read_environment(), build_options.find_workspace(options)
     sources, kinds = _find_sources(options), _choose_kinds(options)
     if options["dry_run"]:
-        pieces = find_leftovers(workspace, kinds, sources=sources, env=env)
+        pieces = clean.find_leftovers(workspace, kinds, sources=sources, env=env)
         _print_pieces(
-            select_leftovers(pieces, choice, now=time.time()), done=False, as_json=options["as_json"]
+            clean.select_leftovers(pieces, choice, now=time.time()), done=False, as_json=options["as_json"]
         )
         return
-    removed: list[Leftover] = []
-    with hold_for_cleaning(workspace, [source for source in sources.values() if source.is_dir()], env):
-        pieces = find_leftovers(workspace, kinds, sources=sources, env=env)
-        for piece in select_leftovers(pieces, choice, now=time.time()):
-            remove_leftover(piece)
+    removed: list[clean.Leftover] = []
+    with clean.hold_for_cleaning(workspace, [source for source in sources.values() if source.is_dir()], env):
+        pieces = clean.find_leftovers(workspace, kinds, sources=sources, env=env)
+        for piece in clean.select_leftovers(pieces, choice, now=time.time()):
+            clean.remove_leftover(piece)
             removed.append(piece)
     _print_pieces(removed, done=True, as_json=options["as_json"])
 
 
-def _choose_kinds(options: Mapping[str, Any]) -> tuple[LeftoverKind, ...]:
-    from rocm_wheels.pipeline import DEFAULT_LEFTOVER_KINDS
+def _choose_kinds(options: Mapping[str, Any]) -> tuple[clean.LeftoverKind, ...]:
+    from rocm_wheels.pipeline import clean
 
     if options["what"]:
         return (*options["what"], "remains")
-    return (*DEFAULT_LEFTOVER_KINDS, "steps") if options["steps"] else DEFAULT_LEFTOVER_KINDS
+    return (*clean.DEFAULT_LEFTOVER_KINDS, "steps") if options["steps"] else clean.DEFAULT_LEFTOVER_KINDS
 
 
 def _find_sources(options: Mapping[str, Any]) -> dict[str, Path]:
     """Return the checkouts whose waiting trees are meant: none with a --work-dir alone."""
     if options["work_dir"] is not None and options["root_checkout_dir"] is None:
         return {}
-    root = (options["root_checkout_dir"] or find_default_root()).absolute()
-    return {name: root / name for name in list_project_names()}
+    root = (options["root_checkout_dir"] or build_options.find_default_root()).absolute()
+    return {name: root / name for name in project_names.list_project_names()}
 
 
-def _print_pieces(pieces: list[Leftover], *, done: bool, as_json: bool) -> None:
-    from rocm_wheels.core import format_duration, format_size
+def _print_pieces(pieces: list[clean.Leftover], *, done: bool, as_json: bool) -> None:
 
     total = sum(piece.size for piece in pieces)
     if as_json:
@@ -466,10 +436,14 @@ def _print_pieces(pieces: list[Leftover], *, done: bool, as_json: bool) -> None:
         rows = []
         for piece in pieces:
             age = max(time.time() - piece.used, 0)
-            rows.append((piece.kind, format_size(piece.size), format_duration(age), str(piece.path)))
-        for line in align_rows(rows, right=(1, 2)):
+            rows.append(
+                (piece.kind, tables.format_size(piece.size), tables.format_duration(age), str(piece.path))
+            )
+        for line in tables.align_rows(rows, right=(1, 2)):
             click.echo(line)
     how = "deleted" if done else "would be deleted"
-    log_note(
-        f"{format_count(len(pieces), 'item')} {how}, {format_size(total)}" if pieces else "nothing to delete"
+    log.log_note(
+        f"{tables.format_count(len(pieces), 'item')} {how}, {tables.format_size(total)}"
+        if pieces
+        else "nothing to delete"
     )

@@ -13,22 +13,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
-from rocm_wheels.cli.boundary import pop_starting_python
+from rocm_wheels.cli import boundary
 from rocm_wheels.cli.command import option
 from rocm_wheels.cli.options import GivenPath, combine_options
-from rocm_wheels.core import DataError, UsageError, Workspace, get_project_home, is_clone
-from rocm_wheels.models import (
-    DEFAULT_ROCM,
-    PACKAGING_MODES,
-    RELEASE_TYPES,
-    get_option_name,
-    list_foreign_recipes,
-    list_project_names,
-    list_shared_projects,
-)
+from rocm_wheels.core import errors
+from rocm_wheels.core.workspace import Workspace, get_project_home, is_clone
+from rocm_wheels.models import project_names, versions
 
 if TYPE_CHECKING:
-    from rocm_wheels.pipeline import PlannedTest, RecordedRun, RepairSettings, SdkRequest, WheelsRequest
+    from rocm_wheels.pipeline import request, run_record
 
 F = TypeVar("F", bound=Callable[..., Any])
 _FOLDER = GivenPath(file_okay=False)
@@ -56,34 +49,36 @@ def find_workspace(options: Mapping[str, Any]) -> Workspace:
     """Return the work directory that is meant. Raises UsageError where there is none."""
     _, work = resolve_folders(options)
     if not work.is_dir():
-        raise UsageError(
+        raise errors.UsageError(
             f"there is no work directory {work}",
             tip="name the --work-dir, or the --source-dir, that build was given",
         )
     return Workspace(work)
 
 
-def find_run(workspace: Workspace, name: str | None, *, at_work: bool = False) -> RecordedRun:
+def find_run(workspace: Workspace, name: str | None, *, at_work: bool = False) -> run_record.RecordedRun:
     """Read a run by its id, or the newest. Raises UsageError, which names those with nearly that id.
 
     ``at_work``: rather than the newest, the newest that has not ended: a `run-step` may have come and gone.
     """
-    from rocm_wheels.pipeline import list_run_ids, list_runs, read_newest_run, read_run
+    from rocm_wheels.pipeline import run_record
 
     if name is None and at_work:
-        for run in list_runs(workspace.runs, limit=_RUNS_LOOKED_AT):
+        for run in run_record.list_runs(workspace.runs, limit=_RUNS_LOOKED_AT):
             if run.state == "running":
                 return run
     if name is None:
-        if (latest := read_newest_run(workspace.runs)) is None:
-            raise UsageError(f"there are no runs in {workspace.runs}", tip="`rocm-wheels build` begins one")
+        if (latest := run_record.read_newest_run(workspace.runs)) is None:
+            raise errors.UsageError(
+                f"there are no runs in {workspace.runs}", tip="`rocm-wheels build` begins one"
+            )
         return latest
-    ids = list_run_ids(workspace.runs)
+    ids = run_record.list_run_ids(workspace.runs)
     if name in ids:
-        return read_run(workspace.runs / name)
+        return run_record.read_run(workspace.runs / name)
     if not ids:
-        raise UsageError(f"there is no run {name}: {workspace.runs} has none")
-    raise UsageError(
+        raise errors.UsageError(f"there is no run {name}: {workspace.runs} has none")
+    raise errors.UsageError(
         (
             f"there is no run {name} in {workspace.runs}; the nearest are "
             f"{', '.join(_find_nearest_ids(name, ids))}"
@@ -107,7 +102,7 @@ sdk_options = combine_options(
     option(
         "--rocm",
         "rocm_sdk_version",
-        default=DEFAULT_ROCM,
+        default=versions.DEFAULT_ROCM,
         show_default=True,
         metavar="SPEC",
         help="Version specifier of the rocm packages, operator included.",
@@ -135,9 +130,9 @@ sdk_options = combine_options(
 
 def project_options(function: F) -> F:
     """Add ``--X-dir`` and ``--build-X/--no-build-X`` for every recipe, and ``--X-wheel`` where one serves."""
-    for name in reversed(list_shared_projects()):
+    for name in reversed(project_names.list_shared_projects()):
         function = option(
-            f"--{get_option_name(name)}-wheel",
+            f"--{project_names.get_option_name(name)}-wheel",
             f"{name}_wheel",
             project=name,
             type=GivenPath(),
@@ -148,8 +143,8 @@ def project_options(function: F) -> F:
             help=f"Build against this wheel of {name} (or those of it in a folder), and build none; one for"
             " each Python.",
         )(function)
-    for name in reversed(list_project_names()):
-        word = get_option_name(name)
+    for name in reversed(project_names.list_project_names()):
+        word = project_names.get_option_name(name)
         function = option(
             f"--build-{word}/--no-build-{word}",
             f"build_{name}",
@@ -220,7 +215,7 @@ _wheel_options = combine_options(
     ),
     option(
         "--release-type",
-        type=click.Choice(RELEASE_TYPES),
+        type=click.Choice(project_names.RELEASE_TYPES),
         default="nightly",
         show_default=True,
         help="dev and dev-bkc put the commit into the version.",
@@ -291,7 +286,7 @@ _compiler_options = combine_options(
 _extra_options = combine_options(
     option(
         "--packaging",
-        type=click.Choice(PACKAGING_MODES),
+        type=click.Choice(project_names.PACKAGING_MODES),
         default="per-family",
         show_default=True,
         help="per-family: for the index of a family; multi-arch: one set for all targets; split: host wheels"
@@ -400,20 +395,20 @@ def resolve_folders(options: Mapping[str, Any]) -> tuple[Path, Path]:
     return root, work
 
 
-def make_sdk_request(options: Mapping[str, Any], env: MutableMapping[str, str]) -> SdkRequest:
+def make_sdk_request(options: Mapping[str, Any], env: MutableMapping[str, str]) -> request.SdkRequest:
     """Return which ROCm packages are asked for. Raises UsageError."""
-    from rocm_wheels.pipeline import SdkRequest
+    from rocm_wheels.pipeline import request
 
     extras = tuple(extra.strip() for extra in options["rocm_extras"].split(",") if extra.strip())
     links = options["find_links"]
     if links and "://" not in links:
         links = str(Path(links).absolute())
         if not Path(links).is_dir():
-            raise UsageError(
+            raise errors.UsageError(
                 f"--find-links: there is no folder {links}", tip="name a folder of wheels, or a page of links"
             )
-    cache, starting_python = options["pip_cache_dir"], pop_starting_python(env)
-    return SdkRequest(
+    cache, starting_python = options["pip_cache_dir"], boundary.pop_starting_python(env)
+    return request.SdkRequest(
         python=_find_active_python(env)
         if options["current_env"]
         else _find_base_python(starting_python, env),
@@ -435,42 +430,44 @@ def _check_rocm_choice(options: Mapping[str, Any]) -> None:
     """
     choices = {
         "--install-rocm": options["install_rocm"],
-        "--rocm": options["rocm_sdk_version"] != DEFAULT_ROCM,
+        "--rocm": options["rocm_sdk_version"] != versions.DEFAULT_ROCM,
         "--rocm-index": options["index_url"],
         "--rocm-extras": options["rocm_extras"],
         "--find-links": options["find_links"] and options["lock"] is None,
     }
     if options["rocm_path"] is not None and (chosen := [name for name, value in choices.items() if value]):
-        raise UsageError(
+        raise errors.UsageError(
             f"--rocm-path names an installed ROCm, and packages are asked for too: {', '.join(chosen)}",
             tip="leave one of both out; `rocm packages --from-prefix` makes packages of an installed ROCm",
         )
 
 
-def make_wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str]) -> WheelsRequest:
+def make_wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str]) -> request.WheelsRequest:
     """Return the whole request. Raises UsageError for options that contradict each other."""
-    from rocm_wheels.pipeline import WheelsRequest
+    from rocm_wheels.pipeline import request
 
     options = {**options, **_parse_only(options)}
     _check_rocm_choice(options)
     wheels = _read_given_wheels(options)
     cache = _choose_compiler_cache(options)
     if options["drop_bad_targets"] and not options["probe"]:
-        raise UsageError(
+        raise errors.UsageError(
             "--drop-bad-targets goes by the probes that --no-probe leaves out", tip="leave one of them out"
         )
     if options["group"] and options["packaging"] != "split":
-        raise UsageError(
+        raise errors.UsageError(
             "--group says what device wheels are for, which --packaging split makes",
             tip="add --packaging split, or leave --group out",
         )
     root, work = resolve_folders(options)
-    source_dirs = {name: options[f"{name}_dir"] for name in list_project_names() if options[f"{name}_dir"]}
+    source_dirs = {
+        name: options[f"{name}_dir"] for name in project_names.list_project_names() if options[f"{name}_dir"]
+    }
     output = options["output_dir"].absolute()
     _check_output_folder(output)
     pythons = _find_pythons(options, env)
     sdk = make_sdk_request(options, env)
-    return WheelsRequest(
+    return request.WheelsRequest(
         sdk=replace(sdk, python=pythons[0]) if pythons else sdk,
         pythons=pythons,
         install_rocm=options["install_rocm"] or (sdk.rocm_path is not None and not sdk.current_env),
@@ -478,10 +475,13 @@ def make_wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str
         work=work,
         sources={
             name: source_dirs[name].absolute() if name in source_dirs else root / name
-            for name in list_project_names()
+            for name in project_names.list_project_names()
         },
         given=frozenset(source_dirs),
-        chosen={name: False if name in wheels else options[f"build_{name}"] for name in list_project_names()},
+        chosen={
+            name: False if name in wheels else options[f"build_{name}"]
+            for name in project_names.list_project_names()
+        },
         platform="windows" if sys.platform == "win32" else "linux",
         targets=options["pytorch_rocm_arch"],
         targets_variable=env.get("PYTORCH_ROCM_ARCH"),
@@ -505,7 +505,7 @@ def make_wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str
         packaging=options["packaging"],
         repair=_make_repair_settings(options),
         split_group=options["group"] or "target",
-        recipes=list_foreign_recipes(),
+        recipes=project_names.list_foreign_recipes(),
         tests=_parse_tests(options),
         test_on_cpu=options["test_on_cpu"],
     )
@@ -516,35 +516,37 @@ def _choose_compiler_cache(options: Mapping[str, Any]) -> Literal["ccache", "scc
     names = {options["compiler_cache"]} - {"none"}
     names |= {name for name in ("ccache", "sccache") if options[f"use_{name}"]}
     if len(names) > 1:
-        raise UsageError("ccache and sccache exclude each other", tip="leave one of them out")
+        raise errors.UsageError("ccache and sccache exclude each other", tip="leave one of them out")
     if options["sccache_no_wrap"] and names != {"sccache"}:
-        raise UsageError("--sccache-no-wrap says how --use-sccache works", tip="give both, or neither")
+        raise errors.UsageError("--sccache-no-wrap says how --use-sccache works", tip="give both, or neither")
     if options["min_cache_hits"] is not None and not names:
-        raise UsageError("--min-cache-hits needs --use-ccache or --use-sccache", tip="give one of them")
+        raise errors.UsageError(
+            "--min-cache-hits needs --use-ccache or --use-sccache", tip="give one of them"
+        )
     return None if not names else "ccache" if names == {"ccache"} else "sccache"
 
 
-def _parse_tests(options: Mapping[str, Any]) -> tuple[PlannedTest, ...]:
+def _parse_tests(options: Mapping[str, Any]) -> tuple[request.PlannedTest, ...]:
     """Return which tests are planned. Raises UsageError for others, and for --test-on-cpu alone."""
-    from rocm_wheels.core import suggest_name
-    from rocm_wheels.pipeline import PLANNED_TESTS
+    from rocm_wheels.core import tables
+    from rocm_wheels.pipeline import request
 
     names = [name for word in options["tests"] for name in word.replace(",", " ").split()]
-    if wrong := [name for name in names if name not in PLANNED_TESTS]:
-        raise UsageError(
-            f"--test: there are no tests {wrong[0]}{suggest_name(wrong[0], PLANNED_TESTS)}",
-            tip=f"there are {', '.join(PLANNED_TESTS)}",
+    if wrong := [name for name in names if name not in request.PLANNED_TESTS]:
+        raise errors.UsageError(
+            f"--test: there are no tests {wrong[0]}{tables.suggest_name(wrong[0], request.PLANNED_TESTS)}",
+            tip=f"there are {', '.join(request.PLANNED_TESTS)}",
         )
     if options["test_on_cpu"] and not names:
-        raise UsageError("--test-on-cpu says where --test may run", tip="add --test smoke")
-    return tuple(test for test in PLANNED_TESTS if test in names)
+        raise errors.UsageError("--test-on-cpu says where --test may run", tip="add --test smoke")
+    return tuple(test for test in request.PLANNED_TESTS if test in names)
 
 
-def _make_repair_settings(options: Mapping[str, Any]) -> RepairSettings:
+def _make_repair_settings(options: Mapping[str, Any]) -> request.RepairSettings:
     """Return how wheels are repaired. Raises UsageError for options of a repair with ``--no-repair``."""
-    from rocm_wheels.pipeline import RepairSettings
+    from rocm_wheels.pipeline import request
 
-    settings = RepairSettings(
+    settings = request.RepairSettings(
         enabled=options["repair"],
         platform=None if options["plat"] == "auto" else options["plat"],
         strip=options["strip"],
@@ -552,85 +554,92 @@ def _make_repair_settings(options: Mapping[str, Any]) -> RepairSettings:
         library_dirs=tuple(folder.absolute() for folder in options["library_dir"]),
         excludes=options["exclude"],
     )
-    if not settings.enabled and settings != RepairSettings(enabled=False):
-        raise UsageError(
+    if not settings.enabled and settings != request.RepairSettings(enabled=False):
+        raise errors.UsageError(
             "--plat, --strip, --library-dir, --exclude and --clear-exec-stack say how --repair works"
         )
     if settings.platform is not None:
         _require_linux_tag(settings.platform)
     for folder in settings.library_dirs:
         if not folder.is_dir():
-            raise UsageError(f"--library-dir: there is no folder {folder}")
+            raise errors.UsageError(f"--library-dir: there is no folder {folder}")
     return settings
 
 
 def _require_linux_tag(tag: str) -> None:
     """Refuse a tag before hours of work that no wheel of this machine could get."""
-    from rocm_wheels.wheels import find_policy, load_policies
+    from rocm_wheels.wheels import platform_promises
 
     if sys.platform == "win32":
-        raise UsageError("--plat is about wheels for Linux", tip="leave it out, or --plat auto")
+        raise errors.UsageError("--plat is about wheels for Linux", tip="leave it out, or --plat auto")
     architecture = platform.machine()
-    find_policy(load_policies(architecture), tag, architecture)
+    platform_promises.find_policy(platform_promises.load_policies(architecture), tag, architecture)
 
 
 def _parse_only(options: Mapping[str, Any]) -> dict[str, bool]:
     """Return what ``--project`` says as ``build_X`` of every project. Raises UsageError."""
-    from rocm_wheels.core import suggest_name
+    from rocm_wheels.core import tables
 
     if options["only"] is None:
         return {}
     names = options["only"].replace(",", " ").replace("-", "_").split()
     if not names:
-        raise UsageError("--project names no project", tip=f"there are {', '.join(list_project_names())}")
+        raise errors.UsageError(
+            "--project names no project", tip=f"there are {', '.join(project_names.list_project_names())}"
+        )
     for name in names:
-        if name not in list_project_names():
-            raise UsageError(
-                f"--project: there is no project {name}{suggest_name(name, list_project_names())}",
-                tip=f"projects: {', '.join(list_project_names())}",
+        if name not in project_names.list_project_names():
+            raise errors.UsageError(
+                "--project: there is no project "
+                f"{name}{tables.suggest_name(name, project_names.list_project_names())}",
+                tip=f"projects: {', '.join(project_names.list_project_names())}",
             )
-    for name in list_project_names():
+    for name in project_names.list_project_names():
         if options[f"build_{name}"] is not None:
-            option = f"--{'' if options[f'build_{name}'] else 'no-'}build-{get_option_name(name)}"
-            raise UsageError(
+            option = (
+                f"--{'' if options[f'build_{name}'] else 'no-'}build-{project_names.get_option_name(name)}"
+            )
+            raise errors.UsageError(
                 f"--project and {option} exclude each other", tip="--project says it of every project"
             )
-    return {f"build_{name}": name in names for name in list_project_names()}
+    return {f"build_{name}": name in names for name in project_names.list_project_names()}
 
 
 def _find_project_wheels(name: str, place: Path) -> list[Path]:
     """Return a wheel as it is, or those of a project in a folder. Raises UsageError where it has none."""
-    from rocm_wheels.models import load_project
+    from rocm_wheels.models.project import load_project
 
     if not place.is_dir():
         return [place]
     wheels = sorted(place.glob(f"{load_project(name).distribution.replace('-', '_')}-*.whl"))
     if not wheels:
-        raise UsageError(f"--{get_option_name(name)}-wheel: there is no wheel of {name} in {place}")
+        raise errors.UsageError(
+            f"--{project_names.get_option_name(name)}-wheel: there is no wheel of {name} in {place}"
+        )
     return wheels
 
 
 def _read_given_wheels(options: Mapping[str, Any]) -> dict[str, tuple[Path, ...]]:
     """Return the wheels that others shall be built against, by project. Raises UsageError."""
-    from rocm_wheels.wheels import parse_wheel_name
+    from rocm_wheels.wheels import dist_info
 
-    places_by_project = {name: options[f"{name}_wheel"] for name in list_shared_projects()}
+    places_by_project = {name: options[f"{name}_wheel"] for name in project_names.list_shared_projects()}
     wheels_by_project = {
         name: [w for place in places for w in _find_project_wheels(name, place)]
         for name, places in places_by_project.items()
         if places
     }
     for name, wheels in wheels_by_project.items():
-        option = get_option_name(name)
+        option = project_names.get_option_name(name)
         if options[f"build_{name}"]:
-            raise UsageError(f"--build-{option} and --{option}-wheel exclude each other")
+            raise errors.UsageError(f"--build-{option} and --{option}-wheel exclude each other")
         for wheel in wheels:
             if not wheel.is_file():
-                raise UsageError(f"--{option}-wheel: there is no file {wheel}")
+                raise errors.UsageError(f"--{option}-wheel: there is no file {wheel}")
             try:
-                parse_wheel_name(wheel.name)
-            except DataError as wrong:
-                raise UsageError(f"--{option}-wheel {wheel}: {wrong.message}") from None
+                dist_info.parse_wheel_name(wheel.name)
+            except errors.DataError as wrong:
+                raise errors.UsageError(f"--{option}-wheel {wheel}: {wrong.message}") from None
     return {name: tuple(wheel.absolute() for wheel in wheels) for name, wheels in wheels_by_project.items()}
 
 
@@ -639,43 +648,45 @@ def _find_pythons(options: Mapping[str, Any], env: Mapping[str, str]) -> tuple[P
     if not options["python"]:
         return ()
     if options["current_env"]:
-        raise UsageError(
+        raise errors.UsageError(
             "--python and --current-env exclude each other: the active environment has its Python",
             tip="leave one of them out",
         )
-    from rocm_wheels.sdk import find_interpreters
+    from rocm_wheels.sdk import interpreters
 
-    return tuple(interpreter.path for interpreter in find_interpreters(options["python"], env))
+    return tuple(interpreter.path for interpreter in interpreters.find_interpreters(options["python"], env))
 
 
 def _parse_set_env(words: Sequence[str]) -> dict[str, dict[str, str]]:
     """Read PROJECT:NAME=VALUE. Raises UsageError for what options decide, and for secrets."""
-    from rocm_wheels.core import HIDDEN, hide_variable_value, suggest_name
+    from rocm_wheels.core import shell, tables
 
     variables: dict[str, dict[str, str]] = {}
     for word in words:
         match = re.fullmatch(r"(?P<project>[\w-]+):(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", word, re.DOTALL)
         if match is None:
-            raise UsageError(
+            raise errors.UsageError(
                 f"--set-env {word!r} is not PROJECT:NAME=VALUE", tip="such as pytorch:USE_NCCL=0"
             )
         project, name = match["project"].replace("-", "_"), match["name"]
-        if project not in list_project_names():
-            raise UsageError(
+        if project not in project_names.list_project_names():
+            raise errors.UsageError(
                 f"--set-env {word}: there is no project "
-                f"{project}{suggest_name(project, list_project_names())}",
-                tip=f"projects: {', '.join(list_project_names())}",
+                f"{project}{tables.suggest_name(project, project_names.list_project_names())}",
+                tip=f"projects: {', '.join(project_names.list_project_names())}",
             )
         if (option := _DECIDED_BY_OPTIONS.get(name)) is not None:
-            raise UsageError(f"--set-env {word}: {name} is what {option} decides", tip=f"give {option}")
-        if HIDDEN in hide_variable_value(name, match["value"] or "x"):
-            by = "name" if HIDDEN in hide_variable_value(name, "x") else "value"
-            raise UsageError(
+            raise errors.UsageError(
+                f"--set-env {word}: {name} is what {option} decides", tip=f"give {option}"
+            )
+        if shell.HIDDEN in shell.hide_variable_value(name, match["value"] or "x"):
+            by = "name" if shell.HIDDEN in shell.hide_variable_value(name, "x") else "value"
+            raise errors.UsageError(
                 f"--set-env: {name} is a secret by its {by}, and a plan is no place for one",
                 tip=f"export {name} where the build runs: it is passed on, and never shown",
             )
         if name in variables.setdefault(project, {}):
-            raise UsageError(f"--set-env gives {name} of {project} twice", tip="give it once")
+            raise errors.UsageError(f"--set-env gives {name} of {project} twice", tip="give it once")
         variables[project][name] = match["value"]
     return variables
 
@@ -685,9 +696,9 @@ def _check_output_folder(output: Path) -> None:
     nearest = next(path for path in (output, *output.parents) if os.path.lexists(path))
     subject = f"--output-dir {output}" + ("" if nearest == output else f": {nearest}")
     if not nearest.is_dir():
-        raise UsageError(f"{subject} is not a folder", tip="choose another folder")
+        raise errors.UsageError(f"{subject} is not a folder", tip="choose another folder")
     if not os.access(nearest, os.W_OK | os.X_OK):
-        raise UsageError(
+        raise errors.UsageError(
             f"{subject} is not writable",
             tip="make it writable, or choose another folder",
         )
@@ -695,23 +706,23 @@ def _check_output_folder(output: Path) -> None:
 
 def _find_base_python(starting_python: Path, env: Mapping[str, str]) -> Path:
     """Return the interpreter that started the script, or the one below its virtual environment."""
-    from rocm_wheels.sdk import query_interpreter
+    from rocm_wheels.sdk import interpreters
 
-    return query_interpreter(starting_python, env).path
+    return interpreters.query_interpreter(starting_python, env).path
 
 
 def _find_active_python(env: Mapping[str, str]) -> Path:
     """Return the interpreter of the active environment (VIRTUAL_ENV, CONDA_PREFIX)."""
-    from rocm_wheels.sdk import locate_python
+    from rocm_wheels.sdk import interpreters
 
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         if env.get(variable):
             prefix = Path(env[variable])
-            python = locate_python(prefix)
+            python = interpreters.locate_python(prefix)
             if not python.exists():
-                raise UsageError(f"--current-env: {variable} is {prefix}, but there is no {python}")
+                raise errors.UsageError(f"--current-env: {variable} is {prefix}, but there is no {python}")
             return python
-    raise UsageError(
+    raise errors.UsageError(
         "--current-env: no virtual environment is active (VIRTUAL_ENV and CONDA_PREFIX are not set)",
         tip="activate one, or leave --current-env out for an isolated environment",
     )

@@ -10,41 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli.boundary import convert_disk_error, read_environment
-from rocm_wheels.cli.checkout_options import (
-    TORCH,
-    choose_patch_set,
-    commit_option,
-    detect_platform,
-    find_checkouts_folder,
-    find_patch_folder,
-    find_torch_checkout,
-    make_checkout_request,
-    make_locked_request,
-    make_transport,
-    open_given_lock,
-    parse_line_option,
-    patch_options,
-    repo_option,
-    select_line_projects,
-    shared_checkout_options,
-    torch_options,
-)
+from rocm_wheels.cli import boundary, checkout_options, sources
 from rocm_wheels.cli.command import Command, Group, Option, complete_with
 from rocm_wheels.cli.options import GivenPath, print_result
-from rocm_wheels.cli.sources import hipify_tree, make_patch_commands
-from rocm_wheels.core import (
-    RocmWheelsError,
-    UsageError,
-    align_rows,
-    explain_error,
-    log_error,
-)
-from rocm_wheels.models import list_project_names
+from rocm_wheels.core import errors, log, tables
+from rocm_wheels.models import project_names
 
 if TYPE_CHECKING:
-    from rocm_wheels.models import Project, TorchLine
-    from rocm_wheels.sources import CheckoutOutcome, CheckoutRequest, CheckoutTask, LockFile, Pin
+    from rocm_wheels.models import release_lines
+    from rocm_wheels.models.project import Project
+    from rocm_wheels.sources import pins
+    from rocm_wheels.sources.checkout import CheckoutOutcome, CheckoutRequest, CheckoutTask
+    from rocm_wheels.sources.lock import LockFile
 
 _CHECKOUT_HELP = """Check out projects side by side: one commit of each, tagged, patched, hipified.
 
@@ -76,12 +53,12 @@ def _make_checkout_command() -> click.Command:
                 ["projects"], metavar="[PROJECT]…", nargs=-1, shell_complete=complete_with("list_projects")
             ),
             Option(["--all", "everything"], is_flag=True, help="All that line and platform have."),
-            repo_option(),
+            checkout_options.repo_option(),
             *_make_pin_options(),
             _make_release_option(),
-            *shared_checkout_options(),
-            *patch_options(),
-            *torch_options(),
+            *checkout_options.shared_checkout_options(),
+            *checkout_options.patch_options(),
+            *checkout_options.torch_options(),
             Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON on stdout."),
         ],
         callback=_checkout_projects,
@@ -115,20 +92,20 @@ def _refuse_options_of_one(options: Mapping[str, Any], projects: Sequence[str]) 
     """Raise UsageError for options that can hold for one project only, where several are checked out."""
     meant = [name for key, name in _ONE_PROJECT.items() if options[key]]
     if meant and len(projects) != 1:
-        raise UsageError(
+        raise errors.UsageError(
             f"{' and '.join(meant)} can be of one project only, not of {', '.join(projects) or 'all'}",
             tip="check that project out by itself; `rocm-wheels lock make` has options for each project",
         )
 
 
 def _checkout_projects(**given: Any) -> None:
-    env, lock = read_environment(), open_given_lock(given)
+    env, lock = boundary.read_environment(), checkout_options.open_given_lock(given)
     _refuse_options_of_one(given, given["projects"])
     if lock is None:
         recipes = choose_recipes(given["projects"], everything=given["everything"])
         if given["everything"]:
-            line = parse_line_option(given)
-            recipes = select_line_projects(recipes, line, detect_platform())
+            line = checkout_options.parse_line_option(given)
+            recipes = checkout_options.select_line_projects(recipes, line, checkout_options.detect_platform())
         tasks = _make_tasks(recipes, given)
     else:
         tasks = make_locked_tasks(lock, given, env)
@@ -137,9 +114,9 @@ def _checkout_projects(**given: Any) -> None:
 
 def run_tasks(tasks: Sequence[CheckoutTask], options: Mapping[str, Any], env: Mapping[str, str]) -> None:
     """Check projects out side by side, say what came of each, and leave with the code of a failure."""
-    from rocm_wheels.sources import checkout_projects
+    from rocm_wheels.sources.checkout import checkout_projects
 
-    folder = find_checkouts_folder(options["repo"]).absolute()
+    folder = checkout_options.find_checkouts_folder(options["repo"]).absolute()
     _refuse_mirrors_inside(options, [folder / task.project for task in tasks])
     outcomes = checkout_projects(tasks, folder, env=env, python=Path(sys.executable))
     if options["as_json"]:
@@ -150,9 +127,9 @@ def run_tasks(tasks: Sequence[CheckoutTask], options: Mapping[str, Any], env: Ma
 
 def _refuse_mirrors_inside(options: Mapping[str, Any], checkouts: Sequence[Path]) -> None:
     """Raise UsageError when the mirrors would be in one of the checkouts: the others would put them there."""
-    from rocm_wheels.sources import refuse_mirrors_inside
+    from rocm_wheels.sources.mirrors import refuse_mirrors_inside
 
-    mirrors = make_transport(options).mirrors
+    mirrors = checkout_options.make_transport(options).mirrors
     for checkout in checkouts:
         refuse_mirrors_inside(mirrors, checkout)
 
@@ -162,32 +139,31 @@ def choose_recipes(names: Sequence[str], *, everything: bool) -> list[Project]:
 
     Raises UsageError for an unknown name, or when it is not said what to check out.
     """
-    from rocm_wheels.models import load_project
+    from rocm_wheels.models.project import load_project
 
     if bool(names) == everything:
-        raise UsageError(
+        raise errors.UsageError(
             "name projects, or give --all, or a --lock"
             if not names
             else "--all and names of projects exclude each other",
-            tip=f"projects: {', '.join(list_project_names())}",
+            tip=f"projects: {', '.join(project_names.list_project_names())}",
         )
     if everything:
-        return [load_project(name) for name in list_project_names()]
+        return [load_project(name) for name in project_names.list_project_names()]
     return [load_project(name) for name in dict.fromkeys(map(find_project_name, names))]
 
 
 def find_project_name(text: str) -> str:
     """Return the project of that name; the names of wheels count. Raises UsageError."""
-    from rocm_wheels.core import suggest_name
-    from rocm_wheels.models import load_project
+    from rocm_wheels.models.project import load_project
 
-    projects = list_project_names()
+    projects = project_names.list_project_names()
     if (name := text.replace("-", "_")) in projects:
         return name
     wheels = {load_project(project).distribution: project for project in projects}
     if text not in wheels:
-        raise UsageError(
-            f"there is no project {text!r}{suggest_name(text, [*projects, *wheels])}",
+        raise errors.UsageError(
+            f"there is no project {text!r}{tables.suggest_name(text, [*projects, *wheels])}",
             tip=f"projects: {', '.join(projects)}",
         )
     return wheels[text]
@@ -195,22 +171,22 @@ def find_project_name(text: str) -> str:
 
 def _make_tasks(recipes: Sequence[Project], options: Mapping[str, Any]) -> list[CheckoutTask]:
     """Return what is to be done; refuse at once what is wrong for all. Raises UsageError, DataError."""
-    from rocm_wheels.sources import CheckoutTask
+    from rocm_wheels.sources.checkout import CheckoutTask
 
     names = [recipe.name for recipe in recipes]
     line, torch_dir = (
-        parse_line_option(options),
-        find_torch_checkout(options),
+        checkout_options.parse_line_option(options),
+        checkout_options.find_torch_checkout(options),
     )
-    find_patch_folder(options)
-    if options["torch_dir"] is not None and TORCH in names:
-        raise UsageError(
-            f"--pytorch-dir says where torch is, but {TORCH} is among the projects",
+    checkout_options.find_patch_folder(options)
+    if options["torch_dir"] is not None and checkout_options.TORCH in names:
+        raise errors.UsageError(
+            f"--pytorch-dir says where torch is, but {checkout_options.TORCH} is among the projects",
             tip="leave one of them out; --source-dir says where all checkouts are",
         )
     pinned = [recipe.name for recipe in recipes if _is_pinned(recipe)]
     if options["require_related_commit"] and not pinned:
-        raise UsageError(
+        raise errors.UsageError(
             f"--require-related-commit: no tree has pins of {', '.join(names)}",
             tip="name a project that torch pins, or leave --require-related-commit out",
         )
@@ -219,7 +195,7 @@ def _make_tasks(recipes: Sequence[Project], options: Mapping[str, Any]) -> list[
         CheckoutTask(
             recipe.name,
             partial(_make_project_request, recipe, line, torch_dir, options),
-            TORCH if recipe.name in pinned else None,
+            checkout_options.TORCH if recipe.name in pinned else None,
         )
         for recipe in recipes
     ]
@@ -229,22 +205,30 @@ def make_locked_tasks(
     lock: LockFile, options: Mapping[str, Any], env: Mapping[str, str]
 ) -> list[CheckoutTask]:
     """Return what is to be done by a lock: no project waits for another. Raises UsageError."""
-    from rocm_wheels.sources import CheckoutTask, check_checkout
+    from rocm_wheels.sources.checkout import CheckoutTask
+    from rocm_wheels.sources.lock import check_checkout
 
     if options["everything"]:
-        raise UsageError(
+        raise errors.UsageError(
             "--all and --lock exclude each other", tip="--lock alone checks out every project in the lock"
         )
     recipes = choose_recipes(options["projects"] or list(lock.lock.projects), everything=False)
     origin, _ = _parse_origin_option(options)
     for recipe in recipes:
         lock.project(recipe.name)
-    find_patch_folder(options)
-    folder = find_checkouts_folder(options["repo"])
+    checkout_options.find_patch_folder(options)
+    folder = checkout_options.find_checkouts_folder(options["repo"])
     return [
         CheckoutTask(
             recipe.name,
-            partial(make_locked_request, recipe, lock, folder / recipe.name, options, origin=origin),
+            partial(
+                checkout_options.make_locked_request,
+                recipe,
+                lock,
+                folder / recipe.name,
+                options,
+                origin=origin,
+            ),
             check=partial(check_checkout, lock, env=env),
         )
         for recipe in recipes
@@ -252,19 +236,19 @@ def make_locked_tasks(
 
 
 def _is_pinned(recipe: Project) -> bool:
-    source = recipe.source.get_platform_source(detect_platform())
+    source = recipe.source.get_platform_source(checkout_options.detect_platform())
     return source.related_commits is not None or bool(source.pin_files)
 
 
 def _make_project_request(
-    recipe: Project, line: TorchLine | None, torch_dir: Path, options: Mapping[str, Any]
+    recipe: Project, line: release_lines.TorchLine | None, torch_dir: Path, options: Mapping[str, Any]
 ) -> CheckoutRequest:
-    from rocm_wheels.sources import choose_pin
+    from rocm_wheels.sources import pins
 
     origin, local = _parse_origin_option(options)
-    pin = choose_pin(
+    pin = pins.choose_pin(
         recipe,
-        platform=detect_platform(),
+        platform=checkout_options.detect_platform(),
         origin=origin,
         ref=options["ref"],
         torch_dir=torch_dir,
@@ -272,16 +256,18 @@ def _make_project_request(
         line=line,
         require_related_commit=options["require_related_commit"],
     )
-    directory = find_checkouts_folder(options["repo"]) / recipe.name
-    patch_set = choose_patch_set(recipe.name, pin.ref, options)
-    return make_checkout_request(recipe, pin, directory, options, patch_set=patch_set, local_origin=local)
+    directory = checkout_options.find_checkouts_folder(options["repo"]) / recipe.name
+    patch_set = checkout_options.choose_patch_set(recipe.name, pin.ref, options)
+    return checkout_options.make_checkout_request(
+        recipe, pin, directory, options, patch_set=patch_set, local_origin=local
+    )
 
 
 def _parse_origin_option(options: Mapping[str, Any]) -> tuple[str | None, bool]:
     """Return the repository that ``--origin`` names, if any, and whether it is a local one."""
-    from rocm_wheels.sources import parse_origin
+    from rocm_wheels.sources import network
 
-    return (None, False) if options["origin"] is None else parse_origin(options["origin"], Path.cwd())
+    return (None, False) if options["origin"] is None else network.parse_origin(options["origin"], Path.cwd())
 
 
 def _outcome_as_json(outcome: CheckoutOutcome, folder: Path) -> dict[str, Any]:
@@ -304,19 +290,19 @@ def report_outcomes(outcomes: Sequence[CheckoutOutcome], *, quietly: bool = Fals
     ``quietly``: failures only.
     """
     rows = [] if quietly else [(outcome.project, _describe_outcome(outcome)) for outcome in outcomes]
-    for line in align_rows(rows):
+    for line in tables.align_rows(rows):
         click.echo(line)
     code = 0
     for outcome in outcomes:
         if outcome.failure is not None:
             error = (
                 outcome.failure
-                if isinstance(outcome.failure, RocmWheelsError)
-                else convert_disk_error(outcome.failure)
+                if isinstance(outcome.failure, errors.RocmWheelsError)
+                else boundary.convert_disk_error(outcome.failure)
             )
             if error is None:
                 raise outcome.failure
-            log_error(f"{outcome.project}: {explain_error(error)}")
+            log.log_error(f"{outcome.project}: {errors.explain_error(error)}")
             code = code or error.exit_code
     return code
 
@@ -342,7 +328,7 @@ def make_recipe_group(project: str, *features: str) -> click.Group:
     group = Group(name=project, help=f"Sources of {project}: check out, patch, hipify, look.")
     group.add_command(_make_recipe_checkout(project, features))
     group.add_command(_make_recipe_hipify(project))
-    for command in make_patch_commands(
+    for command in sources.make_patch_commands(
         project, _directory_options(project), partial(_find_directory, project)
     ):
         group.add_command(command)
@@ -353,11 +339,11 @@ def _make_recipe_checkout(project: str, features: Collection[str]) -> click.Comm
     options = [
         *_directory_options(project),
         *_make_pin_options(),
-        *shared_checkout_options(),
-        *patch_options(),
+        *checkout_options.shared_checkout_options(),
+        *checkout_options.patch_options(),
     ]
-    if project != TORCH:
-        options += torch_options()
+    if project != checkout_options.TORCH:
+        options += checkout_options.torch_options()
     if "release" in features:
         options.append(_make_release_option())
     return Command(
@@ -371,8 +357,8 @@ def _make_recipe_checkout(project: str, features: Collection[str]) -> click.Comm
 def _make_recipe_hipify(project: str) -> click.Command:
     return Command(
         "sources hipify",
-        params=[*_directory_options(project), commit_option()],
-        callback=lambda **values: hipify_tree(
+        params=[*_directory_options(project), checkout_options.commit_option()],
+        callback=lambda **values: sources.hipify_tree(
             project, _find_directory(project, values), commit=values["commit_hipify"]
         ),
         help="Hipify a checkout again; only files whose content changes get a new time.",
@@ -382,7 +368,7 @@ def _make_recipe_hipify(project: str) -> click.Command:
 def _directory_options(project: str) -> list[click.Parameter]:
     folder = GivenPath()
     return [
-        repo_option(),
+        checkout_options.repo_option(),
         Option(["--repo-name"], metavar="NAME", help=f"Folder under --source-dir ({project})."),
         Option(["--checkout-dir"], type=folder, help="The whole path of the checkout; wins."),
     ]
@@ -395,44 +381,46 @@ def _find_directory(project: str, options: Mapping[str, Any]) -> Path:
         return directory
     name = options["repo_name"]
     if name is not None and (not name or Path(name).name != name or name in ("..", ".git")):
-        raise UsageError(
+        raise errors.UsageError(
             f"--repo-name {name!r} is not the name of a folder",
             tip="it is under --source-dir; --checkout-dir takes a whole path",
         )
-    return find_checkouts_folder(options["repo"]) / (name or project)
+    return checkout_options.find_checkouts_folder(options["repo"]) / (name or project)
 
 
 def _checkout_recipe(project: str, **options: Any) -> None:
-    from rocm_wheels.models import load_project
-    from rocm_wheels.sources import checkout_project
+    from rocm_wheels.models.project import load_project
+    from rocm_wheels.sources.checkout import checkout_project
 
     recipe, (origin, local) = load_project(project), _parse_origin_option(options)
     directory = _find_directory(project, options)
-    env, lock = read_environment(), open_given_lock(options)
+    env, lock = boundary.read_environment(), checkout_options.open_given_lock(options)
     if lock is not None:
-        from rocm_wheels.sources import check_checkout
+        from rocm_wheels.sources.lock import check_checkout
 
-        request = make_locked_request(recipe, lock, directory, options, origin=origin)
+        request = checkout_options.make_locked_request(recipe, lock, directory, options, origin=origin)
         check_checkout(
             lock, request, checkout_project(request, env=env, python=Path(sys.executable)), env=env
         )
         return
     pin = _choose_recipe_pin(recipe, origin, options)
-    patch_set = choose_patch_set(project, pin.ref, options)
-    request = make_checkout_request(recipe, pin, directory, options, patch_set=patch_set, local_origin=local)
+    patch_set = checkout_options.choose_patch_set(project, pin.ref, options)
+    request = checkout_options.make_checkout_request(
+        recipe, pin, directory, options, patch_set=patch_set, local_origin=local
+    )
     checkout_project(request, env=env, python=Path(sys.executable))
 
 
-def _choose_recipe_pin(recipe: Project, origin: str | None, options: Mapping[str, Any]) -> Pin:
-    from rocm_wheels.sources import choose_pin
+def _choose_recipe_pin(recipe: Project, origin: str | None, options: Mapping[str, Any]) -> pins.Pin:
+    from rocm_wheels.sources import pins
 
-    return choose_pin(
+    return pins.choose_pin(
         recipe,
-        platform=detect_platform(),
+        platform=checkout_options.detect_platform(),
         origin=origin,
         ref=options["ref"],
-        torch_dir=find_torch_checkout(options),
+        torch_dir=checkout_options.find_torch_checkout(options),
         release=options.get("release", False),
-        line=parse_line_option(options),
+        line=checkout_options.parse_line_option(options),
         require_related_commit=options.get("require_related_commit", False),
     )

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli.command import Option
+from rocm_wheels.cli import command
 from rocm_wheels.cli.options import GivenPath
-from rocm_wheels.core import log_note
-from rocm_wheels.models import get_recipes_folder
+from rocm_wheels.core import log
+from rocm_wheels.models import project_names
 
 if TYPE_CHECKING:
-    from rocm_wheels.models import Platform, Project, TorchLine
-    from rocm_wheels.sources import CheckoutRequest, LockFile, OptionNames, PatchSet, Pin, Transport
+    from rocm_wheels.models import release_lines
+    from rocm_wheels.models.project import Project
+    from rocm_wheels.sources import checkout, lock, network, patches, pins
 
 _DEFAULT_JOBS = 8
 
@@ -27,14 +28,14 @@ def network_options(*, fills_mirrors: bool = True) -> list[click.Parameter]:
     """Return the options that ``make_transport`` reads; ``fills_mirrors``: the command writes there too."""
     return [
         mirror_option(fills=fills_mirrors),
-        Option(
+        command.Option(
             ["--retries"],
             type=click.IntRange(min=0, max=100),
             default=4,
             show_default=True,
             help="Attempts after a failure of the network that may pass.",
         ),
-        Option(
+        command.Option(
             ["--timeout"],
             type=click.IntRange(min=1, max=86400),
             default=120,
@@ -42,7 +43,7 @@ def network_options(*, fills_mirrors: bool = True) -> list[click.Parameter]:
             metavar="SECONDS",
             help="A transfer in which nothing moves for so long is cut, then tried again.",
         ),
-        Option(
+        command.Option(
             ["--jobs"],
             type=click.IntRange(min=1),
             help=f"Repositories to fetch at a time [default: as the recipe says, or {_DEFAULT_JOBS}].",
@@ -53,7 +54,7 @@ def network_options(*, fills_mirrors: bool = True) -> list[click.Parameter]:
 def mirror_option(*, fills: bool) -> click.Parameter:
     """Return the option that ``find_mirrors`` reads; ``fills``: the command writes there too."""
     purpose = "that all checkouts share; made when missing." if fills else "to look into first."
-    return Option(
+    return command.Option(
         ["--mirror-dir"],
         metavar="DIR",
         envvar="ROCM_WHEELS_MIRROR_DIR",
@@ -64,34 +65,38 @@ def mirror_option(*, fills: bool) -> click.Parameter:
 
 def find_mirrors(options: Mapping[str, Any]) -> Path | None:
     """Return the folder of mirrors, from the value of ``mirror_option``."""
-    from rocm_wheels.core import UsageError
+    from rocm_wheels.core import errors
 
     folder = options["mirror_dir"]
     if folder is not None and not folder.strip():
-        raise UsageError("--mirror-dir is empty", tip="name a folder; it is made when it is missing")
+        raise errors.UsageError("--mirror-dir is empty", tip="name a folder; it is made when it is missing")
     mirrors = None if folder is None else Path(folder).expanduser().absolute()
     if mirrors is not None and mirrors.exists() and not mirrors.is_dir():
-        raise UsageError(f"--mirror-dir {mirrors} is not a folder", tip="name another one")
+        raise errors.UsageError(f"--mirror-dir {mirrors} is not a folder", tip="name another one")
     return mirrors
 
 
-def make_transport(options: Mapping[str, Any], *, jobs: int | None = None) -> Transport:
+def make_transport(options: Mapping[str, Any], *, jobs: int | None = None) -> network.Transport:
     """Return how servers are reached, from the values of ``network_options``.
 
     ``jobs``: how many transfers at a time where ``--jobs`` is not given (a recipe's ``fetch_jobs``).
     """
-    from rocm_wheels.sources import Transport
+    from rocm_wheels.sources import network
 
     mirrors = find_mirrors(options)
     return _cached_transport(
-        Transport, options["retries"], options["timeout"], mirrors, options["jobs"] or jobs or _DEFAULT_JOBS
+        network.Transport,
+        options["retries"],
+        options["timeout"],
+        mirrors,
+        options["jobs"] or jobs or _DEFAULT_JOBS,
     )
 
 
 @functools.cache
 def _cached_transport(
-    kind: type[Transport], retries: int, timeout: float, mirrors: Path | None, jobs: int
-) -> Transport:
+    kind: type[network.Transport], retries: int, timeout: float, mirrors: Path | None, jobs: int
+) -> network.Transport:
     """Make one record for equal options: its places count for all projects of a command together."""
     return kind(retries, timeout, mirrors, jobs)
 
@@ -107,19 +112,19 @@ def patch_options() -> list[click.Parameter]:
 def shared_patch_options() -> list[click.Parameter]:
     """Return those of them that mean the same for several projects."""
     return [
-        Option(["--patch/--no-patch"], default=True, show_default=True, help="Apply the patch set."),
+        command.Option(["--patch/--no-patch"], default=True, show_default=True, help="Apply the patch set."),
         patch_folder_option(),
     ]
 
 
-def choose_patch_set(project: str, ref: str, options: Mapping[str, Any]) -> PatchSet | None:
+def choose_patch_set(project: str, ref: str, options: Mapping[str, Any]) -> patches.PatchSet | None:
     """Return the patch set that the options of a checkout choose. Raises UsageError, DataError."""
-    from rocm_wheels.core import UsageError
-    from rocm_wheels.sources import choose_patch_set
+    from rocm_wheels.core import errors
+    from rocm_wheels.sources.patches import choose_patch_set
 
     name = options.get("patchset")
     if name is not None and not options["patch"]:
-        raise UsageError("--no-patch and --patchset contradict each other", tip="leave one out")
+        raise errors.UsageError("--no-patch and --patchset contradict each other", tip="leave one out")
     folder = find_patch_folder(options)
     if not options["patch"]:
         return None
@@ -128,24 +133,24 @@ def choose_patch_set(project: str, ref: str, options: Mapping[str, Any]) -> Patc
 
 def find_patch_folder(options: Mapping[str, Any]) -> Path:
     """Return the folder of the patch sets; ``--patch-dir`` must be one. Raises UsageError."""
-    from rocm_wheels.core import UsageError
+    from rocm_wheels.core import errors
 
     if options["patch_dir"] is not None and not options.get("patch", True):
-        raise UsageError("--no-patch and --patch-dir contradict each other", tip="leave one out")
+        raise errors.UsageError("--no-patch and --patch-dir contradict each other", tip="leave one out")
     folder = resolve_patch_folder(options["patch_dir"])
     if options["patch_dir"] is not None and not folder.is_dir():
-        raise UsageError(f"--patch-dir {folder} is not a folder", tip="it holds a folder a project")
+        raise errors.UsageError(f"--patch-dir {folder} is not a folder", tip="it holds a folder a project")
     return folder
 
 
 def patchset_option(help_text: str) -> click.Parameter:
     """Return the option that names a patch set."""
-    return Option(["--patchset"], metavar="NAME", help=help_text)
+    return command.Option(["--patchset"], metavar="NAME", help=help_text)
 
 
 def patch_folder_option() -> click.Parameter:
     """Return the option that says where the patch sets are."""
-    return Option(
+    return command.Option(
         ["--patch-dir"],
         type=GivenPath(),
         help="Folder of the patch sets (the clone's patches/).",
@@ -156,9 +161,9 @@ def resolve_patch_folder(folder: Path | None) -> Path:
     """Return the folder of the patch sets: as given, else the clone's."""
     if folder is not None:
         return folder
-    from rocm_wheels.core import get_project_home
+    from rocm_wheels.core import workspace
 
-    return get_project_home() / "patches"
+    return workspace.get_project_home() / "patches"
 
 
 _GIT_COUNT = click.IntRange(min=1, max=2**31 - 1)  # what git can count
@@ -175,7 +180,7 @@ _SET_BY_LOCK = {
 
 def repo_option() -> click.Option:
     """Return the option that says where the checkouts are."""
-    return Option(
+    return command.Option(
         ["--source-dir", "repo"],
         type=GivenPath(),
         help="Folder of the checkouts (the clone's repos/, or here).",
@@ -184,7 +189,7 @@ def repo_option() -> click.Option:
 
 def commit_option() -> click.Option:
     """Return the option that says whether hipify commits."""
-    return Option(
+    return command.Option(
         ["--commit-hipify/--no-commit-hipify"],
         default=True,
         show_default=True,
@@ -195,19 +200,19 @@ def commit_option() -> click.Option:
 def shared_checkout_options() -> list[click.Parameter]:
     """Return the options that mean the same for one project and for several."""
     return [
-        Option(["--line"], metavar="NAME", help="Release line to take (see `rocm-wheels lines`)."),
-        Option(
+        command.Option(["--line"], metavar="NAME", help="Release line to take (see `rocm-wheels lines`)."),
+        command.Option(
             ["--depth"],
             type=_GIT_COUNT,
             help="Commits of history to fetch (all; a history that was cut stays so).",
         ),
-        Option(
+        command.Option(
             ["--submodules/--no-submodules"], default=True, show_default=True, help="Fetch submodules too."
         ),
-        Option(["--hipify/--no-hipify"], default=None, help="Hipify [default: as the recipe says]."),
+        command.Option(["--hipify/--no-hipify"], default=None, help="Hipify [default: as the recipe says]."),
         commit_option(),
         *network_options(),
-        Option(
+        command.Option(
             ["--lock"],
             metavar="FILE",
             type=GivenPath(),
@@ -219,12 +224,12 @@ def shared_checkout_options() -> list[click.Parameter]:
 def torch_options() -> list[click.Parameter]:
     """Return the options about the torch checkout that pins a project."""
     return [
-        Option(
+        command.Option(
             ["--pytorch-dir", "torch_dir"],
             type=GivenPath(),
             help=f"Torch checkout that pins the others ({TORCH} under --source-dir).",
         ),
-        Option(
+        command.Option(
             ["--require-related-commit/--no-require-related-commit"],
             default=False,
             help="Fail when there is no such pin.",
@@ -236,27 +241,30 @@ def find_checkouts_folder(repo: Path | None) -> Path:
     """Return the folder of the source trees: ``--source-dir``, the clone's ``repos/``, else here."""
     if repo is not None:
         return repo
-    from rocm_wheels.core import is_clone
+    from rocm_wheels.core import workspace
 
-    return get_recipes_folder() if is_clone() else Path.cwd()
+    return project_names.get_recipes_folder() if workspace.is_clone() else Path.cwd()
 
 
-def detect_platform() -> Platform:
+def detect_platform() -> project_names.Platform:
     """Return the platform that we run on."""
     return "windows" if sys.platform == "win32" else "linux"
 
 
-def parse_line_option(options: Mapping[str, Any]) -> TorchLine | None:
+def parse_line_option(options: Mapping[str, Any]) -> release_lines.TorchLine | None:
     """Return the release line that ``--line`` names, if any. Raises DataError."""
     if options["line"] is None:
         return None
-    from rocm_wheels.models import get_release_line
+    from rocm_wheels.models import release_lines
 
-    return get_release_line(options["line"])
+    return release_lines.get_release_line(options["line"])
 
 
 def select_line_projects(
-    recipes: Iterable[Project], line: TorchLine | None, platform: Platform, wished: Collection[str] = ()
+    recipes: Iterable[Project],
+    line: release_lines.TorchLine | None,
+    platform: project_names.Platform,
+    wished: Collection[str] = (),
 ) -> list[Project]:
     """Return what is built of a line on a platform; say what the line has on other platforms only.
 
@@ -269,70 +277,75 @@ def select_line_projects(
         recipe.name for recipe in buildable if recipe.name not in wished and line.leaves_out(recipe, platform)
     ]
     for name in without:
-        log_note(f"without {name}: release line {line.name} has none for {platform}")
+        log.log_note(f"without {name}: release line {line.name} has none for {platform}")
     return [recipe for recipe in buildable if recipe.name not in without]
 
 
 def find_torch_checkout(options: Mapping[str, Any]) -> Path:
     """Return the folder of the torch checkout that pins are read in. Raises UsageError."""
-    from rocm_wheels.core import UsageError
+    from rocm_wheels.core import errors
 
     torch_dir: Path | None = options.get("torch_dir")
     if torch_dir is not None and not torch_dir.is_dir():
-        raise UsageError(f"--pytorch-dir {torch_dir} is not a folder", tip="check out torch first")
+        raise errors.UsageError(f"--pytorch-dir {torch_dir} is not a folder", tip="check out torch first")
     return torch_dir or find_checkouts_folder(options["repo"]) / TORCH
 
 
-def open_given_lock(options: Mapping[str, Any]) -> LockFile | None:
+def open_given_lock(options: Mapping[str, Any]) -> lock.LockFile | None:
     """Return the lock that ``--lock`` names, if any. Raises UsageError, DataError.
 
     Options that say something else than the lock are refused.
     """
     if options["lock"] is None:
         return None
-    from rocm_wheels.core import UsageError
-    from rocm_wheels.sources import open_lock
+    from rocm_wheels.core import errors
+    from rocm_wheels.sources import lock
 
     others = [option for key, option in _SET_BY_LOCK.items() if options.get(key) not in (None, False)]
     others += [] if options["patch"] else ["--no-patch"]
     if others:
-        raise UsageError(
+        raise errors.UsageError(
             f"--lock says which commits and patches, and so {'does' if len(others) == 1 else 'do'} "
             + ", ".join(others),
             tip="leave one of them out; `rocm-wheels lock update` changes a lock",
         )
-    return open_lock(options["lock"], detect_platform())
+    return lock.open_lock(options["lock"], detect_platform())
 
 
 def make_locked_request(
-    recipe: Project, file: LockFile, directory: Path, options: Mapping[str, Any], *, origin: str | None = None
-) -> CheckoutRequest:
+    recipe: Project,
+    file: lock.LockFile,
+    directory: Path,
+    options: Mapping[str, Any],
+    *,
+    origin: str | None = None,
+) -> checkout.CheckoutRequest:
     """Return the request of a checkout of what a lock says; ``origin`` is another place for it.
 
     Raises UsageError and SourceError for a project or a patch set that is not there as locked.
     """
-    from rocm_wheels.sources import parse_origin, read_locked_patches, read_locked_pin
+    from rocm_wheels.sources import lock, network
 
-    pin = read_locked_pin(file, recipe.name, origin=origin)
-    patch_set = read_locked_patches(file, recipe.name, find_patch_folder(options))
-    local = parse_origin(pin.origin, Path.cwd())[1]
+    pin = lock.read_locked_pin(file, recipe.name, origin=origin)
+    patch_set = lock.read_locked_patches(file, recipe.name, find_patch_folder(options))
+    local = network.parse_origin(pin.origin, Path.cwd())[1]
     return make_checkout_request(recipe, pin, directory, options, patch_set=patch_set, local_origin=local)
 
 
 def make_checkout_request(
     recipe: Project,
-    pin: Pin,
+    pin: pins.Pin,
     directory: Path,
     options: Mapping[str, Any],
     *,
-    patch_set: PatchSet | None,
+    patch_set: patches.PatchSet | None,
     local_origin: bool = False,
-) -> CheckoutRequest:
+) -> checkout.CheckoutRequest:
     """Return the request of a checkout of one project; ``patch_set`` is its patch set."""
-    from rocm_wheels.sources import CheckoutRequest
+    from rocm_wheels.sources import checkout
 
     system = detect_platform()
-    return CheckoutRequest(
+    return checkout.CheckoutRequest(
         project=recipe,
         directory=directory,
         pin=pin,
@@ -348,12 +361,14 @@ def make_checkout_request(
     )
 
 
-def _name_options(options: Mapping[str, Any]) -> OptionNames:
+def _name_options(options: Mapping[str, Any]) -> pins.OptionNames:
     """Return what the options of this command are called: of a project's script, or of ``checkout``."""
-    from rocm_wheels.sources import ONE_PROJECT_OPTIONS, SEVERAL_PROJECTS_OPTIONS
+    from rocm_wheels.sources import pins
 
     if "projects" not in options:
-        return ONE_PROJECT_OPTIONS
+        return pins.ONE_PROJECT_OPTIONS
     return (
-        SEVERAL_PROJECTS_OPTIONS if options["lock"] else replace(ONE_PROJECT_OPTIONS, folder="--source-dir")
+        pins.SEVERAL_PROJECTS_OPTIONS
+        if options["lock"]
+        else replace(pins.ONE_PROJECT_OPTIONS, folder="--source-dir")
     )

@@ -21,10 +21,10 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from rocm_wheels.core import UsageError
+from rocm_wheels.core import errors
 
 if TYPE_CHECKING:
-    from rocm_wheels.models import RecipeFolder
+    from rocm_wheels.models import project_names
 
 RECIPE_OPTION, RECIPE_VARIABLE = "--recipe-dir", "ROCM_WHEELS_RECIPE_DIR"
 
@@ -211,9 +211,9 @@ CONFIG_FILE = "rocm_wheels.config_file"  # in a context's meta: what --config na
 
 def _set_verbosity(ctx: click.Context, param: click.Parameter, value: int | bool) -> None:
     if value and not ctx.resilient_parsing:
-        from rocm_wheels.core import set_log_level
+        from rocm_wheels.core import log
 
-        set_log_level("quiet" if param.name == "quiet" else "detail")
+        log.set_log_level("quiet" if param.name == "quiet" else "detail")
 
 
 def _make_global_options() -> list[click.Parameter]:
@@ -277,10 +277,10 @@ class Command(click.Command):
     ) -> click.Context:
         """Begin with what a configuration file says of this command. Raises DataError."""
         if self.words and not isinstance(self, click.Group):
-            from rocm_wheels.cli.config import read_command_defaults
+            from rocm_wheels.cli import config
 
             named = parent.meta.get(CONFIG_FILE) if parent else None
-            values, origins = read_command_defaults(self, named)
+            values, origins = config.read_command_defaults(self, named)
             presets = (parent.default_map or {}).get(info_name or "") if parent else None
             extra["default_map"] = {**values, **(presets or {})}
             self._origins = {key: origin for key, origin in origins.items() if key not in (presets or {})}
@@ -294,11 +294,13 @@ class Command(click.Command):
         ctx.meta.setdefault(_ORIGINS, {})[id(self)] = getattr(self, "_origins", {})
         if ctx.parent is not None:
             return super().parse_args(ctx, args)
-        from rocm_wheels.models import set_recipe_search
+        from rocm_wheels.models import project_names
 
         words = list(args)
-        set_recipe_search(lambda: _list_recipe_folders(ctx, words))
-        forget_search = partial(set_recipe_search, tuple)  # who calls us from Python may go on elsewhere
+        project_names.set_recipe_search(lambda: _list_recipe_folders(ctx, words))
+        forget_search = partial(
+            project_names.set_recipe_search, tuple
+        )  # who calls us from Python may go on elsewhere
         ctx.call_on_close(forget_search)
         try:
             return super().parse_args(ctx, args)
@@ -314,39 +316,40 @@ def _refuse_option_clash(command: Command) -> None:
         project = getattr(param, "project", "")
         for name in (*param.opts, *param.secondary_opts):
             if name in owners and (owner := project or owners[name]):
-                from rocm_wheels.core import DataError
-                from rocm_wheels.models import find_recipes
+                from rocm_wheels.models import project_names
 
-                recipe, words = find_recipes()[owner].path, " ".join(command.words)
-                raise DataError(
+                recipe, words = project_names.find_recipes()[owner].path, " ".join(command.words)
+                raise errors.DataError(
                     f"{recipe}: `{words}` has the option {name} already",
                     tip="give the project another name (its file and its `name`)",
                 )
             owners[name] = project
 
 
-def _list_recipe_folders(ctx: click.Context, words: Sequence[str]) -> list[RecipeFolder]:
+def _list_recipe_folders(ctx: click.Context, words: Sequence[str]) -> list[project_names.RecipeFolder]:
     """Return the folders with recipes: those named by the words of a command line, else by the variable, else
     by the configuration file, and ``recipes/`` of the current folder.
     """
-    from rocm_wheels.cli.config import list_configured_folders
-    from rocm_wheels.models import RecipeFolder
+    from rocm_wheels.cli import config
+    from rocm_wheels.models import project_names
 
     variable = os.environ.get(RECIPE_VARIABLE, "").split(os.pathsep)
     if texts := _find_values(words, RECIPE_OPTION):
-        named = [RecipeFolder(Path(text).absolute(), RECIPE_OPTION) for text in texts]
+        named = [project_names.RecipeFolder(Path(text).absolute(), RECIPE_OPTION) for text in texts]
     elif any(variable):
-        named = [RecipeFolder(Path(text).absolute(), RECIPE_VARIABLE) for text in variable if text]
+        named = [
+            project_names.RecipeFolder(Path(text).absolute(), RECIPE_VARIABLE) for text in variable if text
+        ]
     else:
-        named = list_configured_folders(ctx.params.get("config"))
+        named = config.list_configured_folders(ctx.params.get("config"))
     for folder in named:
         if not any(folder.path.glob("*.yaml")):
             missing = "has no recipes (*.yaml)" if folder.path.is_dir() else "is not there"
-            raise UsageError(
+            raise errors.UsageError(
                 f"{folder.origin}: the folder {folder.path} {missing}", tip="name another folder"
             )
     here = Path.cwd() / "recipes"
-    return [*named, RecipeFolder(here, "recipes/ here")]
+    return [*named, project_names.RecipeFolder(here, "recipes/ here")]
 
 
 def _find_values(words: Sequence[str], option: str) -> list[str]:

@@ -10,17 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli.command import command, group, option
-from rocm_wheels.core import (
-    UsageError,
-    align_rows,
-    format_table,
-    get_output_width,
-    suggest_name,
-)
+from rocm_wheels.core import errors, tables
 
 if TYPE_CHECKING:
-    from rocm_wheels.gpus import PciEntry
-    from rocm_wheels.models import FoundCards, TargetFacts
+    from rocm_wheels.gpus import pci
+    from rocm_wheels.models import gpu_cards
 
 
 def format_sourced_table(
@@ -36,7 +30,7 @@ def format_sourced_table(
     words = [header[i] for i in columns]
     cells = [[row[i] for i in columns] for row in table_rows]
     sources = [f"[{number}] {place}" for place, number in places.items()]
-    return "\n".join([format_table(words, cells, width=width), *sources])
+    return "\n".join([tables.format_table(words, cells, width=width), *sources])
 
 
 def rows_as_json(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[dict[str, str]]:
@@ -85,8 +79,9 @@ def show(table: str | None, as_json: bool) -> None:
         _print_rows(("table", "rows", "what it has"), table_rows, as_json, "tables")
         return
     if table not in TABLES:
-        raise UsageError(
-            f"there is no table {table!r}{suggest_name(table, TABLES)}", tip=f"tables: {', '.join(TABLES)}"
+        raise errors.UsageError(
+            f"there is no table {table!r}{tables.suggest_name(table, TABLES)}",
+            tip=f"tables: {', '.join(TABLES)}",
         )
     header, rows = _load_rows(table)
     _print_rows(header, rows, as_json, table)
@@ -105,7 +100,7 @@ def _print_rows(header: Sequence[str], rows: Sequence[tuple[str, ...]], as_json:
         document: dict[str, Any] = {name: rows_as_json(header, rows)}
         click.echo(json.dumps(document, indent=1))
     else:
-        click.echo(format_sourced_table(header, rows, get_output_width()))
+        click.echo(format_sourced_table(header, rows, tables.get_output_width()))
 
 
 COMMANDS = {
@@ -141,9 +136,9 @@ def gpu(words: tuple[str, ...], as_json: bool) -> None:
       rocm-wheels compat gpu RX 7900 XTX
       rocm-wheels compat gpu 1002:74a1
     """
-    from rocm_wheels.models import find_gpu_cards
+    from rocm_wheels.models import gpu_cards
 
-    matches = find_gpu_cards(" ".join(words))
+    matches = gpu_cards.find_gpu_cards(" ".join(words))
     if as_json:
         import json
 
@@ -152,7 +147,7 @@ def gpu(words: tuple[str, ...], as_json: bool) -> None:
         click.echo(describe_cards(matches))
 
 
-def cards_as_json(matches: FoundCards) -> dict[str, Any]:
+def cards_as_json(matches: gpu_cards.FoundCards) -> dict[str, Any]:
     """Return what ``--json`` prints. Keys are added in later versions, never renamed.
 
     ``{"query", "asked_by": "id"|"target"|"name"|"product", "cards": [{"id", "vendor", "name", "products",
@@ -161,11 +156,11 @@ def cards_as_json(matches: FoundCards) -> dict[str, Any]:
     [{"platform", "name", "url", "layout", "reason"}], "install": {"linux", "windows"}}]}``. ``card`` is
     ``discrete``, ``integrated`` or null.
     """
-    from rocm_wheels.gpus import list_pci_sources
-    from rocm_wheels.models import make_facts_json
+    from rocm_wheels.gpus import pci
+    from rocm_wheels.models import gpu_cards
 
-    def card(entry: PciEntry) -> dict[str, Any]:
-        named = list_pci_sources(entry.vendor)
+    def card(entry: pci.PciEntry) -> dict[str, Any]:
+        named = pci.list_pci_sources(entry.vendor)
         return {
             "id": entry.id,
             "vendor": entry.vendor,
@@ -184,14 +179,15 @@ def cards_as_json(matches: FoundCards) -> dict[str, Any]:
         "asked_by": matches.query_kind,
         "cards": [card(entry) for entry in matches.cards],
         "targets": [
-            {**make_facts_json(facts), "install": make_install_commands(facts)} for facts in matches.targets
+            {**gpu_cards.make_facts_json(facts), "install": make_install_commands(facts)}
+            for facts in matches.targets
         ],
     }
 
 
-def describe_cards(matches: FoundCards) -> str:
+def describe_cards(matches: gpu_cards.FoundCards) -> str:
     """Return a block a target and a line a card, then where the facts are from."""
-    from rocm_wheels.gpus import list_pci_sources
+    from rocm_wheels.gpus import pci
 
     lines: list[str] = []
     for facts in matches.targets:
@@ -201,7 +197,7 @@ def describe_cards(matches: FoundCards) -> str:
         (e.id, e.gfx or _describe_capability(e) or "?", _card_kind(e) or "?", e.kind, e.name) for e in listed
     ]
     indent = " " * (max((len(entry.id) for entry in listed), default=0) + 2)
-    for entry, line in zip(listed, align_rows(rows), strict=True):
+    for entry, line in zip(listed, tables.align_rows(rows), strict=True):
         lines.append(line)
         if entry.products:
             lines.append(f"{indent}also: {', '.join(entry.products)}")
@@ -213,7 +209,9 @@ def describe_cards(matches: FoundCards) -> str:
     if not listed:
         lines.append("no card with it has a PCI id in the tables yet")
     used = {
-        (entry.vendor, key): list_pci_sources(entry.vendor)[key] for entry in listed for key in entry.sources
+        (entry.vendor, key): pci.list_pci_sources(entry.vendor)[key]
+        for entry in listed
+        for key in entry.sources
     }
     if used:
         lines += ["", "sources"]
@@ -221,45 +219,55 @@ def describe_cards(matches: FoundCards) -> str:
         for (_, key), source in dict(sorted(used.items())).items():
             state = ", ".join(part for part in (source.at[:12].strip("-"), source.date) if part)
             source_rows.append((key, f"{source.where}{f' ({state})' if state else ''}"))
-        lines += [f"  {line}" for line in align_rows(source_rows)]
+        lines += [f"  {line}" for line in tables.align_rows(source_rows)]
     installs = [row for facts in matches.targets for row in _describe_install(facts)]
     return "\n".join([*lines, *(["", "install"] if installs else []), *(f"  {row}" for row in installs)])
 
 
-def _describe_install(facts: TargetFacts) -> list[str]:
+def _describe_install(facts: gpu_cards.TargetFacts) -> list[str]:
     """Return the command that installs torch for a GPU, for each system where they differ; or why none."""
     commands = make_install_commands(facts)
     different = list(dict.fromkeys(commands.values()))
     if different == [None]:
-        from rocm_wheels.hosts import explain_no_torch
+        from rocm_wheels.user import install_options
 
-        return [*explain_no_torch(facts.target)] if facts.target else ["nothing tells its target"]
+        return (
+            [*install_options.explain_no_torch(facts.target)]
+            if facts.target
+            else ["nothing tells its target"]
+        )
     if len(different) == 1:
         return [str(different[0])]
     return [f"{system}: {command or 'no torch has kernels for it'}" for system, command in commands.items()]
 
 
-def make_install_commands(facts: TargetFacts) -> dict[str, str | None]:
+def make_install_commands(facts: gpu_cards.TargetFacts) -> dict[str, str | None]:
     """Return by platform the command that installs torch for a GPU; None where no index has one.
 
     It is for the Python that runs this. GPUs of other vendors are found when it runs.
     """
-    from rocm_wheels.core import format_command
-    from rocm_wheels.hosts import list_install_options, pick_option
+    from rocm_wheels.core import shell
+    from rocm_wheels.user import install_options
 
     place = ["--venv", ".venv"]
     commands: dict[str, str | None] = {}
     for platform in ("linux", "windows"):
-        commands[platform] = format_command(["rocm-wheels", "install", *place])
+        commands[platform] = shell.format_command(["rocm-wheels", "install", *place])
         if facts.vendor == "amd":
             python = f"{sys.version_info.major}.{sys.version_info.minor}"
             gfx = facts.target or ""
-            option = pick_option(list_install_options(gfx, platform=platform), python) if gfx else None
+            option = (
+                install_options.pick_option(
+                    install_options.list_install_options(gfx, platform=platform), python
+                )
+                if gfx
+                else None
+            )
             commands[platform] = option.format_install(python, gfx=gfx, place=place) if option else None
     return commands
 
 
-def _describe_target(facts: TargetFacts) -> list[str]:
+def _describe_target(facts: gpu_cards.TargetFacts) -> list[str]:
     cells = [(fact.attribute, f"{fact.value}{_mark_believed(fact.kind)}") for fact in facts.facts]
     if facts.generic:
         cells.append(("runs also", f"code for {facts.generic}"))
@@ -274,18 +282,18 @@ def _describe_target(facts: TargetFacts) -> list[str]:
     if facts.vendor != "amd":
         intel = "Intel, before Xe" if facts.target else "Intel"
         name = intel if facts.vendor == "intel" else f"NVIDIA, compute capability {name}"
-    return [f"{name}  {facts.product}".rstrip(), *(f"  {line}" for line in align_rows(cells))]
+    return [f"{name}  {facts.product}".rstrip(), *(f"  {line}" for line in tables.align_rows(cells))]
 
 
 def _mark_believed(kind: str) -> str:
     return "?" if kind == "believed" else ""
 
 
-def _card_kind(entry: PciEntry) -> str:
+def _card_kind(entry: pci.PciEntry) -> str:
     return {True: "integrated", False: "discrete", None: ""}[entry.integrated]
 
 
-def _describe_capability(entry: PciEntry) -> str:
+def _describe_capability(entry: pci.PciEntry) -> str:
     if entry.vendor == "intel":
         return "before Xe" if entry.capability else "-"
     return f"compute {entry.capability}" if entry.capability else ""

@@ -31,10 +31,10 @@ from rocm_wheels.cli.command import (
     list_options,
     option,
 )
-from rocm_wheels.core import DataError, UsageError, parse_toml, suggest_name
+from rocm_wheels.core import errors, tables, toml_reader
 
 if TYPE_CHECKING:
-    from rocm_wheels.models import RecipeFolder
+    from rocm_wheels.models import project_names
 
 CONFIG_NAME = "rocm-wheels.toml"
 _VARIABLE = "ROCM_WHEELS_CONFIG"
@@ -65,7 +65,9 @@ def find_config_file(folder: Path, env: Mapping[str, str], named: str | None = N
         if not name:
             return None
         if not Path(name).is_file():
-            raise UsageError(f"{origin}: there is no file {name}", tip="an empty name means no configuration")
+            raise errors.UsageError(
+                f"{origin}: there is no file {name}", tip="an empty name means no configuration"
+            )
         return read_config_file(Path(name).absolute())
     for parent in (folder, *folder.parents):
         if (parent / CONFIG_NAME).is_file():
@@ -83,14 +85,14 @@ def read_config_file(path: Path) -> ConfigFile | None:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as cause:
-        raise DataError(f"cannot read {path}: {cause.strerror}") from cause
+        raise errors.DataError(f"cannot read {path}: {cause.strerror}") from cause
     except UnicodeDecodeError:
-        raise DataError(f"{path} is not UTF-8 text", tip="save it as UTF-8") from None
+        raise errors.DataError(f"{path} is not UTF-8 text", tip="save it as UTF-8") from None
     if path.name == "pyproject.toml" and "rocm-wheels" not in text:
         return None
     try:
-        table = parse_toml(text, name=str(path))
-    except DataError:
+        table = toml_reader.parse_toml(text, name=str(path))
+    except errors.DataError:
         if path.name == "pyproject.toml" and "[tool.rocm-wheels" not in text:
             return None  # nothing of ours; it may be a template
         raise
@@ -124,22 +126,24 @@ def read_command_defaults(command: Command, named: str | None) -> tuple[dict[str
             if option is None:
                 if not words:
                     continue  # of other commands
-                raise DataError(
+                raise errors.DataError(
                     f"{config.locate(*words, key)}: `{' '.join(words)}` has no option --{key}"
-                    f"{suggest_name(key, options)}",
+                    f"{tables.suggest_name(key, options)}",
                     tip=f"`rocm-wheels {' '.join(words)} --help` lists its options",
                 )
             place = config.locate(*words, key)
             if (other := keys.setdefault(str(option.name), key)) != key:
-                raise DataError(f"{place}: {key} and {other} are one option", tip="leave one of them out")
+                raise errors.DataError(
+                    f"{place}: {key} and {other} are one option", tip="leave one of them out"
+                )
             values[str(option.name)] = _convert_value(option, value, place, config.path.parent)
             origins[str(option.name)] = place
     return values, origins
 
 
-def list_configured_folders(named: str | None) -> list[RecipeFolder]:
+def list_configured_folders(named: str | None) -> list[project_names.RecipeFolder]:
     """Return the folders of ``recipe-dir`` in the file that holds here. Raises UsageError and DataError."""
-    from rocm_wheels.models import RecipeFolder
+    from rocm_wheels.models import project_names
 
     config = find_config_file(Path.cwd(), os.environ, named)
     value = config.table.get(_RECIPE_KEY, []) if config else []
@@ -148,8 +152,8 @@ def list_configured_folders(named: str | None) -> list[RecipeFolder]:
     place = config.locate(_RECIPE_KEY)
     texts = value if isinstance(value, list) else [value]
     if not all(isinstance(text, str) and text for text in texts):
-        raise DataError(f"{place} takes a folder or a list of them, not {_format_value(value)}")
-    return [RecipeFolder(config.path.parent / Path(text).expanduser(), place) for text in texts]
+        raise errors.DataError(f"{place} takes a folder or a list of them, not {_format_value(value)}")
+    return [project_names.RecipeFolder(config.path.parent / Path(text).expanduser(), place) for text in texts]
 
 
 def _list_names(option: Option) -> list[str]:
@@ -171,22 +175,23 @@ def _list_tables(
 
 def _check_top_level(config: ConfigFile) -> None:
     """Raise DataError for a key or a table that no command reads."""
-    from rocm_wheels.cli.main import cli
+    from rocm_wheels.cli import main
 
     shared = [name.lstrip("-") for name in CONCEPTS]
-    context = click.Context(cli, info_name="rocm-wheels")
-    commands = cli.list_commands(context)
+    context = click.Context(main.cli, info_name="rocm-wheels")
+    commands = main.cli.list_commands(context)
     for key, value in config.table.items():
         if isinstance(value, dict):
             if key not in commands:
-                new = cli.list_aliases().get(key)
-                raise DataError(
+                new = main.cli.list_aliases().get(key)
+                raise errors.DataError(
                     f"{config.locate(key)}: there is no command {key}"
-                    + (f"; it is [{new.replace(' ', '.')}]" if new else suggest_name(key, commands))
+                    + (f"; it is [{new.replace(' ', '.')}]" if new else tables.suggest_name(key, commands))
                 )
         elif key not in shared:
-            raise DataError(
-                f"{config.locate(key)} is no option that several commands share{suggest_name(key, shared)}",
+            raise errors.DataError(
+                f"{config.locate(key)} is no option that several commands "
+                f"share{tables.suggest_name(key, shared)}",
                 tip="an option of one command stands in the command's table, such as [build]",
             )
 
@@ -195,16 +200,16 @@ def _convert_value(option: Option, value: Any, place: str, folder: Path) -> Any:
     """Return a value as click takes it: text, truth or a list of texts. Raises DataError."""
     if option.is_flag:
         if not isinstance(value, bool):
-            raise DataError(f"{place} is true or false, not {_format_value(value)}")
+            raise errors.DataError(f"{place} is true or false, not {_format_value(value)}")
         return value
     items = value if isinstance(value, list) else [value]
     if any(isinstance(item, (bool, dict, list)) for item in items):
-        raise DataError(f"{place} takes text or a number, not {_format_value(value)}")
+        raise errors.DataError(f"{place} takes text or a number, not {_format_value(value)}")
     texts = [_resolve_path(option, str(item), folder) for item in items]
     if option.multiple:
         return texts
     if isinstance(value, list) and not option.takes_list:
-        raise DataError(f"{place} takes one value, not a list")
+        raise errors.DataError(f"{place} takes one value, not a list")
     return ",".join(texts)
 
 
@@ -245,16 +250,16 @@ def _check_table(
         for key, value in table.items():
             names = command.list_commands(context)
             if not isinstance(value, dict) or key not in names:
-                raise DataError(
+                raise errors.DataError(
                     f"{config.locate(*words, key)}: `{' '.join(words)}` has no command {key}"
-                    f"{suggest_name(key, names)}"
+                    f"{tables.suggest_name(key, names)}"
                 )
             rows += _check_table(config, (*words, key), value, command.get_command(context, key))
         return rows
     assert isinstance(command, Command)
     for key, value in table.items():
         if isinstance(value, dict):
-            raise DataError(f"{config.locate(*words, key)}: `{' '.join(words)}` has no command {key}")
+            raise errors.DataError(f"{config.locate(*words, key)}: `{' '.join(words)}` has no command {key}")
     read_command_defaults(command, str(config.path))
     return [(" ".join(words), key, _format_value(value)) for key, value in table.items()]
 
@@ -278,8 +283,6 @@ def show_config(ctx: click.Context, words: tuple[str, ...], as_json: bool) -> No
     """
     import json
 
-    from rocm_wheels.core import format_table, get_output_width
-
     root = ctx.find_root().command
     assert isinstance(root, Group)
     config = find_config_file(Path.cwd(), os.environ, ctx.meta.get(CONFIG_FILE))
@@ -299,7 +302,7 @@ def show_config(ctx: click.Context, words: tuple[str, ...], as_json: bool) -> No
         return
     click.echo(path or f"no {CONFIG_NAME} here or above, and no pyproject.toml with [tool.rocm-wheels]")
     if rows:
-        click.echo(format_table(keys, rows, width=get_output_width()))
+        click.echo(tables.format_table(keys, rows, width=tables.get_output_width()))
 
 
 def _list_values(ctx: click.Context, root: Group, words: Sequence[str]) -> list[tuple[str, str, str]]:
@@ -308,7 +311,9 @@ def _list_values(ctx: click.Context, root: Group, words: Sequence[str]) -> list[
     for word in words:
         command = command.get_command(ctx, word) if isinstance(command, Group) else None
     if not isinstance(command, Command) or isinstance(command, Group):
-        raise UsageError(f"there is no command {' '.join(words)}", tip="`rocm-wheels --help` lists them")
+        raise errors.UsageError(
+            f"there is no command {' '.join(words)}", tip="`rocm-wheels --help` lists them"
+        )
     context = command.make_context(words[-1], [], parent=ctx.find_root(), resilient_parsing=True)
     rows = []
     for entry in list_options(command):

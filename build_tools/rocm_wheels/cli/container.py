@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rocm_wheels.cli.boundary import read_environment
-from rocm_wheels.cli.command import group, option
+from rocm_wheels.cli import boundary, command
 from rocm_wheels.cli.options import GivenPath, combine_options, json_option, print_result
-from rocm_wheels.core import EngineError, log_note, log_warning, paint_result
+from rocm_wheels.core import errors, log
 
 if TYPE_CHECKING:
-    from rocm_wheels.ci import ContainerOptions, EngineName
-    from rocm_wheels.models import Platform
+    from rocm_wheels.ci import container_command, container_engine
+    from rocm_wheels.models import project_names
 
 F = TypeVar("F", bound=Callable[..., Any])
 _COMMAND_LAST = {"allow_interspersed_args": False}  # what follows the command is its own
@@ -30,13 +29,13 @@ The exit code is the command's own; 18 when there is no engine, or it does not a
 """
 
 
-@group("container", help=_HELP)
+@command.group("container", help=_HELP)
 def container_group() -> None:
     """Hold the commands about containers."""
 
 
 def _engine_option(function: F) -> F:
-    return option(
+    return command.option(
         "--engine",
         type=click.Choice(["docker", "podman", "auto"]),
         default="auto",
@@ -47,42 +46,42 @@ def _engine_option(function: F) -> F:
 
 def _unresolved_option(function: F) -> F:
     help_text = "Take an image without a known digest: its bytes may change."
-    return option("--allow-unresolved", is_flag=True, help=help_text)(function)
+    return command.option("--allow-unresolved", is_flag=True, help=help_text)(function)
 
 
 # what `run` and `print` have in common
 _run_options = combine_options(
-    option(
+    command.option(
         "--image",
         default="build",
         show_default=True,
         metavar="NAME|IMAGE",
         help="One of `container images`, or any other as name@sha256:….",
     ),
-    option("--gpu", is_flag=True, help="With the GPUs of this machine."),
-    option(
+    command.option("--gpu", is_flag=True, help="With the GPUs of this machine."),
+    command.option(
         "--mount",
         "mounts",
         multiple=True,
         metavar="PATH[:INSIDE][:ro]",
         help="One more folder or file; can be repeated.",
     ),
-    option(
+    command.option(
         "--cache",
         type=GivenPath(file_okay=False),
         metavar="DIR",
         help="HOME, ccache, uv, pip of containers.  [default: ~/.cache/rocm-wheels/containers]",
     ),
-    option(
+    command.option(
         "--env",
         "variables",
         multiple=True,
         metavar="NAME[=VALUE]",
         help="One more variable; can be repeated. A secret by its name alone.",
     ),
-    option("--shm-size", metavar="SIZE", help="A /dev/shm of this size, as 16g, not the machine's."),
-    option("--network", metavar="NET", help="Network, as engines name it: none, host, bridge."),
-    option("-i", "--interactive", is_flag=True, help="Pass standard input on, also of a pipe."),
+    command.option("--shm-size", metavar="SIZE", help="A /dev/shm of this size, as 16g, not the machine's."),
+    command.option("--network", metavar="NET", help="Network, as engines name it: none, host, bridge."),
+    command.option("-i", "--interactive", is_flag=True, help="Pass standard input on, also of a pipe."),
     _engine_option,
     _unresolved_option,
     click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND..."),
@@ -100,39 +99,38 @@ def run(words: tuple[str, ...], engine: str, **options: Any) -> int:
     Examples:
       rocm-wheels container run --image build -- rocm-wheels plan --output-dir dist
     """
-    from rocm_wheels.ci import (
-        assume_engine,
-        compose_command,
-        find_engine,
-        flatten_parts,
-        format_pasteable_line,
-        inspect_host,
-        list_cache_folders,
-        make_container_request,
-        require_image,
-        run_container,
-    )
+    from rocm_wheels.ci import container_command, container_engine, container_host
 
-    env, settings = read_environment(), _make_settings(words, options)
-    machine = inspect_host(env)
-    request = make_container_request(settings, machine, env)
+    env, settings = boundary.read_environment(), _make_settings(words, options)
+    machine = container_host.inspect_host(env)
+    request = container_command.make_container_request(settings, machine, env)
     try:
-        chosen_engine = find_engine(_parse_engine(engine), env)
-    except EngineError:
-        argv_shown = flatten_parts(compose_command(assume_engine(_parse_engine(engine)), machine, request))
-        log_note(f"would have been run: {format_pasteable_line(argv_shown, settings.cache)}")
+        chosen_engine = container_engine.find_engine(_parse_engine(engine), env)
+    except errors.EngineError:
+        argv_shown = container_command.flatten_parts(
+            container_command.compose_command(
+                container_engine.assume_engine(_parse_engine(engine)), machine, request
+            )
+        )
+        log.log_note(
+            f"would have been run: {container_command.format_pasteable_line(argv_shown, settings.cache)}"
+        )
         raise
-    argv = flatten_parts(compose_command(chosen_engine, machine, request))
+    argv = container_command.flatten_parts(container_command.compose_command(chosen_engine, machine, request))
     if request.image.made_here:
-        require_image(chosen_engine, request.image.reference, env, how=_choose_image_tip(settings.image))
-    for folder in list_cache_folders(settings.cache):
+        container_command.require_image(
+            chosen_engine, request.image.reference, env, how=_choose_image_tip(settings.image)
+        )
+    for folder in container_command.list_cache_folders(settings.cache):
         folder.mkdir(parents=True, exist_ok=True)
-    return run_container(chosen_engine, argv, request.name, env, stdin=request.stdin or request.tty)
+    return container_command.run_container(
+        chosen_engine, argv, request.name, env, stdin=request.stdin or request.tty
+    )
 
 
 @container_group.command("container print", context_settings=_COMMAND_LAST)
 @_run_options
-@option("--explain", is_flag=True, help="Print why each option is there, one a line.")
+@command.option("--explain", is_flag=True, help="Print why each option is there, one a line.")
 @json_option
 def show(words: tuple[str, ...], engine: str, explain: bool, as_json: bool, **options: Any) -> None:
     """Print the line that `run` would run, for a shell; the container's name is another one each time.
@@ -143,40 +141,35 @@ def show(words: tuple[str, ...], engine: str, explain: bool, as_json: bool, **op
     Examples:
       rocm-wheels container print --image build -- bash
     """
-    from rocm_wheels.ci import (
-        assume_engine,
-        compose_command,
-        find_engine,
-        flatten_parts,
-        format_pasteable_line,
-        inspect_host,
-        make_container_request,
-        resolve_groups_in_shell,
-    )
-    from rocm_wheels.core import format_command
+    from rocm_wheels.ci import container_command, container_engine, container_host
+    from rocm_wheels.core import shell
 
-    env, settings = read_environment(), replace(_make_settings(words, options), for_any_machine=True)
-    machine = inspect_host(env)
-    request = make_container_request(settings, machine, env)
+    env, settings = boundary.read_environment(), replace(_make_settings(words, options), for_any_machine=True)
+    machine = container_host.inspect_host(env)
+    request = container_command.make_container_request(settings, machine, env)
     try:
-        chosen_engine = find_engine(_parse_engine(engine), env)
-    except EngineError as missing:
-        chosen_engine = assume_engine(_parse_engine(engine))
-        log_warning(f"{missing.message}\nthe line is what {chosen_engine.name} would be given")
-    parts = compose_command(chosen_engine, machine, request)
+        chosen_engine = container_engine.find_engine(_parse_engine(engine), env)
+    except errors.EngineError as missing:
+        chosen_engine = container_engine.assume_engine(_parse_engine(engine))
+        log.log_warning(f"{missing.message}\nthe line is what {chosen_engine.name} would be given")
+    parts = container_command.compose_command(chosen_engine, machine, request)
     if as_json:
         document = [{"words": list(part.words), "why": part.why} for part in parts]
         print_result({"engine": chosen_engine.name, "parts": document}, (), as_json=True)
     elif explain:
         for part in parts:
-            click.echo(f"{resolve_groups_in_shell(format_command(part.words))}  # {part.why}")
+            click.echo(
+                f"{container_command.resolve_groups_in_shell(shell.format_command(part.words))}  # {part.why}"
+            )
     else:
-        click.echo(format_pasteable_line(flatten_parts(parts), settings.cache))
+        click.echo(
+            container_command.format_pasteable_line(container_command.flatten_parts(parts), settings.cache)
+        )
 
 
 @container_group.command("container build")
 @click.argument("name", metavar="NAME")
-@option("--print", "only_print", is_flag=True, help="Print the command, and run nothing.")
+@command.option("--print", "only_print", is_flag=True, help="Print the command, and run nothing.")
 @_engine_option
 @_unresolved_option
 @json_option
@@ -189,36 +182,32 @@ def build(name: str, only_print: bool, engine: str, allow_unresolved: bool, as_j
     Examples:
       rocm-wheels container build build
     """
-    from rocm_wheels.ci import (
-        assume_engine,
-        build_image,
-        find_engine,
-        find_image_recipe,
-        format_build_command,
-    )
+    from rocm_wheels.ci import container_engine
 
-    env, clone = read_environment(), _find_clone()
-    recipe = find_image_recipe(name, clone, allow_unresolved=allow_unresolved)
+    env, clone = boundary.read_environment(), _find_clone()
+    recipe = container_engine.find_image_recipe(name, clone, allow_unresolved=allow_unresolved)
     try:
-        chosen_engine = find_engine(_parse_engine(engine), env)
-    except EngineError as missing:
-        line = format_build_command(assume_engine(_parse_engine(engine)), recipe, env)
+        chosen_engine = container_engine.find_engine(_parse_engine(engine), env)
+    except errors.EngineError as missing:
+        line = container_engine.format_build_command(
+            container_engine.assume_engine(_parse_engine(engine)), recipe, env
+        )
         if not only_print:
-            log_note(f"would have been run: {line}")
+            log.log_note(f"would have been run: {line}")
             raise
-        log_warning(missing.message)
+        log.log_warning(missing.message)
         print_result({"command": line}, [line], as_json=as_json)
         return
     if only_print:
-        line = format_build_command(chosen_engine, recipe, env)
+        line = container_engine.format_build_command(chosen_engine, recipe, env)
         print_result({"command": line}, [line], as_json=as_json)
         return
-    build_image(chosen_engine, recipe, env)
+    container_engine.build_image(chosen_engine, recipe, env)
     print_result({"image": recipe.reference}, [recipe.reference], as_json=as_json)
 
 
 @container_group.command("container images")
-@option("--json", "as_json", is_flag=True, help="Print them as JSON.")
+@command.option("--json", "as_json", is_flag=True, help="Print them as JSON.")
 def images(as_json: bool) -> None:
     """List the images known by name, their digests, and where those were read.
 
@@ -226,13 +215,17 @@ def images(as_json: bool) -> None:
     Examples:
       rocm-wheels container images
     """
-    from rocm_wheels.ci import make_image_recipe
-    from rocm_wheels.models import load_container_table
+    from rocm_wheels.ci import container_engine
+    from rocm_wheels.models import ci
 
-    table, clone = load_container_table(), _find_clone()
+    table, clone = ci.load_container_table(), _find_clone()
     rows = []
     for name, image in table.images.items():
-        reference = make_image_recipe(name, image, clone).reference if image.dockerfile and clone else ""
+        reference = (
+            container_engine.make_image_recipe(name, image, clone).reference
+            if image.dockerfile and clone
+            else ""
+        )
         source = table.sources[image.source]
         rows.append(
             {
@@ -252,7 +245,7 @@ def images(as_json: bool) -> None:
         return
     for row in rows:
         start = "starts from " if row["dockerfile"] else ""
-        click.echo(f"{paint_result(row['name'], 'green')}: {row['about']}")
+        click.echo(f"{log.paint_result(row['name'], 'green')}: {row['about']}")
         click.echo(f"  {start}{row['image']}@{row['digest']}" + (f" ({row['note']})" if row["note"] else ""))
         click.echo(f"  read on {row['read_on']} from {row['read_from']}")
         if row["dockerfile"]:
@@ -260,21 +253,23 @@ def images(as_json: bool) -> None:
                 f"  made by `rocm-wheels container build {row['name']}`"
                 + (f" as {reference}" if (reference := row["made_as"]) else "")
             )
-    log_note("images with a torch in them: `rocm-wheels compat show images`; their digests are unknown")
+    log.log_note("images with a torch in them: `rocm-wheels compat show images`; their digests are unknown")
 
 
 @container_group.command("container resolve")
 @click.argument("image", default="", metavar="[IMAGE]")
-@option(
+@command.option(
     "--platform",
     type=click.Choice(["linux", "windows"]),
     default="linux",
     show_default=True,
     help="What is built for: jobs on Windows run in no image.",
 )
-@option("--github-output", is_flag=True, help="Set the outputs image and plat of a step of a workflow.")
+@command.option(
+    "--github-output", is_flag=True, help="Set the outputs image and plat of a step of a workflow."
+)
 @json_option
-def resolve(image: str, platform: Platform, github_output: bool, as_json: bool) -> None:
+def resolve(image: str, platform: project_names.Platform, github_output: bool, as_json: bool) -> None:
     """Print the image that a job builds wheels in, by its digest, and what it tells `build --plat`.
 
     IMAGE is one of `container images` that is run as it is, any other as name@sha256:…, or none: on the
@@ -284,30 +279,33 @@ def resolve(image: str, platform: Platform, github_output: bool, as_json: bool) 
     Examples:
       rocm-wheels container resolve
     """
-    from rocm_wheels.ci import choose_job_image, set_outputs
+    from rocm_wheels.ci import container_engine, matrix_report
 
-    job_image = choose_job_image(image, platform)
+    job_image = container_engine.choose_job_image(image, platform)
     document = {"image": job_image.image, "plat": job_image.plat}
     if github_output:
-        set_outputs(read_environment(), document)
+        matrix_report.set_outputs(boundary.read_environment(), document)
     lines = [f"{job_image.image or 'the machine itself'}, --plat {job_image.plat}"]
     print_result(document, lines, as_json=as_json)
 
 
-def _make_settings(words: tuple[str, ...], options: dict[str, Any]) -> ContainerOptions:
-    from rocm_wheels.ci import ContainerOptions, expand_path
-    from rocm_wheels.core import find_cache_folder
+def _make_settings(words: tuple[str, ...], options: dict[str, Any]) -> container_command.ContainerOptions:
+    from rocm_wheels.ci import container_command, container_host
+    from rocm_wheels.core import user_folders
 
     try:
         here = Path.cwd()
     except FileNotFoundError as missing:
         raise click.UsageError("the current folder no longer exists: change to another") from missing
-    cache = options["cache"] or find_cache_folder(read_environment(), sys.platform) / "containers"
-    return ContainerOptions(
+    cache = (
+        options["cache"]
+        or user_folders.find_cache_folder(boundary.read_environment(), sys.platform) / "containers"
+    )
+    return container_command.ContainerOptions(
         image=options["image"],
         command=words,
         here=here,
-        cache=expand_path(str(cache), "--cache"),
+        cache=container_host.expand_path(str(cache), "--cache"),
         clone=_find_clone(),
         mounts=options["mounts"],
         variables=options["variables"],
@@ -321,17 +319,17 @@ def _make_settings(words: tuple[str, ...], options: dict[str, Any]) -> Container
 
 
 def _find_clone() -> Path | None:
-    from rocm_wheels.core import get_project_home, is_clone
+    from rocm_wheels.core import workspace
 
-    return get_project_home() if is_clone() else None
+    return workspace.get_project_home() if workspace.is_clone() else None
 
 
-def _parse_engine(engine: str) -> EngineName | None:
+def _parse_engine(engine: str) -> container_engine.EngineName | None:
     return "docker" if engine == "docker" else "podman" if engine == "podman" else None
 
 
 def _choose_image_tip(image: str) -> str:
-    from rocm_wheels.models import load_container_table
+    from rocm_wheels.models import ci
 
-    ours = image in load_container_table().images
+    ours = image in ci.load_container_table().images
     return f"make it: rocm-wheels container build {image}" if ours else "load, import or build it first"

@@ -11,50 +11,45 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli.boundary import (
-    enter_shell,
-    format_command_line,
-    read_build_environment,
-    read_environment,
-)
-from rocm_wheels.cli.build_options import resolve_folders, rocm_path_option, sdk_options, work_options
-from rocm_wheels.cli.command import command, complete_with, option
+from rocm_wheels.cli import boundary, build_options, command
 from rocm_wheels.cli.options import GivenPath, json_option, print_result
-from rocm_wheels.core import UsageError, show_live_line
-from rocm_wheels.models import list_project_names
+from rocm_wheels.core import errors, progress
+from rocm_wheels.models import project_names
 
 if TYPE_CHECKING:
-    from rocm_wheels.pipeline import WheelsRequest
+    from rocm_wheels.pipeline.request import WheelsRequest
 
 _project_argument = click.argument(
-    "project", default="pytorch", metavar="[PROJECT]", shell_complete=complete_with("list_projects")
+    "project", default="pytorch", metavar="[PROJECT]", shell_complete=command.complete_with("list_projects")
 )
-_debug_option = option(
+_debug_option = command.option(
     "--debug", is_flag=True, help="The debug build (DEBUG=1), which has a build tree of its own."
 )
 
 
-@command("dev")
+@command.command("dev")
 @_project_argument
-@sdk_options
-@option("--install-rocm/--no-install-rocm", default=False, show_default=True, help="Run install-rocm first.")
-@rocm_path_option
-@option("--gfx", "pytorch_rocm_arch", metavar="LIST", help="gfx targets or families, by commas.")
-@option(
+@build_options.sdk_options
+@command.option(
+    "--install-rocm/--no-install-rocm", default=False, show_default=True, help="Run install-rocm first."
+)
+@build_options.rocm_path_option
+@command.option("--gfx", "pytorch_rocm_arch", metavar="LIST", help="gfx targets or families, by commas.")
+@command.option(
     "--venv",
     type=GivenPath(file_okay=False),
     metavar="DIR",
     help="Build and install in this virtual environment, which has ROCm [default: one below --work-dir].",
 )
-@option(
+@command.option(
     "--set-env",
     multiple=True,
     metavar="PROJECT:NAME=VALUE",
     help="A variable for the build of one project, over all others; may be repeated.",
 )
 @_debug_option
-@option("--clean", is_flag=True, help="Throw the build tree of this configuration away first.")
-@option("--offline", is_flag=True, help="Download nothing.")
+@command.option("--clean", is_flag=True, help="Throw the build tree of this configuration away first.")
+@command.option("--offline", is_flag=True, help="Download nothing.")
 @json_option
 def develop_command(project: str, as_json: bool, **options: Any) -> None:
     """Compile PROJECT in its source tree and install it as editable: after each edit, run it again.
@@ -70,21 +65,23 @@ def develop_command(project: str, as_json: bool, **options: Any) -> None:
       rocm-wheels dev pytorch --rocm-path /opt/rocm --gfx gfx1100
       rocm-wheels shell pytorch     # and there: python -m pytest test/test_nn.py
     """
-    from rocm_wheels.pipeline import begin_loop, locate_loop_note, note_slow_start, repeat_loop
+    from rocm_wheels.pipeline import edit_loop
 
-    project, env = _find_project(project), read_build_environment()
-    _, work = resolve_folders(options)
+    project, env = _find_project(project), boundary.read_build_environment()
+    _, work = build_options.resolve_folders(options)
     if options["venv"] is not None:
         env["VIRTUAL_ENV"] = str(options["venv"].absolute())
     parameters = {**options, "work_dir": work}
     result = None
     if not options["clean"]:
-        note = locate_loop_note(work, project, debug=options["debug"])
-        result = repeat_loop(note, parameters, env, show_live_line)
+        note = edit_loop.locate_loop_note(work, project, debug=options["debug"])
+        result = edit_loop.repeat_loop(note, parameters, env, progress.show_live_line)
     if result is None:
         request = _make_request(project, options, env)
-        note_slow_start(project)
-        result = begin_loop(request, project, {**parameters, "clean": False}, env, format_command_line())
+        edit_loop.note_slow_start(project)
+        result = edit_loop.begin_loop(
+            request, project, {**parameters, "clean": False}, env, boundary.format_command_line()
+        )
     hipified = f", {result.hipified} hipified" if result.hipified else ""
     line = f"{project} {result.version}: {result.action}{hipified} ({result.seconds:.1f} s); {result.python}"
     print_result(result.as_json(), [line], as_json=as_json)
@@ -92,53 +89,56 @@ def develop_command(project: str, as_json: bool, **options: Any) -> None:
 
 def _find_project(text: str) -> str:
     """Return the project of that name; the names of wheels count. Raises UsageError."""
-    if (name := text.replace("-", "_")) in list_project_names():
+    if (name := text.replace("-", "_")) in project_names.list_project_names():
         return name
-    from rocm_wheels.cli.checkout import find_project_name
+    from rocm_wheels.cli import checkout
 
-    return find_project_name(text)
+    return checkout.find_project_name(text)
 
 
 def _make_request(project: str, options: Mapping[str, Any], env: dict[str, str]) -> WheelsRequest:
     """Return what `build` would be asked for, but that the project is developed. Raises UsageError."""
     from dataclasses import replace
 
-    from rocm_wheels.cli.build import build
-    from rocm_wheels.cli.build_options import make_wheels_request
-    from rocm_wheels.core import require_extras
-    from rocm_wheels.sdk import locate_python
+    from rocm_wheels.cli import build
+    from rocm_wheels.core import extras
+    from rocm_wheels.sdk import interpreters
 
-    require_extras("a build", "build")
-    _, work = resolve_folders(options)
+    extras.require_extras("a build", "build")
+    _, work = build_options.resolve_folders(options)
     # what `build` has besides, with its defaults: not those of a configuration file
-    defaults = click.Command.make_context(build, "build", ["--output-dir", str(work / "develop")]).params
+    defaults = click.Command.make_context(
+        build.build, "build", ["--output-dir", str(work / "develop")]
+    ).params
     settings = list(options["set_env"])
     if options["debug"]:
         settings.append(f"{project}:DEBUG=1")
     changes: dict[str, Any] = {"set_env": settings, "only": project}
     if options["venv"] is not None:
         if options["current_env"]:
-            raise UsageError("--venv and --current-env exclude each other", tip="leave one of them out")
-        python = locate_python(options["venv"])
+            raise errors.UsageError(
+                "--venv and --current-env exclude each other", tip="leave one of them out"
+            )
+        python = interpreters.locate_python(options["venv"])
         if not python.exists():
-            raise UsageError(
+            raise errors.UsageError(
                 f"--venv {options['venv']} is no virtual environment: there is no {python}",
                 tip="make one first, with `uv venv` or `python -m venv`",
             )
         changes["current_env"] = True
         env["VIRTUAL_ENV"] = str(options["venv"].absolute())
-    request = make_wheels_request({**defaults, **options, **changes}, env)
+    request = build_options.make_wheels_request({**defaults, **options, **changes}, env)
     return replace(request, develop=True, probe=False, verify=False)
 
 
 _SHELLS = ("sh", "fish", "powershell")
 
 
-@command("shell")
+@command.command("shell")
 @_project_argument
-@work_options
+@build_options.work_options
 @_debug_option
-@option(
+@command.option(
     "--print",
     "printed",
     type=click.Choice(_SHELLS),
@@ -160,25 +160,26 @@ def shell_command(
       rocm-wheels shell pytorch
       eval "$(rocm-wheels shell pytorch --print sh)"
     """
-    from rocm_wheels.core import compare_environments, find_uv, run_on_terminal
-    from rocm_wheels.pipeline import compose_shell_environment, read_loop_options
+    from rocm_wheels.core import extras, process
+    from rocm_wheels.core.shell import compare_environments
+    from rocm_wheels.pipeline import edit_loop
 
-    project, env = _find_project(project), read_build_environment()
-    _, work = resolve_folders(options)
-    parameters = _restore_paths(read_loop_options(work, project, debug=debug))
-    variables = compose_shell_environment(_make_request(project, parameters, env), project, env)
+    project, env = _find_project(project), boundary.read_build_environment()
+    _, work = build_options.resolve_folders(options)
+    parameters = _restore_paths(edit_loop.read_loop_options(work, project, debug=debug))
+    variables = edit_loop.compose_shell_environment(_make_request(project, parameters, env), project, env)
     # last of all: a uv for the environment, which has no pip, where none is on PATH
-    variables["PATH"] = f"{variables['PATH']}{os.pathsep}{find_uv().parent}"
-    outer = read_build_environment()
-    variables = enter_shell(outer, variables)
-    changes = compare_environments(read_environment(), variables)
+    variables["PATH"] = f"{variables['PATH']}{os.pathsep}{extras.find_uv().parent}"
+    outer = boundary.read_build_environment()
+    variables = boundary.enter_shell(outer, variables)
+    changes = compare_environments(boundary.read_environment(), variables)
     if as_json or printed:
         lines = [format_variable(name, value, printed or "sh") for name, value in sorted(changes.items())]
         print_result(changes, lines, as_json=as_json)
         return None
     shell = env.get("SHELL") or env.get("COMSPEC") or "/bin/sh"
     sys.stdout.flush()
-    return run_on_terminal([shell], env=variables, stdin=True, error=UsageError)
+    return process.run_on_terminal([shell], env=variables, stdin=True, error=errors.UsageError)
 
 
 def _restore_paths(parameters: dict[str, Any]) -> dict[str, Any]:

@@ -16,31 +16,19 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli import boundary
 from rocm_wheels.cli.command import command, group, option
 from rocm_wheels.cli.options import GivenPath, layout_option
-from rocm_wheels.core import (
-    ReleaseError,
-    UsageError,
-    align_rows,
-    format_command,
-    format_count,
-    format_duration,
-    log_warning,
-)
+from rocm_wheels.core import errors, shell, tables
+from rocm_wheels.core.log import log_warning
 
 if TYPE_CHECKING:
-    from rocm_wheels.core import Store
-    from rocm_wheels.release import (
-        Evidence,
-        EvidenceSubmission,
-        RuleResult,
-        SetDocument,
-        StoredDigests,
-        StoredEvidence,
-        StoreLayout,
-        Verdict,
-    )
+    from rocm_wheels.release import stored_digests, wheel_set
+    from rocm_wheels.release.evidence.evidence import Evidence, EvidenceSubmission
+    from rocm_wheels.release.evidence.store import StoredEvidence
+    from rocm_wheels.release.layout import StoreLayout
+    from rocm_wheels.release.policy import RuleResult, Verdict
+    from rocm_wheels.stores.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
 _HELP = """What was found out about the wheels of a set, by whom, when and on what machine.
@@ -64,13 +52,14 @@ class ChosenSet:
     family: str | None
     layout: Path | None
 
-    def open_set(self) -> tuple[Store, StoreLayout, SetDocument]:
+    def open_set(self) -> tuple[Store, StoreLayout, wheel_set.SetDocument]:
         """Open the store and return it, its layout, and the set. Raises ReleaseError when there is none."""
-        from rocm_wheels.core import open_existing_store
-        from rocm_wheels.release import find_set, load_layout
+        from rocm_wheels.release import wheel_set
+        from rocm_wheels.release.layout import load_layout
+        from rocm_wheels.stores.store import open_existing_store
 
-        store, layout = open_existing_store(self.store, read_environment()), load_layout(self.layout)
-        return store, layout, find_set(store, self.set_id, family=self.family, layout=layout)
+        store, layout = open_existing_store(self.store, boundary.read_environment()), load_layout(self.layout)
+        return store, layout, wheel_set.find_set(store, self.set_id, family=self.family, layout=layout)
 
 
 def set_options(function: F) -> F:
@@ -180,20 +169,19 @@ def add(  # noqa: PLR0917 - click passes them by name
     Examples:
       rocm-wheels set evidence add s3://wheels --set 2.9.1-93bf --from results --gfx gfx942
     """
-    from rocm_wheels.release import (
+    from rocm_wheels.release.evidence.results import hash_wheels, read_results
+    from rocm_wheels.release.evidence.store import (
         add_evidence,
         add_failures_beside,
-        hash_wheels,
         read_attested,
-        read_results,
         require_own_evidence,
         sign_evidence,
     )
-    from rocm_wheels.release import write_payloads as write_payload_files
+    from rocm_wheels.release.evidence.store import write_payloads as write_payload_files
 
     if sum(path is not None for path in (sign_with, write_payloads, attestation)) > 1:
         tip = "first --write-payloads, then attest them, then --attestation"
-        raise UsageError("--sign-with, --write-payloads and --attestation are three ways", tip=tip)
+        raise errors.UsageError("--sign-with, --write-payloads and --attestation are three ways", tip=tip)
 
     target, when = _parse_target(said["gfx"]), _parse_time(said["when"]) if said["when"] else None
     store, layout, document = chosen.open_set()
@@ -204,7 +192,7 @@ def add(  # noqa: PLR0917 - click passes them by name
         entries = read_results(results, replace(origin, gfx=target, when=when))
     for entry in entries:
         require_own_evidence(document, entry)
-    env = read_environment()
+    env = boundary.read_environment()
     sign = (
         (lambda entry: entry) if sign_with is None else (lambda entry: sign_evidence(entry, sign_with, env))
     )
@@ -257,14 +245,14 @@ def show(chosen: ChosenSet, policy: Path | None, as_json: bool, evidence: str) -
     Examples:
       rocm-wheels set evidence show s3://wheels --set 2.9.1-93bf 1f3c
     """
-    from rocm_wheels.models import describe_machine
+    from rocm_wheels.models import tested_machine
 
     document, entries = _read_evidence(chosen, policy)
     matches = [entry for entry in entries if evidence in entry.id]
     if len(matches) != 1:
         count_text = f"{len(matches)} have" if matches else "none has"
         tip = f"`rocm-wheels set evidence list {chosen.store} --set {document.id}` lists them"
-        raise UsageError(
+        raise errors.UsageError(
             f"of {len(entries)} evidence of {document.id} {count_text} {evidence} in its id", tip=tip
         )
     entry = matches[0]
@@ -276,7 +264,7 @@ def show(chosen: ChosenSet, policy: Path | None, as_json: bool, evidence: str) -
     click.echo(f"  found by {entry.evidence.tool}, added {entry.evidence.added:%Y-%m-%d %H:%M} UTC")
     for line in filter(None, [entry.evidence.detail, entry.evidence.log]):
         click.echo(f"  {line}")
-    for line in describe_machine(entry.evidence.machine) if entry.evidence.machine else ():
+    for line in tested_machine.describe_machine(entry.evidence.machine) if entry.evidence.machine else ():
         click.echo(f"  {line}")
     for name in entry.evidence.failed:
         click.echo(f"  failed: {name}")
@@ -284,30 +272,35 @@ def show(chosen: ChosenSet, policy: Path | None, as_json: bool, evidence: str) -
         click.echo(f"  {sha256}  {names.get(sha256, 'not in the set')}")
 
 
-def _warn_of_other_targets(document: SetDocument, entries: Sequence[Evidence]) -> None:
+def _warn_of_other_targets(document: wheel_set.SetDocument, entries: Sequence[Evidence]) -> None:
     """Say which results are of a GPU that the set is not for: ``--gfx`` may have been mistyped."""
-    from rocm_wheels.release import list_set_targets
+    from rocm_wheels.release import wheel_set
 
-    set_targets = list_set_targets(document)
+    set_targets = wheel_set.list_set_targets(document)
     for gfx in sorted({entry.gfx for entry in entries if entry.gfx} - set(set_targets)):
         log_warning(f"{document.id} is for {', '.join(set_targets)}: no rule asks for results on {gfx}")
 
 
-def _read_evidence(chosen: ChosenSet, policy: Path | None) -> tuple[SetDocument, list[StoredEvidence]]:
-    from rocm_wheels.release import find_doubt, load_policy, read_all_evidence
+def _read_evidence(
+    chosen: ChosenSet, policy: Path | None
+) -> tuple[wheel_set.SetDocument, list[StoredEvidence]]:
+    from rocm_wheels.release.evidence.store import find_doubt, read_all_evidence
+    from rocm_wheels.release.policy import load_policy
 
     signers = load_policy(policy).signers
     store, layout, document = chosen.open_set()
-    evidence, log = read_all_evidence(store, layout, document, signers=signers, env=read_environment())
+    evidence, log = read_all_evidence(
+        store, layout, document, signers=signers, env=boundary.read_environment()
+    )
     if doubt := find_doubt(evidence, log):
         log_warning(f"what is listed is not all, or not as it was written: {doubt}")
     return document, evidence
 
 
 def _make_origin(
-    document: SetDocument, wheels: Mapping[str, str], options: Mapping[str, Any]
+    document: wheel_set.SetDocument, wheels: Mapping[str, str], options: Mapping[str, Any]
 ) -> EvidenceSubmission:
-    from rocm_wheels.release import EvidenceSubmission
+    from rocm_wheels.release.evidence.evidence import EvidenceSubmission
 
     return EvidenceSubmission(
         document=document,
@@ -324,7 +317,7 @@ def _make_origin(
 
 
 def _describe_evidence(entry: StoredEvidence) -> str:
-    from rocm_wheels.release import describe_evidence
+    from rocm_wheels.release.evidence.evidence import describe_evidence
 
     who = f", signed by {entry.signer}" if entry.signer else ""
     if entry.evidence.signature is not None and not entry.signer:
@@ -339,12 +332,12 @@ def evidence_as_json(entry: StoredEvidence) -> dict[str, object]:
 
 
 def _print_added(evidence: Evidence, *, new: bool) -> None:
-    from rocm_wheels.release import describe_evidence
+    from rocm_wheels.release.evidence.evidence import describe_evidence
 
     state = "" if new else " (was there already)"
     click.echo(
         f"{evidence.id}{state}  {describe_evidence(evidence)}, of "
-        f"{format_count(len(evidence.hashes), 'wheel')}"
+        f"{tables.format_count(len(evidence.hashes), 'wheel')}"
     )
     for line in filter(None, [evidence.detail if not evidence.passed else "", *evidence.failed[:3]]):
         click.echo(f"  {line}")
@@ -352,14 +345,13 @@ def _print_added(evidence: Evidence, *, new: bool) -> None:
 
 def _parse_target(text: str | None) -> str | None:
     """Return a target as it is said. Raises UsageError for one that there is not."""
-    from rocm_wheels.core import suggest_name
-    from rocm_wheels.models import get_gfx_targets
-    from rocm_wheels.release import NO_GPU_WORD
+    from rocm_wheels.models.gfx import get_gfx_targets
+    from rocm_wheels.release.evidence.evidence import NO_GPU_WORD
 
     if text is None or text == NO_GPU_WORD or text in get_gfx_targets():
         return text
-    raise UsageError(
-        f"--gfx: {text} is no GPU target{suggest_name(text, get_gfx_targets())}",
+    raise errors.UsageError(
+        f"--gfx: {text} is no GPU target{tables.suggest_name(text, get_gfx_targets())}",
         tip="name one, as gfx942, or none",
     )
 
@@ -370,18 +362,20 @@ def _parse_time(text: str) -> datetime:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise UsageError(f"--when: {text} is no time with its zone", tip="for example: 2026-11-21T18:00:00Z")
+        raise errors.UsageError(
+            f"--when: {text} is no time with its zone", tip="for example: 2026-11-21T18:00:00Z"
+        )
     return moment
 
 
 def _find_submitter() -> str:
-    env = read_environment()
+    env = boundary.read_environment()
     if env.get("GITHUB_ACTOR"):
         return env["GITHUB_ACTOR"]
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError) as cause:  # a user without a name, as in containers
-        raise UsageError("no --by names who submits it", tip="say it: --by NAME") from cause
+        raise errors.UsageError("no --by names who submits it", tip="say it: --by NAME") from cause
 
 
 _OUTCOME_WORDS = {
@@ -393,12 +387,14 @@ _OUTCOME_WORDS = {
 _MOST_RESULTS = 4  # results, and failed tests of each, under a rule
 
 
-def remember_digests() -> StoredDigests:
+def remember_digests() -> stored_digests.StoredDigests:
     """Return what this user's commands have read of wheels in stores."""
-    from rocm_wheels.core import find_cache_folder
-    from rocm_wheels.release import StoredDigests
+    from rocm_wheels.core import user_folders
+    from rocm_wheels.release import stored_digests
 
-    return StoredDigests(find_cache_folder(read_environment(), sys.platform) / "read-wheels")
+    return stored_digests.StoredDigests(
+        user_folders.find_cache_folder(boundary.read_environment(), sys.platform) / "read-wheels"
+    )
 
 
 @command("set gate")
@@ -429,27 +425,24 @@ def gate_command(  # noqa: PLR0917 - click passes them by name
     Examples:
       rocm-wheels set gate s3://wheels --set 2.9.1-93bf --channel nightly --explain
     """
-    from rocm_wheels.release import (
-        FamilyPaths,
-        find_kept_policy,
-        judge_staged_set,
-        load_policy,
-        read_channel,
-    )
+    from rocm_wheels.release import gate, kept_policy
+    from rocm_wheels.release.channel import read_channel
+    from rocm_wheels.release.layout import FamilyPaths
+    from rocm_wheels.release.policy import load_policy
 
     rules = load_policy(policy)
     store, layout, document = chosen.open_set()
     if policy is None:
         record = read_channel(store, FamilyPaths(layout, document.family, "release"), channel)
-        rules = find_kept_policy(record.channel, rules, current_time().date())
-    verdict, evidence = judge_staged_set(
+        rules = kept_policy.find_kept_policy(record.channel, rules, current_time().date())
+    verdict, evidence = gate.judge_staged_set(
         store,
         layout,
         document,
         channel,
         policy=rules,
         now=current_time(),
-        env=read_environment(),
+        env=boundary.read_environment(),
         digests=remember_digests(),
     )
     step = _fill_in_store(verdict.next_step, chosen)
@@ -465,12 +458,14 @@ def gate_command(  # noqa: PLR0917 - click passes them by name
             )
         )
     if outputs:
-        from rocm_wheels.ci import set_outputs
+        from rocm_wheels.ci import matrix_report
 
-        set_outputs(read_environment(), {"passed": "true" if verdict.passed else "false"})
+        matrix_report.set_outputs(
+            boundary.read_environment(), {"passed": "true" if verdict.passed else "false"}
+        )
     elif not verdict.passed:
         many = "1 rule does" if len(verdict.failures) == 1 else f"{len(verdict.failures)} rules do"
-        raise ReleaseError(f"{verdict.set} cannot go to {channel}: {many} not pass", tip=step or None)
+        raise errors.ReleaseError(f"{verdict.set} cannot go to {channel}: {many} not pass", tip=step or None)
 
 
 @command("set show")
@@ -489,39 +484,34 @@ def show_set(chosen: ChosenSet, outputs: bool, as_json: bool) -> None:
     Examples:
       rocm-wheels set show s3://wheels --set 2.9.1-93bf
     """
-    from rocm_wheels.release import (
-        FamilyPaths,
-        find_set_platform,
-        list_wheel_pythons,
-        read_public,
-        read_set_lock,
-    )
+    from rocm_wheels.release import finalize, views, wheel_set
+    from rocm_wheels.release.layout import FamilyPaths
 
     store, layout, document = chosen.open_set()
     paths = FamilyPaths(layout, document.family)
-    lock = read_set_lock(store, paths, document, document.locks[0])
-    pythons = {python for file in document.files for python in list_wheel_pythons(file.name)}
+    lock = finalize.read_set_lock(store, paths, document, document.locks[0])
+    pythons = {python for file in document.files for python in wheel_set.list_wheel_pythons(file.name)}
     facts = {
         "set": document.id,
         "family": document.family,
-        "index": read_public(store, layout).address_of(store, f"{paths.set_index(document.id)}/"),
+        "index": views.read_public(store, layout).address_of(store, f"{paths.set_index(document.id)}/"),
         "layout": document.layout,
         "line": lock.line or "",
-        "platform": find_set_platform(document),
+        "platform": wheel_set.find_set_platform(document),
         "pythons": " ".join(sorted(pythons, key=lambda python: int(python[2:].rstrip("t")))),
         "rocm": document.rocms[0] if document.rocms else "",
     }
     if outputs:
-        from rocm_wheels.ci import set_outputs
+        from rocm_wheels.ci import matrix_report
 
-        set_outputs(read_environment(), facts)
+        matrix_report.set_outputs(boundary.read_environment(), facts)
     wheels = [{"name": file.name, "sha256": file.sha256, "size": file.size} for file in document.files]
     if as_json:
         click.echo(json.dumps({**facts, "created": document.created, "wheels": wheels}, indent=1))
         return
     rows = [(name, text or "unknown") for name, text in {**facts, "created": document.created}.items()]
     rows += [("wheel", file.name) for file in document.files]
-    click.echo("\n".join(align_rows(rows)))
+    click.echo("\n".join(tables.align_rows(rows)))
 
 
 def _fill_in_store(step: str, chosen: ChosenSet) -> str:
@@ -529,7 +519,7 @@ def _fill_in_store(step: str, chosen: ChosenSet) -> str:
     words = [chosen.store]
     words += ["--store-layout", str(chosen.layout)] if chosen.layout else []
     words += ["--family", chosen.family] if chosen.family else []
-    return step.replace(" STORE ", f" {format_command(words)} ")
+    return step.replace(" STORE ", f" {shell.format_command(words)} ")
 
 
 def _format_evidence_command(chosen: ChosenSet, verdict: Verdict, subcommand: str, last: str = "") -> str:
@@ -541,12 +531,12 @@ def _format_evidence_command(chosen: ChosenSet, verdict: Verdict, subcommand: st
 def _describe_verdict(
     chosen: ChosenSet, verdict: Verdict, evidence: dict[str, StoredEvidence], *, explain: bool
 ) -> list[str]:
-    from rocm_wheels.release import make_shown_state
+    from rocm_wheels.release.policy import make_shown_state
 
     state = make_shown_state(verdict)
     may = "can go to" if verdict.passed else "cannot go to"
     blocked = (
-        f": blocked by {len(verdict.failures)} of {format_count(len(verdict.rules), 'rule')}"
+        f": blocked by {len(verdict.failures)} of {tables.format_count(len(verdict.rules), 'rule')}"
         if verdict.failures
         else ""
     )
@@ -556,7 +546,7 @@ def _describe_verdict(
     for result in rules:
         why = _shorten_reason(result, evidence) if explain else result.why
         rows.append((_OUTCOME_WORDS[result.outcome], result.title, why))
-    for result, line in zip(rules, align_rows(rows), strict=True):
+    for result, line in zip(rules, tables.align_rows(rows), strict=True):
         lines.append(f"  {line}")
         if explain:
             lines += _describe_results(chosen, "", result.evidence, verdict, evidence)
@@ -587,7 +577,7 @@ def _describe_results(
         result = entry.evidence
         kind = f" ({result.host.kind})" if result.host.kind != "any" else ""
         signed = f", signed by {entry.signer}" if entry.signer else ""
-        age = format_duration((verdict.when - result.when).total_seconds())
+        age = tables.format_duration((verdict.when - result.when).total_seconds())
         outcome = f"{result.outcome} ({result.counts}), {age} ago"
         who = f"on {result.host.short}{kind}, by {result.by}{signed}"
         lines.append(f"      {label}{entry.id}  {outcome} {who}")

@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli.boundary import read_environment
-from rocm_wheels.cli.command import command, option
+from rocm_wheels.cli import boundary, command
 from rocm_wheels.cli.install import open_wheel_cache, refuse_index_and_channel
 from rocm_wheels.cli.options import GivenPath, json_option, print_result
-from rocm_wheels.core import format_count, format_size
+from rocm_wheels.core import tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from rocm_wheels.hosts import FleetRequest
+    from rocm_wheels.user.fleet import FleetRequest
 
 _FLEET_OPTIONS = (
     click.argument("packages", nargs=-1, metavar="[PACKAGES]..."),
-    option(
+    command.option(
         "--gfx",
         multiple=True,
         required=True,
@@ -29,7 +28,7 @@ _FLEET_OPTIONS = (
         help="A kind of machine, by its GPUs: gfx942, or gfx1201,gfx1100 where both are in it; none: without"
         " one. Can be repeated.",
     ),
-    option(
+    command.option(
         "--python",
         "pythons",
         multiple=True,
@@ -37,24 +36,28 @@ _FLEET_OPTIONS = (
         metavar="V,…",
         help="The Pythons of the machines: 3.12,3.13. Can be repeated.",
     ),
-    option("--index", metavar="URL|DIR", help="Where the builds come from [default: by GPU and --channel]."),
-    option(
+    command.option(
+        "--index", metavar="URL|DIR", help="Where the builds come from [default: by GPU and --channel]."
+    ),
+    command.option(
         "--dependency-index",
         metavar="URL",
         help="Index of what the chosen one lacks [default: UV_DEFAULT_INDEX, PIP_INDEX_URL, else PyPI].",
     ),
-    option(
+    command.option(
         "--rocm-index",
         metavar="URL|DIR",
         help="Index of ROCm's own packages, where the chosen one has none.",
     ),
-    option(
+    command.option(
         "--channel",
         metavar="NAME",
         help="Of the known indexes, without --index: stable, prerelease, nightly or dev [default: stable].",
     ),
-    option("--pre", is_flag=True, help="Take pre-releases too."),
-    option("--cache-dir", type=GivenPath(file_okay=False), metavar="DIR", help="Where downloads are kept."),
+    command.option("--pre", is_flag=True, help="Take pre-releases too."),
+    command.option(
+        "--cache-dir", type=GivenPath(file_okay=False), metavar="DIR", help="Where downloads are kept."
+    ),
 )
 
 
@@ -65,10 +68,11 @@ def _fleet_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _make_fleet(gfx: tuple[str, ...], pythons: tuple[str, ...], options: Mapping[str, Any]) -> FleetRequest:
-    from rocm_wheels.hosts import FleetRequest, InstallRequest
+    from rocm_wheels.user import plan_install
+    from rocm_wheels.user.fleet import FleetRequest
 
     refuse_index_and_channel(options["index"], options["channel"])
-    install = InstallRequest(**{**options, "channel": options["channel"] or "stable"})
+    install = plan_install.InstallRequest(**{**options, "channel": options["channel"] or "stable"})
     words = (word.strip() for text in pythons for word in text.split(","))
     return FleetRequest(install, gfx, tuple(word for word in words if word))
 
@@ -87,9 +91,9 @@ Examples:
 """
 
 
-@command("lock install", help=_LOCK_HELP)
+@command.command("lock install", help=_LOCK_HELP)
 @_fleet_options
-@option(
+@command.option(
     "-o",
     "--output",
     type=GivenPath(),
@@ -107,15 +111,16 @@ def lock_install_command(
     **options: Any,
 ) -> None:
     """Plan for all machines, and write the lock; nothing is fetched but what tells what is required."""
-    from rocm_wheels.core import UsageError, write_atomically
-    from rocm_wheels.hosts import list_locked_packages, make_lock, plan_fleet
+    from rocm_wheels.core import errors
+    from rocm_wheels.core.files import write_atomically
+    from rocm_wheels.user.fleet import list_locked_packages, make_lock, plan_fleet
 
     if not re.fullmatch(r"pylock(\.[^.]+)?\.toml", output.name):
-        raise UsageError(
+        raise errors.UsageError(
             f"--output {output}: a lock of PEP 751 is called pylock.toml or pylock.NAME.toml",
             tip=f"for example: -o {output.with_name('pylock.toml')}",
         )
-    env = read_environment()
+    env = boundary.read_environment()
     fleet = _make_fleet(gfx, pythons, options)
     with open_wheel_cache(cache_dir, no_cache=False, env=env) as cache:
         members = plan_fleet(fleet, cache, env)
@@ -138,8 +143,8 @@ def lock_install_command(
         ],
     }
     size = sum(file.size or 0 for file in files)
-    summary = f"{format_count(len(files), 'file')}, {format_size(size)}"
-    lines = [f"{output}: {format_count(len(locked), 'package')}, {summary}"]
+    summary = f"{tables.format_count(len(files), 'file')}, {tables.format_size(size)}"
+    lines = [f"{output}: {tables.format_count(len(locked), 'package')}, {summary}"]
     for gfx_words in document["machines"]:
         torch = next((entry for entry in locked if entry.project == "torch" and gfx_words in entry.gfx), None)
         lines.append(f"  {gfx_words}: torch {torch.version if torch else 'is not part of it'}")
@@ -160,9 +165,9 @@ Examples:
 """
 
 
-@command("index bundle", help=_BUNDLE_HELP)
+@command.command("index bundle", help=_BUNDLE_HELP)
 @_fleet_options
-@option(
+@command.option(
     "-o",
     "--output-dir",
     "folder",
@@ -171,7 +176,7 @@ Examples:
     metavar="DIR",
     help="The folder: one that is not there yet, or that the same command has begun.",
 )
-@option("--no-tool", is_flag=True, help="Leave rocm-wheels itself, and uv, out.")
+@command.option("--no-tool", is_flag=True, help="Leave rocm-wheels itself, and uv, out.")
 @json_option
 def bundle_command(  # noqa: PLR0917 - click passes them by name
     gfx: tuple[str, ...],
@@ -183,13 +188,15 @@ def bundle_command(  # noqa: PLR0917 - click passes them by name
     **options: Any,
 ) -> None:
     """Plan for all machines, fetch everything, and write the folder."""
-    from rocm_wheels.cli.index import read_source_date
-    from rocm_wheels.hosts import write_bundle
+    from rocm_wheels.cli import index
+    from rocm_wheels.user.bundle import write_bundle
 
-    env = read_environment()
+    env = boundary.read_environment()
     fleet = _make_fleet(gfx, pythons, options)
     with open_wheel_cache(cache_dir, no_cache=False, env=env) as cache:
-        bundle = write_bundle(folder, fleet, cache, env, now=read_source_date(env), with_tool=not no_tool)
+        bundle = write_bundle(
+            folder, fleet, cache, env, now=index.read_source_date(env), with_tool=not no_tool
+        )
     document = {
         "folder": str(bundle.folder),
         "files": bundle.files,
@@ -197,7 +204,7 @@ def bundle_command(  # noqa: PLR0917 - click passes them by name
         "install": list(bundle.install_lines),
     }
     lines = [
-        f"{bundle.folder}: {format_count(bundle.files, 'file')}, {format_size(bundle.size)}",
+        f"{bundle.folder}: {tables.format_count(bundle.files, 'file')}, {tables.format_size(bundle.size)}",
         *bundle.install_lines,
     ]
     print_result(document, lines, as_json=as_json)

@@ -12,28 +12,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocm_wheels.cli.boundary import read_environment
-from rocm_wheels.cli.command import command, group, option
-from rocm_wheels.cli.evidence import describe_origin
-from rocm_wheels.cli.options import PythonVersions, RegularFile, json_option, print_result
-from rocm_wheels.core import (
-    AuditError,
-    UsageError,
-    align_rows,
-    format_count,
-    format_finding,
-    hide_credentials,
-    log_note,
-    read_number,
-)
+from rocm_wheels.cli import boundary, command, evidence, options
+from rocm_wheels.core import environment_numbers, errors, log, shell, tables
 
 if TYPE_CHECKING:
-    from rocm_wheels.index import ResolveRequest, VerifiedIndex
+    from rocm_wheels.index import resolve_check
+    from rocm_wheels.index.verify import VerifiedIndex
 
 _PATH = click.Path(path_type=Path)
-_FILE = RegularFile()
+_FILE = options.RegularFile()
 _DIGESTS_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)  # a shell's <(…), too
-_wait_option = option(
+_wait_option = command.option(
     "--wait",
     type=click.IntRange(min=0),
     default=600,
@@ -41,13 +30,13 @@ _wait_option = option(
     metavar="SECONDS",
     help="How long to wait for another writer of this index.",
 )
-_family_option = option("--family", default="", metavar="NAME", help="The index of this GPU family.")
-_public_url_option = option(
+_family_option = command.option("--family", default="", metavar="NAME", help="The index of this GPU family.")
+_public_url_option = command.option(
     "--public-url",
     metavar="URL",
     help="Where people see DIR: pages name provenance objects (FILE.provenance, PEP 740) by their whole URL.",
 )
-_allow_pth_option = option(
+_allow_pth_option = command.option(
     "--allow-pth",
     "startup_files",
     multiple=True,
@@ -57,25 +46,25 @@ _allow_pth_option = option(
 _DIGESTS_HELP = "Digests that are known, as sha256sum writes them: taken at their word instead of hashing"
 
 
-@command("index build")
+@command.command("index build")
 @click.argument("folder", type=_PATH, metavar="DIR")
-@option(
+@command.option(
     "--family",
     "families",
     multiple=True,
     metavar="NAME",
     help="A folder in DIR with wheels of a GPU family; asked for once, remembered. Can be repeated.",
 )
-@option(
+@command.option(
     "--digests",
     type=_DIGESTS_FILE,
     help=f"{_DIGESTS_HELP}; where a .metadata file lies beside such a wheel, that is not opened at all.",
 )
-@option("--drop-missing", is_flag=True, help="Drop wheels that are gone from the pages.")
+@command.option("--drop-missing", is_flag=True, help="Drop wheels that are gone from the pages.")
 @_allow_pth_option
 @_public_url_option
 @_wait_option
-@json_option
+@options.json_option
 def build(  # noqa: PLR0917 - click passes them by name
     folder: Path,
     families: tuple[str, ...],
@@ -95,11 +84,11 @@ def build(  # noqa: PLR0917 - click passes them by name
     Examples:
       rocm-wheels index build public
     """
-    from rocm_wheels.index import build_index
+    from rocm_wheels.index import update
 
-    built = build_index(
+    built = update.build_index(
         folder.absolute(),
-        now=read_source_date(read_environment()),
+        now=read_source_date(boundary.read_environment()),
         new_families=families,
         digests=_read_given_digests(digests),
         drop_missing=drop_missing,
@@ -108,27 +97,29 @@ def build(  # noqa: PLR0917 - click passes them by name
         patience=wait,
     )
     for name in built.missing:
-        log_note(f"dropped: {name}")
-    files, projects = format_count(built.files, "file"), format_count(built.projects, "project")
-    print_result(asdict(built), [f"{folder}: {files} of {projects}, {built.new} new"], as_json=as_json)
+        log.log_note(f"dropped: {name}")
+    files, projects = tables.format_count(built.files, "file"), tables.format_count(built.projects, "project")
+    options.print_result(
+        asdict(built), [f"{folder}: {files} of {projects}, {built.new} new"], as_json=as_json
+    )
 
 
-@command("index add")
+@command.command("index add")
 @click.argument("folder", type=_PATH, metavar="DIR")
 @click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="FILE...")
-@option("--family", default="", metavar="NAME", help="Put them into the index of this GPU family.")
-@option("--link", is_flag=True, help="Hard-link the files instead of copying them.")
-@option(
+@command.option("--family", default="", metavar="NAME", help="Put them into the index of this GPU family.")
+@command.option("--link", is_flag=True, help="Hard-link the files instead of copying them.")
+@command.option(
     "--files-url",
     metavar="URL",
     help="Do not copy: the wheels lie, or will, at URL/<file name>. Their .metadata files must be put "
     "beside them. URL may be relative to a project page (../../files/).",
 )
-@option("--digests", type=_DIGESTS_FILE, help=f"{_DIGESTS_HELP}.")
+@command.option("--digests", type=_DIGESTS_FILE, help=f"{_DIGESTS_HELP}.")
 @_allow_pth_option
 @_public_url_option
 @_wait_option
-@json_option
+@options.json_option
 def add(  # noqa: PLR0917 - click passes them by name
     folder: Path,
     wheels: tuple[Path, ...],
@@ -151,16 +142,16 @@ def add(  # noqa: PLR0917 - click passes them by name
     Examples:
       rocm-wheels index add public dist/*.whl --family gfx110X-all
     """
-    from rocm_wheels.index import add_wheels
+    from rocm_wheels.index import update
 
     if link and files_url is not None:
-        raise UsageError(
+        raise errors.UsageError(
             "--link and --files-url exclude each other", tip="with --files-url nothing is copied"
         )
-    added = add_wheels(
+    added = update.add_wheels(
         folder.absolute(),
         [wheel.absolute() for wheel in wheels],
-        now=read_source_date(read_environment()),
+        now=read_source_date(boundary.read_environment()),
         family=family,
         link=link,
         files_url=files_url,
@@ -170,17 +161,19 @@ def add(  # noqa: PLR0917 - click passes them by name
         patience=wait,
     )
     lines = [*(f"added {name}" for name in added.new), *(f"had {name}" for name in added.unchanged)]
-    print_result({"added": list(added.new), "unchanged": list(added.unchanged)}, lines, as_json=as_json)
+    options.print_result(
+        {"added": list(added.new), "unchanged": list(added.unchanged)}, lines, as_json=as_json
+    )
     if files_url is not None and added.new:
-        log_note(f"put these wheels and their .metadata files at {files_url} before the pages are seen")
+        log.log_note(f"put these wheels and their .metadata files at {files_url} before the pages are seen")
 
 
-@command("index remove")
+@command.command("index remove")
 @click.argument("folder", type=_PATH, metavar="DIR")
 @click.argument("what", nargs=-1, required=True, metavar="WHEEL|NAME==VERSION...")
 @_family_option
 @_wait_option
-@json_option
+@options.json_option
 def remove(folder: Path, what: tuple[str, ...], family: str, wait: int, as_json: bool) -> None:
     """Take wheels out of the index DIR: from its pages first, then the files.
 
@@ -190,20 +183,20 @@ def remove(folder: Path, what: tuple[str, ...], family: str, wait: int, as_json:
     Examples:
       rocm-wheels index remove public torch==2.9.0
     """
-    from rocm_wheels.index import remove_wheels
+    from rocm_wheels.index import update
 
-    removed = list(remove_wheels(folder.absolute(), what, family=family, patience=wait))
-    print_result({"removed": removed}, [f"removed {name}" for name in removed], as_json=as_json)
+    removed = list(update.remove_wheels(folder.absolute(), what, family=family, patience=wait))
+    options.print_result({"removed": removed}, [f"removed {name}" for name in removed], as_json=as_json)
 
 
-@command("index yank")
+@command.command("index yank")
 @click.argument("folder", type=_PATH, metavar="DIR")
 @click.argument("what", nargs=-1, required=True, metavar="WHEEL|NAME==VERSION...")
-@option("--reason", metavar="TEXT", help="Why: installers show it.")
-@option("--unyank", is_flag=True, help="Take it back.")
+@command.option("--reason", metavar="TEXT", help="Why: installers show it.")
+@command.option("--unyank", is_flag=True, help="Take it back.")
 @_family_option
 @_wait_option
-@json_option
+@options.json_option
 def yank(  # noqa: PLR0917 - click passes them by name
     folder: Path,
     what: tuple[str, ...],
@@ -219,39 +212,39 @@ def yank(  # noqa: PLR0917 - click passes them by name
     Examples:
       rocm-wheels index yank public torch==2.9.0 --reason "wrong kernels"
     """
-    from rocm_wheels.index import yank_wheels
+    from rocm_wheels.index import update
 
     if unyank and reason is not None:
-        raise UsageError("--unyank takes no --reason", tip="leave one of them out")
+        raise errors.UsageError("--unyank takes no --reason", tip="leave one of them out")
     new_reason = None if unyank else reason or ""
     word = "unyanked" if unyank else "yanked"
-    names = list(yank_wheels(folder.absolute(), what, reason=new_reason, family=family, patience=wait))
-    print_result({word: names}, [f"{word} {name}" for name in names], as_json=as_json)
+    names = list(update.yank_wheels(folder.absolute(), what, reason=new_reason, family=family, patience=wait))
+    options.print_result({word: names}, [f"{word} {name}" for name in names], as_json=as_json)
 
 
 def read_source_date(env: Mapping[str, str]) -> str:
     """Return when a wheel is added (PEP 700): now, or at SOURCE_DATE_EPOCH."""
-    epoch, utc = read_number(env, "SOURCE_DATE_EPOCH"), datetime.timezone.utc
+    epoch, utc = environment_numbers.read_number(env, "SOURCE_DATE_EPOCH"), datetime.timezone.utc
     moment = datetime.datetime.now(utc) if epoch is None else datetime.datetime.fromtimestamp(epoch, utc)
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _read_given_digests(digests: Path | None) -> Mapping[str, str] | None:
-    from rocm_wheels.index import read_digests_file
+    from rocm_wheels.index import wheel_file
 
-    return None if digests is None else read_digests_file(digests)
+    return None if digests is None else wheel_file.read_digests_file(digests)
 
 
-@command("index verify")
+@command.command("index verify")
 @click.argument("index", required=False, metavar="DIR|URL")
-@option("--full", is_flag=True, help="Hash every file: each is read, or downloaded, whole.")
-@option("--jobs", type=click.IntRange(1, 64), default=8, show_default=True, help="Files at a time.")
-@option("--retries", type=click.IntRange(0, 20), default=4, show_default=True, help="For servers.")
-@option(
+@command.option("--full", is_flag=True, help="Hash every file: each is read, or downloaded, whole.")
+@command.option("--jobs", type=click.IntRange(1, 64), default=8, show_default=True, help="Files at a time.")
+@command.option("--retries", type=click.IntRange(0, 20), default=4, show_default=True, help="For servers.")
+@command.option(
     "--timeout", type=click.IntRange(1), default=60, show_default=True, metavar="SECONDS", help="For servers."
 )
-@option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@option("--list-checks", "list_faults", is_flag=True, help="List what can be found, and leave.")
+@command.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@command.option("--list-checks", "list_faults", is_flag=True, help="List what can be found, and leave.")
 def verify(  # noqa: PLR0917 - click passes them by name
     index: str | None, full: bool, jobs: int, retries: int, timeout: int, as_json: bool, list_faults: bool
 ) -> None:
@@ -267,26 +260,27 @@ def verify(  # noqa: PLR0917 - click passes them by name
       rocm-wheels index verify https://wheels.example/simple/
       rocm-wheels index verify public --full
     """
-    from rocm_wheels.index import FAULTS, verify_index
+    from rocm_wheels.index.verify import FAULTS, verify_index
 
     if list_faults:
-        click.echo("\n".join(align_rows(list(FAULTS.items()))))
+        click.echo("\n".join(tables.align_rows(list(FAULTS.items()))))
         return
     if index is None:
-        raise UsageError("no index is named", tip="for example: rocm-wheels index verify DIR")
+        raise errors.UsageError("no index is named", tip="for example: rocm-wheels index verify DIR")
     report = verify_index(index, full=full, jobs=jobs, retries=retries, timeout=timeout)
     if as_json:
-        click.echo(hide_credentials(json.dumps(_report_as_json(index, report), indent=1)))
+        click.echo(shell.hide_credentials(json.dumps(_report_as_json(index, report), indent=1)))
     else:
         for finding in report.findings:
-            click.echo(hide_credentials(f"{finding.severity}: {format_finding(finding)}"))
+            click.echo(shell.hide_credentials(f"{finding.severity}: {errors.format_finding(finding)}"))
         click.echo(
-            hide_credentials(
-                f"{index}: {format_count(report.files, 'file')} of {format_count(report.projects, 'project')}"
+            shell.hide_credentials(
+                f"{index}: {tables.format_count(report.files, 'file')} of "
+                f"{tables.format_count(report.projects, 'project')}"
             )
         )
     if report.errors:
-        raise AuditError(f"{format_count(len(report.errors), 'fault')} in {index}")
+        raise errors.AuditError(f"{tables.format_count(len(report.errors), 'fault')} in {index}")
 
 
 def _report_as_json(index: str, report: VerifiedIndex) -> dict[str, object]:
@@ -307,10 +301,10 @@ def _report_as_json(index: str, report: VerifiedIndex) -> dict[str, object]:
     }
 
 
-@command("index serve")
+@command.command("index serve")
 @click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
-@option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@option(
+@command.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@command.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=8000,
@@ -326,12 +320,13 @@ def serve(folder: Path, host: str, port: int) -> None:
     Examples:
       rocm-wheels index serve public --port 8080
     """
-    from rocm_wheels.index import IndexServer, require_index
+    from rocm_wheels.index import update
+    from rocm_wheels.index.server import IndexServer
 
-    require_index(folder)
+    update.require_index(folder)
     with IndexServer(folder, host, port) as server:
         click.echo(server.url)
-        log_note("only for tests; Ctrl-C ends it")
+        log.log_note("only for tests; Ctrl-C ends it")
         with contextlib.suppress(KeyboardInterrupt):  # the way to end it, and no failure
             server.serve_forever()
 
@@ -362,10 +357,10 @@ Examples:
 """
 
 
-@command("index resolve-check", help=_RESOLVE_HELP)
+@command.command("index resolve-check", help=_RESOLVE_HELP)
 @click.argument("index", metavar="INDEX")
 @click.argument("new", nargs=-1, required=True, type=_FILE, metavar="NEW...")
-@option(
+@command.option(
     "--requirement",
     "-r",
     "requirements",
@@ -373,31 +368,31 @@ Examples:
     metavar="REQ",
     help="What a user asks for; can be repeated [default: every new distribution, without a version].",
 )
-@option(
+@command.option(
     "--python",
     "pythons",
-    type=PythonVersions(),
+    type=options.PythonVersions(),
     multiple=True,
     metavar="V",
     help="Python of the user's machine, like 3.12; can be repeated [default: those of the new wheels].",
 )
-@option(
+@command.option(
     "--platform",
     type=click.Choice(["linux", "windows"]),
     help="That of the user's machine, x86_64 [default: that of the new wheels].",
 )
-@option("--pre", is_flag=True, help="The user asks for pre-releases too.")
-@option(
+@command.option("--pre", is_flag=True, help="The user asks for pre-releases too.")
+@command.option(
     "--deps", is_flag=True, help="Resolve what the wheels require too, from INDEX and the new wheels alone."
 )
-@option(
+@command.option(
     "--expect",
     multiple=True,
     metavar="NAME==VERSION",
     help="What is to be picked of a distribution; can be repeated.",
 )
-@option("--version-scheme", is_flag=True, help="List spellings of the new versions, and which sort.")
-@option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@command.option("--version-scheme", is_flag=True, help="List spellings of the new versions, and which sort.")
+@command.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def resolve_command(  # noqa: PLR0917 - click passes them by name
     index: str,
     new: tuple[Path, ...],
@@ -411,20 +406,20 @@ def resolve_command(  # noqa: PLR0917 - click passes them by name
     as_json: bool,
 ) -> None:
     """Ask both, compare, and leave with 14 when the newest build is not what is picked."""
-    from rocm_wheels.index import ResolveRequest, check_picks, parse_expected_versions
+    from rocm_wheels.index import resolve_check
 
-    request = ResolveRequest(
+    request = resolve_check.ResolveRequest(
         new=new,
         requirements=requirements,
         pythons=pythons,
         platform=platform or "",
         pre=pre,
         deps=deps,
-        expect=parse_expected_versions(expect),
+        expect=resolve_check.parse_expected_versions(expect),
     )
     schemes = _list_schemes(index, request) if version_scheme else []
-    begun = describe_origin("resolve-check")
-    checks = check_picks(index, request, read_environment())
+    begun = evidence.describe_origin("resolve-check")
+    checks = resolve_check.check_picks(index, request, boundary.read_environment())
     if as_json:
         document = {"checks": [asdict(check) for check in checks], "schemes": schemes, **begun}
         click.echo(json.dumps(document, indent=1))
@@ -434,30 +429,30 @@ def resolve_command(  # noqa: PLR0917 - click passes them by name
             state = "error: " if check.fault else ""
             click.echo(f"{state}{check.requirement}, Python {check.python}, {check.tool}: {outcome}")
         rows = [(row["scheme"], row["version"], f"{row['sorts']}; {row['remark']}") for row in schemes]
-        for line in align_rows(rows):
+        for line in tables.align_rows(rows):
             click.echo(line)
     for tip in dict.fromkeys(check.tip for check in checks if check.tip):
-        log_note(f"tip: {tip}")
+        log.log_note(f"tip: {tip}")
     failed = sum(bool(check.fault) for check in checks)
     if failed:
-        raise AuditError(f"{failed} of {format_count(len(checks), 'check')} did not pick the newest build")
+        raise errors.AuditError(
+            f"{failed} of {tables.format_count(len(checks), 'check')} did not pick the newest build"
+        )
 
 
-def _list_schemes(index: str, request: ResolveRequest) -> list[dict[str, str]]:
-    from rocm_wheels.index import (
-        IndexReader,
-        find_candidates,
-        list_spellings,
-        parse_file_name,
-        resolve_index_url,
-    )
+def _list_schemes(index: str, request: resolve_check.ResolveRequest) -> list[dict[str, str]]:
+    from rocm_wheels.index import reader, resolve_check
+    from rocm_wheels.index.folder import parse_file_name
 
     rows = []
     for name, version in sorted({parse_file_name(path.name)[:2] for path in request.new}):
         others = [
-            wheel.version for wheel in find_candidates(resolve_index_url(index), name, (), IndexReader())
+            wheel.version
+            for wheel in resolve_check.find_candidates(
+                reader.resolve_index_url(index), name, (), reader.IndexReader()
+            )
         ]
-        for spelling in list_spellings(version):
+        for spelling in resolve_check.list_spellings(version):
             above = [other for other in others if other.public == version.public and other > spelling.version]
             sorts = f"below {max(above)}" if above else "above all that the index has of this version"
             rows.append(
@@ -494,6 +489,6 @@ index, others wait; to an object store, upload from one place: files first, then
 """
 
 
-@group("index", lazy=_COMMANDS, help=_INDEX_HELP)
+@command.group("index", lazy=_COMMANDS, help=_INDEX_HELP)
 def index_group() -> None:
     """Hold the commands about indexes."""

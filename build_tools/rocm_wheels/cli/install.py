@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocm_wheels.cli.boundary import read_environment
-from rocm_wheels.cli.command import command, option
-from rocm_wheels.cli.evidence import current_time
+from rocm_wheels.cli import boundary, command, evidence
 from rocm_wheels.cli.options import (
     GivenPath,
     GivenPython,
@@ -23,24 +21,15 @@ from rocm_wheels.cli.options import (
     read_signers,
     released_by_option,
 )
-from rocm_wheels.core import HostError, UsageError, align_rows, hide_credentials, log_note, log_warning
+from rocm_wheels.core import errors, log, shell, tables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rocm_wheels.gpus import Gpu, Hardware
-    from rocm_wheels.hosts import (
-        ChoiceCandidate,
-        InstallPlan,
-        KnownFeature,
-        PlannedInstall,
-        ProvenanceMode,
-        SignedIndexes,
-        TargetHost,
-        UnservedGpuError,
-        WheelCache,
-        WheelChoice,
-    )
+    from rocm_wheels.gpus.gpu import Gpu, Hardware
+    from rocm_wheels.user import install_options, installation, plan_install, signed_index, wheel_cache
+    from rocm_wheels.user.candidates import ChoiceCandidate, KnownFeature, WheelChoice
+    from rocm_wheels.user.host import TargetHost
 
 _MOST_EXCLUDED = 10
 _MOST_VALUES = 8
@@ -65,33 +54,33 @@ Examples:
 """
 
 
-@command("choose", help=_CHOOSE_HELP)
+@command.command("choose", help=_CHOOSE_HELP)
 @click.argument("requirements", nargs=-1, required=True, metavar="REQUIREMENT...")
-@option("--index", metavar="URL|DIR", help="Where the wheels are [default: the best known one].")
-@option(
+@command.option("--index", metavar="URL|DIR", help="Where the wheels are [default: the best known one].")
+@command.option(
     "--gfx",
     multiple=True,
     metavar="LIST|none",
     help="GPUs of the machine, best first: gfx942,gfx1100 or 'RX 7900 XTX'; can be repeated [default: look].",
 )
-@option("--rocm", metavar="V|none", help="ROCm of the machine, like 7.2 [default: look].")
-@option(
+@command.option("--rocm", metavar="V|none", help="ROCm of the machine, like 7.2 [default: look].")
+@command.option(
     "--python",
     type=PythonVersions(),
     metavar="V",
     help="Python of the machine: 3.12, 3.14t, or one that is asked [default: this one].",
 )
-@option(
+@command.option(
     "--platform", metavar="P", help="linux, windows or macos; linux-aarch64 and such [default: this one]."
 )
-@option("--enable", multiple=True, metavar="NAMESPACE", help="Let an optional provider count.")
-@option(
+@command.option("--enable", multiple=True, metavar="NAMESPACE", help="Let an optional provider count.")
+@command.option(
     "--channel",
     type=click.Choice(["stable", "prerelease", "nightly", "dev"]),
     help="Of the indexes that are known, without --index [default: stable].",
 )
-@option("--pre", is_flag=True, help="Take pre-releases too.")
-@option(
+@command.option("--pre", is_flag=True, help="Take pre-releases too.")
+@command.option(
     "--retries",
     type=click.IntRange(0, 20),
     default=4,
@@ -99,8 +88,10 @@ Examples:
     help="How often a request is repeated.",
 )
 @released_by_option
-@option("--all", "everything", is_flag=True, help="List every wheel that is out, not only the first ten.")
-@option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@command.option(
+    "--all", "everything", is_flag=True, help="List every wheel that is out, not only the first ten."
+)
+@command.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def choose_command(  # noqa: PLR0917 - click passes them by name
     requirements: tuple[str, ...],
     index: str | None,
@@ -117,42 +108,43 @@ def choose_command(  # noqa: PLR0917 - click passes them by name
     as_json: bool,
 ) -> None:
     """Choose, and print what was chosen; 17 when something has no wheel that fits."""
-    from rocm_wheels.hosts import StatedMachine, choose_wheels, make_host
-    from rocm_wheels.index import IndexReader
+    from rocm_wheels.index.reader import IndexReader
+    from rocm_wheels.user import choose
+    from rocm_wheels.user.host import StatedMachine, make_host
 
     refuse_index_and_channel(index, channel)
-    env, reader = read_environment(), IndexReader(retries=retries)
+    env, reader = boundary.read_environment(), IndexReader(retries=retries)
     if (signed := _require_released_by(released_by, env)) is not None:
         reader.page_check = signed.check_page
     host = make_host(env, StatedMachine(gfx, rocm, python, platform, enable))
-    choices = choose_wheels(requirements, index, host, reader, channel=channel or "stable", pre=pre)
+    choices = choose.choose_wheels(requirements, index, host, reader, channel=channel or "stable", pre=pre)
     if as_json:
         whole = {"host": host_as_json(host), "choices": [choice_as_json(choice) for choice in choices]}
-        click.echo(hide_credentials(json.dumps(whole, indent=1)))
+        click.echo(shell.hide_credentials(json.dumps(whole, indent=1)))
         return
     lines = [
         *describe_host(host),
         *(line for choice in choices for line in ["", *_describe_choice(choice, everything)]),
     ]
-    click.echo(hide_credentials("\n".join(lines)))
+    click.echo(shell.hide_credentials("\n".join(lines)))
     for choice in choices:
         for note in choice.notes:
-            log_note(f"{choice.project}: {note}" if len(choices) > 1 else note)
+            log.log_note(f"{choice.project}: {note}" if len(choices) > 1 else note)
 
 
-def _require_released_by(keys: tuple[Path, ...], env: Mapping[str, str]) -> SignedIndexes | None:
+def _require_released_by(keys: tuple[Path, ...], env: Mapping[str, str]) -> signed_index.SignedIndexes | None:
     """Return which pages are taken where they must be signed by one of these keys, None without keys."""
-    from rocm_wheels.hosts import SignedIndexes
+    from rocm_wheels.user import signed_index
 
     if not keys:
         return None
-    return SignedIndexes(read_signers(keys, env), env, open_memory(env), current_time())
+    return signed_index.SignedIndexes(read_signers(keys, env), env, open_memory(env), evidence.current_time())
 
 
 def refuse_index_and_channel(index: str | None, channel: str | None) -> None:
     """Refuse a channel beside an index, which has none. Raises UsageError."""
     if index is not None and channel is not None:
-        raise UsageError(
+        raise errors.UsageError(
             f"--channel {channel} is of the indexes that are known, and --index names another",
             tip="leave one of them out",
         )
@@ -258,7 +250,7 @@ def _list_candidates(candidates: Sequence[ChoiceCandidate], everything: bool) ->
     out = [candidate for candidate in candidates if candidate.rank is None]
     listed = [*ranked, *(out if everything else out[:_MOST_EXCLUDED])]
     rows = [(str(candidate.rank or "out"), candidate.name, candidate.reason) for candidate in listed]
-    lines = [f"  {line}" for line in align_rows(rows, right=[0])]
+    lines = [f"  {line}" for line in tables.align_rows(rows, right=[0])]
     hidden = len(ranked) + len(out) - len(listed)
     return lines + ([f"         and {hidden} more that are out: --all lists them"] if hidden else [])
 
@@ -297,66 +289,72 @@ Examples:
 """
 
 
-@command("install", help=_INSTALL_HELP)
+@command.command("install", help=_INSTALL_HELP)
 @click.argument("packages", nargs=-1, metavar="[PACKAGES]...", envvar="ROCM_WHEELS_PACKAGES")
-@option("--dry-run", is_flag=True, help="Print what would be done, and the commands to do it by hand.")
-@option(
+@command.option(
+    "--dry-run", is_flag=True, help="Print what would be done, and the commands to do it by hand."
+)
+@command.option(
     "--uv/--pip",
     "by_uv",
     default=True,
     help="Install by uv [default], or by the pip of the environment; uv resolves for both.",
 )
-@option(
+@command.option(
     "--python",
     "target_python",
     type=GivenPython(),
     metavar="PYTHON",
     help="Environment or Python to install into [default: the active one, never that of this program].",
 )
-@option(
+@command.option(
     "--venv",
     type=GivenPath(file_okay=False),
     metavar="DIR",
     help="Install into this virtual environment, made of --python where it is not there yet.",
 )
-@option("--index", metavar="URL|DIR", help="Where the builds come from [default: by GPU and --channel].")
-@option(
+@command.option(
+    "--index", metavar="URL|DIR", help="Where the builds come from [default: by GPU and --channel]."
+)
+@command.option(
     "--dependency-index",
     metavar="URL",
     help="Index of what the chosen one lacks [default: UV_DEFAULT_INDEX, PIP_INDEX_URL, else PyPI].",
 )
-@option(
+@command.option(
     "--rocm-index", metavar="URL|DIR", help="Index of ROCm's own packages, where the chosen one has none."
 )
-@option(
+@command.option(
     "--channel",
     metavar="NAME",
     help="Of the known indexes, without --index: stable, prerelease, nightly or dev [default: stable].",
 )
-@option("--pre", is_flag=True, help="Take pre-releases too.")
-@option(
+@command.option("--pre", is_flag=True, help="Take pre-releases too.")
+@command.option(
     "--gfx",
     multiple=True,
     metavar="LIST|none",
     help="For these GPUs, not those found here: gfx942,gfx1100 or 'RX 7900 XTX'; none: for the CPU.",
 )
-@option(
+@command.option(
     "--allow-cpu",
     is_flag=True,
     help="Take a torch that computes on the CPU, where none has code for the GPU here (on a terminal:"
     " without asking).",
 )
-@option("--rocm", metavar="VERSION", help="For this ROCm, not the one found here.")
-@option("--cache-dir", type=GivenPath(file_okay=False), metavar="DIR", help="Where downloads are kept.")
-@option("--no-cache", is_flag=True, help="Keep no downloads.")
-@option(
+@command.option("--rocm", metavar="VERSION", help="For this ROCm, not the one found here.")
+@command.option(
+    "--cache-dir", type=GivenPath(file_okay=False), metavar="DIR", help="Where downloads are kept."
+)
+@command.option("--no-cache", is_flag=True, help="Keep no downloads.")
+@command.option(
     "--keep-wheels",
     type=GivenPath(file_okay=False),
     metavar="DIR",
     help="Put the wheels that are installed into this folder, too: for `tests --wheels DIR`.",
 )
-@option("--require-hashes", is_flag=True, help="Refuse files of which the index states no sha256.")
-@option(
+@command.option("--require-hashes", is_flag=True, help="Refuse files of which the index states no sha256.")
+@command.option(
     "--signed-by",
     "keys",
     multiple=True,
@@ -365,20 +363,20 @@ Examples:
     help="Refuse wheels of torch and its companions unless one of these public keys (Ed25519, SSH) has signed"
     " the statement beside them.",
 )
-@option(
+@command.option(
     "--provenance",
     type=click.Choice(["required", "optional", "off"]),
     help="Statements of how torch and its companions were made: every wheel must have one that is about its"
     " bytes, one that is there must be, or nobody looks [default: optional; with --signed-by required].",
 )
 @released_by_option
-@option(
+@command.option(
     "--lock",
     type=RegularFile(),
     metavar="FILE",
     help="Install what a pylock.toml (PEP 751) has for this machine: nothing is chosen or looked up.",
 )
-@option("--json", "as_json", is_flag=True, help="Print the plan, and what came of it, as JSON.")
+@command.option("--json", "as_json", is_flag=True, help="Print the plan, and what came of it, as JSON.")
 def install_command(  # noqa: PLR0917 - click passes them by name
     packages: tuple[str, ...],
     dry_run: bool,
@@ -398,7 +396,7 @@ def install_command(  # noqa: PLR0917 - click passes them by name
     keep_wheels: Path | None,
     require_hashes: bool,
     keys: tuple[Path, ...],
-    provenance: ProvenanceMode | None,
+    provenance: plan_install.ProvenanceMode | None,
     released_by: tuple[Path, ...],
     lock: Path | None,
     as_json: bool,
@@ -406,17 +404,10 @@ def install_command(  # noqa: PLR0917 - click passes them by name
     """Plan, and unless it is a dry run carry out; non-zero when anything did not happen."""
     from dataclasses import replace
 
-    from rocm_wheels.core import UsageError
-    from rocm_wheels.hosts import (
-        InstallRequest,
-        UnservedGpuError,
-        carry_out_plan,
-        plan_installation,
-        plan_locked_installation,
-    )
+    from rocm_wheels.user import fleet, install, install_options, plan_install
 
     if cache_dir is not None and no_cache:
-        raise UsageError("--cache-dir and --no-cache say opposite things", tip="leave one of them out")
+        raise errors.UsageError("--cache-dir and --no-cache say opposite things", tip="leave one of them out")
     refuse_index_and_channel(index, channel)
     if lock is not None:
         _refuse_choices(
@@ -432,8 +423,8 @@ def install_command(  # noqa: PLR0917 - click passes them by name
                 "--released-by": released_by,
             }
         )
-    env = read_environment()
-    request = InstallRequest(
+    env = boundary.read_environment()
+    request = plan_install.InstallRequest(
         packages=packages,
         index=index,
         dependency_index=dependency_index,
@@ -453,14 +444,14 @@ def install_command(  # noqa: PLR0917 - click passes them by name
     )
     with open_wheel_cache(cache_dir, no_cache=no_cache, env=env) as cache:
 
-        def plan(request: InstallRequest) -> PlannedInstall:
+        def plan(request: plan_install.InstallRequest) -> plan_install.PlannedInstall:
             if lock is not None:
-                return plan_locked_installation(lock, request, cache, env)
-            return plan_installation(request, cache, env)
+                return fleet.plan_locked_installation(lock, request, cache, env)
+            return plan_install.plan_installation(request, cache, env)
 
         try:
             planned = plan(request)
-        except UnservedGpuError as refusal:
+        except install_options.UnservedGpuError as refusal:
             if as_json or not _is_on_terminal():
                 raise
             _confirm_cpu(refusal)
@@ -468,8 +459,10 @@ def install_command(  # noqa: PLR0917 - click passes them by name
         installed: list[str] = []
         if not dry_run:
             for line in _describe_plan(planned.plan):
-                log_note(line)
-            installed = carry_out_plan(planned, cache, env, cached=not no_cache, keep_wheels=keep_wheels)
+                log.log_note(line)
+            installed = install.carry_out_plan(
+                planned, cache, env, cached=not no_cache, keep_wheels=keep_wheels
+            )
         _print_outcome(planned.plan, cache, installed, dry_run=dry_run, as_json=as_json)
 
 
@@ -477,7 +470,7 @@ def _refuse_choices(options: Mapping[str, object]) -> None:
     """Refuse what says how to choose, beside a lock, which has chosen. Raises UsageError."""
     choosing = [name for name, value in options.items() if value]
     if choosing:
-        raise UsageError(
+        raise errors.UsageError(
             f"--lock has the files already, and {', '.join(choosing)} would choose others",
             tip="leave one of them out; `rocm-wheels lock install` makes another lock",
         )
@@ -487,21 +480,26 @@ def _is_on_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def _confirm_cpu(refusal: UnservedGpuError) -> None:
+def _confirm_cpu(refusal: install_options.UnservedGpuError) -> None:
     """Ask whether a torch for the CPU will do; HostError when it will not."""
     click.echo(refusal.message, err=True)
     if not click.confirm("Install a torch that computes on the CPU?", default=False, err=True):
-        raise HostError("nothing was installed", tip=refusal.tip) from None
+        raise errors.HostError("nothing was installed", tip=refusal.tip) from None
 
 
 def _print_outcome(
-    plan: InstallPlan, cache: WheelCache, installed: list[str], *, dry_run: bool, as_json: bool
+    plan: installation.InstallPlan,
+    cache: wheel_cache.WheelCache,
+    installed: list[str],
+    *,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
-    from rocm_wheels.hosts import make_plan_json as plan_as_json
+    from rocm_wheels.user import installation
 
     if as_json:
         done = {"dry_run": dry_run, "installed": installed}
-        click.echo(json.dumps({**plan_as_json(plan, cache), **done}, indent=1))
+        click.echo(json.dumps({**installation.make_plan_json(plan, cache), **done}, indent=1))
     elif dry_run:
         _print_plan(plan, cache)
     else:
@@ -509,57 +507,60 @@ def _print_outcome(
 
 
 @contextlib.contextmanager
-def open_wheel_cache(folder: Path | None, *, no_cache: bool, env: dict[str, str]) -> Iterator[WheelCache]:
+def open_wheel_cache(
+    folder: Path | None, *, no_cache: bool, env: dict[str, str]
+) -> Iterator[wheel_cache.WheelCache]:
     """Give the cache of downloads; one that is gone afterwards with ``no_cache``."""
-    from rocm_wheels.core import find_cache_folder
-    from rocm_wheels.hosts import WheelCache, make_temporary_cache
+    from rocm_wheels.core import user_folders
+    from rocm_wheels.user import install, wheel_cache
 
     if no_cache:
-        with make_temporary_cache() as cache:
+        with install.make_temporary_cache() as cache:
             yield cache
     else:
-        yield WheelCache(folder.absolute() if folder else find_cache_folder(env, sys.platform))
+        yield wheel_cache.WheelCache(
+            folder.absolute() if folder else user_folders.find_cache_folder(env, sys.platform)
+        )
 
 
-def _print_plan(plan: InstallPlan, cache: WheelCache) -> None:
-    from rocm_wheels.hosts import list_commands
+def _print_plan(plan: installation.InstallPlan, cache: wheel_cache.WheelCache) -> None:
+    from rocm_wheels.user import installation
 
     for line in _describe_plan(plan):
         click.echo(line)
     for line in plan.warnings:
-        log_warning(line)
-    by_hand = list_commands(plan, cache)
+        log.log_warning(line)
+    by_hand = installation.list_commands(plan, cache)
     click.echo("by hand:" if by_hand else "nothing is to be done")
     for line in by_hand:
         click.echo(f"  {line}")
 
 
-def _describe_plan(plan: InstallPlan) -> list[str]:
-    from rocm_wheels.core import format_size, hide_credentials
+def _describe_plan(plan: installation.InstallPlan) -> list[str]:
 
-    lines = [f"into {plan.target}, by {plan.installer}", f"from {hide_credentials(plan.index)}"]
+    lines = [f"into {plan.target}, by {plan.installer}", f"from {shell.hide_credentials(plan.index)}"]
     if any(item.offer.source == "dependencies" for item in plan.items):
-        lines.append(f"what it lacks from {hide_credentials(plan.dependencies)}")
+        lines.append(f"what it lacks from {shell.hide_credentials(plan.dependencies)}")
     if plan.choice is not None:
         lines += [f"note: {note}" for note in plan.choice.notes]
     lines += plan.proof_lines
     rows = []
     for item in plan.items:
         label = f" variant {item.offer.label}" if item.offer.label else ""
-        size = "" if item.keep else f"{format_size(item.offer.size)}, "
+        size = "" if item.keep else f"{tables.format_size(item.offer.size)}, "
         statement = f", statement {item.statement}" if item.statement else ""
         rows.append((f"{item.offer.project} {item.offer.version}", f"{size}{item.action}{label}{statement}"))
-    lines += [f"  {line}" for line in align_rows(rows)]
+    lines += [f"  {line}" for line in tables.align_rows(rows)]
     lines += [f"removed first: {package}, whose files are in the way" for package in plan.removed]
     if plan.changed:
         vague = any(item.offer.size is None and not item.is_local for item in plan.changed)
-        lines.append(f"to download: {'at least ' * vague}{format_size(plan.bytes_to_fetch)}")
+        lines.append(f"to download: {'at least ' * vague}{tables.format_size(plan.bytes_to_fetch)}")
     return lines
 
 
-def _print_result(plan: InstallPlan, installed: list[str]) -> None:
+def _print_result(plan: installation.InstallPlan, installed: list[str]) -> None:
     for line in plan.warnings:
-        log_warning(line)
+        log.log_warning(line)
     how = "installed" if plan.changed else "all of it was installed already"
     click.echo(f"{how} in {plan.target.environment.prefix}: {', '.join(installed)}")
     if plan.override_line:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli import boundary
 from rocm_wheels.cli.command import group, option
 from rocm_wheels.cli.options import Duration, GivenPath
-from rocm_wheels.core import UsageError, align_rows, format_count, log_note
-from rocm_wheels.executors import EXECUTORS, load_executor, refuse_undone, wait_for_jobs
+from rocm_wheels.core import errors, log, tables
+from rocm_wheels.executors.executor import EXECUTORS, load_executor, refuse_undone, wait_for_jobs
 
 if TYPE_CHECKING:
-    from rocm_wheels.executors import Decision, Executor, StepState
+    from rocm_wheels.executors.executor import Decision, Executor, StepState
 
 # what each executor takes beside the options of all; two may share an option
 _EXECUTOR_OPTIONS = {name: load_executor(name).options for name in EXECUTORS}
@@ -104,7 +104,7 @@ def submit_command(plan: Path, **options: Any) -> None:
       rocm-wheels jobs submit /shared/plan.json --partition cpu --wait
     """
     _refuse_unused(click.get_current_context())
-    executor = load_executor(options["executor"]).open_plan(plan, options, read_environment())
+    executor = load_executor(options["executor"]).open_plan(plan, options, boundary.read_environment())
     if options["dry_run"]:
         preview = executor.preview(retry_failed=options["retry_failed"])
         for line in preview.lines:
@@ -150,7 +150,7 @@ def cancel_command(plan: Path, executor: str, steps: tuple[str, ...], as_json: b
     if as_json:
         click.echo(json.dumps({"cancelled": names}, indent=1))
     else:
-        log_note(f"cancelled: {', '.join(names)}" if names else "no such job is in the queue")
+        log.log_note(f"cancelled: {', '.join(names)}" if names else "no such job is in the queue")
 
 
 @jobs_group.command("jobs judge", hidden=True)
@@ -178,7 +178,7 @@ def _open_submitted(plan: Path, executor: str, **settings: Any) -> Executor:
     """Return the executor of a plan whose jobs are looked at, judged or ended: it makes no new ones."""
     unset = {row.name: () if row.kind == "words" else None for row in _EXECUTOR_OPTIONS[executor]}
     options = {**unset, **_NEW_JOBS_DEFAULTS, **settings}
-    return load_executor(executor).open_plan(plan, options, read_environment())
+    return load_executor(executor).open_plan(plan, options, boundary.read_environment())
 
 
 def _refuse_unused(ctx: click.Context) -> None:
@@ -192,13 +192,13 @@ def _refuse_unused(ctx: click.Context) -> None:
     own_options = {row.name for row in _EXECUTOR_OPTIONS[executor]}
     for row in (row for rows in _EXECUTOR_OPTIONS.values() for row in rows):
         if row.name in typed and row.name not in own_options:
-            raise UsageError(f"{row.spelling} is no option of the executor {executor}")
+            raise errors.UsageError(f"{row.spelling} is no option of the executor {executor}")
     if "poll" in typed and not ctx.params["wait"]:
-        raise UsageError("--poll has an effect with --wait alone")
+        raise errors.UsageError("--poll has an effect with --wait alone")
     for name in ("wait", "poll", "assume_shared", "as_json") if ctx.params["dry_run"] else ():
         if name in typed:
             spelling = {"as_json": "--json"}.get(name, f"--{name.replace('_', '-')}")
-            raise UsageError(f"{spelling} has no effect with --dry-run")
+            raise errors.UsageError(f"{spelling} has no effect with --dry-run")
 
 
 def _submit_plan(executor: Executor, options: Mapping[str, Any]) -> None:
@@ -212,7 +212,7 @@ def _submit_plan(executor: Executor, options: Mapping[str, Any]) -> None:
         if options["as_json"]:
             _print_states(executor.read_states(), as_json=True)
         if stopped:
-            raise UsageError(
+            raise errors.UsageError(
                 (
                     f"not submitted: {', '.join(decision.step.id for decision in stopped)} failed for a "
                     "reason that stays"
@@ -223,7 +223,7 @@ def _submit_plan(executor: Executor, options: Mapping[str, Any]) -> None:
     try:
         states = wait_for_jobs(executor, every=options["poll"])
     except KeyboardInterrupt:
-        log_note("the jobs keep running; `jobs status` shows them, `jobs cancel` ends them")
+        log.log_note("the jobs keep running; `jobs status` shows them, `jobs cancel` ends them")
         raise
     _print_states(states, as_json=options["as_json"])
     refuse_undone(executor, states)
@@ -235,14 +235,16 @@ def _report_decisions(decided: Sequence[Decision], requests: int, *, would: bool
         job = f"job {decision.state.job}" if decision.state.job is not None and not would else ""
         if decision.submits:
             why = f" ({decision.why})" if decision.why else ""
-            log_note(f"{decision.step.id}: {'would be submitted' if would else f'submitted, {job}'}{why}")
+            log.log_note(f"{decision.step.id}: {'would be submitted' if would else f'submitted, {job}'}{why}")
         elif decision.action == "leave":
-            log_note(f"{decision.step.id}: {decision.why} already, job {decision.state.job}")
+            log.log_note(f"{decision.step.id}: {decision.why} already, job {decision.state.job}")
         elif decision.action != "left out":
-            log_note(f"{decision.step.id}: {decision.action}{f', {decision.why}' if decision.why else ''}")
+            log.log_note(
+                f"{decision.step.id}: {decision.action}{f', {decision.why}' if decision.why else ''}"
+            )
     count = sum(decision.submits for decision in decided)
-    message = f"{format_count(count, 'job')} {'would be submitted' if would else 'submitted'}"
-    log_note(f"{message} by {requests} requests" if 1 < requests < count else message)
+    message = f"{tables.format_count(count, 'job')} {'would be submitted' if would else 'submitted'}"
+    log.log_note(f"{message} by {requests} requests" if 1 < requests < count else message)
 
 
 def _print_states(states: Mapping[str, StepState], *, as_json: bool) -> None:
@@ -251,5 +253,5 @@ def _print_states(states: Mapping[str, StepState], *, as_json: bool) -> None:
         click.echo(json.dumps([step_state.as_json() for step_state in states.values()], indent=1))
         return
     rows = [(state.state, state.step, str(state.job or ""), state.why) for state in states.values()]
-    for line in align_rows(rows):
+    for line in tables.align_rows(rows):
         click.echo(line)

@@ -6,22 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli.command import command, complete_with, option
-from rocm_wheels.core import align_rows, format_markdown_table, format_table, get_output_width
+from rocm_wheels.cli import command
+from rocm_wheels.core import tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rocm_wheels.models import LineCheckout, LineFact, LineValues, Project, TorchLine
+    from rocm_wheels.models import release_lines
+    from rocm_wheels.models.project import Project
 
 _BELIEVED = "?"
 _LEGEND = f"{_BELIEVED}: believed, nobody states it. `rocm-wheels lines NAME` says where each fact was found."
 
 
-@command("lines")
-@click.argument("name", required=False, shell_complete=complete_with("list_lines"))
-@option("--json", "as_json", is_flag=True, help="Print every fact with its source as JSON.")
-@option("--markdown", is_flag=True, help="Print the table as Markdown.")
+@command.command("lines")
+@click.argument("name", required=False, shell_complete=command.complete_with("list_lines"))
+@command.option("--json", "as_json", is_flag=True, help="Print every fact with its source as JSON.")
+@command.option("--markdown", is_flag=True, help="Print the table as Markdown.")
 def lines_command(name: str | None, as_json: bool, markdown: bool) -> None:
     """List the release lines: what belongs to each torch.
 
@@ -32,18 +33,13 @@ def lines_command(name: str | None, as_json: bool, markdown: bool) -> None:
       rocm-wheels lines
       rocm-wheels lines 2.9
     """
-    from rocm_wheels.models import (
-        get_release_line,
-        get_release_lines,
-        list_project_names,
-        load_project,
-        sort_projects,
-    )
+    from rocm_wheels.models import project_names, release_lines
+    from rocm_wheels.models.project import load_project, sort_projects
 
     if as_json and markdown:
         raise click.UsageError("--json and --markdown exclude each other")
-    projects = sort_projects(load_project(project) for project in list_project_names())
-    lines = get_release_lines() if name is None else (get_release_line(name),)
+    projects = sort_projects(load_project(project) for project in project_names.list_project_names())
+    lines = release_lines.get_release_lines() if name is None else (release_lines.get_release_line(name),)
     if as_json:
         import json
 
@@ -55,12 +51,12 @@ def lines_command(name: str | None, as_json: bool, markdown: bool) -> None:
         click.echo(lines_as_markdown(rows) if markdown else lines_as_text(rows))
 
 
-def line_as_json(line: TorchLine) -> dict[str, Any]:
+def line_as_json(line: release_lines.TorchLine) -> dict[str, Any]:
     """Return a line as ``--json`` prints it: the keys of the table. Keys are added later, never renamed."""
     return line.model_dump(mode="json", exclude={"toolset"})
 
 
-def lines_as_rows(lines: Sequence[TorchLine], projects: Sequence[Project]) -> list[list[str]]:
+def lines_as_rows(lines: Sequence[release_lines.TorchLine], projects: Sequence[Project]) -> list[list[str]]:
     """Return the table's head and a row a line; a column a companion, in the order of the builds."""
     companions = [project for project in projects if project.name != "pytorch"]
     titles = [project.distribution for project in companions]
@@ -81,17 +77,17 @@ def lines_as_rows(lines: Sequence[TorchLine], projects: Sequence[Project]) -> li
 
 def lines_as_text(rows: list[list[str]]) -> str:
     """Return aligned columns for stdout."""
-    return f"{format_table(rows[0], rows[1:], width=get_output_width())}\n{_LEGEND}"
+    return f"{tables.format_table(rows[0], rows[1:], width=tables.get_output_width())}\n{_LEGEND}"
 
 
 def lines_as_markdown(rows: list[list[str]]) -> str:
     """Return a Markdown table and what its marks mean."""
-    return f"{format_markdown_table(rows[0], rows[1:])}\n{_LEGEND}"
+    return f"{tables.format_markdown_table(rows[0], rows[1:])}\n{_LEGEND}"
 
 
-def describe_facts(line: TorchLine) -> str:
+def describe_facts(line: release_lines.TorchLine) -> str:
     """Return every fact of a line: what, how it is known, where it was found."""
-    facts: list[tuple[str, str, LineFact]] = [
+    facts: list[tuple[str, str, release_lines.LineFact]] = [
         ("Python", _join_values(line.pythons), line.pythons),
         ("Python without GIL", _join_values(line.free_threaded), line.free_threaded),
         ("platforms", _join_values(line.platforms), line.platforms),
@@ -109,31 +105,31 @@ def describe_facts(line: TorchLine) -> str:
     rows = []
     for label, value, fact in facts:
         rows += [(label, value), ("", f"{fact.kind}: {fact.source}")]
-    return "\n".join([f"line {line.name}", *align_rows(rows)])
+    return "\n".join([f"line {line.name}", *tables.align_rows(rows)])
 
 
-def _join_values(values: LineValues) -> str:
+def _join_values(values: release_lines.LineValues) -> str:
     return ", ".join(values.values) or ("unknown" if values.kind == "unknown" else "none")
 
 
-def _describe_values(values: LineValues) -> str:
+def _describe_values(values: release_lines.LineValues) -> str:
     return _join_values(values) + _mark_believed(values)
 
 
-def _describe_pythons(line: TorchLine) -> str:
+def _describe_pythons(line: release_lines.TorchLine) -> str:
     values = line.pythons.values
     spelled = f"{values[0]} to {values[-1]}" if len(values) > 1 else _join_values(line.pythons)
     return ", ".join([spelled + _mark_believed(line.pythons), *line.free_threaded.values])
 
 
-def _describe_place(place: LineCheckout) -> str:
+def _describe_place(place: release_lines.LineCheckout) -> str:
     if place.origin is None:
         return "unknown"
     owner_and_name = "/".join(place.origin.removesuffix(".git").split("/")[-2:])
     return f"{owner_and_name} {place.ref or 'pinned by torch'}{_mark_believed(place)}"
 
 
-def _describe_companion(line: TorchLine, name: str) -> str:
+def _describe_companion(line: release_lines.TorchLine, name: str) -> str:
     companion = line.projects.get(name)
     if companion is None:
         return "unknown"
@@ -143,5 +139,5 @@ def _describe_companion(line: TorchLine, name: str) -> str:
     return "unknown" if place.origin is None else (place.ref or "pinned by torch") + _mark_believed(place)
 
 
-def _mark_believed(fact: LineFact) -> str:
+def _mark_believed(fact: release_lines.LineFact) -> str:
     return _BELIEVED if fact.kind == "believed" else ""

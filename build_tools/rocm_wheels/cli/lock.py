@@ -12,50 +12,29 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from rocm_wheels.cli.boundary import read_environment
-from rocm_wheels.cli.checkout_options import (
-    TORCH,
-    detect_platform,
-    find_checkouts_folder,
-    find_mirrors,
-    find_patch_folder,
-    make_transport,
-    mirror_option,
-    network_options,
-    parse_line_option,
-    patch_folder_option,
-    repo_option,
-    select_line_projects,
-    shared_patch_options,
-)
-from rocm_wheels.cli.command import Command, Option, command, option
+from rocm_wheels.cli import boundary, checkout_options, command
+from rocm_wheels.cli.command import option
 from rocm_wheels.cli.options import GivenPath, PythonVersions, combine_options, print_result
-from rocm_wheels.core import (
-    SourceError,
-    UsageError,
-    align_rows,
-    format_count,
-    hide_credentials,
-    log_note,
-    log_warning,
-)
-from rocm_wheels.models import get_option_name, list_project_names
+from rocm_wheels.core import errors, log, shell, tables
+from rocm_wheels.models import project_names
 
 if TYPE_CHECKING:
-    from rocm_wheels.core import SourceError
-    from rocm_wheels.models import Lock, Platform, Project, TorchLine
-    from rocm_wheels.sources import LockRequest, ManifestEntry, ProjectOptions
+    from rocm_wheels.models import release_lines
+    from rocm_wheels.models.lock import Lock
+    from rocm_wheels.models.project import Project
+    from rocm_wheels.sources import resolve_lock
+    from rocm_wheels.sources.lock import ManifestEntry
 
 
 def manifest_options() -> list[click.Option]:
     """Return the options that ``read_manifest`` reads."""
     return [
-        Option(
+        command.Option(
             ["--manifest"], type=click.Path(path_type=Path), metavar="FILE",
             help="Lock what a manifest of TheRock's scripts names.",
         ),
-        Option(["--manifest-url"], metavar="URL", help="The same, of a server."),
-        Option(
+        command.Option(["--manifest-url"], metavar="URL", help="The same, of a server."),
+        command.Option(
             ["--expected-pytorch-git-ref"], metavar="REF",
             help="Branch of torch that the manifest must name.",
         ),
@@ -69,78 +48,83 @@ def read_manifest(values: Mapping[str, Any]) -> Lock | None:
     """
     file, url, expected = values["manifest"], values["manifest_url"], values["expected_pytorch_git_ref"]
     if file is not None and url is not None:
-        raise UsageError("--manifest and --manifest-url exclude each other", tip="give one of them")
+        raise errors.UsageError("--manifest and --manifest-url exclude each other", tip="give one of them")
     if file is None and url is None:
         if expected:
-            raise UsageError(
+            raise errors.UsageError(
                 "--expected-pytorch-git-ref says nothing without a manifest",
                 tip="name it with --manifest or --manifest-url",
             )
         return None
-    for name in list_project_names():
+    for name in project_names.list_project_names():
         for kind in ("ref", "origin"):
             if values.get(f"{name}_{kind}") is not None:
-                raise UsageError(
-                    f"--{get_option_name(name)}-{kind} and a manifest say two things",
+                raise errors.UsageError(
+                    f"--{project_names.get_option_name(name)}-{kind} and a manifest say two things",
                     tip="leave one of them out",
                 )
     lock, name = _fetch_manifest(file, url)
     if any(project.submodules is not None for project in lock.projects.values()):
-        raise UsageError(f"{name} is a lock, not a manifest", tip="`rocm-wheels lock update` renews a lock")
+        raise errors.UsageError(
+            f"{name} is a lock, not a manifest", tip="`rocm-wheels lock update` renews a lock"
+        )
     if expected:
         _require_ref(lock, expected, name)
     return lock.model_copy(update={"projects": _select_projects(lock, values["projects"], name)})
 
 
 def _fetch_manifest(file: Path | None, url: str | None) -> tuple[Lock, str]:
-    from rocm_wheels.sources import parse_lock, read_lock
+    from rocm_wheels.sources.lock import parse_lock, read_lock
 
     if file is not None:
         return read_lock(file), str(file)
     from urllib.parse import urlsplit
 
-    from rocm_wheels.index import IndexReader, UnreachableError
+    from rocm_wheels.index import reader
 
     assert url is not None
-    safe_url = hide_credentials(url)
+    safe_url = shell.hide_credentials(url)
     if urlsplit(url).scheme not in ("http", "https", "file"):
-        raise UsageError(
+        raise errors.UsageError(
             f"--manifest-url {safe_url!r} is not the URL of a file", tip="or name a file: --manifest"
         )
     try:
-        answer = IndexReader().get(url)
-    except UnreachableError as cause:
-        raise SourceError(f"{safe_url} cannot be reached", tip="try again later") from cause
+        answer = reader.IndexReader().get(url)
+    except reader.UnreachableError as cause:
+        raise errors.SourceError(f"{safe_url} cannot be reached", tip="try again later") from cause
     if answer.status != 200:
-        raise SourceError(f"{safe_url}: the server answers {answer.status}", tip="correct --manifest-url")
+        raise errors.SourceError(
+            f"{safe_url}: the server answers {answer.status}", tip="correct --manifest-url"
+        )
     try:
         text = answer.content.decode("utf-8")
     except UnicodeDecodeError as cause:
-        raise SourceError(f"{safe_url} is not text in UTF-8", tip="correct --manifest-url") from cause
+        raise errors.SourceError(f"{safe_url} is not text in UTF-8", tip="correct --manifest-url") from cause
     return parse_lock(text, name=safe_url), safe_url
 
 
 def _require_ref(lock: Lock, expected: str, name: str) -> None:
-    torch = lock.projects.get(TORCH)
+    torch = lock.projects.get(checkout_options.TORCH)
     if torch is None:
-        raise UsageError(
-            f"{name} has no {TORCH}, which was to be {expected}", tip="is it the right manifest?"
+        raise errors.UsageError(
+            f"{name} has no {checkout_options.TORCH}, which was to be {expected}",
+            tip="is it the right manifest?",
         )
     if torch.ref != expected:
         branch = "no branch" if torch.ref == torch.commit else f"the branch {torch.ref}"
-        raise UsageError(
-            f"{name} names {branch} of {TORCH}, not {expected}",
+        raise errors.UsageError(
+            f"{name} names {branch} of {checkout_options.TORCH}, not {expected}",
             tip="name another manifest, or correct --expected-pytorch-git-ref",
         )
 
 
 def _select_projects(lock: Lock, names: tuple[str, ...], name: str) -> dict[str, Any]:
-    from rocm_wheels.cli.checkout import find_project_name
+    from rocm_wheels.cli import checkout
 
-    chosen = [find_project_name(word) for word in names] or list(lock.projects)
+    chosen = [checkout.find_project_name(word) for word in names] or list(lock.projects)
     for project in chosen:
         if project not in lock.projects:
-            raise UsageError(f"{name} has no {project}", tip=f"it has {', '.join(lock.projects)}")
+            raise errors.UsageError(f"{name} has no {project}", tip=f"it has {', '.join(lock.projects)}")
     return {project: locked for project, locked in lock.projects.items() if project in chosen}
 
 
@@ -161,15 +145,15 @@ def _source_options() -> list[click.Option]:
     """Return the options of each project: which ref, of which repository."""
     kinds = (("ref", "REF", "Ref"), ("origin", "URL", "Repository"))
     return [
-        Option(
-            [f"--{get_option_name(name)}-{kind}", f"{name}_{kind}"],
+        command.Option(
+            [f"--{project_names.get_option_name(name)}-{kind}", f"{name}_{kind}"],
             project=name,
             metavar=word,
             # inputs of a workflow: an empty one says nothing
             envvar=f"ROCM_WHEELS_{name.upper()}_{kind.upper()}",
             help=f"{title} of {name}.",
         )
-        for name in list_project_names()
+        for name in project_names.list_project_names()
         for kind, word, title in kinds
     ]
 
@@ -177,13 +161,13 @@ def _source_options() -> list[click.Option]:
 def _version_options() -> list[click.Option]:
     """Return the options of what versions have before the one of ROCm."""
     return [
-        Option(
+        command.Option(
             ["--local-version"],
             metavar="TEXT",
             help="Part of all versions before +rocm…, to tell builds of one version apart; {date} is"
             " today's (UTC): nightly{date}.17 for 2.13.0+nightly20261122.17.rocm10.1.",
         ),
-        Option(
+        command.Option(
             ["--name-torch"],
             is_flag=True,
             help="Have the version of torch in those of all others, so that one index can have sets of"
@@ -198,15 +182,21 @@ _TOOLS = "tools"  # named among the projects of an update
 def _tools_options() -> list[click.Option]:
     """Return the options that say where the tools of a lock come from."""
     return [
-        Option(["--rocm-index", "index_url"], metavar="URL", help="Package index of the ROCm packages."),
-        Option(["--find-links"], metavar="DIR|URL", help="Folder or page with ROCm packages."),
-        Option(
+        command.Option(
+            ["--rocm-index", "index_url"], metavar="URL", help="Package index of the ROCm packages."
+        ),
+        command.Option(["--find-links"], metavar="DIR|URL", help="Folder or page with ROCm packages."),
+        command.Option(
             ["--rocm-extras"],
             metavar="LIST",
             help="More extras of rocm, such as device-gfx942 [default: those that the lock has].",
         ),
-        Option(["--pre/--no-pre"], default=True, show_default=True, help="Allow pre-releases of ROCm."),
-        Option(["--cache-dir", "pip_cache_dir"], type=GivenPath(), help="Cache folder of the installer."),
+        command.Option(
+            ["--pre/--no-pre"], default=True, show_default=True, help="Allow pre-releases of ROCm."
+        ),
+        command.Option(
+            ["--cache-dir", "pip_cache_dir"], type=GivenPath(), help="Cache folder of the installer."
+        ),
     ]
 
 
@@ -215,25 +205,27 @@ def _refuse_tools_options(options: Mapping[str, Any], how: str) -> None:
     names = {"index_url": "--rocm-index", "find_links": "--find-links", "rocm_extras": "--rocm-extras"}
     given = [option for name, option in names.items() if options[name] is not None]
     if given:
-        raise UsageError(f"{', '.join(given)}: no tools are resolved", tip=how)
+        raise errors.UsageError(f"{', '.join(given)}: no tools are resolved", tip=how)
 
 
 def _resolve_tools(path: Path, lock: Lock, options: Mapping[str, Any], patches: Path) -> Lock:
     """Return a lock with the tools for its Pythons, or for those of ``--python``."""
-    from rocm_wheels.pipeline import ToolsRequest, resolve_lock_tools
-    from rocm_wheels.sdk import EnvironmentSpec
-    from rocm_wheels.sources import LockFile
+    from rocm_wheels.pipeline.tools import ToolsRequest, resolve_lock_tools
+    from rocm_wheels.sdk import build_environment
+    from rocm_wheels.sources.lock import LockFile
 
     pythons = _parse_pythons(options["pythons"]) or lock.pythons or tuple(lock.tools)
     if not pythons:
-        raise UsageError("the lock names no Python to have tools for", tip="name them: --python 3.12,3.13")
+        raise errors.UsageError(
+            "the lock names no Python to have tools for", tip="name them: --python 3.12,3.13"
+        )
     links = options["find_links"]
     if links and "://" not in links and not Path(links).is_dir():
-        raise UsageError(f"--find-links: there is no folder {links}", tip="name a folder of wheels")
+        raise errors.UsageError(f"--find-links: there is no folder {links}", tip="name a folder of wheels")
     extras = options["rocm_extras"]
     present = [tools.rocm_extras for tools in lock.tools.values()]
     cache = options["pip_cache_dir"]
-    sdk = EnvironmentSpec(
+    sdk = build_environment.EnvironmentSpec(
         Path(sys.executable),
         extras=tuple(word.strip() for word in extras.split(",") if word.strip())
         if extras is not None
@@ -246,18 +238,22 @@ def _resolve_tools(path: Path, lock: Lock, options: Mapping[str, Any], patches: 
     return resolve_lock_tools(
         LockFile(path, lock),
         ToolsRequest(pythons, sdk, find_checkouts(options), patches),
-        read_environment(),
-        make_transport(options),
+        boundary.read_environment(),
+        checkout_options.make_transport(options),
     )
 
 
 def _make_lock_command() -> click.Command:
-    return Command(
+    return command.Command(
         "lock make",
         params=[
-            Option(["-o", "--output"], type=_FILE, metavar="FILE", help="File to write; - is stdout."),
-            Option(["--line"], metavar="NAME", help="Release line to take (see `rocm-wheels lines`)."),
-            Option(
+            command.Option(
+                ["-o", "--output"], type=_FILE, metavar="FILE", help="File to write; - is stdout."
+            ),
+            command.Option(
+                ["--line"], metavar="NAME", help="Release line to take (see `rocm-wheels lines`)."
+            ),
+            command.Option(
                 ["--project", "projects"],
                 multiple=True,
                 metavar="NAME",
@@ -265,34 +261,34 @@ def _make_lock_command() -> click.Command:
             ),
             *_source_options(),
             *manifest_options(),
-            Option(["--rocm", "rocm_version"], metavar="V", help="Version of the ROCm packages."),
-            Option(
+            command.Option(["--rocm", "rocm_version"], metavar="V", help="Version of the ROCm packages."),
+            command.Option(
                 ["--gfx", "pytorch_rocm_arch"], metavar="LIST", help="gfx targets or families, by commas."
             ),
-            Option(
+            command.Option(
                 ["--python", "pythons"],
                 type=PythonVersions(),
                 metavar="LIST",
                 help="Pythons to build for, by commas [default: the line's].",
             ),
             *_version_options(),
-            Option(
+            command.Option(
                 ["--platform"],
                 type=click.Choice(["linux", "windows"]),
-                default=detect_platform(),
+                default=checkout_options.detect_platform(),
                 show_default="this one",
                 help="Platform that is built on.",
             ),
-            Option(
+            command.Option(
                 ["--tools/--no-tools"],
                 default=False,
                 show_default=True,
                 help="Lock what it is built with, too: build tools and ROCm's packages, with digests.",
             ),
             *_tools_options(),
-            *shared_patch_options(),
-            repo_option(),
-            *network_options(fills_mirrors=False),
+            *checkout_options.shared_patch_options(),
+            checkout_options.repo_option(),
+            *checkout_options.network_options(fills_mirrors=False),
             _json_option(),
         ],
         callback=_run_lock,
@@ -301,25 +297,30 @@ def _make_lock_command() -> click.Command:
 
 
 def _run_lock(**given: Any) -> None:
-    from rocm_wheels.sources import format_lock, make_lock, write_lock
+    from rocm_wheels.sources import resolve_lock
+    from rocm_wheels.sources.lock import format_lock, write_lock
 
     output = check_output_path(given["output"])
     if not given["tools"]:
         _refuse_tools_options(given, "add --tools, or leave them out")
-    lock = make_lock(_make_lock_request(given), env=read_environment(), transport=make_transport(given))
+    lock = resolve_lock.make_lock(
+        _make_lock_request(given),
+        env=boundary.read_environment(),
+        transport=checkout_options.make_transport(given),
+    )
     if given["tools"]:
-        lock = _resolve_tools(output or Path("-"), lock, given, find_patch_folder(given))
+        lock = _resolve_tools(output or Path("-"), lock, given, checkout_options.find_patch_folder(given))
     if output is None:
         if given["as_json"]:
-            raise UsageError("-o - and --json both print on stdout", tip="name a file for the lock")
+            raise errors.UsageError("-o - and --json both print on stdout", tip="name a file for the lock")
         click.echo(format_lock(lock), nl=False)
         return
     write_lock(output, lock)
     print_result(_lock_as_json(output, lock), [describe_lock(lock)], as_json=given["as_json"])
 
 
-def _json_option() -> Option:
-    return Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON on stdout.")
+def _json_option() -> command.Option:
+    return command.Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON on stdout.")
 
 
 def _lock_as_json(path: Path, lock: Lock) -> dict[str, Any]:
@@ -341,16 +342,16 @@ def _lock_as_json(path: Path, lock: Lock) -> dict[str, Any]:
 def check_output_path(path: Path | None, option_name: str = "-o") -> Path | None:
     """Return the file to write, ``None`` for stdout; found wanting now, not after everything was asked."""
     if path is None:
-        raise UsageError("no output file given", tip=f"name it with {option_name} FILE")
+        raise errors.UsageError("no output file given", tip=f"name it with {option_name} FILE")
     if str(path) == "-":
         return None
     if path.is_dir():
-        raise UsageError(f"{option_name} {path} is a folder", tip="name a file")
+        raise errors.UsageError(f"{option_name} {path} is a folder", tip="name a file")
     above = next((folder for folder in path.absolute().parents if folder.exists()), None)
     if above is None or not above.is_dir():
-        raise UsageError(f"{option_name} {path}: {above} is not a folder", tip="choose another file")
+        raise errors.UsageError(f"{option_name} {path}: {above} is not a folder", tip="choose another file")
     if not os.access(above, os.W_OK | os.X_OK):
-        raise UsageError(
+        raise errors.UsageError(
             f"{option_name} {path}: {above} is not writable", tip="make it so, or choose another file"
         )
     return path
@@ -358,65 +359,72 @@ def check_output_path(path: Path | None, option_name: str = "-o") -> Path | None
 
 def describe_lock(lock: Lock) -> str:
     """Return a line a project: ref, commit, version, submodules."""
-    from rocm_wheels.models import load_project, sort_projects
+    from rocm_wheels.models.project import load_project, sort_projects
 
     rows = []
     for project in sort_projects(load_project(name) for name in lock.projects):
         locked = lock.projects[project.name]
         ref = "(pinned)" if locked.ref == locked.commit and locked.pinned else locked.ref[:40]
-        count = "" if locked.submodules is None else format_count(len(locked.submodules), "submodule")
+        count = "" if locked.submodules is None else tables.format_count(len(locked.submodules), "submodule")
         patched = f"patches {locked.patches.name}" if locked.patches is not None else ""
         ref_text = "" if ref == locked.commit else ref
         rows.append([project.name, ref_text, locked.commit[:12], locked.version or "", count, patched])
-    lines = align_rows(rows)
+    lines = tables.align_rows(rows)
     for python, tools in lock.tools.items():
         names = {name for group in tools.projects.values() for name in group}
-        rocm = format_count(len(tools.rocm), "package")
-        lines.append(f"Python {python}: {format_count(len(names), 'tool')}, {rocm} for ROCm")
+        rocm = tables.format_count(len(tools.rocm), "package")
+        lines.append(f"Python {python}: {tables.format_count(len(names), 'tool')}, {rocm} for ROCm")
     return "\n".join(lines)
 
 
 def choose_patch_folder(options: Mapping[str, Any]) -> Path | None:
     """Return the folder of the patch sets, ``None`` with ``--no-patch``. Raises UsageError."""
-    folder = find_patch_folder(options)
+    folder = checkout_options.find_patch_folder(options)
     return folder if options["patch"] else None
 
 
 def find_checkouts(options: Mapping[str, Any]) -> Path:
     """Return the folder of checkouts that may have the commits. Raises UsageError."""
     if options["repo"] is not None and not options["repo"].is_dir():
-        raise UsageError(f"--source-dir {options['repo']} is not a folder", tip="it holds the checkouts")
-    return find_checkouts_folder(options["repo"]).absolute()
+        raise errors.UsageError(
+            f"--source-dir {options['repo']} is not a folder", tip="it holds the checkouts"
+        )
+    return checkout_options.find_checkouts_folder(options["repo"]).absolute()
 
 
-def _make_lock_request(options: Mapping[str, Any]) -> LockRequest:
-    from rocm_wheels.models import load_project, parse_targets
-    from rocm_wheels.sources import LockRequest, ProjectOptions
+def _make_lock_request(options: Mapping[str, Any]) -> resolve_lock.LockRequest:
+    from rocm_wheels.models import gfx
+    from rocm_wheels.models.project import load_project
+    from rocm_wheels.sources import resolve_lock
 
     manifest = read_manifest(options)
-    platform: Platform = options["platform"]
+    platform: project_names.Platform = options["platform"]
     if manifest is not None and not _is_on_command_line("platform"):
         platform = manifest.platform
-    line = parse_line_option(options)
-    wished = {name for name in list_project_names() if options[f"{name}_ref"] or options[f"{name}_origin"]}
+    line = checkout_options.parse_line_option(options)
+    wished = {
+        name
+        for name in project_names.list_project_names()
+        if options[f"{name}_ref"] or options[f"{name}_origin"]
+    }
     if manifest is not None:
         projects = [load_project(name) for name in manifest.projects]
         wishes = {
-            name: ProjectOptions(locked.ref, locked.origin, locked.commit, locked.why)
+            name: resolve_lock.ProjectOptions(locked.ref, locked.origin, locked.commit, locked.why)
             for name, locked in manifest.projects.items()
         }
     else:
         projects = _choose_projects(options["projects"], platform, line, wished)
         wishes = _make_wishes(options, {project.name for project in projects})
     arch = options["pytorch_rocm_arch"]
-    return LockRequest(
+    return resolve_lock.LockRequest(
         projects=tuple(projects),
-        torch=load_project(TORCH),
+        torch=load_project(checkout_options.TORCH),
         options=wishes,
         platform=platform,
         line=line,
         rocm=options["rocm_version"] or (manifest.rocm if manifest is not None else None),
-        targets=parse_targets(arch) if arch is not None else (),
+        targets=gfx.parse_targets(arch) if arch is not None else (),
         pythons=_parse_pythons(options["pythons"]),
         local_version=_expand_local_version(options["local_version"]),
         names_torch=options["name_torch"],
@@ -430,63 +438,72 @@ def _is_on_command_line(option: str) -> bool:
 
 
 def _choose_projects(
-    names: tuple[str, ...], platform: Platform, line: TorchLine | None, wished: Collection[str]
+    names: tuple[str, ...],
+    platform: project_names.Platform,
+    line: release_lines.TorchLine | None,
+    wished: Collection[str],
 ) -> list[Project]:
-    from rocm_wheels.cli.checkout import find_project_name
-    from rocm_wheels.models import load_project
+    from rocm_wheels.cli import checkout
+    from rocm_wheels.models.project import load_project
 
     if not names:
-        recipes = [load_project(name) for name in list_project_names()]
-        return select_line_projects(recipes, line, platform, wished)
-    chosen = [load_project(name) for name in dict.fromkeys(map(find_project_name, names))]
+        recipes = [load_project(name) for name in project_names.list_project_names()]
+        return checkout_options.select_line_projects(recipes, line, platform, wished)
+    chosen = [load_project(name) for name in dict.fromkeys(map(checkout.find_project_name, names))]
     for recipe in chosen:
         if platform not in recipe.build.platforms:
-            raise UsageError(f"{recipe.name} is not built on {platform}", tip="leave it out")
+            raise errors.UsageError(f"{recipe.name} is not built on {platform}", tip="leave it out")
     return chosen
 
 
-def _make_wishes(options: Mapping[str, Any], chosen: set[str]) -> dict[str, ProjectOptions]:
+def _make_wishes(options: Mapping[str, Any], chosen: set[str]) -> dict[str, resolve_lock.ProjectOptions]:
     """Return what the options say of each project; every one of them must have an effect."""
-    from rocm_wheels.sources import ProjectOptions, check_ref, parse_origin
+    from rocm_wheels.sources import network, resolve_lock
 
     wishes = {}
-    for name in list_project_names():
+    for name in project_names.list_project_names():
         ref, origin = options[f"{name}_ref"], options[f"{name}_origin"]
         if ref is None and origin is None:
             continue
-        if name not in chosen and name != TORCH:
-            option = f"--{get_option_name(name)}-{'ref' if ref is not None else 'origin'}"
-            raise UsageError(f"{option} would have no effect: {name} is not locked", tip="leave it out")
+        if name not in chosen and name != checkout_options.TORCH:
+            option = f"--{project_names.get_option_name(name)}-{'ref' if ref is not None else 'origin'}"
+            raise errors.UsageError(
+                f"{option} would have no effect: {name} is not locked", tip="leave it out"
+            )
         if ref is not None:
-            check_ref(ref)
-        wishes[name] = ProjectOptions(ref, None if origin is None else parse_origin(origin, Path.cwd())[0])
+            network.check_ref(ref)
+        wishes[name] = resolve_lock.ProjectOptions(
+            ref, None if origin is None else network.parse_origin(origin, Path.cwd())[0]
+        )
     return wishes
 
 
 def _expand_local_version(text: str | None) -> str | None:
     """Return what is to be in all versions; of nothing, nothing: workflows have an empty one by default."""
-    from rocm_wheels.cli.index import read_source_date
-    from rocm_wheels.sources import describe_local_fault
+    from rocm_wheels.cli import index
+    from rocm_wheels.sources.lock import describe_local_fault
 
     if not text:
         return None
-    version = text.replace("{date}", read_source_date(read_environment())[:10].replace("-", ""))
+    version = text.replace(
+        "{date}", index.read_source_date(boundary.read_environment())[:10].replace("-", "")
+    )
     if wrong := describe_local_fault(version):
-        raise UsageError(f"--local-version {text!r}: {wrong}", tip="for example: nightly{date}.17")
+        raise errors.UsageError(f"--local-version {text!r}: {wrong}", tip="for example: nightly{date}.17")
     return version
 
 
 def _parse_pythons(text: str | None) -> tuple[str, ...]:
-    from rocm_wheels.sources import is_python_version
+    from rocm_wheels.sources.lock import is_python_version
 
     if text is None:
         return ()
     pythons = tuple(dict.fromkeys(text.replace(",", " ").split()))
     for python in pythons:
         if not is_python_version(python):
-            raise UsageError(f"--python: {python!r} is not a Python", tip="for example: 3.12,3.14t")
+            raise errors.UsageError(f"--python: {python!r} is not a Python", tip="for example: 3.12,3.14t")
     if not pythons:
-        raise UsageError("--python names no Python", tip="for example: 3.12,3.14t")
+        raise errors.UsageError("--python names no Python", tip="for example: 3.12,3.14t")
     return pythons
 
 
@@ -510,22 +527,22 @@ Examples:
 
 
 def _make_update_command() -> click.Command:
-    return Command(
+    return command.Command(
         "lock update",
         params=[
             click.Argument(["file"], type=_FILE, metavar="FILE"),
             click.Argument(["projects"], metavar="[PROJECT|tools]…", nargs=-1),
-            Option(["--all", "everything"], is_flag=True, help="All that are in the lock."),
-            Option(
+            command.Option(["--all", "everything"], is_flag=True, help="All that are in the lock."),
+            command.Option(
                 ["--python", "pythons"],
                 type=PythonVersions(),
                 metavar="LIST",
                 help="Pythons to lock tools for, by commas; other ones keep theirs [default: the lock's].",
             ),
             *_tools_options(),
-            patch_folder_option(),
-            repo_option(),
-            *network_options(fills_mirrors=False),
+            checkout_options.patch_folder_option(),
+            checkout_options.repo_option(),
+            *checkout_options.network_options(fills_mirrors=False),
             _json_option(),
         ],
         callback=_run_update,
@@ -534,48 +551,51 @@ def _make_update_command() -> click.Command:
 
 
 def _run_update(**given: Any) -> None:
-    from rocm_wheels.sources import UpdatedLock, read_lock, update_lock, write_lock
+    from rocm_wheels.sources import resolve_lock
+    from rocm_wheels.sources.lock import read_lock, write_lock
 
     file: Path = given["file"]
     lock = read_lock(file)
     if all(project.tree is None for project in lock.projects.values()):
-        raise UsageError(
+        raise errors.UsageError(
             f"{file} is a manifest, not a lock", tip="make a lock with `rocm-wheels lock make -o FILE`"
         )
-    transport, chosen = make_transport(given), _choose_names(given, lock)
+    transport, chosen = checkout_options.make_transport(given), _choose_names(given, lock)
     updates_tools = _TOOLS in chosen
     if not updates_tools:
         _refuse_tools_options(given, f"`lock update {file} {_TOOLS}` resolves them")
-    updated = UpdatedLock(lock, ())
+    updated = resolve_lock.UpdatedLock(lock, ())
     if projects := [name for name in chosen if name != _TOOLS]:
-        updated = update_lock(
+        updated = resolve_lock.update_lock(
             lock,
             projects,
-            torch=TORCH,
+            torch=checkout_options.TORCH,
             checkouts=find_checkouts(given),
-            patches=find_patch_folder(given),
-            env=read_environment(),
+            patches=checkout_options.find_patch_folder(given),
+            env=boundary.read_environment(),
             transport=transport,
         )
     if updates_tools:
-        with_tools = _resolve_tools(file, updated.lock, given, find_patch_folder(given))
+        with_tools = _resolve_tools(file, updated.lock, given, checkout_options.find_patch_folder(given))
         updated = replace(updated, lock=with_tools)
     if write_lock(file, updated.lock) and not given["as_json"]:
         _print_changes(lock, updated.lock, given)
     if given["as_json"]:
         print_result(_lock_as_json(file, updated.lock), (), as_json=True)
     for drift in updated.drifts:
-        log_warning(f"{drift.name}: torch now pins {drift.pin.ref[:12]}, the lock has {drift.locked[:12]}")
+        log.log_warning(
+            f"{drift.name}: torch now pins {drift.pin.ref[:12]}, the lock has {drift.locked[:12]}"
+        )
     if updated.drifts:
         names = " ".join(drift.name for drift in updated.drifts)
-        log_note(f"`rocm-wheels lock update {file} {names}` takes those pins")
+        log.log_note(f"`rocm-wheels lock update {file} {names}` takes those pins")
 
 
 def _choose_names(options: Mapping[str, Any], lock: Lock) -> list[str]:
-    from rocm_wheels.cli.checkout import find_project_name
+    from rocm_wheels.cli import checkout
 
     if bool(options["projects"]) == options["everything"]:
-        raise UsageError(
+        raise errors.UsageError(
             "--all and names of projects exclude each other"
             if options["everything"]
             else "name the projects to update, or give --all",
@@ -584,22 +604,22 @@ def _choose_names(options: Mapping[str, Any], lock: Lock) -> list[str]:
     if options["everything"]:
         return [*lock.projects, *([_TOOLS] if lock.tools else [])]
     words = dict.fromkeys(options["projects"])
-    return [*dict.fromkeys(word if word == _TOOLS else find_project_name(word) for word in words)]
+    return [*dict.fromkeys(word if word == _TOOLS else checkout.find_project_name(word) for word in words)]
 
 
 def _print_changes(old: Lock, new: Lock, options: Mapping[str, Any]) -> None:
     """Print what changed, with the commits between where they can be had."""
-    from rocm_wheels.sources import compare_locks, format_diff_report, read_histories
+    from rocm_wheels.sources import lock_diff
 
-    diff = compare_locks(old, new)
-    history = read_histories(
+    diff = lock_diff.compare_locks(old, new)
+    history = lock_diff.read_histories(
         diff,
         repos=find_checkouts(options),
         submodules=False,
-        mirrors=find_mirrors(options),
-        env=read_environment(),
+        mirrors=checkout_options.find_mirrors(options),
+        env=boundary.read_environment(),
     )
-    click.echo("\n".join(format_diff_report(diff, history, limit=_MOST_COMMITS)))
+    click.echo("\n".join(lock_diff.format_diff_report(diff, history, limit=_MOST_COMMITS)))
 
 
 therock_options = combine_options(
@@ -609,7 +629,7 @@ therock_options = combine_options(
 )
 
 
-@command("lock manifest")
+@command.command("lock manifest")
 @click.argument("file", type=_FILE, metavar="LOCK")
 @option("-o", "--output", type=_FILE, metavar="FILE", help="File to write; - is stdout.")
 @therock_options
@@ -622,7 +642,7 @@ def manifest_command(file: Path, output: Path | None, **therock: str | None) -> 
     Examples:
       rocm-wheels lock manifest set.lock -o manifest.json
     """
-    from rocm_wheels.sources import format_manifest, read_lock, write_if_changed
+    from rocm_wheels.sources.lock import format_manifest, read_lock, write_if_changed
 
     target = check_output_path(output)
     text = format_manifest(read_lock(file), make_manifest_entry(therock))
@@ -634,19 +654,24 @@ def manifest_command(file: Path, output: Path | None, **therock: str | None) -> 
 
 def make_manifest_entry(therock: Mapping[str, str | None]) -> ManifestEntry | None:
     """Return what the options say of TheRock, None for nothing. Raises UsageError."""
-    from rocm_wheels.sources import ManifestEntry, check_ref, is_commit, parse_origin
+    from rocm_wheels.sources import network
+    from rocm_wheels.sources.lock import ManifestEntry
 
     commit, repo, branch = (therock[f"therock_{name}"] for name in ("commit", "repo", "branch"))
     if commit is None:
         for name, value in (("repo", repo), ("branch", branch)):
             if value is not None:
-                raise UsageError(f"--therock-{name} says nothing without --therock-commit", tip="give both")
+                raise errors.UsageError(
+                    f"--therock-{name} says nothing without --therock-commit", tip="give both"
+                )
         return None
-    if not is_commit(commit):
-        raise UsageError(f"--therock-commit {commit!r} is not a commit", tip="give all 40 digits")
+    if not network.is_commit(commit):
+        raise errors.UsageError(f"--therock-commit {commit!r} is not a commit", tip="give all 40 digits")
     if branch is not None:
-        check_ref(branch)
-    return ManifestEntry(repo=parse_origin(repo or _THEROCK, Path.cwd())[0], commit=commit, branch=branch)
+        network.check_ref(branch)
+    return ManifestEntry(
+        repo=network.parse_origin(repo or _THEROCK, Path.cwd())[0], commit=commit, branch=branch
+    )
 
 
 update_command = _make_update_command()
@@ -667,19 +692,19 @@ Examples:
 
 def _make_diff_command() -> click.Command:
     file = click.Path(path_type=Path)
-    return Command(
+    return command.Command(
         "lock diff",
         params=[
             click.Argument(["a"], type=file, metavar="A"),
             click.Argument(["b"], type=file, metavar="B"),
-            repo_option(),
-            Option(
+            checkout_options.repo_option(),
+            command.Option(
                 ["--submodules/--no-submodules"],
                 default=False,
                 show_default=True,
                 help="List the commits inside submodules too; without, where they moved from and to.",
             ),
-            Option(
+            command.Option(
                 ["--max-commits"],
                 type=click.IntRange(min=0),
                 default=20,
@@ -687,8 +712,8 @@ def _make_diff_command() -> click.Command:
                 metavar="N",
                 help="Commits to list of a repository and direction; the rest is counted.",
             ),
-            Option(["--json", "as_json"], is_flag=True, help="Print the differences as JSON."),
-            mirror_option(fills=False),
+            command.Option(["--json", "as_json"], is_flag=True, help="Print the differences as JSON."),
+            checkout_options.mirror_option(fills=False),
         ],
         callback=_run_diff,
         help=_DIFF_HELP,
@@ -698,35 +723,31 @@ def _make_diff_command() -> click.Command:
 def _run_diff(**given: Any) -> None:
     import json
 
-    from rocm_wheels.core import UsageError
-    from rocm_wheels.sources import (
-        compare_locks,
-        format_diff_json,
-        format_diff_report,
-        read_histories,
-        read_lock,
-    )
+    from rocm_wheels.sources import lock_diff
+    from rocm_wheels.sources.lock import read_lock
 
     if given["repo"] is not None and not given["repo"].is_dir():
-        raise UsageError(
+        raise errors.UsageError(
             f"--source-dir {given['repo']} is not a folder", tip="name the folder that holds the checkouts"
         )
-    mirrors = find_mirrors(given)
+    mirrors = checkout_options.find_mirrors(given)
     locks = [read_lock(given[name]) for name in ("a", "b")]
     if given["a"].resolve() == given["b"].resolve():
-        log_warning(f"{given['a']} is compared with itself")
-    diff = compare_locks(*locks)
-    history = read_histories(
+        log.log_warning(f"{given['a']} is compared with itself")
+    diff = lock_diff.compare_locks(*locks)
+    history = lock_diff.read_histories(
         diff,
-        repos=find_checkouts_folder(given["repo"]),
+        repos=checkout_options.find_checkouts_folder(given["repo"]),
         submodules=given["submodules"],
         mirrors=mirrors,
-        env=read_environment(),
+        env=boundary.read_environment(),
     )
     if given["as_json"]:
-        click.echo(json.dumps(format_diff_json(diff, history, limit=given["max_commits"]), indent=1))
+        click.echo(
+            json.dumps(lock_diff.format_diff_json(diff, history, limit=given["max_commits"]), indent=1)
+        )
     else:
-        click.echo("\n".join(format_diff_report(diff, history, limit=given["max_commits"])))
+        click.echo("\n".join(lock_diff.format_diff_report(diff, history, limit=given["max_commits"])))
 
 
 diff_command = _make_diff_command()

@@ -10,32 +10,29 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocm_wheels.cli.boundary import read_environment
-from rocm_wheels.cli.command import command, option
-from rocm_wheels.cli.options import GivenPython
-from rocm_wheels.core import ChecksError, HostError, Severity, log_note, paint_result
+from rocm_wheels.cli import boundary, command, options
+from rocm_wheels.core import errors, log
 
 if TYPE_CHECKING:
-    from rocm_wheels.core import Severity
-    from rocm_wheels.hosts import SelfTestOutcome, SelfTestReport
+    from rocm_wheels.user import selftest
 
 _SEVERITY_COLOURS = {"ok": "green", "info": "blue", "warning": "yellow", "error": "red"}
 
 
-@command("doctor")
-@option(
+@command.command("doctor")
+@command.option(
     "--python",
-    type=GivenPython(),
+    type=options.GivenPython(),
     metavar="PYTHON",
     help="A Python or environment to look at [default: the active one, else that of this program].",
 )
-@option(
+@command.option(
     "--gfx",
     multiple=True,
     metavar="LIST|none",
     help="The GPUs of a machine to be: gfx942,gfx1100 or 'RX 7900 XTX'; those here do not count then.",
 )
-@option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@command.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def doctor_command(python: Path | None, gfx: tuple[str, ...], as_json: bool) -> None:
     """Find what is wrong with this machine for torch, and how to put it right.
 
@@ -49,28 +46,21 @@ def doctor_command(python: Path | None, gfx: tuple[str, ...], as_json: bool) -> 
       rocm-wheels doctor
       rocm-wheels doctor --python .venv --gfx 'RX 7900 XTX'
     """
-    from rocm_wheels.hosts import (
-        count_findings,
-        format_findings,
-        inspect_host,
-        run_checks,
-        summarize_findings,
-    )
-    from rocm_wheels.hosts import make_report_json as report_as_json
+    from rocm_wheels.user import doctor
 
-    subject = inspect_host(read_environment(), python=python, gfx=gfx)
-    findings = run_checks(subject)
+    subject = doctor.inspect_host(boundary.read_environment(), python=python, gfx=gfx)
+    findings = doctor.run_checks(subject)
     if as_json:
-        click.echo(json.dumps(report_as_json(subject, findings), indent=1))
+        click.echo(json.dumps(doctor.make_report_json(subject, findings), indent=1))
     else:
-        for line in format_findings(findings, _paint_severity):
+        for line in doctor.format_findings(findings, _paint_severity):
             click.echo(line)
-    if count_findings(findings, "error"):
-        raise HostError(f"this machine is not right for torch: {summarize_findings(findings)}")
+    if doctor.count_findings(findings, "error"):
+        raise errors.HostError(f"this machine is not right for torch: {doctor.summarize_findings(findings)}")
 
 
-def _paint_severity(text: str, severity: Severity) -> str:
-    return paint_result(text, _SEVERITY_COLOURS[severity])
+def _paint_severity(text: str, severity: errors.Severity) -> str:
+    return log.paint_result(text, _SEVERITY_COLOURS[severity])
 
 
 _SHELL_ALIASES = {"bash": "sh", "zsh": "sh", "pwsh": "powershell"}
@@ -92,23 +82,25 @@ Examples:
 """
 
 
-@command("configure", help=_CONFIGURE_HELP)
-@option("--print", "as_lines", is_flag=True, help="Print lines that a shell runs, and nothing else.")
-@option("--shell", type=click.Choice(_SHELLS), help="Shell that reads the lines [default: that of $SHELL].")
-@option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-@option(
+@command.command("configure", help=_CONFIGURE_HELP)
+@command.option("--print", "as_lines", is_flag=True, help="Print lines that a shell runs, and nothing else.")
+@command.option(
+    "--shell", type=click.Choice(_SHELLS), help="Shell that reads the lines [default: that of $SHELL]."
+)
+@command.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@command.option(
     "--python",
-    type=GivenPython(),
+    type=options.GivenPython(),
     metavar="PYTHON",
     help="Python or virtual environment whose torch it is about [default: this one].",
 )
-@option(
+@command.option(
     "--gfx",
     multiple=True,
     metavar="LIST",
     help="Cards in place of a look, as the runtime numbers them: gfx1030,gfx1100.",
 )
-@option("--risky", is_flag=True, help="Also settings that are known to hang some machines.")
+@command.option("--risky", is_flag=True, help="Also settings that are known to hang some machines.")
 def configure_command(  # noqa: PLR0917 - click passes them by name
     as_lines: bool,
     shell: str | None,
@@ -118,15 +110,14 @@ def configure_command(  # noqa: PLR0917 - click passes them by name
     risky: bool,
 ) -> None:
     """Look, decide, print."""
-    from rocm_wheels.core import UsageError
-    from rocm_wheels.hosts import detect_shell, format_settings, make_configuration
+    from rocm_wheels.user import settings
 
     if shell and not as_lines:
-        raise UsageError("--shell says how lines are printed", tip="add --print")
+        raise errors.UsageError("--shell says how lines are printed", tip="add --print")
     if as_lines and as_json:
-        raise UsageError("--print and --json exclude each other", tip="leave one of them out")
-    env = read_environment()
-    advice = make_configuration(env, python=python, gfx=gfx, risky=risky)
+        raise errors.UsageError("--print and --json exclude each other", tip="leave one of them out")
+    env = boundary.read_environment()
+    advice = settings.make_configuration(env, python=python, gfx=gfx, risky=risky)
     if as_json:
         gpus = [asdict(gpu) for gpu in advice.machine.hardware.gpus]
         document = {
@@ -139,18 +130,19 @@ def configure_command(  # noqa: PLR0917 - click passes them by name
         click.echo(json.dumps(document, indent=1))
         return
     for note in advice.notes:
-        log_note(note)
+        log.log_note(note)
     if as_lines:
-        for line in format_settings(
-            advice.settings, _SHELL_ALIASES.get(shell or "", shell) or detect_shell(env, sys.platform)
+        for line in settings.format_settings(
+            advice.settings,
+            _SHELL_ALIASES.get(shell or "", shell) or settings.detect_shell(env, sys.platform),
         ):
             click.echo(line)
         return
-    log_note(advice.machine.torch)
+    log.log_note(advice.machine.torch)
     for setting in advice.settings:
         click.echo(f"{setting.name}={setting.value}\n  {setting.why}\n  {setting.source}")
     if advice.settings:
-        log_note('tip: eval "$(rocm-wheels configure --print)"')
+        log.log_note('tip: eval "$(rocm-wheels configure --print)"')
     else:
         click.echo("no variable is needed")
 
@@ -170,26 +162,26 @@ Examples:
 """
 
 
-@command("test", help=_TEST_HELP)
+@command.command("test", help=_TEST_HELP)
 @click.argument("groups", nargs=-1, metavar="[all|import|devices|compile|math|functions]...")
-@option(
+@command.option(
     "--device",
     default="auto",
     show_default=True,
     metavar="DEVICE",
     help="auto (every GPU, else the CPU), all (both), cpu, or one as torch names it: cuda:1.",
 )
-@option("--require-gpu", is_flag=True, help="It is a failure when torch sees no GPU.")
-@option(
+@command.option("--require-gpu", is_flag=True, help="It is a failure when torch sees no GPU.")
+@command.option(
     "--configured", is_flag=True, help="Test with the variables that `rocm-wheels configure` says are needed."
 )
-@option(
+@command.option(
     "--python",
-    type=GivenPython(),
+    type=options.GivenPython(),
     metavar="PYTHON",
     help="Python or virtual environment whose torch is tested [default: this one].",
 )
-@option(
+@command.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     default=300.0,
@@ -197,7 +189,7 @@ Examples:
     metavar="SECONDS",
     help="A check that takes longer is stopped.",
 )
-@option("--json", "as_json", is_flag=True, help="Print the outcomes as JSON.")
+@command.option("--json", "as_json", is_flag=True, help="Print the outcomes as JSON.")
 def selftest_command(  # noqa: PLR0917 - click passes them by name
     groups: tuple[str, ...],
     device: str,
@@ -208,18 +200,18 @@ def selftest_command(  # noqa: PLR0917 - click passes them by name
     as_json: bool,
 ) -> None:
     """Run the checks, show each outcome as it comes, and leave with 16 when one is bad."""
-    from rocm_wheels.hosts import SelfTestRequest, parse_groups, run_self_test
+    from rocm_wheels.user import selftest
 
-    request = SelfTestRequest(parse_groups(groups), device, python, require_gpu, timeout)
-    env = read_environment()
+    request = selftest.SelfTestRequest(selftest.parse_groups(groups), device, python, require_gpu, timeout)
+    env = boundary.read_environment()
     if configured:
-        from rocm_wheels.hosts import make_configuration
+        from rocm_wheels.user import settings
 
-        variables = make_configuration(env, python=python).variables
+        variables = settings.make_configuration(env, python=python).variables
         for name, value in variables.items():
-            log_note(f"with {name}={value}")
+            log.log_note(f"with {name}={value}")
         env = {**env, **variables}
-    report = run_self_test(request, env, done=_note_failure if as_json else _print_outcome)
+    report = selftest.run_self_test(request, env, done=_note_failure if as_json else _print_outcome)
     if as_json:
         document = asdict(report)
         for outcome in document["outcomes"]:
@@ -230,23 +222,27 @@ def selftest_command(  # noqa: PLR0917 - click passes them by name
     if report.failures:
         names = ", ".join(str(outcome.case) for outcome in report.failures[:3])
         more = f" and {len(report.failures) - 3} more" if len(report.failures) > 3 else ""
-        raise ChecksError(f"torch does not work here: {names}{more}", tip=_choose_tip(report, configured))
+        raise errors.ChecksError(
+            f"torch does not work here: {names}{more}", tip=_choose_tip(report, configured)
+        )
 
 
-def _print_outcome(outcome: SelfTestOutcome) -> None:
-    state = paint_result(f"{outcome.state:7}", _OUTCOME_COLOURS[outcome.state])
+def _print_outcome(outcome: selftest.SelfTestOutcome) -> None:
+    state = log.paint_result(f"{outcome.state:7}", _OUTCOME_COLOURS[outcome.state])
     click.echo(f"{state} {outcome.case}" + (f": {outcome.detail}" if outcome.detail else ""))
 
 
-def _note_failure(outcome: SelfTestOutcome) -> None:
+def _note_failure(outcome: selftest.SelfTestOutcome) -> None:
     if outcome.state not in ("pass", "skip"):
-        log_note(f"{outcome.state}: {outcome.case}: {outcome.detail}")
+        log.log_note(f"{outcome.state}: {outcome.case}: {outcome.detail}")
 
 
-def _choose_tip(report: SelfTestReport, configured: bool) -> str:
-    from rocm_wheels.hosts import NO_KERNEL_MESSAGES
+def _choose_tip(report: selftest.SelfTestReport, configured: bool) -> str:
+    from rocm_wheels.user import selftest
 
-    kernels = any(sign in outcome.detail for outcome in report.failures for sign in NO_KERNEL_MESSAGES)
+    kernels = any(
+        sign in outcome.detail for outcome in report.failures for sign in selftest.NO_KERNEL_MESSAGES
+    )
     if kernels and not configured:
         return (
             "torch has no kernels for a GPU; try `rocm-wheels test --configured`, or see `rocm-wheels doctor`"

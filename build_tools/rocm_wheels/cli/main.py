@@ -8,8 +8,7 @@ import sys
 import click
 
 from rocm_wheels import __version__
-from rocm_wheels.cli.boundary import run_command
-from rocm_wheels.cli.command import CONFIG_FILE, Group, option
+from rocm_wheels.cli import boundary, command
 
 # name: (module:attribute under rocm_wheels.cli, one line for --help), under the headings of --help
 SECTIONS = {
@@ -71,7 +70,7 @@ ALIASES = {
     "build-python-packages": "rocm packages",
 }
 
-wheel_group = Group(
+wheel_group = command.Group(
     "wheel",
     lazy={
         "show": ("wheel:show", "Show what wheels say of themselves."),
@@ -92,7 +91,7 @@ wheel_group = Group(
     build that was asked for (targets, requirements, ROCm version) is what `rocm-wheels verify` tells.
     """,
 )
-provenance_group = Group(
+provenance_group = command.Group(
     "provenance",
     lazy={
         "verify": ("provenance:verify", "Compare wheels with their statements, and check signatures."),
@@ -105,7 +104,7 @@ provenance_group = Group(
     provenance. What is done to such a wheel later writes another one, which holds that of before.
     """,
 )
-lock_group = Group(
+lock_group = command.Group(
     "lock",
     lazy={
         "make": ("lock:make_command", "Resolve every ref once and write the lock."),
@@ -117,7 +116,7 @@ lock_group = Group(
     default="make",
     help="Pin every repository of a set, submodules included, with ROCm, targets and patches, in one file.",
 )
-sources_group = Group(
+sources_group = command.Group(
     "sources",
     lazy={
         "status": ("sources:status_command", "Say what source trees are: patched, hipified, changed."),
@@ -126,7 +125,7 @@ sources_group = Group(
     },
     help="Look at source trees, hipify and patch them.",
 )
-runs_group = Group(
+runs_group = command.Group(
     "runs",
     lazy={
         "list": ("runs:list_command", "List the runs, newest first."),
@@ -139,7 +138,7 @@ runs_group = Group(
     default_when_bare=True,
     help="List, show and explain the runs of a work directory.",
 )
-rocm_group = Group(
+rocm_group = command.Group(
     "rocm",
     lazy={
         "install": ("build:install_rocm", "Install the ROCm packages into a build environment."),
@@ -150,7 +149,7 @@ rocm_group = Group(
     },
     help="Get the ROCm that wheels are built against.",
 )
-set_group = Group(
+set_group = command.Group(
     "set",
     lazy={
         "package": ("package_set:package_command", "Package the wheels of a folder: split, or fat."),
@@ -167,7 +166,7 @@ set_group = Group(
     },
     help="Stage sets of wheels in a store, judge them by evidence, and promote them to channels.",
 )
-store_group = Group(
+store_group = command.Group(
     "store",
     lazy={
         "fsck": ("store:fsck_command", "Compare a store with its sets, and repair it."),
@@ -175,7 +174,7 @@ store_group = Group(
     },
     help="Look after the store that sets are released in.",
 )
-tests_group = Group(
+tests_group = command.Group(
     "tests",
     lazy={
         "smoke": ("torch_tests:smoke_command", "Test an installed torch part by part, on each kind of GPU."),
@@ -195,12 +194,12 @@ def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
 
 
 @click.group(
-    cls=Group,
+    cls=command.Group,
     lazy={name: row for rows in SECTIONS.values() for name, row in rows.items()},
     sections={heading: list(rows) for heading, rows in SECTIONS.items()},
     aliases=ALIASES,
 )
-@option(
+@command.option(
     "--version",
     is_flag=True,
     is_eager=True,
@@ -208,7 +207,7 @@ def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
     callback=_show_version,
     help="Show the version.",
 )
-@option(
+@command.option(
     "--config",
     metavar="FILE",
     help="Configuration file [default: rocm-wheels.toml, or pyproject.toml, here or above].",
@@ -217,11 +216,11 @@ def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
 def cli(ctx: click.Context, config: str | None) -> None:
     """From pinned PyTorch sources to tested ROCm wheels that a machine can choose from."""
     if config is not None:
-        ctx.meta[CONFIG_FILE] = config
+        ctx.meta[command.CONFIG_FILE] = config
 
 
 def main() -> None:
     """Console script."""
-    code = run_command(cli)
+    code = boundary.run_command(cli)
     gc.freeze()  # nobody looks for garbage once more: that took a tenth of a short command
     sys.exit(code)

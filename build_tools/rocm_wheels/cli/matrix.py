@@ -7,28 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli.boundary import read_environment
-from rocm_wheels.cli.command import command, option
+from rocm_wheels.cli import boundary, command
 from rocm_wheels.cli.options import PythonVersions, combine_options
-from rocm_wheels.core import ChecksError, format_count, get_output_width, log_note, log_warning
-from rocm_wheels.models import MATRIX_PACKAGINGS
+from rocm_wheels.core import errors, log, tables
+from rocm_wheels.models import ci
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import date, datetime
 
-    from rocm_wheels.ci import (
-        AffectedCell,
-        BuiltCell,
-        ChangedFile,
-        Matrix,
-        MatrixSelection,
-        RowKind,
-    )
-    from rocm_wheels.models import CiTable
+    from rocm_wheels.ci import matrix_report
+    from rocm_wheels.ci.matrix import BuiltCell, Matrix, MatrixSelection
 
 
-def check_output_names(kinds: Sequence[RowKind], names: Sequence[str]) -> None:
+def check_output_names(kinds: Sequence[matrix_report.RowKind], names: Sequence[str]) -> None:
     """Raise UsageError for kinds of rows of which not each has a name, or two have one."""
     if len(kinds) > 1 and not names:
         raise click.UsageError("several --rows are for outputs of a step: give an --output for each")
@@ -42,9 +34,9 @@ def check_output_names(kinds: Sequence[RowKind], names: Sequence[str]) -> None:
 
 def print_github_rows(
     cells: Sequence[BuiltCell],
-    table: CiTable,
-    kinds: Sequence[RowKind],
-    touched: list[AffectedCell] | None,
+    table: ci.CiTable,
+    kinds: Sequence[matrix_report.RowKind],
+    touched: list[matrix_report.AffectedCell] | None,
     names: Sequence[str],
     *,
     day: date,
@@ -55,38 +47,38 @@ def print_github_rows(
     Rows of lines say the ``day``: who plans a line later, maybe after midnight, passes it on (--date).
     Raises UsageError for more rows than GitHub takes, ChecksError for none of a kind where they are required.
     """
-    from rocm_wheels.ci import format_github_matrix, make_rows, require_single_matrix, set_outputs
+    from rocm_wheels.ci import matrix_report, matrix_work
 
     anew = _list_new_builds(touched or ())
     outputs: dict[str, str] = {}
     for number, kind in enumerate(kinds):
-        rows = make_rows(cells, table, kind)
+        rows = matrix_report.make_rows(cells, table, kind)
         if kind in {"cells", "first", "others", "tested", "torch_tested", "suites"} and touched is not None:
             rows = [{**row, "anew": anew[row["cell"]]} for row in rows]
         if kind == "lines":
             rows = [{**row, "date": str(day)} for row in rows]
-        require_single_matrix(table, len(rows))
-        text = format_github_matrix(rows)
+        matrix_work.require_single_matrix(table, len(rows))
+        text = matrix_report.format_github_matrix(rows)
         if names:
             outputs |= {names[number]: text, f"{names[number]}_count": str(len(rows))}
         click.echo(text)
         if not rows:
-            log_note(
+            log.log_note(
                 f"no row of {kind}: a job of this matrix must not be started (GitHub fails an empty one)"
             )
             reasons = "; ".join(dict.fromkeys(cell.untested for cell in cells)) if kind == "tested" else ""
             if required:
-                raise ChecksError(
+                raise errors.ChecksError(
                     f"no row of {kind}: {reasons or 'nothing is chosen'}",
                     tip="`rocm-wheels matrix` lists what is built and tested, and why not the rest",
                 )
             if reasons:
-                log_warning(f"nothing is tested: {reasons}")
+                log.log_warning(f"nothing is tested: {reasons}")
     if outputs:
-        set_outputs(read_environment(), outputs)
+        matrix_report.set_outputs(boundary.read_environment(), outputs)
 
 
-def _list_new_builds(touched: Sequence[AffectedCell]) -> dict[str, str]:
+def _list_new_builds(touched: Sequence[matrix_report.AffectedCell]) -> dict[str, str]:
     """Return the projects that must be built anew, by cells and by what these are built as."""
     projects_by_cell: dict[str, dict[str, None]] = {}
     for cell in touched:
@@ -100,31 +92,31 @@ _MOST_FILES = 5
 
 def print_cell(selection: MatrixSelection, text: str, *, as_json: bool) -> None:
     """Print why a cell is built or not, with every reason."""
-    from rocm_wheels.ci import (
+    from rocm_wheels.ci import matrix_report, matrix_work
+    from rocm_wheels.ci.matrix import (
         check_cell,
         check_selection,
-        describe_absent_projects,
-        describe_unplaced_projects,
-        explain_cell,
         find_untested,
-        join_test_names,
         list_exclusions,
         parse_cell,
         plan_matrix,
     )
-    from rocm_wheels.models import load_ci_table
 
-    table, cell = load_ci_table(), parse_cell(text)
+    table, cell = ci.load_ci_table(), parse_cell(text)
     check_cell(table, cell)
     chosen = check_selection(table, selection)
     against = list(list_exclusions(table, chosen, cell))
     built = next((entry for entry in plan_matrix(table, chosen).built if entry.cell == cell), None)
     without = [
-        f"without {join_test_names(entry.tests)} tests: {entry.reason}"
+        f"without {matrix_report.join_test_names(entry.tests)} tests: {entry.reason}"
         for entry in find_untested(table, cell)
     ]
     notes = (
-        [*without, *describe_absent_projects([cell]), *describe_unplaced_projects([cell])]
+        [
+            *without,
+            *matrix_work.describe_absent_projects([cell]),
+            *matrix_work.describe_unplaced_projects([cell]),
+        ]
         if built is not None
         else []
     )
@@ -139,23 +131,23 @@ def print_cell(selection: MatrixSelection, text: str, *, as_json: bool) -> None:
         }
         click.echo(json.dumps(document, indent=1))
         return
-    click.echo(explain_cell(cell, built, against, selection.trigger, notes))
+    click.echo(matrix_report.explain_cell(cell, built, against, selection.trigger, notes))
 
 
 def print_json(
     matrix: Matrix,
     cells: Sequence[BuiltCell],
-    table: CiTable,
-    changes: list[ChangedFile] | None,
+    table: ci.CiTable,
+    changes: list[matrix_report.ChangedFile] | None,
 ) -> None:
     """Print everything as JSON, warnings too."""
     from dataclasses import asdict
 
-    from rocm_wheels.ci import describe_absent_projects, matrix_as_json
+    from rocm_wheels.ci import matrix_report, matrix_work
 
-    document = matrix_as_json(matrix, cells)
+    document = matrix_report.matrix_as_json(matrix, cells)
     document["warnings"] = _list_warnings(cells, table)
-    document["notes"] = describe_absent_projects(entry.cell for entry in cells)
+    document["notes"] = matrix_work.describe_absent_projects(entry.cell for entry in cells)
     if changes is not None:
         document["changes"] = [asdict(entry) for entry in changes]
     click.echo(json.dumps(document, indent=1))
@@ -164,43 +156,44 @@ def print_json(
 def print_table(
     matrix: Matrix,
     cells: Sequence[BuiltCell],
-    table: CiTable,
-    changes: list[ChangedFile] | None,
+    table: ci.CiTable,
+    changes: list[matrix_report.ChangedFile] | None,
     *,
     cheapest: bool,
 ) -> None:
     """Print the cells, and how many are left out for which reason; warn of what will not do."""
-    from rocm_wheels.ci import describe_absent_projects, format_cells, format_excluded
+    from rocm_wheels.ci import matrix_report, matrix_work
 
-    click.echo(format_cells(cells, width=get_output_width()))
+    click.echo(matrix_report.format_cells(cells, width=tables.get_output_width()))
     if fewer := len(matrix.built) - len(cells):
         why = (
             ("the change has nothing to do with them", changes is not None),
             ("another stands for them", cheapest),
         )
         reasons = ", or ".join(text for text, on in why if on)
-        click.echo(f"{format_count(fewer, 'cell')} of the selection need not be built: {reasons}")
+        click.echo(f"{tables.format_count(fewer, 'cell')} of the selection need not be built: {reasons}")
     if matrix.excluded:
-        click.echo(format_excluded(matrix.excluded))
+        click.echo(matrix_report.format_excluded(matrix.excluded))
     for line in _list_warnings(cells, table):
-        log_warning(line)
-    for line in describe_absent_projects(cell.cell for cell in cells):
-        log_note(line)
+        log.log_warning(line)
+    for line in matrix_work.describe_absent_projects(cell.cell for cell in cells):
+        log.log_note(line)
     print_changes(changes)
 
 
-def _list_warnings(cells: Sequence[BuiltCell], table: CiTable) -> list[str]:
+def _list_warnings(cells: Sequence[BuiltCell], table: ci.CiTable) -> list[str]:
     """Return what will not do."""
-    from rocm_wheels.ci import describe_unplaced_projects, find_long_builds, find_uneven_sets
+    from rocm_wheels.ci import matrix_work
+    from rocm_wheels.ci.matrix import find_uneven_sets
 
     return [
-        *find_long_builds(cells, table),
-        *describe_unplaced_projects(cell.cell for cell in cells),
+        *matrix_work.find_long_builds(cells, table),
+        *matrix_work.describe_unplaced_projects(cell.cell for cell in cells),
         *find_uneven_sets(cells),
     ]
 
 
-def print_changes(changes: list[ChangedFile] | None) -> None:
+def print_changes(changes: list[matrix_report.ChangedFile] | None) -> None:
     """Say what changed files have to do with."""
     if changes is None:
         return
@@ -210,26 +203,26 @@ def print_changes(changes: list[ChangedFile] | None) -> None:
         kinds.setdefault(f"{change.project or change.what}{on}", []).append(change.path)
     for subject, paths in kinds.items():
         more = f" and {len(paths) - _MOST_FILES} more" if len(paths) > _MOST_FILES else ""
-        log_note(f"{subject}: {', '.join(paths[:_MOST_FILES])}{more}")
+        log.log_note(f"{subject}: {', '.join(paths[:_MOST_FILES])}{more}")
 
 
 # which cells: families × Pythons × torch lines × platforms
 _selection_options = combine_options(
-    option(
+    command.option(
         "--trigger",
         default="nightly",
         show_default=True,
         metavar="T",
         help="presubmit, postsubmit, nightly or release.",
     ),
-    option(
+    command.option(
         "--family",
         "families",
         envvar="ROCM_WHEELS_FAMILIES",
         metavar="F,…",
         help="These GPU families [default: those of the trigger].",
     ),
-    option(
+    command.option(
         "--python",
         "pythons",
         type=PythonVersions(),
@@ -237,40 +230,40 @@ _selection_options = combine_options(
         metavar="V,…",
         help="These Pythons, as 3.12 or 3.14t [default: those of the trigger].",
     ),
-    option(
+    command.option(
         "--line",
         "lines",
         envvar="ROCM_WHEELS_LINES",
         metavar="L,…",
         help="These torch lines, as 2.13 or nightly [default: those of the trigger].",
     ),
-    option(
+    command.option(
         "--platform",
         envvar="ROCM_WHEELS_PLATFORM",
         type=click.Choice(["linux", "windows"]),
         help="Only this platform [default: both].",
     ),
-    option(
+    command.option(
         "--layout",
         envvar="ROCM_WHEELS_LAYOUT",
         type=click.Choice(["per-family", "multi-arch"]),
         help="Wheels for each family, or one set of them for all together [default: as the trigger has it].",
     ),
-    option(
+    command.option(
         "--packaging",
         envvar="ROCM_WHEELS_PACKAGING",
-        type=click.Choice(MATRIX_PACKAGINGS),
+        type=click.Choice(ci.MATRIX_PACKAGINGS),
         help="How sets are packaged: host and device wheels, fat, or as the layout [default: as the"
         " trigger has it].",
     ),
-    option(
+    command.option(
         "--rocm",
         "rocm_version",
         envvar="ROCM_WHEELS_ROCM_VERSION",
         metavar="V",
         help="Another ROCm than the newest that AMD has with each line.",
     ),
-    option(
+    command.option(
         "--suite",
         "--test-config",
         "suites",
@@ -278,7 +271,7 @@ _selection_options = combine_options(
         metavar="S,…",
         help="These suites of torch's own tests, of every cell [default: those whose turn it is].",
     ),
-    option(
+    command.option(
         "--date",
         "day",
         envvar="ROCM_WHEELS_DATE",
@@ -289,17 +282,21 @@ _selection_options = combine_options(
 )
 
 
-@command("matrix")
+@command.command("matrix")
 @_selection_options
-@option("--changed", multiple=True, metavar="PATH", help="Only what a change of this file has to do with.")
-@option("--since", metavar="REF", help="Only what the files have to do with that changed since this commit.")
-@option(
+@command.option(
+    "--changed", multiple=True, metavar="PATH", help="Only what a change of this file has to do with."
+)
+@command.option(
+    "--since", metavar="REF", help="Only what the files have to do with that changed since this commit."
+)
+@command.option(
     "--cheapest",
     is_flag=True,
     help="Only one cell of each line and platform, which stands for others: the cheapest that is tested,"
     " or that there is.",
 )
-@option(
+@command.option(
     "--rows",
     multiple=True,
     type=click.Choice(
@@ -313,8 +310,8 @@ _selection_options = combine_options(
     " Python (what families share, before there is a torch; companions: after) or a line (lock, checkout)"
     "  [default: cells].",
 )
-@option("--require-rows", is_flag=True, help="With --rows: fail where one of these kinds has no row.")
-@option(
+@command.option("--require-rows", is_flag=True, help="With --rows: fail where one of these kinds has no row.")
+@command.option(
     "--format",
     "form",
     type=click.Choice(["table", "github", "json"]),
@@ -322,7 +319,7 @@ _selection_options = combine_options(
     show_default=True,
     help="For people, for `fromJSON` in a workflow, or everything as JSON.",
 )
-@option(
+@command.option(
     "--github-output",
     "output",
     multiple=True,
@@ -330,13 +327,15 @@ _selection_options = combine_options(
     help="With --format github: set NAME and NAME_count as outputs of the step (GITHUB_OUTPUT); one for each"
     " of several --rows.",
 )
-@option("--explain", metavar="CELL", help="Why this cell is built or not: gfx94X-dcgpu/3.12/2.13/linux.")
-@option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@command.option(
+    "--explain", metavar="CELL", help="Why this cell is built or not: gfx94X-dcgpu/3.12/2.13/linux."
+)
+@command.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 def matrix_command(  # noqa: PLR0917 - click passes them by name
     changed: tuple[str, ...],
     since: str | None,
     cheapest: bool,
-    rows: tuple[RowKind, ...],
+    rows: tuple[matrix_report.RowKind, ...],
     require_rows: bool,
     form: str,
     output: tuple[str, ...],
@@ -355,13 +354,11 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
       rocm-wheels matrix --trigger nightly
       rocm-wheels matrix --trigger presubmit --changed repos/pytorch.yaml --format github
     """
-    from rocm_wheels.ci import plan_matrix, widen_selection
-    from rocm_wheels.models import load_ci_table
+    from rocm_wheels.ci import matrix_report
+    from rocm_wheels.ci.matrix import plan_matrix
 
     if as_json and form == "github":
-        from rocm_wheels.core import UsageError
-
-        raise UsageError("--json and --format github exclude each other")
+        raise errors.UsageError("--json and --format github exclude each other")
     form = "json" if as_json else form
     if explain is not None and form == "github":
         raise click.UsageError("--explain and --format github exclude each other")
@@ -374,12 +371,12 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
             "only --format github has a use for",
         )
     check_output_names(rows, output)
-    table, selection = load_ci_table(), _make_selection(**selected)
+    table, selection = ci.load_ci_table(), _make_selection(**selected)
     if explain is not None:
         print_cell(selection, explain, as_json=form == "json")
         return
     changes = _find_changes(changed, since)
-    matrix = plan_matrix(table, widen_selection(table, selection, changes or ()))
+    matrix = plan_matrix(table, matrix_report.widen_selection(table, selection, changes or ()))
     touched = _find_affected(matrix, changes)
     cells = [entry.built for entry in touched] if touched is not None else list(matrix.built)
     if cheapest:
@@ -407,7 +404,7 @@ def _make_selection(
     suites: str | None,
     day: datetime | None,
 ) -> MatrixSelection:
-    from rocm_wheels.ci import MatrixSelection, get_today
+    from rocm_wheels.ci.matrix import MatrixSelection, get_today
 
     return MatrixSelection(
         trigger,
@@ -437,27 +434,28 @@ def _parse_list(text: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(words))
 
 
-def _find_changes(changed: tuple[str, ...], since: str | None) -> list[ChangedFile] | None:
-    from rocm_wheels.ci import check_named_files, classify_changes, list_changed_since
-    from rocm_wheels.core import get_project_home
-    from rocm_wheels.models import load_ci_table
+def _find_changes(changed: tuple[str, ...], since: str | None) -> list[matrix_report.ChangedFile] | None:
+    from rocm_wheels.ci import matrix_report
+    from rocm_wheels.core import workspace
 
     if not changed and since is None:
         return None
     paths = [
-        *check_named_files(get_project_home(), changed),
-        *(list_changed_since(get_project_home(), since) if since is not None else ()),
+        *matrix_report.check_named_files(workspace.get_project_home(), changed),
+        *(matrix_report.list_changed_since(workspace.get_project_home(), since) if since is not None else ()),
     ]
-    return classify_changes(load_ci_table(), dict.fromkeys(paths))
+    return matrix_report.classify_changes(ci.load_ci_table(), dict.fromkeys(paths))
 
 
-def _find_affected(matrix: Matrix, changes: list[ChangedFile] | None) -> list[AffectedCell] | None:
-    from rocm_wheels.ci import find_affected_cells
+def _find_affected(
+    matrix: Matrix, changes: list[matrix_report.ChangedFile] | None
+) -> list[matrix_report.AffectedCell] | None:
+    from rocm_wheels.ci import matrix_report
 
-    return None if changes is None else find_affected_cells(matrix.built, changes)
+    return None if changes is None else matrix_report.find_affected_cells(matrix.built, changes)
 
 
-def _choose_cheapest(cells: Sequence[BuiltCell], table: CiTable) -> list[BuiltCell]:
-    from rocm_wheels.ci import choose_cheapest_cells
+def _choose_cheapest(cells: Sequence[BuiltCell], table: ci.CiTable) -> list[BuiltCell]:
+    from rocm_wheels.ci import matrix_report
 
-    return choose_cheapest_cells(cells, table)
+    return matrix_report.choose_cheapest_cells(cells, table)

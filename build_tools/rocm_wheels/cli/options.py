@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from rocm_wheels.cli.boundary import read_environment
+from rocm_wheels.cli import boundary
 from rocm_wheels.cli.command import option
-from rocm_wheels.core import UsageError, format_count, show_live_line
+from rocm_wheels.core import errors, progress, tables
 
 if TYPE_CHECKING:
     from click import Context, Parameter
 
-    from rocm_wheels.index import SnapshotMemory
-    from rocm_wheels.release import ReleaseSigner
+    from rocm_wheels.index import snapshot
+    from rocm_wheels.release import snapshots
 
 
 class GivenPath(click.Path):
@@ -45,9 +45,11 @@ class GivenPython(GivenPath):
 
     def convert(self, value: Any, param: Parameter | None, ctx: Context | None) -> Any:
         """Return the program. Raises UsageError for a word that names no Python."""
-        from rocm_wheels.sdk import find_python_program
+        from rocm_wheels.sdk import interpreters
 
-        return find_python_program(os.fspath(super().convert(value, param, ctx)), read_environment())
+        return interpreters.find_python_program(
+            os.fspath(super().convert(value, param, ctx)), boundary.read_environment()
+        )
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -87,9 +89,9 @@ class PythonVersions(_TextType):
 def _read_python_version(word: str) -> str:
     if _PLAIN_PYTHON.fullmatch(word):
         return word
-    from rocm_wheels.sdk import read_python_version
+    from rocm_wheels.sdk import interpreters
 
-    return read_python_version(word, read_environment())
+    return interpreters.read_python_version(word, boundary.read_environment())
 
 
 _SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -168,33 +170,35 @@ class ReleaseKeys:
 
     def make_signer(
         self, env: Mapping[str, str], now: datetime, *, anew: bool = False, dry_run: bool = False
-    ) -> ReleaseSigner | None:
+    ) -> snapshots.ReleaseSigner | None:
         """Return who signs. Raises UsageError for keys that are none."""
-        from rocm_wheels.release import ReleaseSigner
+        from rocm_wheels.release import snapshots
 
         if self.sign_with is None:
             if anew:
-                raise UsageError("--sign-anew signs, and no key is given", tip="name it: --sign-with KEY")
+                raise errors.UsageError(
+                    "--sign-anew signs, and no key is given", tip="name it: --sign-with KEY"
+                )
             return None
         signers, memory = read_signers(self.released_by, env), None if dry_run else open_memory(env)
-        signer = ReleaseSigner(self.sign_with, env, now, signers, self.valid_days, anew, memory)
+        signer = snapshots.ReleaseSigner(self.sign_with, env, now, signers, self.valid_days, anew, memory)
         _ = signer.trusted  # says what is wrong with the key
         return signer
 
 
 def read_signers(keys: Iterable[Path], env: Mapping[str, str]) -> dict[str, str]:
     """Return the public keys of files by the names of those. Raises UsageError for a file that is none."""
-    from rocm_wheels.core import read_public_key
+    from rocm_wheels.core import ssh_signature
 
-    return {key.name: read_public_key(key, env) for key in keys}
+    return {key.name: ssh_signature.read_public_key(key, env) for key in keys}
 
 
-def open_memory(env: Mapping[str, str]) -> SnapshotMemory:
+def open_memory(env: Mapping[str, str]) -> snapshot.SnapshotMemory:
     """Return what the user's machine has seen of snapshots."""
-    from rocm_wheels.core import find_state_folder
-    from rocm_wheels.index import SnapshotMemory
+    from rocm_wheels.core import user_folders
+    from rocm_wheels.index import snapshot
 
-    return SnapshotMemory(find_state_folder(env, sys.platform) / "snapshots")
+    return snapshot.SnapshotMemory(user_folders.find_state_folder(env, sys.platform) / "snapshots")
 
 
 class SigningKey(GivenPath):
@@ -302,11 +306,11 @@ new_wheels_options = combine_options(
 @contextmanager
 def show_activity(activity: str, count: int) -> Iterator[None]:
     """Show on a terminal what a block does with so many wheels."""
-    show_live_line(f"{activity} {format_count(count, 'wheel')} …")
+    progress.show_live_line(f"{activity} {tables.format_count(count, 'wheel')} …")
     try:
         yield
     finally:
-        show_live_line("")
+        progress.show_live_line("")
 
 
 def print_result(document: object, lines: Iterable[object], *, as_json: bool) -> None:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocm_wheels.cli.command import command, option
-from rocm_wheels.cli.options import json_option, print_result
-from rocm_wheels.core import UsageError, format_count
+from rocm_wheels.cli import command, options
+from rocm_wheels.core import errors, tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,23 +18,23 @@ if TYPE_CHECKING:
 _BUILD_TAG = "1fat"
 
 
-@command("set package")
+@command.command("set package")
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False), metavar="DIR")
-@option(
+@command.option(
     "--packaging",
     type=click.Choice(["split", "fat"]),
     required=True,
     help="Host and device wheels of all with device code; or a torch that carries its ROCm.",
 )
-@option(
+@command.option(
     "--find-links",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     metavar="DIR",
     help="ROCm's wheels.",
 )
-@option("--rocm-index", "index_url", metavar="URL", help="Index with ROCm's wheels.")
-@option("--gfx", "targets", metavar="LIST", help="Targets that a fat torch is for.")
-@json_option
+@command.option("--rocm-index", "index_url", metavar="URL", help="Index with ROCm's wheels.")
+@command.option("--gfx", "targets", metavar="LIST", help="Targets that a fat torch is for.")
+@options.json_option
 def package_command(  # noqa: PLR0917 - click passes them by name
     folder: Path,
     packaging: str,
@@ -58,15 +57,15 @@ def package_command(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.wheels import write_together
 
     if packaging == "fat" and (not targets or (find_links is None) == (index_url is None)):
-        raise UsageError(
+        raise errors.UsageError(
             "a fat torch needs --gfx, and ROCm's wheels from one of --find-links and --rocm-index"
         )
     if packaging == "split" and (targets or find_links or index_url):
-        raise UsageError("--gfx, --find-links and --rocm-index are for --packaging fat")
+        raise errors.UsageError("--gfx, --find-links and --rocm-index are for --packaging fat")
     wheels = sorted(folder.glob("*.whl"))
     if not wheels:
-        raise UsageError(f"there is no wheel in {folder}")
-    with write_together(replace=True) as batch:
+        raise errors.UsageError(f"there is no wheel in {folder}")
+    with write_together.write_together(replace=True) as batch:
         scratch = batch.find_stage(folder)
         if packaging == "split":
             replaced = _split_wheels(wheels, scratch)
@@ -76,44 +75,48 @@ def package_command(  # noqa: PLR0917 - click passes them by name
             batch.remove(wheel)
         names = sorted(file.name for file in scratch.glob("*.whl"))
     document = {"packaging": packaging, "replaced": [wheel.name for wheel in replaced], "written": names}
-    lines = [*names, f"{format_count(len(replaced), 'wheel')} of {len(wheels)} packaged: {packaging}"]
-    print_result(document, lines, as_json=as_json)
+    lines = [*names, f"{tables.format_count(len(replaced), 'wheel')} of {len(wheels)} packaged: {packaging}"]
+    options.print_result(document, lines, as_json=as_json)
 
 
 def _split_wheels(wheels: Sequence[Path], scratch: Path) -> list[Path]:
-    from rocm_wheels.package import SplitRequest, plan_split, write_split
-    from rocm_wheels.release import find_host_project
-    from rocm_wheels.wheels import parse_wheel_name, read_wheel_code
+    from rocm_wheels.package import split
+    from rocm_wheels.release import wheel_set
+    from rocm_wheels.wheels import dist_info, wheel_code
 
-    whole = [wheel for wheel in wheels if find_host_project(parse_wheel_name(wheel.name).name) is None]
-    chosen = [wheel for wheel in whole if any(read_wheel_code(wheel).values())]
+    whole = [
+        wheel
+        for wheel in wheels
+        if wheel_set.find_host_project(dist_info.parse_wheel_name(wheel.name).name) is None
+    ]
+    chosen = [wheel for wheel in whole if any(wheel_code.read_wheel_code(wheel).values())]
     for wheel in chosen:
         with ExitStack() as stack:
-            write_split(plan_split(SplitRequest(wheel), stack), scratch)
+            split.write_split(split.plan_split(split.SplitRequest(wheel), stack), scratch)
     return chosen
 
 
 def _make_fat_wheels(
     wheels: Sequence[Path], scratch: Path, find_links: Path | None, index_url: str | None, targets: str
 ) -> list[Path]:
-    from rocm_wheels.models import parse_targets
-    from rocm_wheels.package import INIT_MODULE, FatRequest, fetch_rocm_wheels, plan_fat, write_fat_wheel
-    from rocm_wheels.wheels import WheelArchive
+    from rocm_wheels.models import gfx
+    from rocm_wheels.package import fat
+    from rocm_wheels.wheels.archive import WheelArchive
 
     chosen = []
     for wheel in wheels:
         with WheelArchive.open(wheel) as archive:
             names = {entry.name for entry in archive.members}
-        if INIT_MODULE in names and not any(name.startswith("torch/_rocm/") for name in names):
+        if fat.INIT_MODULE in names and not any(name.startswith("torch/_rocm/") for name in names):
             chosen.append(wheel)
     for wheel in chosen:
         with ExitStack() as stack:
-            request = FatRequest(wheel, (), parse_targets(targets), _BUILD_TAG)
+            request = fat.FatRequest(wheel, (), gfx.parse_targets(targets), _BUILD_TAG)
             if find_links is not None:
                 rocm_wheels = tuple(sorted(find_links.glob("rocm*.whl")))
             else:
                 downloads = Path(stack.enter_context(TemporaryDirectory(dir=scratch)))
-                rocm_wheels = fetch_rocm_wheels(str(index_url), request, downloads)
-            filled = FatRequest(wheel, rocm_wheels, request.targets, _BUILD_TAG)
-            write_fat_wheel(plan_fat(filled, stack), scratch)
+                rocm_wheels = fat.fetch_rocm_wheels(str(index_url), request, downloads)
+            filled = fat.FatRequest(wheel, rocm_wheels, request.targets, _BUILD_TAG)
+            fat.write_fat_wheel(fat.plan_fat(filled, stack), scratch)
     return chosen

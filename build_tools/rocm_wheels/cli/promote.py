@@ -12,49 +12,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocm_wheels.cli.boundary import read_environment
-from rocm_wheels.cli.command import command, option
-from rocm_wheels.cli.evidence import (
-    ChosenSet,
-    current_time,
-    name_user_and_host,
-    remember_digests,
-    set_options,
-)
-from rocm_wheels.cli.options import (
-    GivenPath,
-    ReleaseKeys,
-    combine_options,
-    layout_option,
-    release_key_options,
-    unconditional_option,
-)
+from rocm_wheels.cli import boundary, command, evidence, options
 from rocm_wheels.cli.store import convert_store_findings, list_damage_lines, raise_damage
-from rocm_wheels.core import (
-    ReleaseError,
-    RocmWheelsError,
-    UsageError,
-    explain_error,
-    format_count,
-    log_note,
-    log_warning,
-)
+from rocm_wheels.core import errors, log, tables
 
 if TYPE_CHECKING:
-    from rocm_wheels.core import Store
-    from rocm_wheels.release import (
-        ChannelChange,
-        FamilyPaths,
-        Policy,
-        PolicyUse,
-        Promoter,
-        Refresher,
-        RefreshResult,
-        SetDocument,
-        StoreLayout,
-        StoreReport,
-        Verdict,
-    )
+    from rocm_wheels.release import kept_policy, refresh, store_check, wheel_set
+    from rocm_wheels.release.layout import FamilyPaths, StoreLayout
+    from rocm_wheels.release.policy import Policy, Verdict
+    from rocm_wheels.release.promote import ChannelChange, Promoter
+    from rocm_wheels.stores.store import Store
 
 
 @dataclass(frozen=True)
@@ -65,7 +32,7 @@ class ChangeReport:
     """
 
     done: ChannelChange
-    refreshed: RefreshResult | None
+    refreshed: refresh.RefreshResult | None
     index: str
     set_indexes: list[str]
 
@@ -112,7 +79,7 @@ def change_lines(
     change: ChangeReport, writes: list[str] | None, store: str, layout: Path | None
 ) -> Iterator[str]:
     """Yield what was done to a channel, or would be, for people."""
-    from rocm_wheels.release import describe_action
+    from rocm_wheels.release.channel import describe_action
 
     done, channel, refreshed = change.done, change.done.channel, change.refreshed
     yield from planned_write_lines(writes)
@@ -123,7 +90,8 @@ def change_lines(
     yield (
         f"{dry_run_prefix(writes)}{word}{begun}; "
         f"{channel.channel} of {channel.family} is at {channel.current or 'no set'}: "
-        f"{format_count(done.copied, 'file')} copied, {format_count(done.pages, 'page')} changed"
+        f"{tables.format_count(done.copied, 'file')} copied, "
+        f"{tables.format_count(done.pages, 'page')} changed"
     )
     yield f"index: {change.index}"
     if refreshed:
@@ -133,7 +101,7 @@ def change_lines(
         yield f"index of the set alone, which never changes: {set_index}"
 
 
-def refreshed_as_json(refreshed: RefreshResult, store: str, layout: Path | None) -> dict[str, object]:
+def refreshed_as_json(refreshed: refresh.RefreshResult, store: str, layout: Path | None) -> dict[str, object]:
     """Return what was done for a channel."""
     return {
         "family": refreshed.family,
@@ -148,7 +116,7 @@ def refreshed_as_json(refreshed: RefreshResult, store: str, layout: Path | None)
     }
 
 
-def describe_refreshed(refreshed: RefreshResult) -> str:
+def describe_refreshed(refreshed: refresh.RefreshResult) -> str:
     """Return what was done for a channel, for people."""
     name = f"{refreshed.channel} of {refreshed.family}"
     if refreshed.other_change:
@@ -159,13 +127,13 @@ def describe_refreshed(refreshed: RefreshResult) -> str:
     return f"{name}: {updates}{refreshed.evidence} results copied, {refreshed.pages} pages changed"
 
 
-def views_as_json(done: RefreshResult | None) -> list[dict[str, str | None]]:
+def views_as_json(done: refresh.RefreshResult | None) -> list[dict[str, str | None]]:
     """Return the views that changed, each platform's set alone."""
     moved = done.views if done else ()
     return [{"gfx": gfx, "before": old, "now": new, "os": platform} for gfx, old, new, platform in moved]
 
 
-def view_lines(done: RefreshResult) -> list[str]:
+def view_lines(done: refresh.RefreshResult) -> list[str]:
     """Return the views that changed, for people."""
     return [
         f"view of {gfx}{' for Windows' if platform == 'windows' else ''} in {done.channel} of {done.family}: "
@@ -174,7 +142,7 @@ def view_lines(done: RefreshResult) -> list[str]:
     ]
 
 
-def failing_lines(store: str, done: RefreshResult, layout: Path | None = None) -> list[str]:
+def failing_lines(store: str, done: refresh.RefreshResult, layout: Path | None = None) -> list[str]:
     """Return what failed since it was released, for people, each with what takes it away."""
     lines = list[str]()
     for bad in done.failing:
@@ -183,7 +151,9 @@ def failing_lines(store: str, done: RefreshResult, layout: Path | None = None) -
     return lines
 
 
-def failing_as_json(store: str, done: RefreshResult, layout: Path | None = None) -> list[dict[str, object]]:
+def failing_as_json(
+    store: str, done: refresh.RefreshResult, layout: Path | None = None
+) -> list[dict[str, object]]:
     """Return what failed since it was released."""
     return [
         {
@@ -196,7 +166,9 @@ def failing_as_json(store: str, done: RefreshResult, layout: Path | None = None)
     ]
 
 
-def format_demote_command(store: str, done: RefreshResult, set_id: str, layout: Path | None = None) -> str:
+def format_demote_command(
+    store: str, done: refresh.RefreshResult, set_id: str, layout: Path | None = None
+) -> str:
     """Return the command that takes a set away."""
     words = [
         "rocm-wheels",
@@ -214,13 +186,13 @@ def format_demote_command(store: str, done: RefreshResult, set_id: str, layout: 
 
 
 # whose rules count
-_policy_options = combine_options(
-    option(
+_policy_options = options.combine_options(
+    command.option(
         "--policy",
-        type=GivenPath(),
+        type=options.GivenPath(),
         help="What channels need [default: what the channel keeps, then data/release_policy.yaml].",
     ),
-    option(
+    command.option(
         "--change-policy",
         is_flag=True,
         help="Have the channel keep this policy from now on, where it keeps another.",
@@ -228,30 +200,30 @@ _policy_options = combine_options(
 )
 
 
-@command("set refresh")
+@command.command("set refresh")
 @click.argument("store", metavar="STORE")
-@option("--family", metavar="F", help="Only this family [default: all that have releases].")
-@option("--channel", metavar="CHANNEL", help="Only this channel [default: all that show sets].")
+@command.option("--family", metavar="F", help="Only this family [default: all that have releases].")
+@command.option("--channel", metavar="CHANNEL", help="Only this channel [default: all that show sets].")
 @_policy_options
-@option(
+@command.option(
     "--public-url",
     metavar="URL",
     help="Where people see STORE, for support.json. What serves a bucket must give index.html for URLs "
     "that end in /. It is kept in the store; '' forgets it.",
 )
-@option(
+@command.option(
     "--other-index",
     "other_indexes",
     multiple=True,
     metavar="URL",
     help="Where wheels find what is not in their set (ROCm), for support.json. It is kept; '' forgets all.",
 )
-@release_key_options
-@option("--sign-anew", is_flag=True, help="Sign what has no snapshot that holds, too, as it is now.")
-@layout_option
-@unconditional_option
-@option("--dry-run", is_flag=True, help="Print each write that would be made, and make none.")
-@option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@options.release_key_options
+@command.option("--sign-anew", is_flag=True, help="Sign what has no snapshot that holds, too, as it is now.")
+@options.layout_option
+@options.unconditional_option
+@command.option("--dry-run", is_flag=True, help="Print each write that would be made, and make none.")
+@command.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def refresh_command(  # noqa: PLR0917 - click passes them by name
     store: str,
     family: str | None,
@@ -260,7 +232,7 @@ def refresh_command(  # noqa: PLR0917 - click passes them by name
     change_policy: bool,
     public_url: str | None,
     other_indexes: tuple[str, ...],
-    keys: ReleaseKeys,
+    keys: options.ReleaseKeys,
     sign_anew: bool,
     store_layout: Path | None,
     unconditional: bool,
@@ -286,13 +258,14 @@ def refresh_command(  # noqa: PLR0917 - click passes them by name
     Examples:
       rocm-wheels set refresh s3://wheels --dry-run
     """
-    from rocm_wheels.core import DryRunStore, open_existing_store, require_conditional_writes
-    from rocm_wheels.release import load_layout, load_policy_for, update_public
+    from rocm_wheels.release import gate, views
+    from rocm_wheels.release.layout import load_layout
+    from rocm_wheels.stores.store import DryRunStore, open_existing_store, require_conditional_writes
 
-    rules, layout = load_policy_for(channel, policy), load_layout(store_layout)
-    opened = open_existing_store(store, read_environment())
+    rules, layout = gate.load_policy_for(channel, policy), load_layout(store_layout)
+    opened = open_existing_store(store, boundary.read_environment())
     if (public_url is not None or other_indexes) and (family or channel):
-        raise UsageError(
+        raise errors.UsageError(
             "--public-url and --other-index are of the whole store", tip="leave out --family and --channel"
         )
     families = find_released_families(opened, layout, family)
@@ -301,17 +274,19 @@ def refresh_command(  # noqa: PLR0917 - click passes them by name
     if rehearsal is None:
         require_conditional_writes(opened, unconditional=unconditional)
     used: Store = rehearsal or opened
-    signer = keys.make_signer(read_environment(), current_time(), anew=sign_anew, dry_run=dry_run)
+    signer = keys.make_signer(
+        boundary.read_environment(), evidence.current_time(), anew=sign_anew, dry_run=dry_run
+    )
     if public_url is not None or other_indexes:
-        update_public(used, layout, public_url, other_indexes or None, signer)
+        views.update_public(used, layout, public_url, other_indexes or None, signer)
     refresher = make_refresher(used, layout, rules, named=policy is not None, change_policy=change_policy)
     refresher = replace(refresher, signer=signer)
     if not channels:  # of a promotion that was killed early there are only files
-        log_note(f"there is no channel in {opened.url} yet: `rocm-wheels set promote` makes them")
+        log.log_note(f"there is no channel in {opened.url} yet: `rocm-wheels set promote` makes them")
     done, failures = _refresh_channels(refresher, channels)
     try:
         changed = refresher.refresh_support(families)
-    except RocmWheelsError as failure:
+    except errors.RocmWheelsError as failure:
         _raise_first_failure(done, [*failures, failure])
         raise
     report = refresher.check_released(family) if rehearsal is None else None  # links of a rehearsal are none
@@ -332,10 +307,10 @@ def refresh_command(  # noqa: PLR0917 - click passes them by name
 
 
 def _append_job_summary(
-    store: str, done: list[RefreshResult], layout: Path | None, report: StoreReport | None
+    store: str, done: list[refresh.RefreshResult], layout: Path | None, report: store_check.StoreReport | None
 ) -> None:
     """Say in the summary of a job on GitHub what became of channels, what fails, and what is damaged."""
-    if page := read_environment().get("GITHUB_STEP_SUMMARY"):
+    if page := boundary.read_environment().get("GITHUB_STEP_SUMMARY"):
         lines = [
             line for item in done for line in (describe_refreshed(item), *failing_lines(store, item, layout))
         ]
@@ -344,29 +319,29 @@ def _append_job_summary(
             with open(page, "a", encoding="utf-8") as file:
                 file.write("```\n" + "\n".join(lines) + "\n```\n")
         except OSError as failure:  # the store is refreshed all the same
-            log_warning(f"the step summary cannot be written: {failure.strerror} ({page})")
+            log.log_warning(f"the step summary cannot be written: {failure.strerror} ({page})")
 
 
-def _refuse_failing(store: str, done: list[RefreshResult], layout: Path | None) -> None:
+def _refuse_failing(store: str, done: list[refresh.RefreshResult], layout: Path | None) -> None:
     """Raise ReleaseError where a channel shows a set of which something failed since."""
     failing = [(item, bad) for item in done for bad in item.failing]
     if failing:
         item, bad = failing[0]
         shown = ", ".join(f"{other.set} ({kept.channel} of {kept.family})" for kept, other in failing)
         tip = f"take it away: {format_demote_command(store, item, bad.set, layout)}"
-        raise ReleaseError(f"shown, and something failed since: {shown}", tip=tip)
+        raise errors.ReleaseError(f"shown, and something failed since: {shown}", tip=tip)
 
 
 def _refresh_channels(
-    refresher: Refresher, channels: list[tuple[str, str]]
-) -> tuple[list[RefreshResult], list[RocmWheelsError]]:
+    refresher: refresh.Refresher, channels: list[tuple[str, str]]
+) -> tuple[list[refresh.RefreshResult], list[errors.RocmWheelsError]]:
     """Refresh all channels, whatever becomes of one of them; return what was done, and failures."""
-    done, failures = [], list[RocmWheelsError]()
+    done, failures = [], list[errors.RocmWheelsError]()
     for family, channel in channels:
         try:
             refreshed = refresher.refresh_channel(family, channel)
-        except RocmWheelsError as failure:
-            error = ReleaseError(f"{channel} of {family} was not refreshed")
+        except errors.RocmWheelsError as failure:
+            error = errors.ReleaseError(f"{channel} of {family} was not refreshed")
             error.__cause__ = failure
             failures.append(error)
             continue
@@ -374,7 +349,7 @@ def _refresh_channels(
     return done, failures
 
 
-def _raise_first_failure(done: list[RefreshResult], failures: list[RocmWheelsError]) -> None:
+def _raise_first_failure(done: list[refresh.RefreshResult], failures: list[errors.RocmWheelsError]) -> None:
     """Raise the first failure, or for channels that were left as they are; others are said before."""
     if unfinished := [refreshed for refreshed in done if refreshed.other_change]:
         message = "; ".join(
@@ -382,9 +357,9 @@ def _raise_first_failure(done: list[RefreshResult], failures: list[RocmWheelsErr
             for refreshed in unfinished
         )
         tip = "that run refreshes it in the end; if it is gone, run it again, or undo it (promote --abandon)"
-        failures = [*failures, ReleaseError(f"{message}: left as it is", tip=tip)]
+        failures = [*failures, errors.ReleaseError(f"{message}: left as it is", tip=tip)]
     for other in failures[1:]:
-        log_warning(explain_error(other))
+        log.log_warning(errors.explain_error(other))
     if failures:
         raise failures[0]
 
@@ -397,17 +372,17 @@ def make_refresher(
     again: bool = True,
     named: bool = True,
     change_policy: bool = False,
-) -> Refresher:
+) -> refresh.Refresher:
     """Return one who refreshes a store now, in the name of the user; the rest is as ``Refresher`` says."""
-    from rocm_wheels.release import Refresher
+    from rocm_wheels.release import refresh
 
-    return Refresher(
+    return refresh.Refresher(
         store,
         layout,
         policy,
-        name_user_and_host(),
-        current_time(),
-        read_environment(),
+        evidence.name_user_and_host(),
+        evidence.current_time(),
+        boundary.read_environment(),
         again,
         named=named,
         change_policy=change_policy,
@@ -416,18 +391,19 @@ def make_refresher(
 
 def find_released_families(store: Store, layout: StoreLayout, family: str | None) -> list[str]:
     """Return the families that have releases, or the one that is named. Raises for none, and for another."""
-    from rocm_wheels.core import suggest_name
-    from rocm_wheels.release import list_families
+    from rocm_wheels.release import wheel_set
 
-    available = list_families(store, area="release", layout=layout)
+    available = wheel_set.list_families(store, area="release", layout=layout)
     if not available:
         tip = "`rocm-wheels set promote` shows a staged set; `rocm-wheels set list` lists those"
-        raise ReleaseError(f"nothing was promoted in {store.url}", tip=tip)
+        raise errors.ReleaseError(f"nothing was promoted in {store.url}", tip=tip)
     if family is None:
         return available
     if family not in available:
         tip = f"it has {', '.join(available)}"
-        raise UsageError(f"{store.url} has no releases of {family}{suggest_name(family, available)}", tip=tip)
+        raise errors.UsageError(
+            f"{store.url} has no releases of {family}{tables.suggest_name(family, available)}", tip=tip
+        )
     return [family]
 
 
@@ -435,7 +411,9 @@ def _find_channels(
     store: Store, layout: StoreLayout, families: list[str], policy: Policy, channel: str | None
 ) -> list[tuple[str, str]]:
     """Return all channels that there are, or those of one name. UsageError for one not in the policy."""
-    from rocm_wheels.release import CHANNEL_NAMES, FamilyPaths, require_channel
+    from rocm_wheels.release import gate
+    from rocm_wheels.release.layout import FamilyPaths
+    from rocm_wheels.release.policy import CHANNEL_NAMES
 
     channels = [
         (family, name)
@@ -444,20 +422,20 @@ def _find_channels(
         if store.head(FamilyPaths(layout, family, "release").channel_document(name)) is not None
     ]
     for _, name in channels:
-        require_channel(policy, name)
+        gate.require_channel(policy, name)
     if not channels and channel is not None:
-        raise UsageError(f"nothing was promoted to {channel} of {', '.join(families)}")
+        raise errors.UsageError(f"nothing was promoted to {channel} of {', '.join(families)}")
     return channels
 
 
 def _print_refreshed(
     store: str,
-    done: list[RefreshResult],
+    done: list[refresh.RefreshResult],
     changed: list[str],
     writes: list[str] | None,
     layout: Path | None,
     *,
-    report: StoreReport | None,
+    report: store_check.StoreReport | None,
     as_json: bool,
 ) -> None:
     if as_json:
@@ -490,37 +468,39 @@ class _ChangeOptions:
     unconditional: bool
     dry_run: bool
     as_json: bool
-    keys: ReleaseKeys
+    keys: options.ReleaseKeys
 
 
 # how either command writes, and where
-_change_options = combine_options(
-    option("--channel", required=True, metavar="CHANNEL", help="nightly, prerelease or stable."),
-    release_key_options,
-    unconditional_option,
-    option("--dry-run", is_flag=True, help="Print each write that would be made, and make none."),
-    option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+_change_options = options.combine_options(
+    command.option("--channel", required=True, metavar="CHANNEL", help="nightly, prerelease or stable."),
+    options.release_key_options,
+    options.unconditional_option,
+    command.option("--dry-run", is_flag=True, help="Print each write that would be made, and make none."),
+    command.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
 )
 
 
-@command("set promote")
-@set_options
+@command.command("set promote")
+@evidence.set_options
 @_change_options
 @_policy_options
-@option("--abandon", "undo", is_flag=True, help="Undo a change of the set that a killed run has begun.")
-@option(
+@command.option(
+    "--abandon", "undo", is_flag=True, help="Undo a change of the set that a killed run has begun."
+)
+@command.option(
     "--allow-unpinned",
     is_flag=True,
     help="Show wheels that do not pin each other, too: installers may mix them with those of other sets, "
     "and the pages say so.",
 )
-@option(
+@command.option(
     "--allow-fewer-targets",
     is_flag=True,
     help="Show a set for all GPUs without code for some that the newest set on the channel has code for.",
 )
 def promote(  # noqa: PLR0917 - click passes them by name
-    chosen: ChosenSet,
+    chosen: evidence.ChosenSet,
     channel: str,
     policy: Path | None,
     change_policy: bool,
@@ -530,7 +510,7 @@ def promote(  # noqa: PLR0917 - click passes them by name
     unconditional: bool,
     dry_run: bool,
     as_json: bool,
-    keys: ReleaseKeys,
+    keys: options.ReleaseKeys,
 ) -> None:
     """Show a staged set on a channel, once its gate lets it pass (exit code 15 when not).
 
@@ -544,11 +524,12 @@ def promote(  # noqa: PLR0917 - click passes them by name
     Examples:
       rocm-wheels set promote s3://wheels --set 2.9.1-93bf --channel nightly
     """
-    from rocm_wheels.release import FamilyPaths, PolicyUse, load_policy_for
+    from rocm_wheels.release import gate, kept_policy
+    from rocm_wheels.release.layout import FamilyPaths
 
     store, layout, document = chosen.open_set()
-    rules, named = load_policy_for(channel, policy), policy is not None
-    use = PolicyUse(rules, current_time().date(), named, change_policy)
+    rules, named = gate.load_policy_for(channel, policy), policy is not None
+    use = kept_policy.PolicyUse(rules, evidence.current_time().date(), named, change_policy)
 
     def change(promoter: Promoter) -> ChannelChange:
         if undo:
@@ -566,18 +547,20 @@ def promote(  # noqa: PLR0917 - click passes them by name
     _apply_change(promoter, change, refresher, settings)
 
 
-@command("set demote")
+@command.command("set demote")
 @click.argument("store", metavar="STORE")
-@option("--family", metavar="F", help="The family, where the store has several.")
-@option(
+@command.option("--family", metavar="F", help="The family, where the store has several.")
+@command.option(
     "--set", "set_id", metavar="ID", help="The set to take away, or how its id begins [default: the newest]."
 )
-@option(
+@command.option(
     "--to", "back_to", metavar="ID", help="Take all away that came after this one (or how its id begins)."
 )
-@option("--policy", type=GivenPath(), help="Judge what is left by it [default: as it was judged].")
+@command.option(
+    "--policy", type=options.GivenPath(), help="Judge what is left by it [default: as it was judged]."
+)
 @_change_options
-@layout_option
+@options.layout_option
 def demote(  # noqa: PLR0917 - click passes them by name
     store: str,
     family: str | None,
@@ -588,7 +571,7 @@ def demote(  # noqa: PLR0917 - click passes them by name
     unconditional: bool,
     dry_run: bool,
     as_json: bool,
-    keys: ReleaseKeys,
+    keys: options.ReleaseKeys,
     store_layout: Path | None,
 ) -> None:
     """Take sets from a channel: dependents first, so that no wheel of theirs is left without the others.
@@ -600,27 +583,22 @@ def demote(  # noqa: PLR0917 - click passes them by name
     Examples:
       rocm-wheels set demote s3://wheels --channel nightly --family gfx110X-all --to 2.9.1-51aa
     """
-    from rocm_wheels.core import open_existing_store
-    from rocm_wheels.release import (
-        FamilyPaths,
-        PolicyUse,
-        list_newer_sets,
-        load_layout,
-        load_policy_for,
-        resolve_set_id,
-    )
+    from rocm_wheels.release import gate, kept_policy
+    from rocm_wheels.release.layout import FamilyPaths, load_layout
+    from rocm_wheels.release.promote import list_newer_sets, resolve_set_id
+    from rocm_wheels.stores.store import open_existing_store
 
     if set_id is not None and back_to is not None:
-        raise UsageError("--set and --to say two things", tip="give one of them")
+        raise errors.UsageError("--set and --to say two things", tip="give one of them")
     layout = load_layout(store_layout)
-    opened = open_existing_store(store, read_environment())
-    rules, again = load_policy_for(channel, policy), policy is not None
+    opened = open_existing_store(store, boundary.read_environment())
+    rules, again = gate.load_policy_for(channel, policy), policy is not None
     refresher = partial(make_refresher, policy=rules, again=again, named=again)
 
     def change(promoter: Promoter) -> ChannelChange:
         before = promoter.read_channel_record().channel
         if again:
-            PolicyUse(rules, current_time().date()).choose(before)
+            kept_policy.PolicyUse(rules, evidence.current_time().date()).choose(before)
         if back_to is None and set_id is None:
             return promoter.demote(None)
         if back_to is not None:
@@ -639,48 +617,50 @@ def demote(  # noqa: PLR0917 - click passes them by name
 def _choose_family(store: Store, layout: StoreLayout, family: str | None) -> str:
     families = find_released_families(store, layout, family)
     if len(families) > 1:
-        raise UsageError(
+        raise errors.UsageError(
             f"several families have releases in {store.url}", tip=f"--family: {', '.join(families)}"
         )
     return families[0]
 
 
-def _ask_gate(promoter: Promoter, document: SetDocument, use: PolicyUse) -> Verdict:
+def _ask_gate(promoter: Promoter, document: wheel_set.SetDocument, use: kept_policy.PolicyUse) -> Verdict:
     """Ask by the policy that the channel keeps now: who changes it changes its document, too."""
-    from rocm_wheels.release import judge_staged_set
+    from rocm_wheels.release import gate
 
-    layout, env = promoter.staging.layout, read_environment()
-    return judge_staged_set(
+    layout, env = promoter.staging.layout, boundary.read_environment()
+    return gate.judge_staged_set(
         promoter.store,
         layout,
         document,
         promoter.channel,
         policy=use.choose(promoter.read_channel_record().channel)[0],
-        now=current_time(),
+        now=evidence.current_time(),
         env=env,
         digests=promoter.digests,
     )[0]
 
 
 def _make_promoter(store: Store, places: FamilyPaths, channel: str) -> Promoter:
-    from rocm_wheels.release import ChannelActor, Promoter
+    from rocm_wheels.release.promote import ChannelActor, Promoter
 
-    actor = ChannelActor(name_user_and_host(), f"{current_time():%Y-%m-%dT%H:%M:%SZ}")
-    return Promoter(store, places, channel, actor, remember_digests())
+    actor = ChannelActor(evidence.name_user_and_host(), f"{evidence.current_time():%Y-%m-%dT%H:%M:%SZ}")
+    return Promoter(store, places, channel, actor, evidence.remember_digests())
 
 
 def _apply_change(
     promoter: Promoter,
     change: Callable[[Promoter], ChannelChange],
-    refresher: Callable[[Store, StoreLayout], Refresher],
+    refresher: Callable[[Store, StoreLayout], refresh.Refresher],
     settings: _ChangeOptions,
 ) -> None:
-    from rocm_wheels.core import DryRunStore, require_conditional_writes
+    from rocm_wheels.stores.store import DryRunStore, require_conditional_writes
 
     rehearsal = DryRunStore(promoter.store) if settings.dry_run else None
     if rehearsal is None:
         require_conditional_writes(promoter.store, unconditional=settings.unconditional)
-    signer = settings.keys.make_signer(read_environment(), current_time(), dry_run=settings.dry_run)
+    signer = settings.keys.make_signer(
+        boundary.read_environment(), evidence.current_time(), dry_run=settings.dry_run
+    )
     used = replace(promoter, store=rehearsal or promoter.store, signer=signer)
     done = change(used)
     refreshed, failure = _refresh_views(used, refresher)
@@ -689,7 +669,7 @@ def _apply_change(
     )
     if failure is not None:
         channel = done.channel
-        raise ReleaseError(
+        raise errors.ReleaseError(
             f"the change is made and people get it ({channel.channel} of {channel.family} is at "
             f"{channel.current or 'no set'}), but views and support.json do not follow it yet: "
             f"`rocm-wheels set refresh {promoter.store.url}` completes it"
@@ -697,18 +677,18 @@ def _apply_change(
 
 
 def _refresh_views(
-    promoter: Promoter, refresher: Callable[[Store, StoreLayout], Refresher]
-) -> tuple[RefreshResult | None, Exception | None]:
+    promoter: Promoter, refresher: Callable[[Store, StoreLayout], refresh.Refresher]
+) -> tuple[refresh.RefreshResult | None, Exception | None]:
     """Have views and documents follow a change that was made; return the failure if they do not."""
     family = promoter.staging.family
     try:
         store_refresher = replace(refresher(promoter.store, promoter.staging.layout), signer=promoter.signer)
         refreshed = store_refresher.refresh_channel(family, promoter.channel)
         store_refresher.refresh_support([family])
-    except (RocmWheelsError, OSError) as failure:
+    except (errors.RocmWheelsError, OSError) as failure:
         return None, failure
     if refreshed is not None and refreshed.other_change:
-        log_note(
+        log.log_note(
             f"{promoter.channel} is being changed again: {refreshed.other_change}; that run sees to its views"
         )
     return refreshed, None
@@ -723,12 +703,12 @@ def _print_change(change: ChangeReport, writes: list[str] | None, settings: _Cha
 
 
 def _describe_change(
-    promoter: Promoter, done: ChannelChange, refreshed: RefreshResult | None
+    promoter: Promoter, done: ChannelChange, refreshed: refresh.RefreshResult | None
 ) -> ChangeReport:
-    from rocm_wheels.release import read_public
+    from rocm_wheels.release import views
 
     release, store = promoter.release, promoter.store
-    public = read_public(store, release.layout)
+    public = views.read_public(store, release.layout)
     index, *set_indexes = (
         public.address_of(store, f"{path}/")
         for path in (release.channel_pages(done.channel.channel), *map(release.set_index, done.sets))

@@ -8,39 +8,29 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli.boundary import read_environment
-from rocm_wheels.cli.command import command, option
-from rocm_wheels.cli.options import GivenPath, RegularFile, json_option, print_result, read_signers
-from rocm_wheels.core import (
-    DataError,
-    PackageError,
-    UsageError,
-    align_rows,
-    format_count,
-    format_finding,
-    run_in_parallel,
-)
+from rocm_wheels.cli import boundary, command, options
+from rocm_wheels.core import errors, parallel, tables
 
 if TYPE_CHECKING:
-    from rocm_wheels.package import ProvenanceReport
-    from rocm_wheels.wheels import ProvenanceStatement
+    from rocm_wheels.package import provenance
+    from rocm_wheels.wheels.statement import ProvenanceStatement
 
-_FILE = RegularFile()
+_FILE = options.RegularFile()
 _JOBS = 4
 
 
-@command("provenance verify")
+@command.command("provenance verify")
 @click.argument("wheels", nargs=-1, type=_FILE, metavar="WHEEL...")
-@option(
+@command.option(
     "--signed-by",
     "keys",
     multiple=True,
-    type=GivenPath(),
+    type=options.GivenPath(),
     metavar="KEY.pub",
     help="One of these public keys (Ed25519, SSH) must have signed; may be given several times.",
 )
-@option("--list-checks", "list_faults", is_flag=True, help="List what can be wrong, and leave.")
-@json_option
+@command.option("--list-checks", "list_faults", is_flag=True, help="List what can be wrong, and leave.")
+@options.json_option
 def verify(wheels: tuple[Path, ...], keys: tuple[Path, ...], list_faults: bool, as_json: bool) -> None:
     """Compare WHEELs with the statements beside them (WHEEL.intoto.json); exit code 13 with any fault.
 
@@ -53,36 +43,40 @@ def verify(wheels: tuple[Path, ...], keys: tuple[Path, ...], list_faults: bool, 
     Examples:
       rocm-wheels provenance verify dist/*.whl --signed-by builder.pub
     """
-    from rocm_wheels.package import PROVENANCE_FAULTS, verify_provenance
+    from rocm_wheels.package import provenance
 
     if list_faults:
-        click.echo("\n".join(align_rows(list(PROVENANCE_FAULTS.items()))))
+        click.echo("\n".join(tables.align_rows(list(provenance.PROVENANCE_FAULTS.items()))))
         return
     if not wheels:
-        raise UsageError("no wheels were named", tip="for example: rocm-wheels provenance verify dist/*.whl")
-    env = read_environment()
-    signers = read_signers(keys, env) or None
-    reports = run_in_parallel(lambda wheel: verify_provenance(wheel, env, signers), wheels, jobs=_JOBS)
+        raise errors.UsageError(
+            "no wheels were named", tip="for example: rocm-wheels provenance verify dist/*.whl"
+        )
+    env = boundary.read_environment()
+    signers = options.read_signers(keys, env) or None
+    reports = parallel.run_in_parallel(
+        lambda wheel: provenance.verify_provenance(wheel, env, signers), wheels, jobs=_JOBS
+    )
     if as_json:
         click.echo(json.dumps([_convert_report(report) for report in reports], indent=1))
     else:
         for report in reports:
-            lines = [f"error: {format_finding(finding)}" for finding in report.findings]
+            lines = [f"error: {errors.format_finding(finding)}" for finding in report.findings]
             click.echo("\n".join(lines or [_describe_verified(report)]))
     failed = [report for report in reports if not report.passed]
     if failed:
         tips = [finding.tip for report in failed for finding in report.findings if finding.tip]
-        raise PackageError(
-            f"{len(failed)} of {format_count(len(reports), 'wheel')} failed"
+        raise errors.PackageError(
+            f"{len(failed)} of {tables.format_count(len(reports), 'wheel')} failed"
             if len(reports) > 1
             else "the wheel failed",
             tip=tips[0] if tips else None,
         )
 
 
-@command("provenance show")
+@command.command("provenance show")
 @click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="WHEEL...")
-@json_option
+@options.json_option
 def show(wheels: tuple[Path, ...], as_json: bool) -> None:
     """Show what the statements beside WHEELs say: who built it, from what, and what was done since.
 
@@ -92,12 +86,12 @@ def show(wheels: tuple[Path, ...], as_json: bool) -> None:
     Examples:
       rocm-wheels provenance show dist/torch-*.whl
     """
-    from rocm_wheels.wheels import read_statement, walk_statements
+    from rocm_wheels.wheels.statement import read_statement, walk_statements
 
     documents = []
     for wheel in wheels:
         if (statement := read_statement(wheel)) is None:
-            raise DataError(
+            raise errors.DataError(
                 f"{wheel} has no statement beside it",
                 tip="`rocm-wheels build` writes one; what is done to a wheel without one has none either",
             )
@@ -110,17 +104,17 @@ def show(wheels: tuple[Path, ...], as_json: bool) -> None:
         click.echo(json.dumps(documents, indent=1))
 
 
-@command("provenance sign")
+@command.command("provenance sign")
 @click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="WHEEL...")
-@option(
+@command.option(
     "--sign-with",
     "key",
-    type=GivenPath(),
+    type=options.GivenPath(),
     required=True,
     metavar="KEY",
     help="Private key (Ed25519, SSH), or the public one of a key that an agent holds.",
 )
-@json_option
+@options.json_option
 def sign(wheels: tuple[Path, ...], key: Path, as_json: bool) -> None:
     """Sign the statements beside WHEELs (WHEEL.intoto.json.sig), as `ssh-keygen -Y sign` does.
 
@@ -131,16 +125,16 @@ def sign(wheels: tuple[Path, ...], key: Path, as_json: bool) -> None:
     Examples:
       rocm-wheels provenance sign dist/*.whl --sign-with builder
     """
-    from rocm_wheels.package import sign_statement
+    from rocm_wheels.package import provenance
 
-    env, signed = read_environment(), []
+    env, signed = boundary.read_environment(), []
     for wheel in wheels:
-        signature = sign_statement(wheel, key, env)
+        signature = provenance.sign_statement(wheel, key, env)
         signed.append({"file": str(wheel), "key": signature.public_key})
-    print_result(signed, [f"signed {item['file']}" for item in signed], as_json=as_json)
+    options.print_result(signed, [f"signed {item['file']}" for item in signed], as_json=as_json)
 
 
-def _describe_verified(report: ProvenanceReport) -> str:
+def _describe_verified(report: provenance.ProvenanceReport) -> str:
     build = report.build
     assert build is not None  # else there is a fault
     steps = f", then {', '.join(report.steps)}" if report.steps else ""
@@ -150,7 +144,7 @@ def _describe_verified(report: ProvenanceReport) -> str:
     return f"{report.wheel.name}: built by {build.builder}{steps}; {signed}"
 
 
-def _convert_report(report: ProvenanceReport) -> dict[str, Any]:
+def _convert_report(report: provenance.ProvenanceReport) -> dict[str, Any]:
     """Return what ``--json`` prints. Keys are added in later versions, never renamed."""
     return {
         "file": str(report.wheel),
@@ -176,4 +170,4 @@ def _describe_statement(statement: ProvenanceStatement) -> list[str]:
     for dependency in statement.dependencies:
         digest = ", ".join(f"{name} {value}" for name, value in dependency.get("digest", {}).items())
         rows.append(("from", f"{dependency.get('uri') or dependency.get('name', '')}  {digest}".rstrip()))
-    return [statement.name, *(f"  {line}" for line in align_rows(rows))]
+    return [statement.name, *(f"  {line}" for line in tables.align_rows(rows))]

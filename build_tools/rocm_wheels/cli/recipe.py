@@ -6,17 +6,10 @@ from pathlib import Path
 
 import click
 
+from rocm_wheels.cli import options
 from rocm_wheels.cli.command import Command, Option, complete_with, group, option
-from rocm_wheels.cli.options import GivenPath, print_result
-from rocm_wheels.core import (
-    DataError,
-    UsageError,
-    format_count,
-    format_table,
-    get_output_width,
-    log_note,
-    write_atomically,
-)
+from rocm_wheels.core import errors, log, tables
+from rocm_wheels.core.files import write_atomically
 
 
 @group("recipe")
@@ -37,9 +30,10 @@ def list_command(as_json: bool) -> None:
     Example:
       rocm-wheels recipe list --recipe-dir my-recipes
     """
-    from rocm_wheels.models import find_recipes, list_projects
+    from rocm_wheels.models import project_names
+    from rocm_wheels.models.project import list_projects
 
-    recipes = find_recipes()
+    recipes = project_names.find_recipes()
     document = [
         {
             "name": project.name,
@@ -52,12 +46,12 @@ def list_command(as_json: bool) -> None:
         for project in list_projects()
     ]
     rows = [[str(row[key]) for key in ("name", "distribution", "from", "file")] for row in document]
-    table = format_table(("project", "wheel", "from", "file"), rows, width=get_output_width())
-    print_result(document, [table], as_json=as_json)
+    table = tables.format_table(("project", "wheel", "from", "file"), rows, width=tables.get_output_width())
+    options.print_result(document, [table], as_json=as_json)
 
 
 @recipe_group.command("recipe check")
-@click.argument("files", nargs=-1, metavar="[FILE]...", type=GivenPath())
+@click.argument("files", nargs=-1, metavar="[FILE]...", type=options.GivenPath())
 @option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
 @click.pass_context
 def check_command(ctx: click.Context, files: tuple[Path, ...], as_json: bool) -> None:
@@ -71,25 +65,24 @@ def check_command(ctx: click.Context, files: tuple[Path, ...], as_json: bool) ->
       rocm-wheels recipe check
       rocm-wheels recipe check my-recipes/my_extension.yaml
     """
-    from rocm_wheels.models import check_recipes, find_recipes
+    from rocm_wheels.models import check_recipe, project_names
 
-    recipe_paths = {name: recipe.path for name, recipe in find_recipes().items()}
+    recipe_paths = {name: recipe.path for name, recipe in project_names.find_recipes().items()}
     paths = [path.absolute() for path in files] or list(recipe_paths.values())
-    faults = check_recipes(paths, recipe_paths, _list_fixed_options(ctx))
+    faults = check_recipe.check_recipes(paths, recipe_paths, _list_fixed_options(ctx))
     if as_json:
-        print_result({"recipes": [str(path) for path in paths], "faults": faults}, (), as_json=True)
+        options.print_result({"recipes": [str(path) for path in paths], "faults": faults}, (), as_json=True)
     if faults and not as_json:
-        raise DataError("\n".join(faults), tip="every key: the page Recipes of the reference")
+        raise errors.DataError("\n".join(faults), tip="every key: the page Recipes of the reference")
     if faults:
         ctx.exit(2)
     if not as_json:
-        log_note(f"nothing is wrong with {format_count(len(paths), 'recipe')}")
+        log.log_note(f"nothing is wrong with {tables.format_count(len(paths), 'recipe')}")
 
 
 def _list_fixed_options(ctx: click.Context) -> dict[str, set[str]]:
     """Return the options that commands have whatever projects there are, by the words of each command."""
-    from rocm_wheels.cli.build import build
-    from rocm_wheels.cli.lock import make_command
+    from rocm_wheels.cli import build, lock
 
     return {
         " ".join(command.words): {
@@ -98,7 +91,7 @@ def _list_fixed_options(ctx: click.Context) -> dict[str, set[str]]:
             if isinstance(param, Option) and not param.project
             for name in (*param.opts, *param.secondary_opts)
         }
-        for command in (build, make_command)
+        for command in (build.build, lock.make_command)
         if isinstance(command, Command)
     }
 
@@ -108,12 +101,16 @@ def _list_fixed_options(ctx: click.Context) -> dict[str, set[str]]:
 @option(
     "--from",
     "source",
-    type=GivenPath(file_okay=False),
+    type=options.GivenPath(file_okay=False),
     metavar="DIR",
     help="Checkout whose options and variables are listed.",
 )
 @option(
-    "--output", "-o", type=GivenPath(), metavar="FILE", help="File to write [default: recipes/NAME.yaml]."
+    "--output",
+    "-o",
+    type=options.GivenPath(),
+    metavar="FILE",
+    help="File to write [default: recipes/NAME.yaml].",
 )
 def new_command(name: str, source: Path | None, output: Path | None) -> None:
     """Write a recipe to be filled in, with comments; with --from, what the build of a checkout reads, too.
@@ -125,20 +122,20 @@ def new_command(name: str, source: Path | None, output: Path | None) -> None:
     Example:
       rocm-wheels recipe new my_extension --from ~/src/my-extension
     """
-    from rocm_wheels.models import find_recipes
+    from rocm_wheels.models import project_names
     from rocm_wheels.sources import draft_recipe
 
     name = name.replace("-", "_")
-    if (recipe := find_recipes().get(name)) is not None:
-        raise UsageError(f"there is a recipe of {name} already: {recipe.path}", tip="change that one")
+    if (recipe := project_names.find_recipes().get(name)) is not None:
+        raise errors.UsageError(f"there is a recipe of {name} already: {recipe.path}", tip="change that one")
     path = output or Path("recipes") / f"{name}.yaml"
     if path.exists():
-        raise UsageError(f"there is a file {path} already", tip="give --output another file")
+        raise errors.UsageError(f"there is a file {path} already", tip="give --output another file")
     if path.stem != name:
-        raise UsageError(f"--output: the recipe of {name} must be called {name}.yaml")
+        raise errors.UsageError(f"--output: the recipe of {name} must be called {name}.yaml")
     if source is not None and not source.is_dir():
-        raise UsageError(f"--from: there is no folder {source}", tip="check the project out first")
-    text = draft_recipe(name, source)
+        raise errors.UsageError(f"--from: there is no folder {source}", tip="check the project out first")
+    text = draft_recipe.draft_recipe(name, source)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, text)
-    log_note(f"wrote {path}: read it, then `rocm-wheels recipe check {path}`")
+    log.log_note(f"wrote {path}: read it, then `rocm-wheels recipe check {path}`")

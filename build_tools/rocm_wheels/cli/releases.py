@@ -11,20 +11,19 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from rocm_wheels.cli.boundary import read_environment
-from rocm_wheels.cli.command import command, option
-from rocm_wheels.cli.evidence import current_time
-from rocm_wheels.cli.options import Duration, GivenPath, layout_option
-from rocm_wheels.core import ReleaseError, UsageError, format_count, format_duration, log_note
+from rocm_wheels.cli import boundary, command, evidence, options
+from rocm_wheels.core import errors, log, tables
 
 if TYPE_CHECKING:
-    from rocm_wheels.release import ChannelNow, FamilyOverview, SetRow, StoreQuery
+    from rocm_wheels.release import queries, set_list
 
 
-def channel_lines(channel_now: ChannelNow) -> Iterator[str]:
+def channel_lines(channel_now: queries.ChannelNow) -> Iterator[str]:
     """Yield what a person reads of a channel: the newest set first."""
     channel = channel_now.channel
-    shows = f"shows {format_count(len(channel_now.sets), 'set')}" if channel_now.sets else "shows no set"
+    shows = (
+        f"shows {tables.format_count(len(channel_now.sets), 'set')}" if channel_now.sets else "shows no set"
+    )
     yield f"{channel.channel} of {channel.family} {shows}  {channel_now.index}"
     if channel.pending is not None:
         yield f"  pending: {channel.pending}; people may see parts of it until that is finished or undone"
@@ -36,7 +35,7 @@ def channel_lines(channel_now: ChannelNow) -> Iterator[str]:
         yield f"    index: {entry.index}"
 
 
-def channel_as_json(channel_now: ChannelNow) -> dict[str, Any]:
+def channel_as_json(channel_now: queries.ChannelNow) -> dict[str, Any]:
     """Return a channel as ``set list --help`` says."""
     channel, pending = channel_now.channel, channel_now.channel.pending
     change = pending and {
@@ -101,35 +100,39 @@ Examples:
 """
 
 
-@command("set list", help=_HELP)
+@command.command("set list", help=_HELP)
 @click.argument("store", metavar="STORE")
-@option("--family", metavar="NAME", help="Only the sets of this GPU family.")
-@option("--channel", metavar="CHANNEL", help="Only what this channel shows: nightly, prerelease, stable.")
-@option("--passed", metavar="GFX", help="Only what passed on this GPU target: gfx942.")
-@option(
+@command.option("--family", metavar="NAME", help="Only the sets of this GPU family.")
+@command.option(
+    "--channel", metavar="CHANNEL", help="Only what this channel shows: nightly, prerelease, stable."
+)
+@command.option("--passed", metavar="GFX", help="Only what passed on this GPU target: gfx942.")
+@command.option(
     "--open",
     "open_for",
     metavar="CHANNEL",
     help="The newest set of each torch and platform that was made for this channel (2.13.0+nightly…), where"
     " the channel does not show it.",
 )
-@option(
+@command.option(
     "--within",
-    type=Duration(),
+    type=options.Duration(),
     default="3d",
     show_default=True,
     metavar="TIME",
     help="With --open: staged so long ago at most.",
 )
-@option(
+@command.option(
     "--outputs",
     is_flag=True,
     help="With --open: set `sets`, a matrix of set and family, and `sets_count` as outputs of the step of a"
     " workflow (GITHUB_OUTPUT).",
 )
-@option("--policy", type=GivenPath(), help="What channels need [default: data/release_policy.yaml].")
-@layout_option
-@option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@command.option(
+    "--policy", type=options.GivenPath(), help="What channels need [default: data/release_policy.yaml]."
+)
+@options.layout_option
+@command.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def list_command(  # noqa: PLR0917 - click passes them by name
     store: str,
     family: str | None,
@@ -143,26 +146,28 @@ def list_command(  # noqa: PLR0917 - click passes them by name
     as_json: bool,
 ) -> None:
     """List sets."""
-    from rocm_wheels.core import open_existing_store
-    from rocm_wheels.release import load_layout
+    from rocm_wheels.release.layout import load_layout
+    from rocm_wheels.stores.store import open_existing_store
 
     if open_for is not None:
         if channel is not None or passed is not None:
-            raise UsageError("--open and --channel or --passed are several questions")
+            raise errors.UsageError("--open and --channel or --passed are several questions")
         _print_open(store, family, store_layout, open_for, within, outputs=outputs, as_json=as_json)
         return
     if outputs:
-        raise UsageError("--outputs goes with --open alone")
-    from rocm_wheels.release import StoreQuery, load_policy_for, resolve_target
+        raise errors.UsageError("--outputs goes with --open alone")
+    from rocm_wheels.release import gate, queries
 
     asks = channel is not None or passed is not None
     if not asks and click.get_current_context().get_parameter_source("policy") is ParameterSource.COMMANDLINE:
-        raise UsageError("--policy has no effect here", tip="it goes with --channel and --passed")
-    rules = load_policy_for(channel, policy)
-    gfx = None if passed is None else resolve_target(passed)
-    env, layout = read_environment(), load_layout(store_layout)
+        raise errors.UsageError("--policy has no effect here", tip="it goes with --channel and --passed")
+    rules = gate.load_policy_for(channel, policy)
+    gfx = None if passed is None else queries.resolve_target(passed)
+    env, layout = boundary.read_environment(), load_layout(store_layout)
     opened = open_existing_store(store, env)
-    query = StoreQuery(opened, layout, rules, current_time(), env, family, named=policy is not None)
+    query = queries.StoreQuery(
+        opened, layout, rules, evidence.current_time(), env, family, named=policy is not None
+    )
     if channel is not None:
         _print_channels(query, channel, gfx, as_json=as_json)
     else:
@@ -179,35 +184,40 @@ def _print_open(
     outputs: bool,
     as_json: bool,
 ) -> None:
-    from rocm_wheels.core import open_existing_store
-    from rocm_wheels.release import StoreQuery, list_open_sets, load_layout, load_policy_for
+    from rocm_wheels.release import gate, queries
+    from rocm_wheels.release.layout import load_layout
+    from rocm_wheels.stores.store import open_existing_store
 
-    env, layout = read_environment(), load_layout(store_layout)
+    env, layout = boundary.read_environment(), load_layout(store_layout)
     opened = open_existing_store(place, env)
-    query = StoreQuery(opened, layout, load_policy_for(channel, None), current_time(), env, family)
-    rows = list_open_sets(query, channel, timedelta(seconds=within))
+    query = queries.StoreQuery(
+        opened, layout, gate.load_policy_for(channel, None), evidence.current_time(), env, family
+    )
+    rows = queries.list_open_sets(query, channel, timedelta(seconds=within))
     if outputs:
-        from rocm_wheels.ci import format_github_matrix, require_single_matrix, set_outputs
-        from rocm_wheels.models import load_ci_table
+        from rocm_wheels.ci import matrix_report, matrix_work
+        from rocm_wheels.models import ci
 
-        require_single_matrix(load_ci_table(), len(rows))
-        matrix = format_github_matrix([{"set": row.id, "family": row.family} for row in rows])
-        set_outputs(env, {"sets": matrix, "sets_count": str(len(rows))})
+        matrix_work.require_single_matrix(ci.load_ci_table(), len(rows))
+        matrix = matrix_report.format_github_matrix([{"set": row.id, "family": row.family} for row in rows])
+        matrix_report.set_outputs(env, {"sets": matrix, "sets_count": str(len(rows))})
     if as_json:
         click.echo(json.dumps({"open": [row.model_dump() for row in rows]}, indent=1))
         return
     for row in rows:
         click.echo(f"{row.id}  {row.family}  {row.os}  {row.created}")
     if not rows:
-        log_note(f"{channel} shows all that was made for it in the last {format_duration(within)}")
+        log.log_note(f"{channel} shows all that was made for it in the last {tables.format_duration(within)}")
 
 
-def _print_sets(query: StoreQuery, gfx: str | None, *, as_json: bool) -> None:
-    from rocm_wheels.release import list_passed_sets, list_sets, summarize_results
+def _print_sets(query: queries.StoreQuery, gfx: str | None, *, as_json: bool) -> None:
+    from rocm_wheels.release import queries, set_list
 
     opened, layout, family = query.store, query.layout, query.family
-    families = list_sets(opened, layout, family=family)
-    results = {overview.family: summarize_results(opened, layout, overview.family) for overview in families}
+    families = set_list.list_sets(opened, layout, family=family)
+    results = {
+        overview.family: set_list.summarize_results(opened, layout, overview.family) for overview in families
+    }
     rows = sorted(
         (row for overview in families for row in overview.rows),
         key=lambda row: (row.created, row.id),
@@ -215,7 +225,7 @@ def _print_sets(query: StoreQuery, gfx: str | None, *, as_json: bool) -> None:
     )
     if gfx is not None:
         _report_unfinished(families)
-        rows = list_passed_sets(query, (row for row in rows if results[row.family].get(row.id)), gfx)
+        rows = queries.list_passed_sets(query, (row for row in rows if results[row.family].get(row.id)), gfx)
     if as_json:
         sets = [{**row.model_dump(), "results": results[row.family].get(row.id, [])} for row in rows]
         unfinished = [
@@ -227,14 +237,14 @@ def _print_sets(query: StoreQuery, gfx: str | None, *, as_json: bool) -> None:
             click.echo(_describe_set(row, results[row.family].get(row.id, [])))
         if not rows and gfx is None:
             where = f" of {family}" if family else ""
-            log_note(f"there are no sets{where} in {opened.url}")
+            log.log_note(f"there are no sets{where} in {opened.url}")
     if gfx is None:
         _report_unfinished(families)
     elif not rows:
         raise _make_no_set_error(gfx, opened.url)
 
 
-def _describe_set(row: SetRow, results: list[str]) -> str:
+def _describe_set(row: set_list.SetRow, results: list[str]) -> str:
     complete = f"{row.missing} of {row.planned} cells missing" if row.missing else "complete"
     targets = " ".join(row.targets) or "no device code"
     headline = f"{row.id}  {row.family}  ROCm {row.rocm or 'unknown'}  {row.wheels} wheels  {complete}"
@@ -242,21 +252,21 @@ def _describe_set(row: SetRow, results: list[str]) -> str:
     return f"{headline}\n  {row.created}  {row.os}  {targets}  {results_text}"
 
 
-def _report_unfinished(families: list[FamilyOverview]) -> None:
+def _report_unfinished(families: list[set_list.FamilyOverview]) -> None:
     for overview in families:
         if overview.unfinished:
-            log_note(
+            log.log_note(
                 f"{overview.family}: {len(overview.unfinished)} sets are not finished: "
                 f"{', '.join(overview.unfinished)}"
             )
     if damaged := [fault for overview in families for fault in overview.damaged]:
-        raise ReleaseError("\n".join(damaged), tip="put the document back from a copy of the store")
+        raise errors.ReleaseError("\n".join(damaged), tip="put the document back from a copy of the store")
 
 
-def _print_channels(query: StoreQuery, channel: str, gfx: str | None, *, as_json: bool) -> None:
-    from rocm_wheels.release import read_channels_now
+def _print_channels(query: queries.StoreQuery, channel: str, gfx: str | None, *, as_json: bool) -> None:
+    from rocm_wheels.release import queries
 
-    channels = read_channels_now(query, channel, gfx)
+    channels = queries.read_channels_now(query, channel, gfx)
     if as_json:
         documents = [channel_as_json(channel_now) for channel_now in channels]
         click.echo(json.dumps({"channels": documents}, indent=1))
@@ -265,14 +275,14 @@ def _print_channels(query: StoreQuery, channel: str, gfx: str | None, *, as_json
             click.echo("\n".join(channel_lines(channel_now)))
         entries = [entry for channel_now in channels for entry in channel_now.sets]
         if any(entry.channel_set.state != entry.now.state for entry in entries):
-            log_note("what is known is not what pages say: `rocm-wheels set refresh` brings it there")
+            log.log_note("what is known is not what pages say: `rocm-wheels set refresh` brings it there")
     if gfx is not None and not any(channel_now.sets for channel_now in channels):
         raise _make_no_set_error(gfx, f"{channel} of {query.store.url}")
     if not channels and not as_json:
         where = f" of {query.family}" if query.family else ""
-        log_note(f"nothing was promoted to {channel}{where} in {query.store.url}")
+        log.log_note(f"nothing was promoted to {channel}{where} in {query.store.url}")
 
 
-def _make_no_set_error(gfx: str, where: str) -> ReleaseError:
+def _make_no_set_error(gfx: str, where: str) -> errors.ReleaseError:
     tip = "`rocm-wheels set evidence add` writes results down; `rocm-wheels set list STORE` lists all sets"
-    return ReleaseError(f"no set passed on {gfx} in {where}", tip=tip)
+    return errors.ReleaseError(f"no set passed on {gfx} in {where}", tip=tip)

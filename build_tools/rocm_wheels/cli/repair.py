@@ -7,70 +7,64 @@ from typing import Any
 
 import click
 
-from rocm_wheels.cli.boundary import read_environment
-from rocm_wheels.cli.command import command, option
-from rocm_wheels.cli.options import (
-    GivenPython,
-    new_wheels_options,
-    print_result,
-    show_activity,
-    wheels_argument,
-)
-from rocm_wheels.core import log_note
+from rocm_wheels.cli import boundary, command, options
+from rocm_wheels.core import log
 
 
-@command("wheel repair")
-@wheels_argument
-@option(
+@command.command("wheel repair")
+@options.wheels_argument
+@command.option(
     "--plat",
     default="auto",
     show_default=True,
     metavar="auto|TAG",
     help="Linux tag to make: manylinux_2_28; auto: the oldest that the symbol versions allow.",
 )
-@option(
+@command.option(
     "--find-links",
     multiple=True,
     metavar="DIR|WHEEL",
     type=click.Path(path_type=Path),
     help="Wheels that METADATA requires: what they have stays outside. May be given several times.",
 )
-@option(
+@command.option(
     "--python",
-    type=GivenPython(),
+    type=options.GivenPython(),
     metavar="PYTHON",
     help="Interpreter whose installed packages count as those of --find-links do.",
 )
-@option(
+@command.option(
     "--library-dir",
     multiple=True,
     metavar="DIR",
     type=click.Path(path_type=Path),
     help="Folder with libraries that may be grafted. May be given several times.",
 )
-@option(
+@command.option(
     "--exclude",
     multiple=True,
     metavar="NAME",
     help="Library that users have, on your word: libnuma.so.1. May be given several times.",
 )
-@option(
+@command.option(
     "--clear-exec-stack", is_flag=True, help="Take the flag of executable stacks away instead of refusing."
 )
-@option(
+@command.option(
     "--rocm-run-paths",
     is_flag=True,
     help="Add the folders of required packages to run paths: $ORIGIN/../../_rocm_sdk_core/lib.",
 )
-@option("--strip", is_flag=True, help="Move debug sections into an archive beside the wheel, .debug.zip.")
-@option(
+@command.option(
+    "--strip", is_flag=True, help="Move debug sections into an archive beside the wheel, .debug.zip."
+)
+@command.option(
     "--vc-runtime",
     type=click.Choice(["exclude", "graft"]),
     default="exclude",
     show_default=True,
     help="On Windows: users have msvcp140.dll and its like, or they are grafted from --library-dir.",
 )
-@new_wheels_options
+@options.new_wheels_options
 def repair(  # noqa: PLR0917 - click passes them by name
     wheels: tuple[Path, ...],
     find_links: tuple[Path, ...],
@@ -93,17 +87,12 @@ def repair(  # noqa: PLR0917 - click passes them by name
       rocm-wheels wheel repair dist/torch-*.whl --find-links rocm-packages --output-dir repaired
       rocm-wheels wheel repair dist/*.whl --python .venv/bin/python --dry-run
     """
-    from rocm_wheels.core import require_extras
-    from rocm_wheels.package import (
-        RepairRequest,
-        plan_repairs,
-        require_repairable,
-        write_repairs,
-    )
-    from rocm_wheels.wheels import PackagePool
+    from rocm_wheels.core import extras
+    from rocm_wheels.package.repair import RepairRequest, plan_repairs, require_repairable, write_repairs
+    from rocm_wheels.wheels import required_packages
 
-    require_extras("a repair", "build")
-    env = read_environment()
+    extras.require_extras("a repair", "build")
+    env = boundary.read_environment()
     platform = request.pop("plat")
     repair_request = RepairRequest(
         platform=None if platform == "auto" else platform,
@@ -111,18 +100,20 @@ def repair(  # noqa: PLR0917 - click passes them by name
         library_dirs=request.pop("library_dir"),
         **request,
     )
-    with show_activity("repair: reading", len(wheels)):
-        offers = PackagePool.collect(wheels, find_links, python.absolute() if python else None, env)
+    with options.show_activity("repair: reading", len(wheels)):
+        offers = required_packages.PackagePool.collect(
+            wheels, find_links, python.absolute() if python else None, env
+        )
         plans = plan_repairs(wheels, offers, repair_request)
     if dry_run:
         lines = [line for plan in plans for line in plan.describe()]
-        print_result({"wheels": [plan.to_json() for plan in plans]}, lines, as_json=as_json)
+        options.print_result({"wheels": [plan.to_json() for plan in plans]}, lines, as_json=as_json)
         require_repairable(plans)
         return
-    with show_activity("repair: writing", len(wheels)):
+    with options.show_activity("repair: writing", len(wheels)):
         repaired = write_repairs(plans, output_dir, env, replace_files=replace)
     for wheel in repaired:
         for line in wheel.plan.describe():
-            log_note(line)
+            log.log_note(line)
     documents = [wheel.to_json() for wheel in repaired]
-    print_result({"wheels": documents}, (wheel.path for wheel in repaired), as_json=as_json)
+    options.print_result({"wheels": documents}, (wheel.path for wheel in repaired), as_json=as_json)

@@ -12,35 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli.boundary import INTERRUPTED, clear_terminal, read_build_environment
-from rocm_wheels.cli.build_options import find_run, find_workspace, work_options
-from rocm_wheels.cli.command import command, complete_with, option
+from rocm_wheels.cli import boundary, build_options, command
 from rocm_wheels.cli.options import GivenPath, json_option, print_result
-from rocm_wheels.core import (
-    RocmWheelsError,
-    UsageError,
-    align_rows,
-    cut_line,
-    explain_error,
-    format_count,
-    format_duration,
-    format_size,
-    format_table,
-    get_output_width,
-    log_note,
-    paint_result,
-    strip_controls,
-)
-from rocm_wheels.pipeline import join_lines, shorten_digests
+from rocm_wheels.core import errors, log, page_templates, tables
+from rocm_wheels.pipeline import status
 
 if TYPE_CHECKING:
-    from rocm_wheels.pipeline import RecordedRun, RecordedStep, RunStatus, StepStatus
+    from rocm_wheels.pipeline import run_record
 
 _LONGEST_LINE = 300  # characters of a line of a message; its log and the report have it whole
 _STYLES = {"done": ("green",), "running": ("bold",), "skipped": ("dim",)}
 
 
-def format_runs(run_list: Sequence[RecordedRun], *, width: int | None) -> str:
+def format_runs(run_list: Sequence[run_record.RecordedRun], *, width: int | None) -> str:
     """Return a line a run: id, state, when, how long, its steps, and the command, cut at ``width``."""
     head = ["run", "state", "began", "time", "steps", "command"]
     rows = [
@@ -50,87 +34,92 @@ def format_runs(run_list: Sequence[RecordedRun], *, width: int | None) -> str:
             format_start(run),
             _format_time(run),
             count_steps(run),
-            join_lines(run.begun.get("command") or ""),
+            status.join_lines(run.begun.get("command") or ""),
         ]
         for run in run_list
     ]
-    return format_table(head, rows, width=width, cut=True)
+    return tables.format_table(head, rows, width=width, cut=True)
 
 
-def describe_run_state(run: RecordedRun) -> str:
+def describe_run_state(run: run_record.RecordedRun) -> str:
     """Return the state of a run, with where it is when that cannot be asked."""
-    return f"running on {join_lines(run.begun['host'])}?" if run.elsewhere else run.state
+    return f"running on {status.join_lines(run.begun['host'])}?" if run.elsewhere else run.state
 
 
-def format_start(run: RecordedRun) -> str:
+def format_start(run: run_record.RecordedRun) -> str:
     """Return when a run began, in UTC to the second."""
     return str(run.begun.get("time", ""))[:19].replace("T", " ")
 
 
-def count_steps(run: RecordedRun) -> str:
+def count_steps(run: run_record.RecordedRun) -> str:
     """Count the steps of a run by their state: ``3 done, 1 failed``."""
     states = [step.state for step in run.steps.values()]
     return ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(sorted(states)))
 
 
-def describe_damage(run: RecordedRun) -> list[str]:
+def describe_damage(run: run_record.RecordedRun) -> list[str]:
     """Say what of a record could not be read."""
     notes = []
     if run.damaged:
-        notes.append(f"{format_count(run.damaged, 'damaged line')} left out")
+        notes.append(f"{tables.format_count(run.damaged, 'damaged line')} left out")
     if run.torn and run.state != "running":
         notes.append("the last line broke off")
     return notes
 
 
-def describe_run(run: RecordedRun, *, width: int | None) -> str:
+def describe_run(run: run_record.RecordedRun, *, width: int | None) -> str:
     """Return one run in full: where, what, each step, each wheel, each failure."""
     begun = run.begun
-    machine = [join_lines(begun.get("platform") or "")]
+    machine = [status.join_lines(begun.get("platform") or "")]
     if begun.get("cores"):
         machine.append(f"{begun['cores']:g} cores")
-    machine.append(format_size(begun.get("memory"), unknown=""))
+    machine.append(tables.format_size(begun.get("memory"), unknown=""))
     facts = [
         ("run", run.id),
         ("state", " after ".join(filter(None, (describe_run_state(run), _format_time(run))))),
         ("began", f"{format_start(run)} UTC" if begun else ""),
         (
             "on",
-            f"{join_lines(begun.get('host') or '')} ({', '.join(filter(None, machine))})" if begun else "",
+            f"{status.join_lines(begun.get('host') or '')} ({', '.join(filter(None, machine))})"
+            if begun
+            else "",
         ),
-        ("version", join_lines(begun.get("version") or "")),
-        ("command", join_lines(begun.get("command") or "")),
-        ("targets", ", ".join(map(join_lines, begun.get("targets") or []))),
-        ("lock", " ".join(map(join_lines, filter(None, (begun.get("lock"), begun.get("lock_digest")))))),
+        ("version", status.join_lines(begun.get("version") or "")),
+        ("command", status.join_lines(begun.get("command") or "")),
+        ("targets", ", ".join(map(status.join_lines, begun.get("targets") or []))),
+        (
+            "lock",
+            " ".join(map(status.join_lines, filter(None, (begun.get("lock"), begun.get("lock_digest"))))),
+        ),
         ("record", "; ".join([str(run.folder), *describe_damage(run)])),
     ]
-    blocks = ["\n".join(align_rows([fact for fact in facts if fact[1]]))]
+    blocks = ["\n".join(tables.align_rows([fact for fact in facts if fact[1]]))]
     if run.steps:
         head = ["step", "outcome", "time", "peak memory", "why"]
         step_rows = [_step_row(step) for step in run.steps.values()]
-        blocks.append(format_table(head, step_rows, width=width, cut=True))
+        blocks.append(tables.format_table(head, step_rows, width=width, cut=True))
     wheels = [output for step in run.steps.values() for output in step.outputs]
     if wheels:
         rows = [
             [
-                join_lines(w.get("path") or "?").rpartition("/")[2],
-                format_size(w.get("size"), unknown=""),
+                status.join_lines(w.get("path") or "?").rpartition("/")[2],
+                tables.format_size(w.get("size"), unknown=""),
             ]
             for w in wheels
         ]
-        blocks.append(format_table(["output", "size"], rows))
+        blocks.append(tables.format_table(["output", "size"], rows))
     blocks += ["\n".join(lines)] if (lines := list(_cache_lines(run))) else []
     blocks += [failure for step in run.steps.values() if (failure := _describe_failure(step))]
     return "\n\n".join(blocks)
 
 
-def describe_work(run_status: RunStatus, *, width: int | None) -> str:
+def describe_work(run_status: status.RunStatus, *, width: int | None) -> str:
     """Return what a run is at now: two lines a step, its times and the last line of its log."""
     run = run_status.run
-    head = f"run {run.id}: {paint_result(describe_run_state(run), *_STYLES.get(run.state, ('red',)))}"
-    head += f", {format_duration(run_status.seconds)}" if run.begun else ""
+    head = f"run {run.id}: {log.paint_result(describe_run_state(run), *_STYLES.get(run.state, ('red',)))}"
+    head += f", {tables.format_duration(run_status.seconds)}" if run.begun else ""
     head += (
-        f", at least {format_duration(run_status.seconds_left)} left"
+        f", at least {tables.format_duration(run_status.seconds_left)} left"
         if run_status.seconds_left is not None
         else ""
     )
@@ -140,79 +129,82 @@ def describe_work(run_status: RunStatus, *, width: int | None) -> str:
     ]
     lines = [head, ", ".join(filter(None, counted)), *describe_damage(run)]
     for step in run_status.running:
-        name, figures = join_lines(step.id), "  ".join(_list_figures(step))
-        fitting = figures if width is None else cut_line(figures, width - len(name) - 2)
-        lines += ["", f"{paint_result(name, 'bold')}  {fitting}"]
-        lines += [cut_line(f"  {step.line}", width)] if step.line else []
+        name, figures = status.join_lines(step.id), "  ".join(_list_figures(step))
+        fitting = figures if width is None else tables.cut_line(figures, width - len(name) - 2)
+        lines += ["", f"{log.paint_result(name, 'bold')}  {fitting}"]
+        lines += [tables.cut_line(f"  {step.line}", width)] if step.line else []
     ended = [step for step in run.steps.values() if step.state not in {"running", "done", "skipped"}]
     for ended_step in ended:
-        lines += ["", _describe_failure(ended_step) or f"{join_lines(ended_step.id)} was killed"]
+        lines += ["", _describe_failure(ended_step) or f"{status.join_lines(ended_step.id)} was killed"]
     return "\n".join(line for line in lines if line is not None)
 
 
-def _list_figures(step: StepStatus) -> Iterable[str]:
-    yield format_duration(step.seconds)
+def _list_figures(step: status.StepStatus) -> Iterable[str]:
+    yield tables.format_duration(step.seconds)
     if step.seconds_left is not None:
         source = f" ({_brief_source(step)})" if step.source else ""
         if step.seconds_left >= 0 or step.expected is None:
-            yield f"about {format_duration(step.seconds_left)} left{source}"
+            yield f"about {tables.format_duration(step.seconds_left)} left{source}"
         else:
             yield (
-                f"{format_duration(-step.seconds_left)} longer than the "
-                f"{format_duration(step.expected)} expected{source}"
+                f"{tables.format_duration(-step.seconds_left)} longer than the "
+                f"{tables.format_duration(step.expected)} expected{source}"
             )
     if step.memory is not None:
-        yield format_size(step.memory)
+        yield tables.format_size(step.memory)
 
 
-def _brief_source(step: StepStatus) -> str:
+def _brief_source(step: status.StepStatus) -> str:
     """Return where an estimate is from; what plan and report have of it in detail is left out."""
-    source = join_lines(step.source or "")
+    source = status.join_lines(step.source or "")
     return source if source.startswith("ninja: ") else source.partition(":")[0].partition(" (")[0]
 
 
-def _cache_lines(run: RecordedRun) -> Iterable[str]:
+def _cache_lines(run: run_record.RecordedRun) -> Iterable[str]:
     """Say what a compiler cache did for each build, and whether it passed its test."""
     for event in run.events:
         if event["event"] == "cache-test":
             verdict = "can" if event.get("trusted") else "CANNOT"
-            yield f"{join_lines(str(event.get('kind')))} {verdict} be trusted with device code"
+            yield f"{status.join_lines(str(event.get('kind')))} {verdict} be trusted with device code"
         elif event["event"] == "cache":
             hits = [
                 f"{side} {figures['hits']} of {figures['hits'] + figures['misses']}"
                 for side in ("host", "device", "unsorted")
                 if (figures := event.get(side)) and figures.get("hits", 0) + figures.get("misses", 0)
             ]
-            name = join_lines(str(event.get("step")))
-            yield f"{name}: {join_lines(str(event.get('kind')))} hits: {', '.join(hits) or 'no requests'}"
+            name = status.join_lines(str(event.get("step")))
+            yield (
+                f"{name}: {status.join_lines(str(event.get('kind')))} hits: "
+                f"{', '.join(hits) or 'no requests'}"
+            )
 
 
-def _step_row(step: RecordedStep) -> list[str]:
-    duration = "" if step.seconds is None else format_duration(step.seconds)
+def _step_row(step: run_record.RecordedStep) -> list[str]:
+    duration = "" if step.seconds is None else tables.format_duration(step.seconds)
     return [
-        join_lines(step.id),
+        status.join_lines(step.id),
         step.state,
         duration,
-        format_size(step.peak_memory or None, unknown=""),
-        shorten_digests(join_lines(step.why)),
+        tables.format_size(step.peak_memory or None, unknown=""),
+        status.shorten_digests(status.join_lines(step.why)),
     ]
 
 
-def _describe_failure(step: RecordedStep) -> str:
+def _describe_failure(step: run_record.RecordedStep) -> str:
     """Return what a step that did not succeed said, with its tip and where to read on."""
     if step.state in {"done", "skipped", "running"}:
         return ""
     ended = step.ended or {}
     lost = "no end is recorded" if step.ended is None else "no reason is recorded"
-    message = strip_controls(ended.get("message") or "").strip() or lost
-    message_lines = [cut_line(line, _LONGEST_LINE) for line in message.splitlines()]
-    lines = [f"{join_lines(step.id)}: {step.state}: {message_lines[0]}", *message_lines[1:]]
+    message = page_templates.strip_controls(ended.get("message") or "").strip() or lost
+    message_lines = [tables.cut_line(line, _LONGEST_LINE) for line in message.splitlines()]
+    lines = [f"{status.join_lines(step.id)}: {step.state}: {message_lines[0]}", *message_lines[1:]]
     if step.state == "interrupted":  # which is all that there is to say
-        lines = [f"{join_lines(step.id)}: interrupted"]
+        lines = [f"{status.join_lines(step.id)}: interrupted"]
     elif ended.get("tip"):
-        lines.append(f"tip: {strip_controls(ended['tip']).strip()}")
+        lines.append(f"tip: {page_templates.strip_controls(ended['tip']).strip()}")
     if step.log is not None and str(step.log) not in message and not _is_log_missing(step.log):
-        lines.append(f"log: {join_lines(str(step.log))}")
+        lines.append(f"log: {status.join_lines(str(step.log))}")
     return "\n".join(lines)
 
 
@@ -224,16 +216,16 @@ def _is_log_missing(log_file: Path) -> bool:
         return False
 
 
-def _format_time(run: RecordedRun) -> str:
-    return "" if run.seconds is None or run.state == "running" else format_duration(run.seconds)
+def _format_time(run: run_record.RecordedRun) -> str:
+    return "" if run.seconds is None or run.state == "running" else tables.format_duration(run.seconds)
 
 
 _REDRAW_SECONDS = 1.0
 
 
-@command("runs list")
-@work_options
-@option(
+@command.command("runs list")
+@build_options.work_options
+@command.option(
     "--limit",
     type=click.IntRange(min=1),
     default=20,
@@ -241,8 +233,8 @@ _REDRAW_SECONDS = 1.0
     metavar="N",
     help="List the newest N runs.",
 )
-@option("--all", "everything", is_flag=True, help="List every run.")
-@option("--json", "as_json", is_flag=True, help="Print the list as JSON on stdout.")
+@command.option("--all", "everything", is_flag=True, help="List every run.")
+@command.option("--json", "as_json", is_flag=True, help="Print the list as JSON on stdout.")
 def list_command(limit: int, everything: bool, as_json: bool, **options: Any) -> None:
     """List the runs of a work directory, newest first.
 
@@ -252,25 +244,25 @@ def list_command(limit: int, everything: bool, as_json: bool, **options: Any) ->
     Examples:
       rocm-wheels runs list --limit 5
     """
-    from rocm_wheels.pipeline import list_run_ids, list_runs
+    from rocm_wheels.pipeline import run_record
 
-    workspace = find_workspace(options)
-    run_list = list_runs(workspace.runs, limit=None if everything else limit)
+    workspace = build_options.find_workspace(options)
+    run_list = run_record.list_runs(workspace.runs, limit=None if everything else limit)
     if as_json:
         click.echo(json.dumps([_run_as_json(run) for run in run_list], indent=1))
         return
     if not run_list:
-        log_note(f"there are no runs in {workspace.runs}")
+        log.log_note(f"there are no runs in {workspace.runs}")
         return
-    click.echo(format_runs(run_list, width=get_output_width()))
-    if (more := len(list_run_ids(workspace.runs)) - len(run_list)) > 0:
-        log_note(f"and {more} older; --all lists them")
+    click.echo(format_runs(run_list, width=tables.get_output_width()))
+    if (more := len(run_record.list_run_ids(workspace.runs)) - len(run_list)) > 0:
+        log.log_note(f"and {more} older; --all lists them")
 
 
-@command("runs show")
+@command.command("runs show")
 @click.argument("run", required=False, metavar="[RUN]")
-@work_options
-@option("--json", "as_json", is_flag=True, help="Print the run, with every event, as JSON on stdout.")
+@build_options.work_options
+@command.option("--json", "as_json", is_flag=True, help="Print the run, with every event, as JSON on stdout.")
 def show_command(run: str | None, as_json: bool, **options: Any) -> None:
     """Show a run in full: its steps, wheels and failures [default: the newest].
 
@@ -279,7 +271,7 @@ def show_command(run: str | None, as_json: bool, **options: Any) -> None:
       rocm-wheels runs show
       rocm-wheels runs show 20261122-101500-1a2b --json
     """
-    chosen_run = find_run(find_workspace(options), run)
+    chosen_run = build_options.find_run(build_options.find_workspace(options), run)
     if as_json:
         outputs = {step.id: step.outputs for step in chosen_run.steps.values()}
         click.echo(
@@ -288,14 +280,14 @@ def show_command(run: str | None, as_json: bool, **options: Any) -> None:
             )
         )
     else:
-        click.echo(describe_run(chosen_run, width=get_output_width()))
+        click.echo(describe_run(chosen_run, width=tables.get_output_width()))
 
 
-@command("status")
+@command.command("status")
 @click.argument("run", required=False, metavar="[RUN]")
-@work_options
-@option("--watch", is_flag=True, help="Redraw it every second until the run ends, or Ctrl-C.")
-@option("--json", "as_json", is_flag=True, help="Print it as JSON on stdout.")
+@build_options.work_options
+@command.option("--watch", is_flag=True, help="Redraw it every second until the run ends, or Ctrl-C.")
+@command.option("--json", "as_json", is_flag=True, help="Print it as JSON on stdout.")
 def status_command(run: str | None, watch: bool, as_json: bool, **options: Any) -> None:
     """Show what a run is at now, from another terminal [default: the newest at work, else the newest].
 
@@ -306,13 +298,15 @@ def status_command(run: str | None, watch: bool, as_json: bool, **options: Any) 
     Examples:
       rocm-wheels status --watch
     """
-    from rocm_wheels.pipeline import read_moment, read_run_status
+    from rocm_wheels.pipeline import run_record
 
     if watch and as_json:
-        raise UsageError("--watch and --json exclude each other")
-    chosen_run = find_run(find_workspace(options), run, at_work=True)
+        raise errors.UsageError("--watch and --json exclude each other")
+    chosen_run = build_options.find_run(build_options.find_workspace(options), run, at_work=True)
     if as_json:
-        click.echo(json.dumps(read_run_status(chosen_run, read_moment()).as_json(), indent=1))
+        click.echo(
+            json.dumps(status.read_run_status(chosen_run, run_record.read_moment()).as_json(), indent=1)
+        )
         return
     try:
         _draw_status(chosen_run, again=watch)
@@ -322,26 +316,30 @@ def status_command(run: str | None, watch: bool, as_json: bool, **options: Any) 
         # to stop watching is no failure, and there is nothing to carry on
 
 
-def _draw_status(run: RecordedRun, *, again: bool) -> None:
+def _draw_status(run: run_record.RecordedRun, *, again: bool) -> None:
     """Show a run; ``again`` and again until it has ended."""
-    from rocm_wheels.pipeline import read_moment, read_run, read_run_status
+    from rocm_wheels.pipeline import run_record
 
     clear = again and sys.stdout.isatty()
     while True:
         if clear:
-            clear_terminal()
-        click.echo(describe_work(read_run_status(run, read_moment()), width=get_output_width()))
+            boundary.clear_terminal()
+        click.echo(
+            describe_work(
+                status.read_run_status(run, run_record.read_moment()), width=tables.get_output_width()
+            )
+        )
         if not again or run.state != "running":
             return
         time.sleep(_REDRAW_SECONDS)
         if not clear:
             click.echo()
-        run = read_run(run.folder)
+        run = run_record.read_run(run.folder)
 
 
 def _output_option(default: str, content: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return the option that names the file which a command writes; ``content``: what goes there."""
-    return option(
+    return command.option(
         "-o",
         "--output",
         type=click.Path(path_type=Path, dir_okay=False),
@@ -351,9 +349,9 @@ def _output_option(default: str, content: str) -> Callable[[Callable[..., None]]
     )
 
 
-@command("runs report")
+@command.command("runs report")
 @click.argument("run", required=False, metavar="[RUN]")
-@work_options
+@build_options.work_options
 @_output_option("report.html", "page")
 @json_option
 def report_command(run: str | None, output: Path, as_json: bool, **options: Any) -> None:
@@ -363,16 +361,16 @@ def report_command(run: str | None, output: Path, as_json: bool, **options: Any)
     Examples:
       rocm-wheels runs report -o report.html
     """
-    from rocm_wheels.pipeline import read_run_before, render_report
+    from rocm_wheels.pipeline import report, run_record
 
-    chosen_run = find_run(find_workspace(options), run)
-    page = render_report(chosen_run, read_run_before(chosen_run))
+    chosen_run = build_options.find_run(build_options.find_workspace(options), run)
+    page = report.render_report(chosen_run, run_record.read_run_before(chosen_run))
     _write_output(output, page, chosen_run, as_json=as_json)
 
 
-@command("runs trace")
+@command.command("runs trace")
 @click.argument("run", required=False, metavar="[RUN]")
-@work_options
+@build_options.work_options
 @_output_option("trace.json", "trace")
 @json_option
 def trace_command(run: str | None, output: Path, as_json: bool, **options: Any) -> None:
@@ -384,31 +382,31 @@ def trace_command(run: str | None, output: Path, as_json: bool, **options: Any) 
     Examples:
       rocm-wheels runs trace -o trace.json
     """
-    from rocm_wheels.pipeline import make_trace
+    from rocm_wheels.pipeline import trace
 
-    chosen_run = find_run(find_workspace(options), run)
-    _write_output(output, json.dumps(make_trace(chosen_run)) + "\n", chosen_run, as_json=as_json)
+    chosen_run = build_options.find_run(build_options.find_workspace(options), run)
+    _write_output(output, json.dumps(trace.make_trace(chosen_run)) + "\n", chosen_run, as_json=as_json)
 
 
-def _write_output(output: Path, page: str, chosen_run: RecordedRun, *, as_json: bool) -> None:
+def _write_output(output: Path, page: str, chosen_run: run_record.RecordedRun, *, as_json: bool) -> None:
     """Write what was made of a run to a file, which appears whole, or print it."""
-    from rocm_wheels.core import write_atomically
+    from rocm_wheels.core import files
 
     if str(output) == "-":
         if as_json:
-            raise UsageError("-o - and --json both print on stdout", tip="name a file for the page")
+            raise errors.UsageError("-o - and --json both print on stdout", tip="name a file for the page")
         click.echo(page, nl=False)
         return
     nearest = next(folder for folder in output.absolute().parents if folder.exists())
     if not nearest.is_dir():
-        raise UsageError(f"-o {output}: {nearest} is not a folder", tip="choose another path")
-    write_atomically(output.absolute(), page)
-    log_note(f"{output}: run {chosen_run.id}, {chosen_run.state}")
+        raise errors.UsageError(f"-o {output}: {nearest} is not a folder", tip="choose another path")
+    files.write_atomically(output.absolute(), page)
+    log.log_note(f"{output}: run {chosen_run.id}, {chosen_run.state}")
     document = {"file": output.absolute(), "run": chosen_run.id, "state": chosen_run.state}
     print_result(document, (), as_json=as_json)
 
 
-def _run_as_json(run: RecordedRun) -> dict[str, object]:
+def _run_as_json(run: run_record.RecordedRun) -> dict[str, object]:
     """Return a run as ``--json`` prints it. Keys are added later, never renamed."""
     return {
         "run": run.id,
@@ -433,9 +431,9 @@ def _run_as_json(run: RecordedRun) -> dict[str, object]:
     }
 
 
-@command("run-step")
-@click.argument("step", shell_complete=complete_with("list_steps"))
-@option(
+@command.command("run-step")
+@click.argument("step", shell_complete=command.complete_with("list_steps"))
+@command.option(
     "--plan",
     "plan_file",
     type=GivenPath(),
@@ -443,14 +441,14 @@ def _run_as_json(run: RecordedRun) -> dict[str, object]:
     metavar="FILE",
     help="A plan that `plan -o` or a run (plan.json in its folder) has written.",
 )
-@option(
+@command.option(
     "--rocm-index",
     "index_url",
     envvar="ROCM_WHEELS_INDEX_URL",
     metavar="URL",
     help="Package index of the ROCm packages, where its address has a password.",
 )
-@option(
+@command.option(
     "--find-links",
     envvar="ROCM_WHEELS_FIND_LINKS",
     metavar="DIR|URL",
@@ -465,12 +463,11 @@ def run_step(step: str, plan_file: Path, **addresses: str | None) -> None:
     Examples:
       rocm-wheels run-step build-pytorch-cp312 --plan plan.json
     """
-    from rocm_wheels.core import write_json_file
-    from rocm_wheels.pipeline import (
+    from rocm_wheels.core import files
+    from rocm_wheels.pipeline import plan
+    from rocm_wheels.pipeline.run_step import (
         ADDRESS_VARIABLES,
         RECORD_VARIABLE,
-        read_plan,
-        restore_addresses,
         result_path,
         run_single_step,
         run_step_in_record,
@@ -478,11 +475,11 @@ def run_step(step: str, plan_file: Path, **addresses: str | None) -> None:
 
     env = {
         name: value
-        for name, value in read_build_environment().items()
+        for name, value in boundary.read_build_environment().items()
         if name not in ADDRESS_VARIABLES.values()
     }
     record = env.pop(RECORD_VARIABLE, None)
-    file = restore_addresses(read_plan(plan_file), step, addresses)
+    file = plan.restore_addresses(plan.read_plan(plan_file), step, addresses)
     path = plan_file.absolute()
     if record is None:
         run_single_step(file, path, step, env)
@@ -490,23 +487,23 @@ def run_step(step: str, plan_file: Path, **addresses: str | None) -> None:
     result: dict[str, object] = {}
     try:
         result["again"] = run_step_in_record(Path(record), file, path, step, env)
-    except RocmWheelsError as failure:
+    except errors.RocmWheelsError as failure:
         result |= {"message": explain_without_tip(failure), "tip": find_tip(failure)}
         raise click.exceptions.Exit(failure.exit_code) from None
     except KeyboardInterrupt:  # said once, by the run
         result["message"] = f"{step} was interrupted"
-        raise click.exceptions.Exit(INTERRUPTED) from None
+        raise click.exceptions.Exit(boundary.INTERRUPTED) from None
     finally:
         result["cpu_seconds"] = round(sum(os.times()[:4]), 2)  # ours, and of all that we waited for
-        write_json_file(result_path(Path(record), step), result)
+        files.write_json_file(result_path(Path(record), step), result)
 
 
-def explain_without_tip(failure: RocmWheelsError) -> str:
+def explain_without_tip(failure: errors.RocmWheelsError) -> str:
     """Return the whole message of a failure."""
-    return explain_error(failure).rsplit("\ntip: ", 1)[0]
+    return errors.explain_error(failure).rsplit("\ntip: ", 1)[0]
 
 
-def find_tip(failure: RocmWheelsError) -> str | None:
+def find_tip(failure: errors.RocmWheelsError) -> str | None:
     """Return what to do about a failure."""
-    _, separator, tip = explain_error(failure).rpartition("\ntip: ")
+    _, separator, tip = errors.explain_error(failure).rpartition("\ntip: ")
     return tip if separator else None

@@ -10,42 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli.boundary import read_environment
-from rocm_wheels.cli.checkout_options import (
-    find_checkouts_folder,
-    patch_folder_option,
-    patchset_option,
-    resolve_patch_folder,
-)
-from rocm_wheels.cli.command import (
-    Command,
-    Option,
-    command,
-    complete_with,
-    option,
-)
+from rocm_wheels.cli import boundary, checkout_options, command
 from rocm_wheels.cli.options import GivenPath, json_option, print_result
-from rocm_wheels.core import (
-    SourceError,
-    UsageError,
-    format_command,
-    format_count,
-    is_clone,
-    log_note,
-)
-from rocm_wheels.models import get_option_name, list_project_names
+from rocm_wheels.core import errors, log, shell, tables, workspace
+from rocm_wheels.models import project_names
 
 if TYPE_CHECKING:
-    from rocm_wheels.sources import SavedPatches, TreeStatus
+    from rocm_wheels.sources import patches, tree_status
 
 _MOST_CHANGES = 12
 _PROJECTS = click.argument(
-    "projects", nargs=-1, metavar="[PROJECT]…", shell_complete=complete_with("list_projects")
+    "projects", nargs=-1, metavar="[PROJECT]…", shell_complete=command.complete_with("list_projects")
 )
 
 
 def _repo_option(function: Any) -> Any:
-    return option(
+    return command.option(
         "--source-dir",
         "repo",
         type=GivenPath(file_okay=False),
@@ -55,9 +35,9 @@ def _repo_option(function: Any) -> Any:
 
 def _tree_options(function: Any) -> Any:
     """Add ``--X-dir`` for every recipe: a tree of the user's own, wherever it is."""
-    for name in reversed(list_project_names()):
-        word = get_option_name(name)
-        function = option(
+    for name in reversed(project_names.list_project_names()):
+        word = project_names.get_option_name(name)
+        function = command.option(
             f"--{word}-dir",
             f"{name}_dir",
             type=GivenPath(file_okay=False),
@@ -73,29 +53,33 @@ def _choose_trees(
 
     Raises UsageError and SourceError.
     """
-    from rocm_wheels.cli.checkout import find_project_name
+    from rocm_wheels.cli import checkout
 
-    folder = find_checkouts_folder(repo).absolute()
+    folder = checkout_options.find_checkouts_folder(repo).absolute()
     given_trees = {
         name: tree.absolute()
-        for name in list_project_names()
+        for name in project_names.list_project_names()
         if (tree := (directories or {}).get(f"{name}_dir")) is not None
     }
     if given_trees:
-        named = {name: folder / name for name in map(find_project_name, names)}
+        named = {name: folder / name for name in map(checkout.find_project_name, names)}
         return {**named, **given_trees}
-    projects = dict.fromkeys(map(find_project_name, names)) if names else list_project_names()
+    projects = (
+        dict.fromkeys(map(checkout.find_project_name, names)) if names else project_names.list_project_names()
+    )
     trees = {name: folder / name for name in projects if names or (folder / name / ".git").exists()}
     if not trees:
-        raise SourceError(f"there are no source trees in {folder}", tip="name their folder with --source-dir")
+        raise errors.SourceError(
+            f"there are no source trees in {folder}", tip="name their folder with --source-dir"
+        )
     return trees
 
 
-@command("sources status")
+@command.command("sources status")
 @_PROJECTS
 @_repo_option
 @_tree_options
-@option("--json", "as_json", is_flag=True, help="Print what each tree is as JSON.")
+@command.option("--json", "as_json", is_flag=True, help="Print what each tree is as JSON.")
 def status_command(projects: tuple[str, ...], repo: Path | None, as_json: bool, **options: Any) -> None:
     """Say what source trees are: upstream, patched, hipified, changed by you, and by how much.
 
@@ -112,11 +96,11 @@ def status_command(projects: tuple[str, ...], repo: Path | None, as_json: bool, 
     print_result(document, lines, as_json=as_json)
 
 
-@command("sources hipify")
+@command.command("sources hipify")
 @_PROJECTS
 @_repo_option
 @_tree_options
-@option(
+@command.option(
     "--commit-hipify/--no-commit-hipify",
     default=True,
     show_default=True,
@@ -146,22 +130,28 @@ def hipify_command(
 
 def hipify_tree(project: str, tree: Path, *, commit: bool) -> None:
     """Hipify a source tree again. Raises SourceError."""
-    from rocm_wheels.models import load_project
-    from rocm_wheels.sources import hipify_checkout
+    from rocm_wheels.models.project import load_project
+    from rocm_wheels.sources import hipify
 
-    hipify_checkout(
-        load_project(project), tree, commit=commit, env=read_environment(), python=Path(sys.executable)
+    hipify.hipify_checkout(
+        load_project(project),
+        tree,
+        commit=commit,
+        env=boundary.read_environment(),
+        python=Path(sys.executable),
     )
 
 
-@command("sources save-patches")
-@click.argument("project", metavar="PROJECT", shell_complete=complete_with("list_projects"))
+@command.command("sources save-patches")
+@click.argument("project", metavar="PROJECT", shell_complete=command.complete_with("list_projects"))
 @_repo_option
-@option(
+@command.option(
     "--patchset", metavar="NAME", help="Patch set to write [default: the tree's own, else the ref's line]."
 )
-@option("--patch-dir", type=GivenPath(), help="Folder of the patch sets [default: the clone's patches/].")
-@option("--replace", is_flag=True, help="Also over patches that the tree was made without.")
+@command.option(
+    "--patch-dir", type=GivenPath(), help="Folder of the patch sets [default: the clone's patches/]."
+)
+@command.option("--replace", is_flag=True, help="Also over patches that the tree was made without.")
 @json_option
 def save_patches_command(project: str, repo: Path | None, as_json: bool, **options: Any) -> None:
     """Write the commits on top of a tree's diffbase tags to a patch set, for checkout to apply.
@@ -181,20 +171,24 @@ def make_patch_commands(
 ) -> list[click.Command]:
     """Return `save-patches` and `status`; ``options`` and ``find_tree`` say where the checkout is."""
     return [
-        Command(
+        command.Command(
             "sources save-patches",
             params=[
                 *options,
-                patchset_option("Patch set to write [default: the tree's own, else the ref's line]."),
-                patch_folder_option(),
-                Option(["--replace"], is_flag=True, help="Also over patches that the tree was made without."),
+                checkout_options.patchset_option(
+                    "Patch set to write [default: the tree's own, else the ref's line]."
+                ),
+                checkout_options.patch_folder_option(),
+                command.Option(
+                    ["--replace"], is_flag=True, help="Also over patches that the tree was made without."
+                ),
             ],
             callback=lambda **values: _save_tree_patches(project, find_tree(values), values),
             help="Write the commits on top of the diffbase tags to a patch set, for checkout to apply.",
         ),
-        Command(
+        command.Command(
             "sources status",
-            params=[*options, Option(["--json", "as_json"], is_flag=True, help="For programs.")],
+            params=[*options, command.Option(["--json", "as_json"], is_flag=True, help="For programs.")],
             callback=lambda **values: _print_tree_status(
                 project, find_tree(values), as_json=values["as_json"]
             ),
@@ -203,31 +197,35 @@ def make_patch_commands(
     ]
 
 
-def _save_tree_patches(project: str, directory: Path, options: Mapping[str, Any]) -> SavedPatches:
-    from rocm_wheels.models import load_project
-    from rocm_wheels.sources import choose_patch_folder, read_patch_origin, save_patches
+def _save_tree_patches(project: str, directory: Path, options: Mapping[str, Any]) -> patches.SavedPatches:
+    from rocm_wheels.models.project import load_project
+    from rocm_wheels.sources import patches
 
-    if options["patch_dir"] is None and not is_clone():
-        raise UsageError(
+    if options["patch_dir"] is None and not workspace.is_clone():
+        raise errors.UsageError(
             "there is no clone whose patches/ could be written", tip="name a folder with --patch-dir"
         )
-    made_with, ref = read_patch_origin(directory, env=read_environment())
-    folder = choose_patch_folder(
+    made_with, ref = patches.read_patch_origin(directory, env=boundary.read_environment())
+    folder = patches.choose_patch_folder(
         project,
-        resolve_patch_folder(options["patch_dir"]),
+        checkout_options.resolve_patch_folder(options["patch_dir"]),
         name=options["patchset"],
         made_with=made_with,
         ref=ref,
     )
-    saved = save_patches(
-        load_project(project), directory, folder, replace_others=options["replace"], env=read_environment()
+    saved = patches.save_patches(
+        load_project(project),
+        directory,
+        folder,
+        replace_others=options["replace"],
+        env=boundary.read_environment(),
     )
     for name in saved.written:
-        log_note(f"wrote {saved.folder / name}")
+        log.log_note(f"wrote {saved.folder / name}")
     for name in saved.removed:
-        log_note(f"removed {saved.folder / name}")
-    log_note(
-        f"{saved.folder} has {format_count(len(saved.patches), 'patch', 'patches')}, "
+        log.log_note(f"removed {saved.folder / name}")
+    log.log_note(
+        f"{saved.folder} has {tables.format_count(len(saved.patches), 'patch', 'patches')}, "
         f"{len(saved.written)} written now"
     )
     return saved
@@ -238,24 +236,24 @@ def _print_tree_status(project: str, directory: Path, *, as_json: bool) -> None:
     print_result(_status_as_json(project, status), _describe_tree(project, status), as_json=as_json)
 
 
-def _read_status(project: str, directory: Path) -> TreeStatus:
-    from rocm_wheels.models import load_project
-    from rocm_wheels.sources import read_tree_status
+def _read_status(project: str, directory: Path) -> tree_status.TreeStatus:
+    from rocm_wheels.models.project import load_project
+    from rocm_wheels.sources import tree_status
 
-    return read_tree_status(load_project(project), directory, env=read_environment())
+    return tree_status.read_tree_status(load_project(project), directory, env=boundary.read_environment())
 
 
-def _status_as_json(project: str, status: TreeStatus) -> dict[str, Any]:
+def _status_as_json(project: str, status: tree_status.TreeStatus) -> dict[str, Any]:
     return {"project": project, "words": status.labels, **asdict(status)}
 
 
-def _describe_tree(project: str, status: TreeStatus) -> list[bytes]:
+def _describe_tree(project: str, status: tree_status.TreeStatus) -> list[bytes]:
     """Return what a person reads, line by line; names of files may have any bytes and line ends."""
     lines = _list_tree_lines(project, status)
     return [line.replace("\n", "\\n").encode("utf-8", "backslashreplace") for line in lines]
 
 
-def _describe_hipify(status: TreeStatus) -> str:
+def _describe_hipify(status: tree_status.TreeStatus) -> str:
     if status.hipify_lost:
         return "; it was, and then something else was checked out: `sources hipify` translates it"
     if status.changed_since_hipify:
@@ -263,7 +261,7 @@ def _describe_hipify(status: TreeStatus) -> str:
     return ""
 
 
-def _list_tree_lines(project: str, status: TreeStatus) -> list[str]:
+def _list_tree_lines(project: str, status: tree_status.TreeStatus) -> list[str]:
     origin = f" ({status.ref} of {status.origin})" if status.ref else ""
     lines = [
         f"{project}: {', '.join(status.labels)}",
@@ -273,7 +271,7 @@ def _list_tree_lines(project: str, status: TreeStatus) -> list[str]:
         f"  hipify    {status.hipify}{_describe_hipify(status)}",
     ]
     if status.missing:
-        update = format_command(
+        update = shell.format_command(
             ["git", "-C", status.directory, "submodule", "update", "--init", "--recursive"]
         )
         lines.append(f"  missing   {', '.join(status.missing)}: `{update}`")
@@ -285,8 +283,8 @@ def _list_tree_lines(project: str, status: TreeStatus) -> list[str]:
             lines.append(f"  patches in {where}: {repository.base} base, {repository.hipified} hipified")
         if repository.commits or repository.files:
             lines.append(
-                f"  changed by you in {where}: {format_count(len(repository.commits), 'commit')}, "
-                f"{format_count(len(repository.files), 'file')} not committed, "
+                f"  changed by you in {where}: {tables.format_count(len(repository.commits), 'commit')}, "
+                f"{tables.format_count(len(repository.files), 'file')} not committed, "
                 f"+{repository.added} -{repository.removed} lines"
             )
             changes = [f"commit {commit}" for commit in repository.commits] + [

@@ -9,47 +9,48 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocm_wheels.cli.command import command, option
-from rocm_wheels.cli.options import GivenPath, RegularFile, print_result
-from rocm_wheels.core import UsageError, format_count, format_size, run_in_parallel
+from rocm_wheels.cli import command, options
+from rocm_wheels.core import errors, parallel, tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rocm_wheels.package import JoinPlan, SplitGroup, SplitPlan, SplitWheels
+    from rocm_wheels.package import join, split
 
-_FILE = RegularFile()
+_FILE = options.RegularFile()
 _JOBS_OF_WHEELS = 2  # each uses all cores for its libraries
 
 
-@command("wheel split")
+@command.command("wheel split")
 @click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="WHEEL...")
-@option(
+@command.option(
     "-o",
     "--output-dir",
-    type=GivenPath(file_okay=False),
+    type=options.GivenPath(file_okay=False),
     required=True,
     help="Folder for the host and device wheels.",
 )
-@option(
+@command.option(
     "--group",
     type=click.Choice(["target", "family"]),
     default="target",
     show_default=True,
     help="Make a device wheel for each target, or for each family of targets.",
 )
-@option(
+@command.option(
     "--rocm",
     "rocm_version",
     metavar="V",
     help="Version of ROCm's own device packages to require; by default that which a wheel requires, if any.",
 )
-@option("--dry-run", is_flag=True, help="Tell what would become of the wheels, and write none.")
-@option("--json", "as_json", is_flag=True, help="Print the result as JSON, every device wheel on its own.")
+@command.option("--dry-run", is_flag=True, help="Tell what would become of the wheels, and write none.")
+@command.option(
+    "--json", "as_json", is_flag=True, help="Print the result as JSON, every device wheel on its own."
+)
 def split_command(  # noqa: PLR0917 - click passes them by name
     wheels: tuple[Path, ...],
     output_dir: Path,
-    group: SplitGroup,
+    group: split.SplitGroup,
     rocm_version: str | None,
     dry_run: bool,
     as_json: bool,
@@ -70,54 +71,58 @@ def split_command(  # noqa: PLR0917 - click passes them by name
       rocm-wheels wheel split dist/torch-*.whl dist/torchvision-*.whl -o split
       rocm-wheels wheel split bitsandbytes-*.whl -o split --group family --dry-run
     """
-    from rocm_wheels.package import SplitRequest, plan_split, write_split
-    from rocm_wheels.wheels import require_distinct_targets, write_together
+    from rocm_wheels.package import split
+    from rocm_wheels.wheels import rewrite, write_together
 
-    require_distinct_targets((wheel, output_dir / wheel.name) for wheel in wheels)
-    with write_together() as batch, ExitStack() as stack:
-        requests = [SplitRequest(wheel, rocm_version, group) for wheel in wheels]
-        plans = run_in_parallel(partial(plan_split, stack=stack), requests, jobs=_JOBS_OF_WHEELS)
-        written = [None if dry_run else write_split(plan, batch.find_stage(output_dir)) for plan in plans]
+    rewrite.require_distinct_targets((wheel, output_dir / wheel.name) for wheel in wheels)
+    with write_together.write_together() as batch, ExitStack() as stack:
+        requests = [split.SplitRequest(wheel, rocm_version, group) for wheel in wheels]
+        plans = parallel.run_in_parallel(
+            partial(split.plan_split, stack=stack), requests, jobs=_JOBS_OF_WHEELS
+        )
+        written = [
+            None if dry_run else split.write_split(plan, batch.find_stage(output_dir)) for plan in plans
+        ]
     pairs = [(plan, paths and paths.move_to(output_dir)) for plan, paths in zip(plans, written, strict=True)]
     documents = [{**plan.to_json(), "written": _list_paths(paths)} for plan, paths in pairs]
     lines = [line for plan, paths in pairs for line in _describe_split(plan, paths)]
-    print_result({"wheels": documents}, lines, as_json=as_json)
+    options.print_result({"wheels": documents}, lines, as_json=as_json)
 
 
-def _list_paths(paths: SplitWheels | None) -> dict[str, object] | None:
+def _list_paths(paths: split.SplitWheels | None) -> dict[str, object] | None:
     if paths is None:
         return None
     return {"host": str(paths.host), "devices": {key: str(path) for key, path in paths.devices.items()}}
 
 
-def _describe_split(plan: SplitPlan, paths: SplitWheels | None) -> Iterator[str]:
+def _describe_split(plan: split.SplitPlan, paths: split.SplitWheels | None) -> Iterator[str]:
     devices = sum(device.size for device in plan.devices.values())
-    libraries = format_count(len(plan.libraries), "library", "libraries")
+    libraries = tables.format_count(len(plan.libraries), "library", "libraries")
     yield (
         f"{paths.host if paths else plan.wheel.name}: {libraries} without device code;"
-        f" {format_size(plan.before[1])} -> {format_size(plan.after[1])}, and"
-        f" {format_count(len(plan.devices), 'device wheel')} of {format_size(devices)} in all"
+        f" {tables.format_size(plan.before[1])} -> {tables.format_size(plan.after[1])}, and"
+        f" {tables.format_count(len(plan.devices), 'device wheel')} of {tables.format_size(devices)} in all"
     )
     for key, device in plan.devices.items():
-        archives = format_count(len(device.archives), "archive")
-        files = f", {format_count(device.files, 'other file')}" if device.files else ""
+        archives = tables.format_count(len(device.archives), "archive")
+        files = f", {tables.format_count(device.files, 'other file')}" if device.files else ""
         where = paths.devices[key] if paths else device.file_name
-        yield f"  {where}: {archives}{files}; {format_size(device.size)}"
+        yield f"  {where}: {archives}{files}; {tables.format_size(device.size)}"
     for name in plan.kept:
         yield f"  {name} stays in the host wheel: its code is for several targets, or not linked"
 
 
-@command("wheel join")
+@command.command("wheel join")
 @click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="WHEEL...")
-@option(
+@command.option(
     "-o",
     "--output-dir",
-    type=GivenPath(file_okay=False),
+    type=options.GivenPath(file_okay=False),
     required=True,
     help="Folder for the new wheels, whose names are those of the host wheels.",
 )
-@option("--dry-run", is_flag=True, help="Tell what would become of the wheels, and write none.")
-@option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@command.option("--dry-run", is_flag=True, help="Tell what would become of the wheels, and write none.")
+@command.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def join_command(wheels: tuple[Path, ...], output_dir: Path, dry_run: bool, as_json: bool) -> None:
     """Join host wheels with their device wheels: wheels that have their device code inside.
 
@@ -129,31 +134,32 @@ def join_command(wheels: tuple[Path, ...], output_dir: Path, dry_run: bool, as_j
     Examples:
       rocm-wheels wheel join split/torch-*.whl split/amd_torch_device_*.whl -o joined
     """
-    from rocm_wheels.audit import group_device_wheels
-    from rocm_wheels.package import JoinRequest, plan_join, write_join
-    from rocm_wheels.wheels import require_distinct_targets, write_together
+    from rocm_wheels.audit import split_wheels
+    from rocm_wheels.package import join
+    from rocm_wheels.wheels import rewrite, write_together
 
-    groups = group_device_wheels(wheels)
+    groups = split_wheels.group_device_wheels(wheels)
     if lonely := [host for host, devices in groups.items() if not devices]:
-        raise UsageError(
+        raise errors.UsageError(
             f"no device wheel of {lonely[0].name} was named",
             tip=f"name them beside it: {lonely[0].parent / 'amd_*_device_*.whl'}",
         )
-    require_distinct_targets((host, output_dir / host.name) for host in groups)
-    with write_together() as batch, ExitStack() as stack:
-        requests = [JoinRequest(host, devices) for host, devices in groups.items()]
-        plans = run_in_parallel(partial(plan_join, stack=stack), requests, jobs=_JOBS_OF_WHEELS)
+    rewrite.require_distinct_targets((host, output_dir / host.name) for host in groups)
+    with write_together.write_together() as batch, ExitStack() as stack:
+        requests = [join.JoinRequest(host, devices) for host, devices in groups.items()]
+        plans = parallel.run_in_parallel(partial(join.plan_join, stack=stack), requests, jobs=_JOBS_OF_WHEELS)
         for plan in () if dry_run else plans:
-            write_join(plan, batch.find_stage(output_dir))
+            join.write_join(plan, batch.find_stage(output_dir))
     pairs = [(plan, None if dry_run else output_dir / plan.host.name) for plan in plans]
     documents = [{**plan.to_json(), "written": path and str(path)} for plan, path in pairs]
     lines = [_describe_join(plan, path) for plan, path in pairs]
-    print_result({"wheels": documents}, lines, as_json=as_json)
+    options.print_result({"wheels": documents}, lines, as_json=as_json)
 
 
-def _describe_join(plan: JoinPlan, path: Path | None) -> str:
+def _describe_join(plan: join.JoinPlan, path: Path | None) -> str:
     return (
         f"{path or plan.host.name}: {' '.join(plan.targets)};"
-        f" {format_count(len(plan.libraries), 'library', 'libraries')} with device code,"
-        f" {format_count(plan.files, 'other file')} of {format_count(len(plan.devices), 'device wheel')}"
+        f" {tables.format_count(len(plan.libraries), 'library', 'libraries')} with device code,"
+        f" {tables.format_count(plan.files, 'other file')} of "
+        f"{tables.format_count(len(plan.devices), 'device wheel')}"
     )

@@ -10,27 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli.boundary import read_environment
-from rocm_wheels.cli.command import command, option
-from rocm_wheels.cli.evidence import ChosenSet, set_options
+from rocm_wheels.cli import boundary, command, evidence, options
 from rocm_wheels.cli.index import read_source_date
-from rocm_wheels.cli.options import GivenPath, RegularFile, layout_option, unconditional_option
-from rocm_wheels.core import UsageError, format_count, format_size, log_warning
+from rocm_wheels.core import errors, log, tables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rocm_wheels.core import Store
-    from rocm_wheels.release import FamilyPaths, FinalPlan, SetLayout, StagePlan
+    from rocm_wheels.release import finalize, stage, wheel_set
+    from rocm_wheels.release.layout import FamilyPaths
+    from rocm_wheels.stores.store import Store
 
 _LAYOUT_NAMES = ("per-family", "multi-arch", "variants")
 _MOST_CELLS = 10
 
 
-@command("set stage")
+@command.command("set stage")
 @click.argument("store", metavar="STORE")
-@click.argument("wheels", nargs=-1, required=True, type=RegularFile(), metavar="WHEEL...")
-@option(
+@click.argument("wheels", nargs=-1, required=True, type=options.RegularFile(), metavar="WHEEL...")
+@command.option(
     "--lock",
     "lock_files",
     required=True,
@@ -38,42 +36,44 @@ _MOST_CELLS = 10
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="The lock that they were built from; for variants there may be several.",
 )
-@option(
+@command.option(
     "--family",
     required=True,
     metavar="NAME",
     help="The GPU family that they are for, or multi-arch: wheels for all families (--layout multi-arch).",
 )
-@option(
+@command.option(
     "--layout",
     type=click.Choice(_LAYOUT_NAMES),
     default="per-family",
     show_default=True,
     help="What kind of wheels they are: for one family, for all GPUs, or variants with labels.",
 )
-@option("--version", metavar="V", help="The version of the set, where no torch is in it.")
-@option(
+@command.option("--version", metavar="V", help="The version of the set, where no torch is in it.")
+@command.option(
     "--rewritten-from",
     "origin",
     metavar="ID",
     help="The set that these wheels were rewritten from.",
 )
-@layout_option
-@unconditional_option
-@option("--dry-run", is_flag=True, help="Read and check all, say what would be sent, and send nothing.")
-@option(
+@options.layout_option
+@options.unconditional_option
+@command.option(
+    "--dry-run", is_flag=True, help="Read and check all, say what would be sent, and send nothing."
+)
+@command.option(
     "--outputs",
     is_flag=True,
     help="Set `set` and `index` as outputs of the step of a workflow (GITHUB_OUTPUT): the index as it is seen"
     " from outside, if `refresh --public-url` said so.",
 )
-@option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@command.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def stage_command(  # noqa: PLR0917 - click passes them by name
     store: str,
     wheels: tuple[Path, ...],
     lock_files: tuple[Path, ...],
     family: str,
-    layout: SetLayout,
+    layout: wheel_set.SetLayout,
     version: str | None,
     origin: str | None,
     store_layout: Path | None,
@@ -94,26 +94,27 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
     Examples:
       rocm-wheels set stage s3://wheels dist/*.whl --lock set.lock --family gfx110X-all
     """
-    from rocm_wheels.core import open_store, require_conditional_writes
-    from rocm_wheels.release import FamilyPaths, find_set, load_layout, plan_stage, stage_set, update_listing
-    from rocm_wheels.sources import read_lock
+    from rocm_wheels.release import set_list, stage, wheel_set
+    from rocm_wheels.release.layout import FamilyPaths, load_layout
+    from rocm_wheels.sources import lock
+    from rocm_wheels.stores.store import open_store, require_conditional_writes
 
     if outputs and dry_run:
         raise click.UsageError(
             "--outputs and --dry-run exclude each other: nothing is staged that they could name"
         )
-    env = read_environment()
-    opened, locks = open_store(store, env), [read_lock(path) for path in lock_files]
+    env = boundary.read_environment()
+    opened, locks = open_store(store, env), [lock.read_lock(path) for path in lock_files]
     places = FamilyPaths(load_layout(store_layout), family)
     if origin is not None:
-        origin = find_set(opened, origin, layout=places.layout).id
-    plan = plan_stage(wheels, locks, paths=places, layout=layout, version=version, origin=origin)
+        origin = wheel_set.find_set(opened, origin, layout=places.layout).id
+    plan = stage.plan_stage(wheels, locks, paths=places, layout=layout, version=version, origin=origin)
     if dry_run:
         _print_staged(opened, plan, as_json, **_measure_unsent(opened, plan))
         return
     require_conditional_writes(opened, unconditional=unconditional)
-    staged = stage_set(opened, plan, now=read_source_date(env))
-    update_listing(opened, places)
+    staged = stage.stage_set(opened, plan, now=read_source_date(env))
+    set_list.update_listing(opened, places)
     _warn_of_private_folder(opened)
     if outputs:
         _set_outputs(env, opened, plan)
@@ -130,19 +131,19 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
 
 def _warn_of_private_folder(store: Store) -> None:
     """Warn of a store that no web server can read which is another user."""
-    from rocm_wheels.core import find_private_mode
+    from rocm_wheels.stores.folder import find_private_mode
 
     if store.folder is not None and (mode := find_private_mode(store.folder)):
-        log_warning(
+        log.log_warning(
             f"{store.folder} is for its owner alone (mode {mode}): a web server of another user cannot read"
             f" it\ntip: chmod -R go+rX {store.folder}; what is made in it later follows"
         )
 
 
-def _measure_unsent(store: Store, plan: StagePlan) -> dict[str, Any]:
-    from rocm_wheels.release import find_missing_files
+def _measure_unsent(store: Store, plan: stage.StagePlan) -> dict[str, Any]:
+    from rocm_wheels.release import stage
 
-    missing = find_missing_files(store, plan)
+    missing = stage.find_missing_files(store, plan)
     return {
         "dry_run": True,
         "to_send": len(missing.files),
@@ -151,16 +152,16 @@ def _measure_unsent(store: Store, plan: StagePlan) -> dict[str, Any]:
     }
 
 
-def _set_outputs(env: Mapping[str, str], store: Store, plan: StagePlan) -> None:
+def _set_outputs(env: Mapping[str, str], store: Store, plan: stage.StagePlan) -> None:
     """Tell a workflow which set it is, and where people find it."""
-    from rocm_wheels.ci import set_outputs
-    from rocm_wheels.release import read_public
+    from rocm_wheels.ci import matrix_report
+    from rocm_wheels.release import views
 
-    index = read_public(store, plan.paths.layout).address_of(store, plan.index)
-    set_outputs(env, {"set": plan.document.id, "index": index})
+    index = views.read_public(store, plan.paths.layout).address_of(store, plan.index)
+    matrix_report.set_outputs(env, {"set": plan.document.id, "index": index})
 
 
-def _print_staged(store: Store, plan: StagePlan, as_json: bool, **figures: Any) -> None:
+def _print_staged(store: Store, plan: stage.StagePlan, as_json: bool, **figures: Any) -> None:
     document = plan.document
     if as_json:
         summary = {
@@ -181,12 +182,14 @@ def _print_staged(store: Store, plan: StagePlan, as_json: bool, **figures: Any) 
     if figures.get("dry_run"):
         click.echo(
             f"would stage {document.id}: "
-            f"{format_count(figures['to_send'], 'file')} to send ({format_size(figures['bytes'])})"
+            f"{tables.format_count(figures['to_send'], 'file')} to send "
+            f"({tables.format_size(figures['bytes'])})"
         )
         return
     done, sent = describe_staged(figures)
     click.echo(
-        f"{document.id} {done} in {document.family}: {format_count(len(document.files), 'wheel')}, {sent}"
+        f"{document.id} {done} in {document.family}: "
+        f"{tables.format_count(len(document.files), 'wheel')}, {sent}"
     )
     click.echo(f"index: {store.url_of(plan.index)}")
 
@@ -196,76 +199,79 @@ def describe_staged(figures: Mapping[str, Any]) -> tuple[str, str]:
     done = "staged" if figures["new"] else "already staged"
     return (
         done,
-        f"{format_count(figures['sent'], 'file')} sent ({format_size(figures['bytes'])}), "
+        f"{tables.format_count(figures['sent'], 'file')} sent ({tables.format_size(figures['bytes'])}), "
         f"{figures['had']} already there",
     )
 
 
-def _warn_of_missing(plan: StagePlan) -> None:
+def _warn_of_missing(plan: stage.StagePlan) -> None:
     document = plan.document
     if missing := document.missing:
         cells = "; ".join(map(str, missing[:_MOST_CELLS]))
         more = f"; and {len(missing) - _MOST_CELLS} more" if len(missing) > _MOST_CELLS else ""
-        log_warning(
-            f"missing {len(missing)} of {format_count(len(document.planned), 'planned cell')}: {cells}{more}"
+        log.log_warning(
+            f"missing {len(missing)} of "
+            f"{tables.format_count(len(document.planned), 'planned cell')}: {cells}{more}"
         )
     if unknown := plan.list_unlocked():
         which = "this lock" if len(document.locks) == 1 else "the only one that fits them"
-        log_warning(
-            f"{format_count(len(unknown), 'wheel')} without a lock inside: "
+        log.log_warning(
+            f"{tables.format_count(len(unknown), 'wheel')} without a lock inside: "
             f"recorded as built from {which} on your word"
         )
 
 
-@command("set finalize")
-@set_options
-@option(
+@command.command("set finalize")
+@evidence.set_options
+@command.option(
     "--to", multiple=True, metavar="PROJECT=V", help="The whole new version, where the rule is not meant."
 )
-@option("--keep", multiple=True, metavar="PROJECT", help="Have its wheels in the new set as they are.")
-@option(
+@command.option(
+    "--keep", multiple=True, metavar="PROJECT", help="Have its wheels in the new set as they are."
+)
+@command.option(
     "--rocm",
     multiple=True,
     metavar="[OLD=]V",
     help="What the set's ROCm is called now (7.1.0 for 7.1.0rc1): labels and pins follow.",
 )
-@option(
+@command.option(
     "--build-tag",
     "build",
     default="",
     metavar="TAG",
     help="Build tag of the new wheels, where an earlier set of the same version has their names: 1.",
 )
-@option(
+@command.option(
     "--keep-gfx",
     "targets",
     default="",
     metavar="GFX,…",
     help="Leave out wheels for other GPUs alone, their extras, and requirements on them.",
 )
-@option(
+@command.option(
     "--skip-version-promotion",
     "same_versions",
     is_flag=True,
     help="Keep all versions: only --keep-gfx has an effect, and --build-tag names what is rewritten.",
 )
-@option(
+@command.option(
     "--output-dir",
     "output",
-    type=GivenPath(file_okay=False),
+    type=options.GivenPath(file_okay=False),
     help="Copy the wheels of the new set there, to verify them [default: they are in the store alone].",
 )
-@option(
+@command.option(
     "--work-dir",
-    type=GivenPath(),
+    type=options.GivenPath(),
     help="Folder in which wheels are fetched and written; one for the set is made in it, and removed at the "
     "end [default: here].",
 )
-@unconditional_option
-@option("--dry-run", is_flag=True, help="Print what becomes of each wheel, and write nothing.")
-@option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@options.unconditional_option
+@command.option("--dry-run", is_flag=True, help="Print what becomes of each wheel, and write nothing.")
+@command.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def finalize_command(  # noqa: PLR0917 - click passes them by name
-    chosen: ChosenSet,
+    chosen: evidence.ChosenSet,
     to: tuple[str, ...],
     keep: tuple[str, ...],
     rocm: tuple[str, ...],
@@ -289,33 +295,30 @@ def finalize_command(  # noqa: PLR0917 - click passes them by name
     Examples:
       rocm-wheels set finalize s3://wheels --set 2.9.1-93bf --rocm 7.1.0 --output-dir final
     """
-    from rocm_wheels.core import require_conditional_writes
-    from rocm_wheels.release import (
-        FamilyPaths,
-        finalize_set,
-        parse_finalize_request,
-        plan_finalize,
-        read_keep_list,
-    )
+    from rocm_wheels.release import final_versions, finalize
+    from rocm_wheels.release.layout import FamilyPaths
+    from rocm_wheels.stores.store import require_conditional_writes
 
     store, layout, document = chosen.open_set()
     places = FamilyPaths(layout, document.family)
-    wishes = parse_finalize_request(document, to, keep, rocm, build)
+    wishes = final_versions.parse_finalize_request(document, to, keep, rocm, build)
     if targets.strip():
-        wishes = replace(wishes, targets=read_keep_list(targets, document))
+        wishes = replace(wishes, targets=final_versions.read_keep_list(targets, document))
     if same_versions and (not wishes.targets or to or keep or rocm):
-        raise UsageError(
+        raise errors.UsageError(
             "--skip-version-promotion goes with --keep-gfx, and with no option about versions",
             tip="leave --to, --keep and --rocm out",
         )
-    plan = plan_finalize(store, places, document, replace(wishes, same_versions=same_versions))
+    plan = finalize.plan_finalize(store, places, document, replace(wishes, same_versions=same_versions))
     _warn_of_prerelease(plan)
     if dry_run:
         _print_final(plan, as_json, _list_changed_members(store, places, plan), {"dry_run": True})
         return
     require_conditional_writes(store, unconditional=unconditional)
     folder = (work_dir or Path.cwd()) / f"finalize-{document.id}"
-    done = finalize_set(store, places, plan, folder, now=read_source_date(read_environment()), output=output)
+    done = finalize.finalize_set(
+        store, places, plan, folder, now=read_source_date(boundary.read_environment()), output=output
+    )
     summary = {
         "set": done.plan.document.id,
         "version": done.plan.document.version,
@@ -328,23 +331,25 @@ def finalize_command(  # noqa: PLR0917 - click passes them by name
     _print_final(plan, as_json, {wheel.change.file.name: wheel.members for wheel in done.wheels}, summary)
 
 
-def _warn_of_prerelease(plan: FinalPlan) -> None:
+def _warn_of_prerelease(plan: finalize.FinalPlan) -> None:
     from packaging.version import Version
 
     for rocm in sorted(set(plan.renamed.values())):
         if Version(rocm).is_prerelease:
-            log_warning(f"ROCm stays {rocm}, a pre-release; --rocm gives labels and pins its final name")
+            log.log_warning(f"ROCm stays {rocm}, a pre-release; --rocm gives labels and pins its final name")
 
 
-def _list_changed_members(store: Store, places: FamilyPaths, plan: FinalPlan) -> Mapping[str, Sequence[str]]:
+def _list_changed_members(
+    store: Store, places: FamilyPaths, plan: finalize.FinalPlan
+) -> Mapping[str, Sequence[str]]:
     """Return the members that change, where wheels are on this machine."""
-    from rocm_wheels.release import list_changed_members
+    from rocm_wheels.release import finalize
 
     if store.folder is None:
         return {}
     return {
         change.file.name: tuple(
-            list_changed_members(
+            finalize.list_changed_members(
                 store.folder / places.wheel_file(change.file.sha256, change.file.name), change
             )
         )
@@ -353,7 +358,7 @@ def _list_changed_members(store: Store, places: FamilyPaths, plan: FinalPlan) ->
 
 
 def _print_final(
-    plan: FinalPlan, as_json: bool, members: Mapping[str, Sequence[str]], summary: Mapping[str, Any]
+    plan: finalize.FinalPlan, as_json: bool, members: Mapping[str, Sequence[str]], summary: Mapping[str, Any]
 ) -> None:
     document = plan.document
     if as_json:
@@ -388,7 +393,8 @@ def _print_final(
         if not members:
             click.echo("which Python files state a version is seen when the wheels are fetched")
         click.echo(
-            f"dry run: nothing was written; the new set would have {format_count(len(plan.changes), 'wheel')}"
+            "dry run: nothing was written; the new set would have "
+            f"{tables.format_count(len(plan.changes), 'wheel')}"
         )
         return
     done, sent = describe_staged(summary)

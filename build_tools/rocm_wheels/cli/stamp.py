@@ -9,56 +9,53 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli.command import command, option
-from rocm_wheels.cli.options import (
-    combine_options,
-    new_wheels_options,
-    show_activity,
-    wheel_file,
-    wheels_argument,
-)
-from rocm_wheels.core import log_note
+from rocm_wheels.cli import command, options
+from rocm_wheels.core import log
 
 if TYPE_CHECKING:
-    from rocm_wheels.package import JoinedDocuments, StampedWheel, VariantStamp
-    from rocm_wheels.variants import ProviderChoice
-    from rocm_wheels.wheels import WheelBatch
+    from rocm_wheels.package import variant_stamp
+    from rocm_wheels.variants import document
+    from rocm_wheels.wheels import write_together
 
 _PROVIDERS = click.Choice(["rocm-bootstrap", "own", "static"])
 _PROPERTIES = click.Choice(["bundled", "host"])
 
-_release_options = combine_options(
-    option(
+_release_options = options.combine_options(
+    command.option(
         "--i-own-the-name",
         is_flag=True,
         help="With --provider own: nobody else can publish rocm-variant-provider where users look.",
     ),
-    option(
+    command.option(
         "--static-targets",
         metavar="LIST",
         help="With --provider static: all targets of the release, best first; by default of these wheels.",
     ),
-    option(
+    command.option(
         "--rocm-versions",
         metavar="LIST",
         help="All ROCm versions that the release will ever have wheels for; by default any that may come.",
     ),
-    option(
+    command.option(
         "--join",
-        type=wheel_file,
+        type=options.wheel_file,
         multiple=True,
         help="A stamped wheel or -variants.json of the release: its namespaces and providers are taken over.",
     ),
 )
-_truth_options = combine_options(
-    option("--allow-claim", is_flag=True, help="Let a stamp name targets that the wheel has no code for."),
-    option("--allow-hide", is_flag=True, help="Let a stamp leave out targets that the wheel has code for."),
+_truth_options = options.combine_options(
+    command.option(
+        "--allow-claim", is_flag=True, help="Let a stamp name targets that the wheel has no code for."
+    ),
+    command.option(
+        "--allow-hide", is_flag=True, help="Let a stamp leave out targets that the wheel has code for."
+    ),
 )
 
 
-@command("wheel stamp")
-@wheels_argument
-@option(
+@command.command("wheel stamp")
+@options.wheels_argument
+@command.option(
     "--gfx",
     "targets",
     default="from-wheel",
@@ -66,25 +63,27 @@ _truth_options = combine_options(
     metavar="LIST|none|from-wheel",
     help="GPU targets: gfx942,gfx1100, none, or what the wheel has device code for.",
 )
-@option("--label", metavar="L", help="Label instead of one made from the properties, like rocm7.2_gfx942.")
-@option(
+@command.option(
+    "--label", metavar="L", help="Label instead of one made from the properties, like rocm7.2_gfx942."
+)
+@command.option(
     "--rocm", "rocm_version", metavar="V", help="ROCm the wheel was made with; by default its metadata tell."
 )
-@option(
+@command.option(
     "--rocm-property",
     type=_PROPERTIES,
     default="bundled",
     show_default=True,
     help="bundled: the wheel brings or requires its ROCm. host: it needs that version on the machine.",
 )
-@option(
+@command.option(
     "--provider", type=_PROVIDERS, default="rocm-bootstrap", show_default=True, help="Who reports the GPUs."
 )
-@option("--null", is_flag=True, help="Stamp as the variant for every machine, without any property.")
-@option("--keep-local-version", is_flag=True, help="Keep +rocm7.2 or +cpu in the version.")
+@command.option("--null", is_flag=True, help="Stamp as the variant for every machine, without any property.")
+@command.option("--keep-local-version", is_flag=True, help="Keep +rocm7.2 or +cpu in the version.")
 @_release_options
 @_truth_options
-@new_wheels_options
+@options.new_wheels_options
 def stamp(  # noqa: PLR0917 - click passes them by name
     wheels: tuple[Path, ...],
     targets: str,
@@ -112,9 +111,9 @@ def stamp(  # noqa: PLR0917 - click passes them by name
     Examples:
       rocm-wheels wheel stamp dist/torch-*.whl --output-dir variants
     """
-    from rocm_wheels.package import StampRequest, plan_stamps, stamp_wheels
+    from rocm_wheels.package import variant_stamp
 
-    request = StampRequest(
+    request = variant_stamp.StampRequest(
         targets=targets,
         label="null" if null and label is None else label,
         rocm_version=rocm_version,
@@ -126,18 +125,21 @@ def stamp(  # noqa: PLR0917 - click passes them by name
         replace=replace,
         joined=_read_release_documents(release["join"]),
     )
-    with show_activity("stamping", len(wheels)):
+    with options.show_activity("stamping", len(wheels)):
         if dry_run:
-            done = [stamp.describe(stamp.find_target(output_dir)) for stamp in plan_stamps(wheels, request)]
+            done = [
+                stamp.describe(stamp.find_target(output_dir))
+                for stamp in variant_stamp.plan_stamps(wheels, request)
+            ]
         else:
-            done = stamp_wheels(wheels, request, output_dir, replace=replace)
+            done = variant_stamp.stamp_wheels(wheels, request, output_dir, replace=replace)
     _print_stamped(done, as_json=as_json)
 
 
-@command("wheel unstamp")
-@wheels_argument
-@option("--local-version", metavar="L", help="Local version to give back: rocm7.2.0.")
-@new_wheels_options
+@command.command("wheel unstamp")
+@options.wheels_argument
+@command.option("--local-version", metavar="L", help="Local version to give back: rocm7.2.0.")
+@options.new_wheels_options
 def unstamp(  # noqa: PLR0917 - click passes them by name
     wheels: tuple[Path, ...],
     local_version: str | None,
@@ -154,61 +156,68 @@ def unstamp(  # noqa: PLR0917 - click passes them by name
     Examples:
       rocm-wheels wheel unstamp variants/*.whl --output-dir plain
     """
-    from rocm_wheels.package import plan_unstamps
+    from rocm_wheels.package import variant_stamp
     from rocm_wheels.wheels import write_together
 
-    planned = plan_unstamps(wheels, local=local_version)
-    with write_together(replace=replace) as batch:
+    planned = variant_stamp.plan_unstamps(wheels, local=local_version)
+    with write_together.write_together(replace=replace) as batch:
         done = _write_planned(planned, output_dir, batch, dry_run=dry_run)
     _print_stamped(done, as_json=as_json)
 
 
 def _write_planned(
-    planned: Sequence[VariantStamp], output_dir: Path | None, batch: WheelBatch, *, dry_run: bool
-) -> list[StampedWheel]:
-    from rocm_wheels.package import write_stamps
+    planned: Sequence[variant_stamp.VariantStamp],
+    output_dir: Path | None,
+    batch: write_together.WheelBatch,
+    *,
+    dry_run: bool,
+) -> list[variant_stamp.StampedWheel]:
+    from rocm_wheels.package import variant_stamp
 
     if dry_run:
         return [stamp.describe(stamp.find_target(output_dir)) for stamp in planned]
-    with show_activity("writing", len(planned)):
-        return write_stamps(planned, output_dir, batch=batch)
+    with options.show_activity("writing", len(planned)):
+        return variant_stamp.write_stamps(planned, output_dir, batch=batch)
 
 
-def _make_choice(provider: str, rocm_property: str, release: dict[str, Any]) -> ProviderChoice:
-    from rocm_wheels.variants import ProviderChoice, parse_target_values, parse_versions
+def _make_choice(provider: str, rocm_property: str, release: dict[str, Any]) -> document.ProviderChoice:
+    from rocm_wheels.variants import document
+    from rocm_wheels.variants.targets import parse_target_values
 
     static, versions = release["static_targets"], release["rocm_versions"]
-    return ProviderChoice(
+    return document.ProviderChoice(
         provider=provider,
         rocm_property=rocm_property,
         owns_the_name=release["i_own_the_name"],
         static_targets=parse_target_values(static, input_name="--static-targets")
         if static is not None
         else (),
-        rocm_versions=parse_versions(versions, input_name="--rocm-versions") if versions is not None else (),
+        rocm_versions=document.parse_versions(versions, input_name="--rocm-versions")
+        if versions is not None
+        else (),
     )
 
 
-def _read_release_documents(paths: Sequence[Path]) -> JoinedDocuments:
-    from rocm_wheels.package import read_joined_document
+def _read_release_documents(paths: Sequence[Path]) -> variant_stamp.JoinedDocuments:
+    from rocm_wheels.package import variant_stamp
 
-    return [(path.name, read_joined_document(path)) for path in paths]
+    return [(path.name, variant_stamp.read_joined_document(path)) for path in paths]
 
 
-def _print_stamped(done: Sequence[StampedWheel], *, as_json: bool) -> None:
-    from rocm_wheels.variants import describe_properties
+def _print_stamped(done: Sequence[variant_stamp.StampedWheel], *, as_json: bool) -> None:
+    from rocm_wheels.variants import document
 
     for stamped in done:
         for note in stamped.notes:
-            log_note(f"{stamped.source.name}: {note}")
+            log.log_note(f"{stamped.source.name}: {note}")
         if not as_json:
-            described = f"  {describe_properties(stamped.properties)}" if stamped.label else ""
+            described = f"  {document.describe_properties(stamped.properties)}" if stamped.label else ""
             click.echo(f"{stamped.path}{described}")
     if as_json:
         click.echo(json.dumps([_stamped_as_json(stamped) for stamped in done], indent=1))
 
 
-def _stamped_as_json(stamped: StampedWheel) -> dict[str, object]:
+def _stamped_as_json(stamped: variant_stamp.StampedWheel) -> dict[str, object]:
     return {
         "source": str(stamped.source),
         "path": str(stamped.path),

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocm_wheels.cli.boundary import read_environment
-from rocm_wheels.cli.command import command, option
-from rocm_wheels.cli.evidence import current_time, describe_origin, name_user_and_host
+from rocm_wheels.cli import boundary, command, evidence
 from rocm_wheels.cli.options import (
     GivenPath,
     ReleaseKeys,
@@ -22,32 +20,22 @@ from rocm_wheels.cli.options import (
     release_key_options,
     unconditional_option,
 )
-from rocm_wheels.core import (
-    ReleaseError,
-    UsageError,
-    align_rows,
-    format_count,
-    format_size,
-    format_table,
-    get_output_width,
-    is_log_on_github,
-    log_error,
-    show_live_line,
-)
+from rocm_wheels.core import errors, log, progress, tables
 
 if TYPE_CHECKING:
-    from rocm_wheels.release import PrunePlan, Pruner, RetentionPolicy, StoreFinding, StoreRepair, StoreReport
+    from rocm_wheels.release import prune, store_check, store_repair
+    from rocm_wheels.release.policy import RetentionPolicy
 
 _MOST_ROWS = 40  # of the table; --json has all
 _DIGEST_FOLDER = re.compile(r"/[0-9a-f]{2}/[0-9a-f]{64}/")
 _MOST_ANNOTATIONS = 10  # GitHub shows so many of a step
 
 
-@command("store fsck")
+@command.command("store fsck")
 @click.argument("store", metavar="STORE", required=False)
-@option("--hash", "hash_wheels", is_flag=True, help="Read every wheel and compare its SHA-256.")
-@option("--repair", "is_repair", is_flag=True, help="Put right what can be; name what cannot.")
-@option(
+@command.option("--hash", "hash_wheels", is_flag=True, help="Read every wheel and compare its SHA-256.")
+@command.option("--repair", "is_repair", is_flag=True, help="Put right what can be; name what cannot.")
+@command.option(
     "--from",
     "copies",
     type=GivenPath(file_okay=False),
@@ -55,15 +43,15 @@ _MOST_ANNOTATIONS = 10  # GitHub shows so many of a step
     metavar="DIR",
     help="Folder with good wheels, for --repair. May be given several times.",
 )
-@option("--family", metavar="F", help="Only this family [default: all].")
-@option("--jobs", type=click.IntRange(1), default=4, show_default=True, help="Wheels read at a time.")
-@option(
+@command.option("--family", metavar="F", help="Only this family [default: all].")
+@command.option("--jobs", type=click.IntRange(1), default=4, show_default=True, help="Wheels read at a time.")
+@command.option(
     "--policy",
     type=GivenPath(),
     help="What channels need, for --repair of what is known of sets [default: data/release_policy.yaml].",
 )
 @release_key_options
-@option("--list-checks", is_flag=True, help="List what can be found, and leave.")
+@command.option("--list-checks", is_flag=True, help="List what can be found, and leave.")
 @layout_option
 @unconditional_option
 @json_option
@@ -97,31 +85,30 @@ def fsck_command(  # noqa: PLR0917 - click passes them by name
       rocm-wheels store fsck s3://wheels
       rocm-wheels store fsck s3://wheels --hash --repair --from dist
     """
-    from rocm_wheels.core import open_existing_store, require_conditional_writes
-    from rocm_wheels.release import (
-        STORE_CHECKS,
-        StoreCheck,
-        StoreRepair,
-        StoreRepairer,
-        load_layout,
-        load_policy,
-    )
+    from rocm_wheels.release import store_check, store_repair
+    from rocm_wheels.release.layout import load_layout
+    from rocm_wheels.release.policy import load_policy
+    from rocm_wheels.stores.store import open_existing_store, require_conditional_writes
 
     if list_checks:
-        print_result(STORE_CHECKS, align_rows(list(STORE_CHECKS.items())), as_json=as_json)
+        print_result(
+            store_check.STORE_CHECKS,
+            tables.align_rows(list(store_check.STORE_CHECKS.items())),
+            as_json=as_json,
+        )
         return
     if store is None:
-        raise UsageError("no store was named", tip="for example: rocm-wheels store fsck s3://wheels")
+        raise errors.UsageError("no store was named", tip="for example: rocm-wheels store fsck s3://wheels")
     if copies and not is_repair:
-        raise UsageError("--from is for a repair", tip="add --repair")
+        raise errors.UsageError("--from is for a repair", tip="add --repair")
     if missing := [str(folder) for folder in copies if not folder.is_dir()]:
-        raise UsageError(f"--from {missing[0]} is not a folder")
-    env = read_environment()
+        raise errors.UsageError(f"--from {missing[0]} is not a folder")
+    env = boundary.read_environment()
     opened, layout = open_existing_store(store, env), load_layout(store_layout)
-    check = StoreCheck(
+    check = store_check.StoreCheck(
         opened,
         layout,
-        current_time(),
+        evidence.current_time(),
         hash_wheels=hash_wheels,
         jobs=jobs,
         families=None if family is None else (family,),
@@ -130,43 +117,47 @@ def fsck_command(  # noqa: PLR0917 - click passes them by name
         env=env,
         memory=open_memory(env),
     )
-    begun = describe_origin("store fsck")
+    begun = evidence.describe_origin("store fsck")
     try:
         if is_repair:
             require_conditional_writes(opened, unconditional=unconditional)
             signer = keys.make_signer(env, check.now)
-            repairer = StoreRepairer(check, load_policy(policy), name_user_and_host(), env, copies, signer)
+            repairer = store_repair.StoreRepairer(
+                check, load_policy(policy), evidence.name_user_and_host(), env, copies, signer
+            )
             repair = repairer.repair()
         else:
-            repair = StoreRepair(check.run(), ())
+            repair = store_repair.StoreRepair(check.run(), ())
     finally:
-        show_live_line("")
+        progress.show_live_line("")
     if not repair.report.families:
         where = f"{opened.url} has no sets{f' of {family}' if family else ''}"
-        raise UsageError(where, tip="correct the address, --family or --store-layout")
+        raise errors.UsageError(where, tip="correct the address, --family or --store-layout")
     document = {**begun, "store": opened.url, **_convert_report(repair, hash_wheels=hash_wheels)}
     print_result(document, _format_report(repair, hash_wheels=hash_wheels), as_json=as_json)
     raise_damage(repair.report, store, is_repair=is_repair)
 
 
-def raise_damage(report: StoreReport, store: str, *, is_repair: bool = False) -> None:
+def raise_damage(report: store_check.StoreReport, store: str, *, is_repair: bool = False) -> None:
     """Raise ReleaseError where a store is damaged, and have GitHub show each damage beside the job."""
     if not report.errors:
         return
-    if is_log_on_github():
+    if log.is_log_on_github():
         for finding in report.errors[:_MOST_ANNOTATIONS]:
-            log_error(f"{finding.check}: {finding.subject}: {finding.message}")
+            log.log_error(f"{finding.check}: {finding.subject}: {finding.message}")
     tips = [finding.tip for finding in report.errors if finding.tip]
-    count = format_count(len(report.errors), "damage stays", "damages stay")
+    count = tables.format_count(len(report.errors), "damage stays", "damages stay")
     if is_repair:
-        raise ReleaseError(f"{count} in {store}", tip=tips[0] if tips else None)
+        raise errors.ReleaseError(f"{count} in {store}", tip=tips[0] if tips else None)
     tip: str | None = f"`rocm-wheels store fsck {store} --repair` puts right what can be"
     if tips and not any(finding.remedy for finding in report.errors):
         tip = tips[0]
-    raise ReleaseError(f"{store} is damaged in {format_count(len(report.errors), 'place')}", tip=tip)
+    raise errors.ReleaseError(
+        f"{store} is damaged in {tables.format_count(len(report.errors), 'place')}", tip=tip
+    )
 
 
-def list_damage_lines(report: StoreReport) -> Iterator[str]:
+def list_damage_lines(report: store_check.StoreReport) -> Iterator[str]:
     """Yield a line for each damage, as far as they are not too many."""
     for finding in report.errors[:_MOST_ROWS]:
         yield f"damage: {finding.check}: {_describe(finding)}"
@@ -175,10 +166,10 @@ def list_damage_lines(report: StoreReport) -> Iterator[str]:
 
 
 def _show_progress(done: int, total: int) -> None:
-    show_live_line(f"hashing wheels: {format_size(done)} of {format_size(total)} …")
+    progress.show_live_line(f"hashing wheels: {tables.format_size(done)} of {tables.format_size(total)} …")
 
 
-def _format_report(repair: StoreRepair, *, hash_wheels: bool) -> Iterator[str]:
+def _format_report(repair: store_repair.StoreRepair, *, hash_wheels: bool) -> Iterator[str]:
     report = repair.report
     rows = [(finding.check, "repaired", _describe(finding)) for finding in repair.repaired]
     rows += [
@@ -186,25 +177,25 @@ def _format_report(repair: StoreRepair, *, hash_wheels: bool) -> Iterator[str]:
         for finding in report.findings
     ]
     if rows:
-        yield format_table(("check", "is", "what"), rows[:_MOST_ROWS], width=get_output_width())
+        yield tables.format_table(("check", "is", "what"), rows[:_MOST_ROWS], width=tables.get_output_width())
     if len(rows) > _MOST_ROWS:
         yield f"… and {len(rows) - _MOST_ROWS} more: --json lists all"
     counts = (
-        format_count(report.sets, "set"),
-        format_count(report.files, "file"),
-        format_size(report.size),
+        tables.format_count(report.sets, "set"),
+        tables.format_count(report.files, "file"),
+        tables.format_size(report.size),
     )
-    read = f"{format_size(report.hashed)} of wheels read" if hash_wheels else "no wheel read (--hash)"
-    result = format_count(len(report.errors), "damage", "damages") if report.errors else "no damage"
+    read = f"{tables.format_size(report.hashed)} of wheels read" if hash_wheels else "no wheel read (--hash)"
+    result = tables.format_count(len(report.errors), "damage", "damages") if report.errors else "no damage"
     yield f"{result}; {', '.join(counts)}; {read}"
 
 
-def _describe(finding: StoreFinding) -> str:
+def _describe(finding: store_check.StoreFinding) -> str:
     """Return where and what, for people: the folder that is called by a digest is left out."""
     return f"{_DIGEST_FOLDER.sub('/', finding.subject)}: {finding.message}"
 
 
-def _convert_report(repair: StoreRepair, *, hash_wheels: bool) -> dict[str, object]:
+def _convert_report(repair: store_repair.StoreRepair, *, hash_wheels: bool) -> dict[str, object]:
     """Return what ``--json`` prints. Keys are added in later versions, never renamed."""
     report = repair.report
     return {
@@ -219,7 +210,7 @@ def _convert_report(repair: StoreRepair, *, hash_wheels: bool) -> dict[str, obje
     }
 
 
-def convert_store_findings(findings: Sequence[StoreFinding]) -> list[dict[str, object]]:
+def convert_store_findings(findings: Sequence[store_check.StoreFinding]) -> list[dict[str, object]]:
     """Return findings as ``--json`` prints them."""
     return [
         {
@@ -235,18 +226,24 @@ def convert_store_findings(findings: Sequence[StoreFinding]) -> list[dict[str, o
     ]
 
 
-@command("store prune")
+@command.command("store prune")
 @click.argument("store", metavar="STORE")
-@option("--keep", type=click.IntRange(1), metavar="N", help="Keep the newest N sets of each torch line.")
-@option("--keep-for", metavar="AGE", help="Keep sets that are younger: 36h, 14d, 8w.")
-@option("--keep-passed-for", metavar="AGE", help="Keep sets that are younger and whose GPU tests passed.")
-@option("--family", metavar="F", help="Only this family [default: all].")
-@option(
+@command.option(
+    "--keep", type=click.IntRange(1), metavar="N", help="Keep the newest N sets of each torch line."
+)
+@command.option("--keep-for", metavar="AGE", help="Keep sets that are younger: 36h, 14d, 8w.")
+@command.option(
+    "--keep-passed-for", metavar="AGE", help="Keep sets that are younger and whose GPU tests passed."
+)
+@command.option("--family", metavar="F", help="Only this family [default: all].")
+@command.option(
     "--policy",
     type=GivenPath(),
     help="Whose `retention` counts where no option is given [default: data/release_policy.yaml].",
 )
-@option("--dry-run", is_flag=True, help="Say what would go and how much that frees, and remove nothing.")
+@command.option(
+    "--dry-run", is_flag=True, help="Say what would go and how much that frees, and remove nothing."
+)
 @layout_option
 @unconditional_option
 @json_option
@@ -274,26 +271,28 @@ def prune_command(  # noqa: PLR0917 - click passes them by name
       rocm-wheels store prune s3://wheels --dry-run
       rocm-wheels store prune s3://wheels --keep 3 --keep-for 7d --keep-passed-for 30d
     """
-    from rocm_wheels.core import open_existing_store, require_conditional_writes
-    from rocm_wheels.release import Pruner, load_layout, load_policy
+    from rocm_wheels.release import prune
+    from rocm_wheels.release.layout import load_layout
+    from rocm_wheels.release.policy import load_policy
+    from rocm_wheels.stores.store import open_existing_store, require_conditional_writes
 
     chosen = {"keep": keep, "keep_for": keep_for, "keep_passed_for": keep_passed_for}
     retention = _choose_retention(load_policy(policy).retention, chosen)
-    opened, layout = open_existing_store(store, read_environment()), load_layout(store_layout)
-    pruner = Pruner(opened, layout, retention, name_user_and_host(), current_time())
+    opened, layout = open_existing_store(store, boundary.read_environment()), load_layout(store_layout)
+    pruner = prune.Pruner(opened, layout, retention, evidence.name_user_and_host(), evidence.current_time())
     families = [name for name in pruner.list_families() if family in {None, name}]
     if not families:
         where = f"{opened.url} has no staged sets{f' of {family}' if family else ''}"
-        raise UsageError(where, tip="correct the address, --family or --store-layout")
+        raise errors.UsageError(where, tip="correct the address, --family or --store-layout")
     if not dry_run:
         require_conditional_writes(opened, unconditional=unconditional)
-    begun = describe_origin("store prune")
+    begun = evidence.describe_origin("store prune")
     plans = [pruner.plan(name) if dry_run else pruner.prune(name) for name in families]
     document = {**begun, "store": opened.url, "dry_run": dry_run, **_convert_plans(plans, pruner)}
     print_result(document, _format_plans(plans, dry_run=dry_run), as_json=as_json)
     blocked = [plan for plan in plans if plan.blocked]
     if blocked and not dry_run:
-        raise ReleaseError(
+        raise errors.ReleaseError(
             f"nothing of {', '.join(plan.family for plan in blocked)} was pruned: {blocked[0].blocked}",
             tip="run it again when that is done; a set that was begun and given up counts for"
             f" `unfinished_for` ({pruner.retention.describe_unfinished()}) of the policy",
@@ -304,7 +303,7 @@ def _choose_retention(retention: RetentionPolicy, chosen: Mapping[str, object]) 
     """Return what is kept: as options say, else the policy. Raises UsageError for no age."""
     from pydantic import ValidationError
 
-    from rocm_wheels.release import RetentionPolicy
+    from rocm_wheels.release.policy import RetentionPolicy
 
     options = {name: value for name, value in chosen.items() if value is not None}
     try:
@@ -312,21 +311,21 @@ def _choose_retention(retention: RetentionPolicy, chosen: Mapping[str, object]) 
     except ValidationError as wrong:
         error = wrong.errors()[0]
         name = str(error["loc"][0]).replace("_", "-")
-        raise UsageError(f"--{name} {error['input']}: {error['msg']}", tip="36h, 14d or 8w") from None
+        raise errors.UsageError(f"--{name} {error['input']}: {error['msg']}", tip="36h, 14d or 8w") from None
     return retention.model_copy(update={name: getattr(checked, name) for name in options})
 
 
-def _format_plans(plans: Sequence[PrunePlan], *, dry_run: bool) -> Iterator[str]:
-    from rocm_wheels.release import find_retention_line, find_set_platform
+def _format_plans(plans: Sequence[prune.PrunePlan], *, dry_run: bool) -> Iterator[str]:
+    from rocm_wheels.release import prune, wheel_set
 
     rows = [
         (
             plan.family,
             document.id,
-            find_retention_line(document),
-            find_set_platform(document),
+            prune.find_retention_line(document),
+            wheel_set.find_set_platform(document),
             document.created[:10],
-            format_size(plan.freed[document.id]),
+            tables.format_size(plan.freed[document.id]),
         )
         for plan in plans
         if not plan.blocked
@@ -334,7 +333,7 @@ def _format_plans(plans: Sequence[PrunePlan], *, dry_run: bool) -> Iterator[str]
     ]
     if rows:
         header = ("family", "set", "torch", "platform", "created", "frees")
-        yield format_table(header, rows, width=get_output_width())
+        yield tables.format_table(header, rows, width=tables.get_output_width())
     for plan in plans:
         for set_id in plan.leftovers:
             yield f"{plan.family}: {set_id} was left by a prune that was killed"
@@ -346,12 +345,12 @@ def _format_plans(plans: Sequence[PrunePlan], *, dry_run: bool) -> Iterator[str]
     freed = sum(plan.size for plan in plans if not plan.blocked)
     verb = "would go" if dry_run else "pruned"
     yield (
-        f"{format_count(len(rows), 'set')} {verb}, {format_size(freed)} of wheels;"
-        f" {format_count(kept, 'set')} kept (--json says why)"
+        f"{tables.format_count(len(rows), 'set')} {verb}, {tables.format_size(freed)} of wheels;"
+        f" {tables.format_count(kept, 'set')} kept (--json says why)"
     )
 
 
-def _convert_plans(plans: Sequence[PrunePlan], pruner: Pruner) -> dict[str, object]:
+def _convert_plans(plans: Sequence[prune.PrunePlan], pruner: prune.Pruner) -> dict[str, object]:
     """Return what ``--json`` prints. Keys are added in later versions, never renamed."""
     return {
         "retention": pruner.retention.describe(),

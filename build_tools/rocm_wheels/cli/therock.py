@@ -9,16 +9,7 @@ from typing import Any
 
 import click
 
-from rocm_wheels.cli.boundary import append_step_summary, read_environment
-from rocm_wheels.cli.checkout import find_project_name, make_locked_tasks, run_tasks
-from rocm_wheels.cli.checkout_options import (
-    TORCH,
-    detect_platform,
-    make_transport,
-    network_options,
-    shared_checkout_options,
-)
-from rocm_wheels.cli.command import command, option
+from rocm_wheels.cli import boundary, checkout, checkout_options, command
 from rocm_wheels.cli.lock import (
     check_output_path,
     make_manifest_entry,
@@ -27,20 +18,22 @@ from rocm_wheels.cli.lock import (
     therock_options,
 )
 from rocm_wheels.cli.options import GivenPath, GivenPython
-from rocm_wheels.core import ChecksError, SourceError, UsageError, log_note, log_warning
+from rocm_wheels.core import errors, log
 
 
 def _split_words(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[str, ...]:
     return tuple(re.split(r"[;\s]+", value.strip("; \t\n"))) if value and value.strip("; \t\n") else ()
 
 
-_projects_option = option(
+_projects_option = command.option(
     "--projects", default="", callback=_split_words, metavar="A;B", help="These projects only."
 )
 
 
-@command("checkout_from_manifest.py")
-@option("--checkout-root", "repo", type=GivenPath(), required=True, help="Folder of the source trees.")
+@command.command("checkout_from_manifest.py")
+@command.option(
+    "--checkout-root", "repo", type=GivenPath(), required=True, help="Folder of the source trees."
+)
 @_projects_option
 def checkout_script(**options: Any) -> None:
     """Check out what a manifest names, as `rocm-wheels checkout --lock` does.
@@ -49,46 +42,54 @@ def checkout_script(**options: Any) -> None:
     Example:
       checkout_from_manifest.py --manifest manifest.json --checkout-root src --projects "pytorch;triton"
     """
-    from rocm_wheels.sources import LockFile
+    from rocm_wheels.sources.lock import LockFile
 
     lock = read_manifest(options)
     if lock is None:
-        raise UsageError("no manifest is named", tip="name it with --manifest or --manifest-url")
-    if lock.platform != (here := detect_platform()):
-        raise UsageError(f"the manifest is for {lock.platform}, and this is {here}", tip="name another one")
+        raise errors.UsageError("no manifest is named", tip="name it with --manifest or --manifest-url")
+    if lock.platform != (here := checkout_options.detect_platform()):
+        raise errors.UsageError(
+            f"the manifest is for {lock.platform}, and this is {here}", tip="name another one"
+        )
     file = LockFile(options["manifest"] or Path(options["manifest_url"]), lock)
     rest = {"everything": False, "origin": None, "patch": True, "patch_dir": None, "as_json": False}
     settings = {**options, **rest, "projects": (), "lock": file.path}
-    env = read_environment()
-    run_tasks(make_locked_tasks(file, settings, env), settings, env)
+    env = boundary.read_environment()
+    checkout.run_tasks(checkout.make_locked_tasks(file, settings, env), settings, env)
 
 
-_own_options = [param for param in shared_checkout_options() if param.name not in {"line", "lock"}]
+_own_options = [
+    param for param in checkout_options.shared_checkout_options() if param.name not in {"line", "lock"}
+]
 checkout_script.params += [*manifest_options(), *_own_options]
 
 _MANIFEST_PROJECTS = {
-    "linux": (TORCH, "pytorch_audio", "pytorch_vision", "triton", "apex"),
-    "windows": (TORCH, "pytorch_audio", "pytorch_vision"),
+    "linux": (checkout_options.TORCH, "pytorch_audio", "pytorch_vision", "triton", "apex"),
+    "windows": (checkout_options.TORCH, "pytorch_audio", "pytorch_vision"),
 }
 _MANIFEST_REFS = ("release/2.12", "release/2.13", "release/2.14", "nightly")
 _NIGHTLY = "nightly"  # of upstream's repository; other branches are of the fork
 _FORK = "https://github.com/ROCm/pytorch"
 
 
-@command("generate_pytorch_source_manifest.py")
-@option("--rocm-version", required=True, metavar="V", help="Version of the ROCm packages: 7.13.0a20260501.")
-@option("--version-suffix", metavar="TEXT", help="Suffix of versions [default: +rocm and that version].")
-@option(
+@command.command("generate_pytorch_source_manifest.py")
+@command.option(
+    "--rocm-version", required=True, metavar="V", help="Version of the ROCm packages: 7.13.0a20260501."
+)
+@command.option(
+    "--version-suffix", metavar="TEXT", help="Suffix of versions [default: +rocm and that version]."
+)
+@command.option(
     "--platform",
     type=click.Choice(["linux", "windows"]),
-    default=detect_platform(),
+    default=checkout_options.detect_platform(),
     show_default="this one",
     help="Platform that is built on.",
 )
-@option("--output", type=GivenPath(), metavar="FILE", help="File for the manifest of one ref.")
-@option("--manifest-dir", type=GivenPath(file_okay=False), help="Folder for a manifest of each ref.")
+@command.option("--output", type=GivenPath(), metavar="FILE", help="File for the manifest of one ref.")
+@command.option("--manifest-dir", type=GivenPath(file_okay=False), help="Folder for a manifest of each ref.")
 @_projects_option
-@option(
+@command.option(
     "--pytorch-git-refs",
     "refs",
     default="",
@@ -117,18 +118,23 @@ def manifest_script(  # noqa: PLR0917 - one parameter an option
     Example:
       generate_pytorch_source_manifest.py --rocm-version 7.13.0 --output m.json --pytorch-git-refs nightly
     """
-    from rocm_wheels.sources import format_manifest, write_if_changed
+    from rocm_wheels.sources.lock import format_manifest, write_if_changed
 
     refs = refs or _MANIFEST_REFS
     if (output is None) == (manifest_dir is None):
-        raise UsageError("one of --output and --manifest-dir is needed", tip="--output m.json, for one ref")
+        raise errors.UsageError(
+            "one of --output and --manifest-dir is needed", tip="--output m.json, for one ref"
+        )
     if output is not None and len(refs) != 1:
-        raise UsageError(
+        raise errors.UsageError(
             f"--output is the file of one ref, not of {', '.join(refs)}", tip="use --manifest-dir"
         )
-    names = [find_project_name(name) for name in projects] or _MANIFEST_PROJECTS[platform]
-    if TORCH not in names:
-        raise UsageError(f"--projects lacks {TORCH}, whose tree names the others", tip=f"add {TORCH}")
+    names = [checkout.find_project_name(name) for name in projects] or _MANIFEST_PROJECTS[platform]
+    if checkout_options.TORCH not in names:
+        raise errors.UsageError(
+            f"--projects lacks {checkout_options.TORCH}, whose tree names the others",
+            tip=f"add {checkout_options.TORCH}",
+        )
     therock = make_manifest_entry({key: options[key] for key in options if key.startswith("therock_")})
     files = {
         output
@@ -150,34 +156,38 @@ def manifest_script(  # noqa: PLR0917 - one parameter an option
 
 def _lock_branch(ref: str, names: Sequence[str], platform: Any, rocm: str, options: Mapping[str, Any]) -> Any:
     """Return the lock of a branch of torch and its companions. Raises SourceError for one without a pin."""
-    from rocm_wheels.models import load_project
-    from rocm_wheels.sources import LockRequest, ProjectOptions, check_ref, make_lock
+    from rocm_wheels.models.project import load_project
+    from rocm_wheels.sources import network, resolve_lock
 
-    check_ref(ref)
+    network.check_ref(ref)
     projects = tuple(load_project(name) for name in dict.fromkeys(names))
-    wishes = {TORCH: ProjectOptions(ref, None if ref == _NIGHTLY else _FORK)}
+    wishes = {checkout_options.TORCH: resolve_lock.ProjectOptions(ref, None if ref == _NIGHTLY else _FORK)}
     if ref == _NIGHTLY:
         wishes |= {
-            project.name: ProjectOptions(project.source.ref)
+            project.name: resolve_lock.ProjectOptions(project.source.ref)
             for project in projects
-            if project.name != TORCH and project.source.ref is not None
+            if project.name != checkout_options.TORCH and project.source.ref is not None
         }
-    request = LockRequest(projects, load_project(TORCH), wishes, platform, rocm=rocm)
-    lock = make_lock(request, env=read_environment(), transport=make_transport(options))
+    request = resolve_lock.LockRequest(
+        projects, load_project(checkout_options.TORCH), wishes, platform, rocm=rocm
+    )
+    lock = resolve_lock.make_lock(
+        request, env=boundary.read_environment(), transport=checkout_options.make_transport(options)
+    )
     for name, locked in lock.projects.items():
         if name not in wishes and not locked.pinned and platform == "linux":
-            raise SourceError(
+            raise errors.SourceError(
                 f"torch's branch {ref} pins no {name}", tip=f"leave it out: --projects without {name}"
             )
     return lock
 
 
-manifest_script.params += network_options(fills_mirrors=False)
+manifest_script.params += checkout_options.network_options(fills_mirrors=False)
 
 
-@command("sanity_check_wheel.py")
+@command.command("sanity_check_wheel.py")
 @click.argument("folder", type=GivenPath(file_okay=False), metavar="WHEEL-DIR")
-@option(
+@command.option(
     "--python",
     type=GivenPython(),
     metavar="PYTHON",
@@ -194,37 +204,40 @@ def sanity_script(context: click.Context, /, folder: Path, python: Path | None) 
     from packaging.utils import canonicalize_name
 
     from rocm_wheels.cli.wheel import verify_command
-    from rocm_wheels.models import list_project_names, load_project
-    from rocm_wheels.wheels import split_wheel_name
+    from rocm_wheels.models import project_names
+    from rocm_wheels.models.project import load_project
+    from rocm_wheels.wheels import dist_info
 
     if not folder.is_dir():
-        raise UsageError(f"there is no folder {folder}", tip="name the --output-dir of the build")
-    projects = {canonicalize_name(load_project(name).distribution) for name in list_project_names()}
+        raise errors.UsageError(f"there is no folder {folder}", tip="name the --output-dir of the build")
+    projects = {
+        canonicalize_name(load_project(name).distribution) for name in project_names.list_project_names()
+    }
     wheels, others = list[Path](), list[Path]()
     for wheel in sorted(folder.glob("*.whl")):
-        name = canonicalize_name(split_wheel_name(wheel.name).distribution)
+        name = canonicalize_name(dist_info.split_wheel_name(wheel.name).distribution)
         of_project = name in projects or any(name.startswith(f"amd-{host}-device-") for host in projects)
         (wheels if of_project else others).append(wheel)
     if others:
-        log_note(f"not checked, of no recipe: {', '.join(wheel.name for wheel in others)}")
+        log.log_note(f"not checked, of no recipe: {', '.join(wheel.name for wheel in others)}")
     if not wheels:
-        raise UsageError(f"{folder} has no wheel to check", tip="name the --output-dir of the build")
+        raise errors.UsageError(f"{folder} has no wheel to check", tip="name the --output-dir of the build")
     context.invoke(verify_command, wheels=tuple(wheels), python=python)
 
 
 def _variable_option(name: str, variable: str, default: str, help_text: str) -> Callable[[Any], Any]:
-    return option(name, envvar=variable, show_envvar=True, default=default, help=help_text)
+    return command.option(name, envvar=variable, show_envvar=True, default=default, help=help_text)
 
 
-@command("summarize_test_results.py")
-@option(
+@command.command("summarize_test_results.py")
+@command.option(
     "--reports-dir",
     type=GivenPath(file_okay=False),
     default=Path("torch-test-results"),
     show_default=True,
     help="Folder with the reports of a run.",
 )
-@option(
+@command.option(
     "--combined-dir",
     type=GivenPath(file_okay=False),
     help="Instead: folder with a folder test-reports-CONFIG-SHARD-SHARDS of each shard.",
@@ -246,18 +259,20 @@ def summary_script(reports_dir: Path, combined_dir: Path | None, **options: str)
       summarize_test_results.py --reports-dir test/test-reports
       summarize_test_results.py --combined-dir artifacts --amdgpu-family gfx94X-dcgpu
     """
-    from rocm_wheels.testing import format_summary_markdown, read_reports, read_shards
+    from rocm_wheels.testing import summary
 
-    env, folder = read_environment(), combined_dir or reports_dir
+    env, folder = boundary.read_environment(), combined_dir or reports_dir
     if not folder.is_dir():
-        raise UsageError(f"there is no folder {folder}", tip="name the folder of the reports: --reports-dir")
+        raise errors.UsageError(
+            f"there is no folder {folder}", tip="name the folder of the reports: --reports-dir"
+        )
     if combined_dir is not None:
-        rows, others = read_shards(combined_dir)
+        rows, others = summary.read_shards(combined_dir)
         if others:
-            log_warning(f"folders of no shard, which are not read: {', '.join(others)}")
+            log.log_warning(f"folders of no shard, which are not read: {', '.join(others)}")
         heading = options["amdgpu_family"]
     else:
-        rows = read_reports(reports_dir)
+        rows = summary.read_reports(reports_dir)
         shard = "/".join(filter(None, map(env.get, ("SHARD_NUMBER", "NUM_TEST_SHARDS"))))
         parts = (options["test_config"], shard and f"shard {shard}", options["amdgpu_family"])
         heading = " | ".join(filter(None, parts))
@@ -268,11 +283,11 @@ def summary_script(reports_dir: Path, combined_dir: Path | None, **options: str)
         "sources": options["pytorch_git_ref"],
     }
     head = "".join(f"* {name}: `{value}`\n" for name, value in facts.items() if value)
-    text = format_summary_markdown(rows, heading, combined=combined_dir is not None)
+    text = summary.format_summary_markdown(rows, heading, combined=combined_dir is not None)
     text = f"{head}\n{text}" if head else text
-    append_step_summary(env, text)
+    boundary.append_step_summary(env, text)
     click.echo(text)
     if bad := [row for row in rows if not row.test or row.outcome == "missing"]:
         tip = "look at the job that was to write it"
         first = " ".join(filter(None, (bad[0].config, bad[0].shard, bad[0].where)))
-        raise ChecksError(f"{first}: {bad[0].reason}", tip=tip)
+        raise errors.ChecksError(f"{first}: {bad[0].reason}", tip=tip)

@@ -9,39 +9,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocm_wheels.cli.command import command, option
-from rocm_wheels.cli.options import (
-    GivenPath,
-    new_wheels_options,
-    print_result,
-    show_activity,
-    wheel_file,
-    wheels_argument,
-)
-from rocm_wheels.core import (
-    UsageError,
-    format_count,
-    format_size,
-    log_note,
-    log_warning,
-    run_in_parallel,
-)
+from rocm_wheels.cli import command, options
+from rocm_wheels.core import errors, log, parallel, tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rocm_wheels.package import FatPlan, PrunePlan
+    from rocm_wheels.package import fat, prune
 
 
-@command("wheel prune")
-@wheels_argument
-@option("--gfx", "targets", required=True, metavar="LIST", help="Targets that stay: gfx942,gfx1100.")
-@option(
+@command.command("wheel prune")
+@options.wheels_argument
+@command.option("--gfx", "targets", required=True, metavar="LIST", help="Targets that stay: gfx942,gfx1100.")
+@command.option(
     "--keep-pages",
     is_flag=True,
     help="Fill what becomes empty in libraries with zeros; by default the files become shorter.",
 )
-@new_wheels_options
+@options.new_wheels_options
 def prune_command(  # noqa: PLR0917 - click passes them by name
     wheels: tuple[Path, ...],
     targets: str,
@@ -67,66 +52,72 @@ def prune_command(  # noqa: PLR0917 - click passes them by name
     """
     import os
 
-    from rocm_wheels.models import parse_targets
-    from rocm_wheels.package import plan_prune, write_pruned_wheel
-    from rocm_wheels.wheels import require_distinct_targets, write_together
+    from rocm_wheels.models import gfx
+    from rocm_wheels.package import prune
+    from rocm_wheels.wheels import rewrite, write_together
 
-    parsed = parse_targets(targets)
+    parsed = gfx.parse_targets(targets)
     if output_dir is None and not replace:
-        raise UsageError(
+        raise errors.UsageError(
             "a pruned wheel has the name of the old one", tip="say --output-dir DIR, or --replace"
         )
     targets_by_wheel = [(wheel, (output_dir or wheel.parent) / wheel.name) for wheel in wheels]
-    require_distinct_targets(targets_by_wheel)
+    rewrite.require_distinct_targets(targets_by_wheel)
     jobs = os.cpu_count() or 1
 
-    def write(plan: PrunePlan) -> Path:
+    def write(plan: prune.PrunePlan) -> Path:
         folder = output_dir or plan.wheel.parent
-        return folder / write_pruned_wheel(plan, batch.find_stage(folder)).path.name
+        return folder / prune.write_pruned_wheel(plan, batch.find_stage(folder)).path.name
 
     with (
-        write_together(replace=replace) as batch,
+        write_together.write_together(replace=replace) as batch,
         ExitStack() as stack,
-        show_activity("pruning", len(wheels)),
+        options.show_activity("pruning", len(wheels)),
     ):
-        plans = plan_prune(wheels, parsed, stack, give_back=not keep_pages, jobs=jobs)
-        paths = [None] * len(plans) if dry_run else run_in_parallel(write, plans, jobs=jobs)
+        plans = prune.plan_prune(wheels, parsed, stack, give_back=not keep_pages, jobs=jobs)
+        paths = [None] * len(plans) if dry_run else parallel.run_in_parallel(write, plans, jobs=jobs)
     documents = [
         {**plan.to_json(), "written": path and str(path)} for plan, path in zip(plans, paths, strict=True)
     ]
     lines = [line for plan, path in zip(plans, paths, strict=True) for line in _describe_plan(plan, path)]
-    print_result({"wheels": documents}, lines, as_json=as_json)
+    options.print_result({"wheels": documents}, lines, as_json=as_json)
 
 
-def _describe_plan(plan: PrunePlan, path: Path | None) -> Iterator[str]:
+def _describe_plan(plan: prune.PrunePlan, path: Path | None) -> Iterator[str]:
     pruned = sum(change.action == "pruned" for change in plan.changes)
     dropped = len(plan.changes) - pruned
     if not plan.targets:
         yield f"{path or plan.wheel.name}: no device code, copied as it is"
         return
     yield (
-        f"{path or plan.wheel.name}: {' '.join(plan.targets)}; {format_size(plan.before[1])} ->"
-        f" {format_size(plan.after[1])} (unpacked {format_size(plan.before[0])} ->"
-        f" {format_size(plan.after[0])});"
-        f" {format_count(pruned, 'file')} pruned, {dropped} left out"
+        f"{path or plan.wheel.name}: {' '.join(plan.targets)}; {tables.format_size(plan.before[1])} ->"
+        f" {tables.format_size(plan.after[1])} (unpacked {tables.format_size(plan.before[0])} ->"
+        f" {tables.format_size(plan.after[0])});"
+        f" {tables.format_count(pruned, 'file')} pruned, {dropped} left out"
     )
     for change in plan.changes:
         if change.action == "pruned" and not change.kept:
             yield f"  {change.name}: has no code for these targets"
 
 
-@command("wheel fat")
-@wheels_argument
-@option(
+@command.command("wheel fat")
+@options.wheels_argument
+@command.option(
     "--find-links",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     metavar="DIR",
     help="Folder with ROCm's wheels.",
 )
-@option("--rocm-index", "index_url", metavar="URL", help="Index with ROCm's wheels, to download them.")
-@option("--gfx", "targets", required=True, metavar="LIST", help="Targets that it is for: gfx942,gfx1100.")
-@option("--build-tag", metavar="TAG", help="Build tag of its name: 1fat beside the thin one in a store.")
-@new_wheels_options
+@command.option(
+    "--rocm-index", "index_url", metavar="URL", help="Index with ROCm's wheels, to download them."
+)
+@command.option(
+    "--gfx", "targets", required=True, metavar="LIST", help="Targets that it is for: gfx942,gfx1100."
+)
+@command.option(
+    "--build-tag", metavar="TAG", help="Build tag of its name: 1fat beside the thin one in a store."
+)
+@options.new_wheels_options
 def fat_command(  # noqa: PLR0917 - click passes them by name
     wheels: tuple[Path, ...],
     find_links: Path | None,
@@ -152,48 +143,50 @@ def fat_command(  # noqa: PLR0917 - click passes them by name
     """
     from tempfile import TemporaryDirectory
 
-    from rocm_wheels.models import parse_targets
-    from rocm_wheels.package import FatRequest, fetch_rocm_wheels, plan_fat, write_fat_wheel
-    from rocm_wheels.wheels import require_distinct_targets, write_together
+    from rocm_wheels.models import gfx
+    from rocm_wheels.package import fat
+    from rocm_wheels.wheels import rewrite, write_together
 
     if (find_links is None) == (index_url is None):
-        raise UsageError("name ROCm's wheels with one of --find-links and --rocm-index")
+        raise errors.UsageError("name ROCm's wheels with one of --find-links and --rocm-index")
     if output_dir is None and not replace and build_tag is None:
-        raise UsageError(
+        raise errors.UsageError(
             "a fat wheel has the name of the thin one",
             tip="say --output-dir DIR, --build-tag 1fat or --replace",
         )
-    parsed = parse_targets(targets)
+    parsed = gfx.parse_targets(targets)
     with (
-        write_together(replace=replace) as batch,
+        write_together.write_together(replace=replace) as batch,
         ExitStack() as stack,
-        show_activity("making fat", len(wheels)),
+        options.show_activity("making fat", len(wheels)),
     ):
         plans = []
         for wheel in wheels:  # one by one: each is on all cores
-            request = FatRequest(wheel, (), parsed, build_tag)
+            request = fat.FatRequest(wheel, (), parsed, build_tag)
             if find_links is not None:
                 rocm_wheels = tuple(sorted(find_links.glob("rocm*.whl")))
             else:
                 folder = Path(stack.enter_context(TemporaryDirectory(prefix="rocm-wheels-fat-")))
-                rocm_wheels = fetch_rocm_wheels(str(index_url), request, folder)
-            plans.append(plan_fat(dataclasses.replace(request, rocm_wheels=rocm_wheels), stack))
+                rocm_wheels = fat.fetch_rocm_wheels(str(index_url), request, folder)
+            plans.append(fat.plan_fat(dataclasses.replace(request, rocm_wheels=rocm_wheels), stack))
         paths = [plan.find_target(output_dir) for plan in plans]
-        require_distinct_targets(zip(wheels, paths, strict=True))
+        rewrite.require_distinct_targets(zip(wheels, paths, strict=True))
         for plan, path in zip(plans, paths, strict=True):
             if not dry_run:
-                write_fat_wheel(plan, batch.find_stage(path.parent))
+                fat.write_fat_wheel(plan, batch.find_stage(path.parent))
     _print_fat_plans(
         [(plan, None if dry_run else path) for plan, path in zip(plans, paths, strict=True)], as_json=as_json
     )
 
 
-@command("patch-fat-wheel")
-@click.argument("wheel", type=wheel_file, metavar="WHEEL")
-@click.argument("rocm_path", type=GivenPath(file_okay=False), metavar="ROCM")
-@option("--output-path", type=GivenPath(), help="File to write [default: beside WHEEL, with a build tag].")
-@option("--gfx", "targets", metavar="LIST", help="Targets that it is for; by default all of WHEEL.")
-@option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@command.command("patch-fat-wheel")
+@click.argument("wheel", type=options.wheel_file, metavar="WHEEL")
+@click.argument("rocm_path", type=options.GivenPath(file_okay=False), metavar="ROCM")
+@command.option(
+    "--output-path", type=options.GivenPath(), help="File to write [default: beside WHEEL, with a build tag]."
+)
+@command.option("--gfx", "targets", metavar="LIST", help="Targets that it is for; by default all of WHEEL.")
+@command.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def patch_command(
     wheel: Path, rocm_path: Path, output_path: Path | None, targets: str | None, as_json: bool
 ) -> None:
@@ -203,50 +196,55 @@ def patch_command(
     Examples:
       rocm-wheels wheel fat dist/torch-2.9.whl --find-links rocm/dist --gfx gfx942 -o fat
     """
-    from rocm_wheels.models import parse_targets
-    from rocm_wheels.package import FatRequest, plan_fat, write_fat_wheel
-    from rocm_wheels.wheels import list_code_targets, read_wheel_code, split_wheel_name
+    from rocm_wheels.device_code import code_objects
+    from rocm_wheels.models import gfx
+    from rocm_wheels.package import fat
+    from rocm_wheels.wheels import dist_info, wheel_code
 
     rocm_wheels = tuple(sorted(rocm_path.glob("rocm*.whl")))
     if not rocm_wheels:
-        raise UsageError(
+        raise errors.UsageError(
             f"{rocm_path} has no wheels of ROCm",
             tip="make them of a ROCm tree: rocm-wheels rocm packages --from-prefix",
         )
-    build_tag = split_wheel_name((output_path or wheel).name).build or (None if output_path else "1fat")
-    name = split_wheel_name(wheel.name)
-    if output_path and split_wheel_name(output_path.name) != dataclasses.replace(name, build=build_tag or ""):
-        raise UsageError(
+    build_tag = dist_info.split_wheel_name((output_path or wheel).name).build or (
+        None if output_path else "1fat"
+    )
+    name = dist_info.split_wheel_name(wheel.name)
+    if output_path and dist_info.split_wheel_name(output_path.name) != dataclasses.replace(
+        name, build=build_tag or ""
+    ):
+        raise errors.UsageError(
             f"{output_path.name} is not the name of this wheel: its version stays, for others pin it",
             tip=f"only the build tag may be another: {dataclasses.replace(name, build='1fat').file_name}",
         )
-    code = [item for objects in read_wheel_code(wheel).values() for item in objects]
-    chosen = parse_targets(
-        targets or ",".join(dict.fromkeys(t.partition(":")[0] for t in list_code_targets(code)))
+    code = [item for objects in wheel_code.read_wheel_code(wheel).values() for item in objects]
+    chosen = gfx.parse_targets(
+        targets or ",".join(dict.fromkeys(t.partition(":")[0] for t in code_objects.list_code_targets(code)))
     )
     with ExitStack() as stack:
-        plan = plan_fat(FatRequest(wheel, rocm_wheels, chosen, build_tag), stack)
-        path = write_fat_wheel(plan, (output_path or wheel).parent).path
+        plan = fat.plan_fat(fat.FatRequest(wheel, rocm_wheels, chosen, build_tag), stack)
+        path = fat.write_fat_wheel(plan, (output_path or wheel).parent).path
     _print_fat_plans([(plan, path)], as_json=as_json)
 
 
-def _print_fat_plans(plans: Sequence[tuple[FatPlan, Path | None]], *, as_json: bool) -> None:
+def _print_fat_plans(plans: Sequence[tuple[fat.FatPlan, Path | None]], *, as_json: bool) -> None:
     for plan, _ in plans:
         for project in plan.unlicensed:
-            log_warning(f"{project}: its wheel has no text of a licence to take over")
+            log.log_warning(f"{project}: its wheel has no text of a licence to take over")
         if plan.from_system:
-            log_note(f"from the system of the user: {', '.join(plan.from_system)}")
+            log.log_note(f"from the system of the user: {', '.join(plan.from_system)}")
     documents = [{**plan.to_json(), "written": path and str(path)} for plan, path in plans]
     lines = [_describe_fat_plan(plan, path) for plan, path in plans]
-    print_result({"wheels": documents}, lines, as_json=as_json)
+    options.print_result({"wheels": documents}, lines, as_json=as_json)
 
 
-def _describe_fat_plan(plan: FatPlan, path: Path | None) -> str:
+def _describe_fat_plan(plan: fat.FatPlan, path: Path | None) -> str:
     return (
         f"{path or plan.wheel.name}: ROCm {plan.rocm_version} for {' '.join(plan.targets)};"
-        f" {format_count(len(plan.libraries), 'library', 'libraries')} and"
-        f" {format_count(plan.files - len(plan.libraries), 'other file')} from"
-        f" {format_count(len(plan.parts), 'wheel')};"
-        f" {format_size(plan.before[1])} -> {format_size(plan.after[1])}"
-        f" (unpacked {format_size(plan.before[0])} -> {format_size(plan.after[0])})"
+        f" {tables.format_count(len(plan.libraries), 'library', 'libraries')} and"
+        f" {tables.format_count(plan.files - len(plan.libraries), 'other file')} from"
+        f" {tables.format_count(len(plan.parts), 'wheel')};"
+        f" {tables.format_size(plan.before[1])} -> {tables.format_size(plan.after[1])}"
+        f" (unpacked {tables.format_size(plan.before[0])} -> {tables.format_size(plan.after[0])})"
     )

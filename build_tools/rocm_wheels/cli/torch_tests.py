@@ -19,22 +19,16 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from rocm_wheels.cli.boundary import append_step_summary, pop_starting_python, read_environment
-from rocm_wheels.cli.checkout_options import make_transport
+from rocm_wheels.cli import boundary, checkout_options
 from rocm_wheels.cli.command import Command, command, option
 from rocm_wheels.cli.options import GivenPath, GivenPython, combine_options, json_option, print_result
-from rocm_wheels.core import ChecksError, UsageError, format_count, format_duration, log_note, log_warning
+from rocm_wheels.core import errors, log, tables
 
 if TYPE_CHECKING:
-    from rocm_wheels.gpus import Gpu, Hardware
-    from rocm_wheels.testing import (
-        GpuPlace,
-        SmokeRun,
-        TargetPython,
-        TorchResults,
-        TorchTestRequest,
-        TorchTestSources,
-    )
+    from rocm_wheels.gpus import gpu
+    from rocm_wheels.testing import installed_torch, torch_test_plan, torch_test_run
+    from rocm_wheels.testing.results import TorchResults
+    from rocm_wheels.testing.smoke import SmokeRun
 
 
 # which GPUs are tested
@@ -79,7 +73,7 @@ def find_tested_python(python: Path | None, env: MutableMapping[str, str]) -> Pa
 
     What the script notes of that is taken out of ``env``.
     """
-    starting_python = pop_starting_python(env)
+    starting_python = boundary.pop_starting_python(env)
     return python or starting_python
 
 
@@ -116,7 +110,7 @@ def _parse_family(text: str | None) -> tuple[str, ...] | None:
 
     Raises UsageError, which names the variable where the text is of one.
     """
-    from rocm_wheels.models import get_gfx_families, get_gfx_targets, parse_targets
+    from rocm_wheels.models.gfx import get_gfx_families, get_gfx_targets, parse_targets
 
     if not text:
         return None
@@ -184,16 +178,17 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
     pytest_args: tuple[str, ...],
 ) -> int:
     """Run the tests, write down the results, show them."""
-    from rocm_wheels.core import get_project_home
-    from rocm_wheels.gpus import detect_hardware
-    from rocm_wheels.testing import DEVICE_POLICIES, SmokeRequest, inspect_machine, run_smoke_tests
+    from rocm_wheels.core import workspace
+    from rocm_wheels.gpus import detect
+    from rocm_wheels.testing import inspect_machine
+    from rocm_wheels.testing.smoke import DEVICE_POLICIES, SmokeRequest, run_smoke_tests
 
-    targets, env = _parse_family(amdgpu_family), read_environment()
+    targets, env = _parse_family(amdgpu_family), boundary.read_environment()
     variables = take_variables(env)
-    hardware = detect_hardware(env, vendors=("amd",))
+    hardware = detect.detect_hardware(env, vendors=("amd",))
     request = SmokeRequest(
         python=find_tested_python(target_python, env),
-        folder=get_project_home() / "smoke-tests",
+        folder=workspace.get_project_home() / "smoke-tests",
         policy=next((policy for policy in DEVICE_POLICIES if policy == gpu_policy), "unique"),
         targets=targets,
         require_gpu=require_gpu,
@@ -201,27 +196,29 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
         words=pytest_args,
         limit=timeout,
         scale=timeout_scale,
-        machine=inspect_machine(hardware, env),
+        machine=inspect_machine.inspect_machine(hardware, env),
         variables=variables,
     )
     output_dir.mkdir(parents=True, exist_ok=True)
     for old in (*output_dir.glob("results*.json"), output_dir / "junit.xml"):
         old.unlink(missing_ok=True)  # whatever ends this run, no results of another one are taken for its own
     for fault in hardware.faults:
-        log_warning(fault)
+        log.log_warning(fault)
     ran = run_smoke_tests(
         request,
         hardware.usable,
         env,
-        show=log_note if as_json else click.echo,
+        show=log.log_note if as_json else click.echo,
         keep=lambda so_far: _write_progress(so_far, output_dir),
     )
     _write_outcome(ran, output_dir, env, as_json=as_json)
-    return ran.code if ran.code >= 0 else ChecksError.exit_code  # killed: what it did not come to, is told
+    return (
+        ran.code if ran.code >= 0 else errors.ChecksError.exit_code
+    )  # killed: what it did not come to, is told
 
 
 def _write_progress(ran: SmokeRun, folder: Path) -> None:
-    from rocm_wheels.testing import write_results
+    from rocm_wheels.testing.results import write_results
 
     write_results(folder / "results.json", ran.results)
     for gfx, results in ran.by_gfx.items():
@@ -229,7 +226,7 @@ def _write_progress(ran: SmokeRun, folder: Path) -> None:
 
 
 def _write_outcome(ran: SmokeRun, folder: Path, env: Mapping[str, str], *, as_json: bool) -> None:
-    from rocm_wheels.testing import format_smoke_markdown, format_smoke_table, write_junit
+    from rocm_wheels.testing.results import format_smoke_markdown, format_smoke_table, write_junit
 
     write_junit(folder / "junit.xml", ran.results)
     if as_json:
@@ -237,60 +234,57 @@ def _write_outcome(ran: SmokeRun, folder: Path, env: Mapping[str, str], *, as_js
     else:
         click.echo("\n" + format_smoke_table(ran.results))
     if not ran.results.files:
-        log_note("the results name no wheel, so they are evidence for none: --wheels says what is installed")
-    log_note(f"results: {folder / 'results.json'}")
-    append_step_summary(env, format_smoke_markdown(ran.results))
+        log.log_note(
+            "the results name no wheel, so they are evidence for none: --wheels says what is installed"
+        )
+    log.log_note(f"results: {folder / 'results.json'}")
+    boundary.append_step_summary(env, format_smoke_markdown(ran.results))
 
 
 _NETWORK_DEFAULTS = {"retries": 4, "timeout": 120, "jobs": 1}
 
 
 def find_test_sources(
-    options: Mapping[str, Any], target: TargetPython, env: Mapping[str, str]
-) -> TorchTestSources:
+    options: Mapping[str, Any], target: installed_torch.TargetPython, env: Mapping[str, str]
+) -> torch_test_plan.TorchTestSources:
     """Return the folder of the tests, checked out where a lock says which.
 
     Without ``--lock`` and ``--pytorch-dir`` it is the lock inside the installed torch; where that has none,
     the folder that torch is checked out to. Raises UsageError, DataError and SourceError: no lock, no such
     commit, tests of another torch.
     """
-    from rocm_wheels.models import get_recipes_folder
-    from rocm_wheels.testing import find_torch_lock, has_torch_lock, inspect_test_sources
+    from rocm_wheels.models import project_names
+    from rocm_wheels.testing import torch_test_plan
 
     folder: Path | None = options["pytorch_dir"]
     lock: Path | None = options["lock"]
     if lock is None and folder is None:
-        checkout = get_recipes_folder() / "pytorch"
-        if not has_torch_lock(target) and (checkout / "version.txt").is_file():
+        checkout = project_names.get_recipes_folder() / "pytorch"
+        if not torch_test_plan.has_torch_lock(target) and (checkout / "version.txt").is_file():
             folder = checkout
         else:
-            lock = find_torch_lock(target)
+            lock = torch_test_plan.find_torch_lock(target)
     if lock is not None:
         folder = folder or Path("torch-test-sources")
         _check_out_tests(lock, folder, options, env)
     assert folder is not None
-    return inspect_test_sources(folder.absolute(), target, env, allow_other=options["allow_version_mismatch"])
+    return torch_test_plan.inspect_test_sources(
+        folder.absolute(), target, env, allow_other=options["allow_version_mismatch"]
+    )
 
 
 def _check_out_tests(lock: Path, folder: Path, options: Mapping[str, Any], env: Mapping[str, str]) -> None:
     """Check out what a lock says of torch: its files alone, without history, submodules and hipify."""
     from dataclasses import replace
 
-    from rocm_wheels.cli.checkout_options import TORCH, detect_platform
-    from rocm_wheels.models import load_project
-    from rocm_wheels.sources import (
-        CheckoutRequest,
-        check_checkout,
-        checkout_project,
-        open_lock,
-        parse_origin,
-        read_locked_patches,
-        read_locked_pin,
-    )
+    from rocm_wheels.models import project
+    from rocm_wheels.sources import network
+    from rocm_wheels.sources.checkout import CheckoutRequest, checkout_project
+    from rocm_wheels.sources.lock import check_checkout, open_lock, read_locked_patches, read_locked_pin
 
-    file = open_lock(lock, detect_platform())
-    recipe, pin = load_project(TORCH), read_locked_pin(file, TORCH)
-    patches = read_locked_patches(file, TORCH, _find_patches_folder())
+    file = open_lock(lock, checkout_options.detect_platform())
+    recipe, pin = project.load_project(checkout_options.TORCH), read_locked_pin(file, checkout_options.TORCH)
+    patches = read_locked_patches(file, checkout_options.TORCH, _find_patches_folder())
     if patches is not None:  # what is changed in submodules changes no test
         patches = replace(
             patches, base={"": patches.base.get("", ())} if "" in patches.base else {}, hipified={}
@@ -302,18 +296,18 @@ def _check_out_tests(lock: Path, folder: Path, options: Mapping[str, Any], env: 
         depth=1,
         submodules=False,
         hipify=False,
-        local_origin=parse_origin(pin.origin, Path.cwd())[1],
+        local_origin=network.parse_origin(pin.origin, Path.cwd())[1],
         patches=patches if patches is not None and patches.list_patches() else None,
-        transport=make_transport({"mirror_dir": options["mirror_dir"], **_NETWORK_DEFAULTS}),
+        transport=checkout_options.make_transport({"mirror_dir": options["mirror_dir"], **_NETWORK_DEFAULTS}),
     )
     done = checkout_project(request, env=env, python=Path(sys.executable))
     check_checkout(file, request, done, env=env)
 
 
 def _find_patches_folder() -> Path:
-    from rocm_wheels.core import get_project_home
+    from rocm_wheels.core import workspace
 
-    return get_project_home() / "patches"
+    return workspace.get_project_home() / "patches"
 
 
 _FAILED, _NO_TESTS = 1, 5  # as pytest's
@@ -468,41 +462,37 @@ class _SeveralWords(Command):
 @click.argument("pytest_args", nargs=-1, type=click.UNPROCESSED, metavar="[-- PYTEST ARGS]...")
 def torch_tests_command(**given: Any) -> int:
     """Find torch, its tests and GPUs, run, show what came of it."""
-    from rocm_wheels.core import get_project_home
-    from rocm_wheels.gpus import detect_hardware
-    from rocm_wheels.testing import (
-        find_gpu_fault,
-        inspect_machine,
-        inspect_target_python,
-        require_pytest,
-        require_torch,
-    )
+    from rocm_wheels.core import workspace
+    from rocm_wheels.gpus import detect
+    from rocm_wheels.testing import inspect_machine, installed_torch
 
     _check_options(given)
     if given["after"] is not None:
         _refuse_after_failures(given["after"])
-    env = read_environment()
+    env = boundary.read_environment()
     given["from_environment"] = take_variables(env)
     addopts = shlex.split(env.pop("PYTEST_ADDOPTS", ""))
     python = find_tested_python(given["target_python"], env)
-    looking = get_project_home() / "smoke-tests" / "looking.py"
-    target = inspect_target_python(python, looking, env)
-    require_torch(target)
+    looking = workspace.get_project_home() / "smoke-tests" / "looking.py"
+    target = installed_torch.inspect_target_python(python, looking, env)
+    installed_torch.require_torch(target)
     if given["requirements"]:
         _print_requirements(find_test_sources(given, target, env), target)
         return 0
-    require_pytest(target)
+    installed_torch.require_pytest(target)
     sources = find_test_sources(given, target, env)
-    hardware = detect_hardware(env, vendors=("amd",))
+    hardware = detect.detect_hardware(env, vendors=("amd",))
     test_places = _choose_places(given, target, env, hardware)
     order = _make_order(given, target, sources, addopts, test_places[0].env)
-    machine = inspect_machine(hardware, env, rocm=target.rocm_version)
-    order = replace(order, find_gpu_fault=partial(find_gpu_fault, python, looking), machine=machine)
+    machine = inspect_machine.inspect_machine(hardware, env, rocm=target.rocm_version)
+    order = replace(
+        order, find_gpu_fault=partial(installed_torch.find_gpu_fault, python, looking), machine=machine
+    )
     if given["dry_run"]:
         _print_plan(order, test_places)
         return 0
     folder = Path(given["output_dir"])
-    show = log_note if given["as_json"] else click.echo
+    show = log.log_note if given["as_json"] else click.echo
     results = [_run_in_place(order, place, folder, env, show) for place in test_places]
     if given["as_json"]:
         files = [folder / place.label / "results.json" for place in test_places]
@@ -512,7 +502,7 @@ def torch_tests_command(**given: Any) -> int:
     if not any(result.counts.get("passed") or result.counts.get("skipped") for result in results) and all(
         result.good for result in results
     ):
-        log_warning("no test was run")
+        log.log_warning("no test was run")
         return _NO_TESTS
     return 0 if all(result.good for result in results) else _FAILED
 
@@ -522,9 +512,9 @@ def _check_options(options: Mapping[str, Any]) -> None:
     shard, shards = options["shard"] or 0, options["num_shards"] or 0
     example = "for example: --shard 2 --num-shards 4"
     if bool(shard) != bool(shards):
-        raise UsageError("--shard and --num-shards belong together", tip=example)
+        raise errors.UsageError("--shard and --num-shards belong together", tip=example)
     if shard > shards:
-        raise UsageError(f"--shard {shard}: there are {shards}, numbered from 1", tip=example)
+        raise errors.UsageError(f"--shard {shard}: there are {shards}, numbered from 1", tip=example)
     _check_suite(options["suite"])
     _check_version(options["pytorch_version"])
     _parse_family(options["amdgpu_family"])
@@ -532,85 +522,79 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 def _refuse_after_failures(file: Path) -> None:
     """Raise ChecksError where smoke tests failed, or were not run: hours of tests would say no more."""
-    from rocm_wheels.testing import read_results
+    from rocm_wheels.testing.results import read_results
 
     smoke = read_results(file)
     if smoke.bad or not smoke.counts.get("passed"):
         tip = "look at those first; without --after, torch's tests run all the same"
-        raise ChecksError(f"the smoke tests did not pass: {smoke.summarize()} ({file})", tip=tip)
+        raise errors.ChecksError(f"the smoke tests did not pass: {smoke.summarize()} ({file})", tip=tip)
 
 
 def _run_in_place(
-    order: TorchTestRequest,
-    place: GpuPlace,
+    order: torch_test_run.TorchTestRequest,
+    place: torch_test_run.GpuPlace,
     folder: Path,
     env: Mapping[str, str],
     show: Callable[[str], None],
 ) -> TorchResults:
     """Run in one place; show what came of it, also where that was interrupted."""
-    from rocm_wheels.testing import (
+    from rocm_wheels.testing import torch_test_run
+    from rocm_wheels.testing.results import (
         describe_next_command,
         format_torch_markdown,
         format_torch_table,
         read_torch_results,
-        run_in_place,
     )
 
     place_folder = folder / place.label
     try:
-        results = run_in_place(order, place, place_folder, show)
+        results = torch_test_run.run_in_place(order, place, place_folder, show)
     except KeyboardInterrupt:
         if (so_far := read_torch_results(place_folder)) is not None:
             show("\n" + format_torch_table(so_far))
         raise
     show("\n" + format_torch_table(results))
     show(describe_next_command(results, place_folder))
-    append_step_summary(env, format_torch_markdown(results))
+    boundary.append_step_summary(env, format_torch_markdown(results))
     return results
 
 
 def _make_order(
     options: Mapping[str, Any],
-    target: TargetPython,
-    sources: TorchTestSources,
+    target: installed_torch.TargetPython,
+    sources: torch_test_plan.TorchTestSources,
     addopts: Sequence[str],
     env: Mapping[str, str],
-) -> TorchTestRequest:
-    from rocm_wheels.models import load_torch_tests
-    from rocm_wheels.testing import (
-        TorchTestRequest,
-        TorchTestSelection,
-        find_choosing_variables,
-        identify_wheels,
-        join_pytest_arguments,
-        plan_test_files,
-        read_durations,
-    )
+) -> torch_test_run.TorchTestRequest:
+    from rocm_wheels.models import torch_tests
+    from rocm_wheels.testing import durations, installed_torch, torch_test_plan, torch_test_run
 
-    table = load_torch_tests()
-    chosen = TorchTestSelection(
+    table = torch_tests.load_torch_tests()
+    chosen = torch_test_plan.TorchTestSelection(
         suite=_check_suite(options["suite"]),
         include=_split_file_names(options["include"]),
         exclude=_split_file_names(options["exclude"]),
         shard=options["shard"] or 1,
         shards=options["num_shards"] or 1,
-        words=join_pytest_arguments(addopts, options["expression"], options["pytest_args"]),
-        variables=find_choosing_variables(env, table.environment),
+        words=torch_test_run.join_pytest_arguments(addopts, options["expression"], options["pytest_args"]),
+        variables=torch_test_plan.find_choosing_variables(env, table.environment),
         exclusions=_read_exclusions(options),
         known_as=_check_version(options["pytorch_version"]),
         debug=options["debug"],
         cache=options["cache"],
-        durations=read_durations(options["durations"], options["suite"]),
+        durations=durations.read_durations(options["durations"], options["suite"]),
         unrecorded_seconds=table.limits.unrecorded_seconds,
         share_seconds=table.limits.share_seconds,
         from_environment=options["from_environment"],
     )
     for name, value in chosen.variables.items():
-        log_warning(f"{name}={value} is set, by which tests may be left out: no evidence for all of them")
+        log.log_warning(f"{name}={value} is set, by which tests may be left out: no evidence for all of them")
     suite = table.suites[chosen.suite]
-    plan = plan_test_files(suite, chosen, sources.tests, target.python, {**env, **table.environment})
+    plan = torch_test_plan.plan_test_files(
+        suite, chosen, sources.tests, target.python, {**env, **table.environment}
+    )
     waiting = table.waiting
-    return TorchTestRequest(
+    return torch_test_run.TorchTestRequest(
         target=target,
         python_version=target.python_version,
         sources=sources,
@@ -619,7 +603,7 @@ def _make_order(
         plan=plan.digest,
         left_out={file: row.reason for row in plan.left_out for file in row.files},
         table=table,
-        files=identify_wheels(target.installed, options["wheels"]),
+        files=installed_torch.identify_wheels(target.installed, options["wheels"]),
         limits=(
             options["timeout"] or waiting.test_minutes * 60,
             options["file_timeout"] or waiting.file_minutes * 60,
@@ -629,13 +613,12 @@ def _make_order(
 
 
 def _check_suite(name: str) -> str:
-    from rocm_wheels.core import suggest_name
-    from rocm_wheels.models import load_torch_tests
+    from rocm_wheels.models import torch_tests
 
-    suites = load_torch_tests().suites
+    suites = torch_tests.load_torch_tests().suites
     if name not in suites:
-        raise UsageError(
-            f"there is no suite {name}{suggest_name(name, suites)}", tip=f"suites: {', '.join(suites)}"
+        raise errors.UsageError(
+            f"there is no suite {name}{tables.suggest_name(name, suites)}", tip=f"suites: {', '.join(suites)}"
         )
     return name
 
@@ -659,7 +642,7 @@ def _check_version(version: str | None) -> str:
         return str(Version(version))
     except InvalidVersion:
         tip = "such as 2.12, or all; without it, that of the installed torch"
-        raise UsageError(f"--torch {version} is no version of torch", tip=tip) from None
+        raise errors.UsageError(f"--torch {version} is no version of torch", tip=tip) from None
 
 
 def _split_file_names(names: Sequence[str]) -> tuple[str, ...]:
@@ -668,45 +651,55 @@ def _split_file_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _choose_places(
-    options: Mapping[str, Any], target: TargetPython, env: Mapping[str, str], hardware: Hardware
-) -> list[GpuPlace]:
-    from rocm_wheels.models import load_torch_tests
-    from rocm_wheels.testing import choose_gpus, list_places, refuse_unseen_gpus, resolve_device_query
+    options: Mapping[str, Any],
+    target: installed_torch.TargetPython,
+    env: Mapping[str, str],
+    hardware: gpu.Hardware,
+) -> list[torch_test_run.GpuPlace]:
+    from rocm_wheels.models import torch_tests
+    from rocm_wheels.testing import torch_test_run
+    from rocm_wheels.testing.smoke import choose_gpus, resolve_device_query
 
     family = options["amdgpu_family"]
     targets = _parse_family(family)
-    every = load_torch_tests().suites[_check_suite(options["suite"])].gpus == "every"
+    every = torch_tests.load_torch_tests().suites[_check_suite(options["suite"])].gpus == "every"
     for fault in hardware.faults:
-        log_warning(fault)
+        log.log_warning(fault)
     named_policy = None if options["gpu_policy"] == "auto" else options["gpu_policy"]
     policy, every = resolve_device_query(options["device_query"], named_policy, together=every)
     if options["share_gpus"]:
         if every:
-            raise UsageError(
+            raise errors.UsageError(
                 "--share-gpus: these tests see every GPU of a target at once", tip="leave it out"
             )
         if policy in {"first", "single"}:
-            raise UsageError("--share-gpus takes every GPU", tip="leave --gpu-policy out")
+            raise errors.UsageError("--share-gpus takes every GPU", tip="leave --gpu-policy out")
         policy = "all"
-    chosen: list[Gpu] = choose_gpus(hardware.usable, policy, targets)
+    chosen: list[gpu.Gpu] = choose_gpus(hardware.usable, policy, targets)
     if chosen and target.kind not in ("rocm", ""):
-        log_warning(f"torch {target.version} is a build for {target.kind}: no GPU is tested")
+        log.log_warning(f"torch {target.version} is a build for {target.kind}: no GPU is tested")
         chosen = []
     if not chosen and (targets is not None or options["require_gpu"]):
         of = f" of {family}" if family else ""
-        raise ChecksError(
+        raise errors.ChecksError(
             f"no GPU{of} is here to run torch's tests on",
             tip="`rocm-wheels doctor` lists the GPUs here; without a family and --require-gpu: on the CPU",
         )
-    refuse_unseen_gpus(chosen, target)
-    return list_places(chosen, env, "every" if every else "share" if options["share_gpus"] else "alone")
+    torch_test_run.refuse_unseen_gpus(chosen, target)
+    return torch_test_run.list_places(
+        chosen, env, "every" if every else "share" if options["share_gpus"] else "alone"
+    )
 
 
-def _print_requirements(sources: TorchTestSources, target: TargetPython) -> None:
-    from rocm_wheels.models import load_torch_tests
-    from rocm_wheels.testing import read_test_requirements
+def _print_requirements(
+    sources: torch_test_plan.TorchTestSources, target: installed_torch.TargetPython
+) -> None:
+    from rocm_wheels.models import torch_tests
+    from rocm_wheels.testing.requirements import read_test_requirements
 
-    requirements = read_test_requirements(sources, target, load_torch_tests().left_out_requirements)
+    requirements = read_test_requirements(
+        sources, target, torch_tests.load_torch_tests().left_out_requirements
+    )
     click.echo(f"# for torch's tests of {sources.commit or sources.version}, Python {target.python_version}")
     for line in requirements.lines:
         click.echo(line)
@@ -714,8 +707,10 @@ def _print_requirements(sources: TorchTestSources, target: TargetPython) -> None
         click.echo(f"# left out: {line}: {reason}")
 
 
-def _print_plan(order: TorchTestRequest, test_places: Sequence[GpuPlace]) -> None:
-    from rocm_wheels.testing import find_known_tests
+def _print_plan(
+    order: torch_test_run.TorchTestRequest, test_places: Sequence[torch_test_run.GpuPlace]
+) -> None:
+    from rocm_wheels.testing import torch_test_run
 
     click.echo(
         f"torch {order.target.torch_version}, tests of {order.sources.commit or order.sources.version}"
@@ -724,14 +719,15 @@ def _print_plan(order: TorchTestRequest, test_places: Sequence[GpuPlace]) -> Non
         click.echo(f"on {place.label}: {', '.join(part.name for part in order.parts)}")
         if place.beside:
             click.echo(f"  shared by {len(place.beside) + 1} GPUs")
-        for name in find_known_tests(order, place.gfx).list_skipped():
+        for name in torch_test_run.find_known_tests(order, place.gfx).list_skipped():
             click.echo(f"  not run: {name}")
     estimate = sum(map(order.chosen.estimate_seconds, order.parts))
     unrecorded = [part for part in order.parts if part.file not in order.chosen.durations]
     note = (
-        f" (no record of {format_count(len(unrecorded), 'file')}: {order.chosen.unrecorded_seconds:g} s each)"
+        f" (no record of {tables.format_count(len(unrecorded), 'file')}: "
+        f"{order.chosen.unrecorded_seconds:g} s each)"
     )
-    click.echo(f"about {format_duration(estimate)}{note if unrecorded else ''}")
+    click.echo(f"about {tables.format_duration(estimate)}{note if unrecorded else ''}")
     for file, why in order.left_out.items():
         click.echo(f"left out: {file}: {why}")
 

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli.boundary import read_environment
-from rocm_wheels.cli.command import command, option
-from rocm_wheels.cli.evidence import describe_origin
+from rocm_wheels.cli import boundary, command, evidence
 from rocm_wheels.cli.options import (
     GivenPython,
     json_option,
@@ -21,38 +19,31 @@ from rocm_wheels.cli.options import (
     wheel_file,
     wheels_argument,
 )
-from rocm_wheels.core import (
-    AuditError,
-    DataError,
-    UsageError,
-    align_rows,
-    explain_error,
-    format_count,
-    format_table,
-    get_output_width,
-    log_error,
-    log_note,
-    run_in_parallel,
-)
+from rocm_wheels.core import errors, log, parallel, tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rocm_wheels.audit import ImportEnvironment, WheelExpectation
-    from rocm_wheels.models import Platform, Project
-    from rocm_wheels.wheels import CodeObject, FoundDeviceCode, WheelEdit
+    from rocm_wheels.audit import audited_wheel, import_check
+    from rocm_wheels.device_code import code_objects
+    from rocm_wheels.models import project_names
+    from rocm_wheels.models.project import Project
+    from rocm_wheels.wheels import wheel_code
+    from rocm_wheels.wheels.edit import WheelEdit
 
-CodeByFile = dict[Path, "FoundDeviceCode"]
+CodeByFile = dict[Path, "wheel_code.FoundDeviceCode"]
 
 
-@command("targets")
+@command.command("targets")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
-@option(
+@command.option(
     "--details",
     is_flag=True,
     help="Read all code: inflate every bundle, check its hash, compare each code object with the table.",
 )
-@option("--json", "as_json", is_flag=True, help="Print the result as JSON, every code object on its own.")
+@command.option(
+    "--json", "as_json", is_flag=True, help="Print the result as JSON, every code object on its own."
+)
 def targets_command(files: tuple[Path, ...], details: bool, as_json: bool) -> None:
     """List the gfx targets of the device code in FILES.
 
@@ -79,20 +70,24 @@ def targets_command(files: tuple[Path, ...], details: bool, as_json: bool) -> No
         raise unread[0]
     if unread:
         for fault in unread:
-            log_error(explain_error(fault))
-        raise DataError(f"{len(unread)} of {format_count(len(files), 'file')} could not be read")
+            log.log_error(errors.explain_error(fault))
+        raise errors.DataError(
+            f"{len(unread)} of {tables.format_count(len(files), 'file')} could not be read"
+        )
 
 
-def read_targets(files: tuple[Path, ...], *, whole: bool = False) -> tuple[CodeByFile, list[DataError]]:
+def read_targets(
+    files: tuple[Path, ...], *, whole: bool = False
+) -> tuple[CodeByFile, list[errors.DataError]]:
     """Read each file; return what was found, and why others are not there, are folders or are damaged."""
-    from rocm_wheels.wheels import read_device_code
+    from rocm_wheels.wheels import wheel_code
 
     contents: CodeByFile = {}
-    unread: list[DataError] = []
+    unread: list[errors.DataError] = []
     for path in files:
         try:
-            contents[path] = read_device_code(path, whole=whole)
-        except DataError as fault:
+            contents[path] = wheel_code.read_device_code(path, whole=whole)
+        except errors.DataError as fault:
             unread.append(fault)
     return contents, unread
 
@@ -107,14 +102,14 @@ def targets_as_json(contents: CodeByFile) -> dict[str, Any]:
     sizes are bytes of plain code; ``archives`` are those of ``FoundDeviceCode.moved_code``. ``form`` and
     ``machine`` are null for what only the table of a compressed bundle was read of.
     """
-    from rocm_wheels.wheels import list_code_targets
+    from rocm_wheels.device_code import code_objects
 
     files = []
     for path, inside in contents.items():
         code = [
             {
                 "member": member or None,
-                "targets": list_code_targets(objects),
+                "targets": code_objects.list_code_targets(objects),
                 "code_objects": [_object_as_json(item) for item in objects],
             }
             for member, objects in inside.code.items()
@@ -124,11 +119,11 @@ def targets_as_json(contents: CodeByFile) -> dict[str, Any]:
             {"member": member or None, "archives": list(archives)}
             for member, archives in inside.moved_code.items()
         ]
-        targets = list_code_targets(_list_objects(inside))
+        targets = code_objects.list_code_targets(_list_objects(inside))
         files.append({"file": str(path), "targets": targets, "code": code, "elsewhere": elsewhere})
     everything = [item for inside in contents.values() for item in _list_objects(inside)]
     total = {
-        "targets": list_code_targets(everything),
+        "targets": code_objects.list_code_targets(everything),
         "code_objects": len(everything),
         "bytes": sum(item.size for item in everything),
     }
@@ -137,7 +132,7 @@ def targets_as_json(contents: CodeByFile) -> dict[str, Any]:
 
 def targets_as_table(contents: CodeByFile) -> str:
     """Return a line a library, grouped by file, and a line with the totals."""
-    from rocm_wheels.wheels import list_code_targets
+    from rocm_wheels.device_code import code_objects
 
     rows = []
     for path, inside in contents.items():
@@ -155,32 +150,32 @@ def targets_as_table(contents: CodeByFile) -> str:
             rows += [(f"  {member}", *cells[member]) for member in sorted(cells)]
     everything = [item for inside in contents.values() for item in _list_objects(inside)]
     head = ("file", "objects", "packing", "bytes", "targets")
-    targets = list_code_targets(everything)
+    targets = code_objects.list_code_targets(everything)
     total = (
-        f"total: {format_count(len(everything), 'code object')}, "
+        f"total: {tables.format_count(len(everything), 'code object')}, "
         f"{sum(item.size for item in everything):,} bytes, "
-        f"{format_count(len(targets), 'target')}: {' '.join(targets)}".removesuffix(": ")
+        f"{tables.format_count(len(targets), 'target')}: {' '.join(targets)}".removesuffix(": ")
     )
-    return f"{format_table(head, rows, right=(1, 3), width=get_output_width())}\n{total}"
+    return f"{tables.format_table(head, rows, right=(1, 3), width=tables.get_output_width())}\n{total}"
 
 
 def _describe_archives(archives: tuple[str, ...]) -> str:
     return f"device code is in {', '.join(archives)}"
 
 
-def _summarize_objects(objects: list[CodeObject]) -> tuple[str, str, str, str]:
-    from rocm_wheels.wheels import list_code_targets
+def _summarize_objects(objects: list[code_objects.CodeObject]) -> tuple[str, str, str, str]:
+    from rocm_wheels.device_code import code_objects
 
     packing = ", ".join(sorted({item.packing for item in objects}))
     return (
         str(len(objects)),
         packing,
         f"{sum(item.size for item in objects):,}",
-        " ".join(list_code_targets(objects)),
+        " ".join(code_objects.list_code_targets(objects)),
     )
 
 
-def _object_as_json(item: CodeObject) -> dict[str, Any]:
+def _object_as_json(item: code_objects.CodeObject) -> dict[str, Any]:
     return {
         "target": str(item.target),
         "processor": item.target.processor,
@@ -196,33 +191,35 @@ def _object_as_json(item: CodeObject) -> dict[str, Any]:
     }
 
 
-def _list_objects(inside: FoundDeviceCode) -> list[CodeObject]:
+def _list_objects(inside: wheel_code.FoundDeviceCode) -> list[code_objects.CodeObject]:
     return [item for objects in inside.code.values() for item in objects]
 
 
-@command("verify")
+@command.command("verify")
 @click.argument("wheels", nargs=-1, type=wheel_file, metavar="WHEEL...")
-@option(
+@command.option(
     "--gfx",
     "pytorch_rocm_arch",
     metavar="LIST",
     help="Targets that the wheels were built for: gfx942,gfx1100.",
 )
-@option(
+@command.option(
     "--rocm",
     "rocm_version",
     metavar="V",
     help="Version of the ROCm packages that the wheels were built with.",
 )
-@option("--project", metavar="NAME", help="Recipe to check against; by default the wheel's own name tells.")
-@option(
+@command.option(
+    "--project", metavar="NAME", help="Recipe to check against; by default the wheel's own name tells."
+)
+@command.option(
     "--python",
     type=GivenPython(),
     metavar="PYTHON",
     help="Import each wheel too, with this Python and its packages.",
 )
-@option("--json", "as_json", is_flag=True, help="Print the reports as JSON.")
-@option("--list-checks", is_flag=True, help="List the checks and leave.")
+@command.option("--json", "as_json", is_flag=True, help="Print the reports as JSON.")
+@command.option("--list-checks", is_flag=True, help="List the checks and leave.")
 def verify_command(  # noqa: PLR0917 - click passes them by name
     wheels: tuple[Path, ...],
     pytorch_rocm_arch: str | None,
@@ -246,20 +243,20 @@ def verify_command(  # noqa: PLR0917 - click passes them by name
     Examples:
       rocm-wheels verify dist/*.whl --gfx gfx942,gfx1100
     """
-    from rocm_wheels.audit import group_device_wheels
-    from rocm_wheels.models import parse_targets
+    from rocm_wheels.audit import split_wheels
+    from rocm_wheels.models import gfx
 
     if list_checks:
         _print_checks()
         return
     if not wheels:
-        raise UsageError("no wheels were named", tip="for example: rocm-wheels verify dist/*.whl")
-    targets = parse_targets(pytorch_rocm_arch) if pytorch_rocm_arch is not None else None
+        raise errors.UsageError("no wheels were named", tip="for example: rocm-wheels verify dist/*.whl")
+    targets = gfx.parse_targets(pytorch_rocm_arch) if pytorch_rocm_arch is not None else None
     place = _make_import_place(python)
     # what is asked is settled first: nobody waits for a wheel and is told then that another has no name
-    groups = group_device_wheels(wheels)
+    groups = split_wheels.group_device_wheels(wheels)
     expected = {wheel: _make_expectation(wheel, project, targets, rocm_version) for wheel in groups}
-    begun = describe_origin("verify")
+    begun = evidence.describe_origin("verify")
     reports = [
         _verify_one_wheel(wheel, groups[wheel], expected[wheel], place, quiet=as_json) for wheel in groups
     ]
@@ -267,7 +264,7 @@ def verify_command(  # noqa: PLR0917 - click passes them by name
         click.echo(json.dumps([{**report, **begun} for report in reports], indent=1))
     failed = sum(not report["passed"] for report in reports)
     if failed:
-        raise AuditError(
+        raise errors.AuditError(
             f"{failed} of {len(reports)} wheels failed" if len(reports) > 1 else "the wheel failed"
         )
 
@@ -275,18 +272,18 @@ def verify_command(  # noqa: PLR0917 - click passes them by name
 def _verify_one_wheel(
     wheel: Path,
     parts: tuple[Path, ...],
-    expected: WheelExpectation,
-    place: ImportEnvironment | None,
+    expected: audited_wheel.WheelExpectation,
+    place: import_check.ImportEnvironment | None,
     *,
     quiet: bool,
 ) -> dict[str, object]:
-    from rocm_wheels.audit import format_report, verify_wheel
+    from rocm_wheels.audit.verify import format_report, verify_wheel
 
     try:
         report = verify_wheel(wheel, expected, environment=place, parts=parts)
-    except DataError as unreadable:  # the other wheels are still worth a look
-        log_error(explain_error(unreadable))
-        return {"wheel": wheel.name, "passed": False, "unreadable": explain_error(unreadable)}
+    except errors.DataError as unreadable:  # the other wheels are still worth a look
+        log.log_error(errors.explain_error(unreadable))
+        return {"wheel": wheel.name, "passed": False, "unreadable": errors.explain_error(unreadable)}
     if not quiet:
         click.echo("\n".join(format_report(report)))
     return report.to_json()
@@ -294,50 +291,55 @@ def _verify_one_wheel(
 
 def _make_expectation(
     wheel: Path, project: str | None, targets: tuple[str, ...] | None, rocm_version: str | None
-) -> WheelExpectation:
-    from rocm_wheels.audit import WheelExpectation
-    from rocm_wheels.models import load_project
-    from rocm_wheels.wheels import parse_wheel_name
+) -> audited_wheel.WheelExpectation:
+    from rocm_wheels.audit import audited_wheel
+    from rocm_wheels.models.project import load_project
+    from rocm_wheels.wheels import dist_info
 
-    name = parse_wheel_name(wheel.name)
+    name = dist_info.parse_wheel_name(wheel.name)
     recipe = load_project(project) if project else _guess_recipe(wheel, name.name)
     windows = any(tag.platform.startswith("win") for tag in name.tags)
-    platform: Platform = "windows" if windows else "linux"
-    return WheelExpectation(recipe, platform, targets=targets, rocm_version=rocm_version)
+    platform: project_names.Platform = "windows" if windows else "linux"
+    return audited_wheel.WheelExpectation(recipe, platform, targets=targets, rocm_version=rocm_version)
 
 
 def _guess_recipe(wheel: Path, distribution: str) -> Project:
-    from rocm_wheels.audit import is_same_name
-    from rocm_wheels.models import list_project_names, load_project
+    from rocm_wheels.audit import audited_wheel
+    from rocm_wheels.models import project_names
+    from rocm_wheels.models.project import load_project
 
-    recipes = [load_project(name) for name in list_project_names()]
+    recipes = [load_project(name) for name in project_names.list_project_names()]
     for recipe in recipes:
-        if is_same_name(recipe.distribution, distribution):
+        if audited_wheel.is_same_name(recipe.distribution, distribution):
             return recipe
     names = ", ".join(f"{recipe.distribution} ({recipe.name})" for recipe in recipes)
-    raise UsageError(
+    raise errors.UsageError(
         f"{wheel.name}: no recipe builds {distribution}",
         tip=f"name one with --project ({names}); `rocm-wheels audit` takes any wheel",
     )
 
 
-def _make_import_place(python: Path | None) -> ImportEnvironment | None:
-    from rocm_wheels.audit import ImportEnvironment
+def _make_import_place(python: Path | None) -> import_check.ImportEnvironment | None:
+    from rocm_wheels.audit import import_check
 
     # not resolved: a virtual environment is found through the link that its interpreter is
-    return ImportEnvironment(python.absolute(), read_environment()) if python is not None else None
+    return (
+        import_check.ImportEnvironment(python.absolute(), boundary.read_environment())
+        if python is not None
+        else None
+    )
 
 
 def _print_checks() -> None:
-    from rocm_wheels.audit import CHECKS
+    from rocm_wheels.audit import checks
 
-    click.echo("\n".join(align_rows([(check.name, check.summary) for check in CHECKS])))
+    click.echo("\n".join(tables.align_rows([(check.name, check.summary) for check in checks.CHECKS])))
 
 
 _LONGEST_LIST = 12
 
 
-@command("wheel show")
+@command.command("wheel show")
 @wheels_argument
 @json_option
 def show(wheels: tuple[Path, ...], as_json: bool) -> None:
@@ -360,7 +362,7 @@ def show(wheels: tuple[Path, ...], as_json: bool) -> None:
             if value not in (None, "", []):
                 rows.append((name.replace("_", "-"), str(lines[0])))
                 rows += [("", str(line)) for line in lines[1:]]
-        click.echo("\n".join(align_rows(rows)))
+        click.echo("\n".join(tables.align_rows(rows)))
 
 
 def _shorten_lists(value: object) -> object:
@@ -374,30 +376,24 @@ def _shorten_lists(value: object) -> object:
 
 def _wheel_as_json(wheel: Path) -> dict[str, Any]:
     """Return what ``show`` prints. Keys are added in later versions, never renamed."""
-    from rocm_wheels.wheels import (
-        parse_metadata,
-        parse_wheel_file,
-        parse_wheel_name,
-        read_dist_info_files,
-        split_wheel_name,
-    )
+    from rocm_wheels.wheels import dist_info, rewrite
 
-    name = parse_wheel_name(wheel.name)
-    files = read_dist_info_files(wheel)
+    name = dist_info.parse_wheel_name(wheel.name)
+    files = rewrite.read_dist_info_files(wheel)
     if missing := {"METADATA", "WHEEL"} - files.keys():
-        raise DataError(f"{wheel} has no {' and no '.join(sorted(missing))} in its .dist-info folder")
-    metadata = parse_metadata(files["METADATA"], name=f"{wheel}: METADATA")
-    form = parse_wheel_file(files["WHEEL"], name=f"{wheel}: WHEEL")
+        raise errors.DataError(f"{wheel} has no {' and no '.join(sorted(missing))} in its .dist-info folder")
+    metadata = dist_info.parse_metadata(files["METADATA"], name=f"{wheel}: METADATA")
+    form = dist_info.parse_wheel_file(files["WHEEL"], name=f"{wheel}: WHEEL")
     variant = files.get("variant.json")
     try:
         document = json.loads(variant) if variant is not None else None
     except (ValueError, RecursionError) as cause:
-        raise DataError(f"{wheel}: variant.json is not JSON") from cause
+        raise errors.DataError(f"{wheel}: variant.json is not JSON") from cause
     return {
         "file": str(wheel),
         "name": metadata.name,
         "version": str(metadata.version),
-        "build": split_wheel_name(wheel.name).build or None,
+        "build": dist_info.split_wheel_name(wheel.name).build or None,
         "tags": sorted(map(str, name.tags)),
         "label": name.label,
         "size": wheel.stat().st_size,
@@ -410,10 +406,10 @@ def _wheel_as_json(wheel: Path) -> dict[str, Any]:
     }
 
 
-@command("wheel check")
+@command.command("wheel check")
 @click.argument("wheels", nargs=-1, type=wheel_file, metavar="WHEEL...")
 @json_option
-@option(
+@command.option(
     "--list-checks",
     "list_faults",
     is_flag=True,
@@ -430,13 +426,13 @@ def verify(wheels: tuple[Path, ...], as_json: bool, list_faults: bool) -> None:
     Examples:
       rocm-wheels wheel check dist/*.whl
     """
-    from rocm_wheels.wheels import ARCHIVE_FAULTS
+    from rocm_wheels.wheels import zip_format
 
     if list_faults:
-        click.echo("\n".join(align_rows(list(ARCHIVE_FAULTS.items()))))
+        click.echo("\n".join(tables.align_rows(list(zip_format.ARCHIVE_FAULTS.items()))))
         return
     if not wheels:
-        raise UsageError("no wheels were named", tip="for example: rocm-wheels wheel check dist/*.whl")
+        raise errors.UsageError("no wheels were named", tip="for example: rocm-wheels wheel check dist/*.whl")
     reports = [_check_wheel(wheel) for wheel in wheels]
     if as_json:
         click.echo(json.dumps(reports, indent=1))
@@ -447,19 +443,24 @@ def verify(wheels: tuple[Path, ...], as_json: bool, list_faults: bool) -> None:
             )
     failed = sum(bool(report["faults"]) for report in reports)
     if failed:
-        raise AuditError(
+        raise errors.AuditError(
             f"{failed} of {len(reports)} wheels failed" if len(reports) > 1 else "the wheel failed"
         )
 
 
 def _check_wheel(wheel: Path) -> dict[str, Any]:
-    from rocm_wheels.variants import VARIANT_FILE_NAME, find_wheel_document_faults
-    from rocm_wheels.wheels import scan_wheel
+    from rocm_wheels.variants.document import VARIANT_FILE_NAME, find_wheel_document_faults
+    from rocm_wheels.wheels.scan import scan_wheel
 
     try:
         scan = scan_wheel(wheel, keep=(f"*.dist-info/{VARIANT_FILE_NAME}",))
-    except DataError as unreadable:  # the other wheels are still worth a look
-        return {"file": str(wheel), "members": 0, "sha256": None, "faults": [explain_error(unreadable)]}
+    except errors.DataError as unreadable:  # the other wheels are still worth a look
+        return {
+            "file": str(wheel),
+            "members": 0,
+            "sha256": None,
+            "faults": [errors.explain_error(unreadable)],
+        }
     faults = [*scan.faults, *scan.repairable, *scan.archive_hazards]
     if scan.name and scan.name.label is not None:
         document = next(
@@ -471,23 +472,25 @@ def _check_wheel(wheel: Path) -> dict[str, Any]:
     return {"file": str(wheel), "members": len(scan.members), "sha256": scan.sha256, "faults": faults}
 
 
-@command("wheel retag")
+@command.command("wheel retag")
 @wheels_argument
-@option("--version", metavar="V", help="The whole version, local part included.")
-@option(
+@command.option("--version", metavar="V", help="The whole version, local part included.")
+@command.option(
     "--local-version",
     "local",
     metavar="L",
     help="The local part of the version (rocm7.2.0); '' takes it away.",
 )
-@option(
+@command.option(
     "--build-tag", "build", metavar="TAG", help="The build tag, beginning with a digit; '' takes it away."
 )
-@option("--platform-tag", "platforms", multiple=True, metavar="TAG", help="May be given several times.")
-@option("--label", metavar="LABEL", help="The variant label in the file name; '' takes it away.")
-@option("--add-requirement", "added", multiple=True, metavar="R", help="As in Requires-Dist.")
-@option("--drop-requirement", "dropped", multiple=True, metavar="NAME", help="All of this project.")
-@option("--in-place", is_flag=True, help="The new wheel takes the place of the old one.")
+@command.option(
+    "--platform-tag", "platforms", multiple=True, metavar="TAG", help="May be given several times."
+)
+@command.option("--label", metavar="LABEL", help="The variant label in the file name; '' takes it away.")
+@command.option("--add-requirement", "added", multiple=True, metavar="R", help="As in Requires-Dist.")
+@command.option("--drop-requirement", "dropped", multiple=True, metavar="NAME", help="All of this project.")
+@command.option("--in-place", is_flag=True, help="The new wheel takes the place of the old one.")
 @new_wheels_options
 def retag(  # noqa: PLR0917 - click passes them by name
     wheels: tuple[Path, ...],
@@ -507,48 +510,44 @@ def retag(  # noqa: PLR0917 - click passes them by name
     Examples:
       rocm-wheels wheel retag dist/*.whl --local-version rocm7.2.0 --output-dir final
     """
-    from rocm_wheels.wheels import (
-        get_edited_name,
-        require_distinct_targets,
-        rewrite_wheel,
-        write_together,
-    )
+    from rocm_wheels.wheels import rewrite, write_together
+    from rocm_wheels.wheels.edit import get_edited_name
 
     if in_place and output_dir:
-        raise UsageError("--in-place and --output-dir exclude each other")
+        raise errors.UsageError("--in-place and --output-dir exclude each other")
     edit = _make_edit(**options)
     if edit.label is not None:
         _require_no_variant(wheels)
     # what cannot be is told before the first is written
     paths = {wheel: (output_dir or wheel.parent) / get_edited_name(wheel.name, edit) for wheel in wheels}
-    require_distinct_targets(paths.items())
+    rewrite.require_distinct_targets(paths.items())
     for wheel, path in paths.items():
         if path.resolve() == wheel.resolve() and not (in_place or replace):
             tip = "ask for --in-place or --replace, or name an --output-dir"
-            raise UsageError(f"{wheel} would be replaced", tip=tip)
+            raise errors.UsageError(f"{wheel} would be replaced", tip=tip)
 
     if not dry_run:
-        with write_together(replace=replace) as batch, show_activity("writing", len(wheels)):
+        with write_together.write_together(replace=replace) as batch, show_activity("writing", len(wheels)):
 
             def write(wheel: Path) -> None:
-                rewrite_wheel(wheel, batch.find_stage(paths[wheel].parent), edit)
+                rewrite.rewrite_wheel(wheel, batch.find_stage(paths[wheel].parent), edit)
                 if in_place:
                     batch.remove(wheel)
 
-            run_in_parallel(write, wheels, jobs=os.cpu_count() or 1)
+            parallel.run_in_parallel(write, wheels, jobs=os.cpu_count() or 1)
     print_result({"wheels": list(paths.values())}, paths.values(), as_json=as_json)
 
 
 def _require_no_variant(wheels: Sequence[Path]) -> None:
-    from rocm_wheels.variants import VARIANT_FILE_NAME
-    from rocm_wheels.wheels import read_dist_info_files
+    from rocm_wheels.variants.document import VARIANT_FILE_NAME
+    from rocm_wheels.wheels import rewrite
 
     for wheel in wheels:
-        if VARIANT_FILE_NAME in read_dist_info_files(wheel):
+        if VARIANT_FILE_NAME in rewrite.read_dist_info_files(wheel):
             tip = (
                 "`rocm-wheels wheel stamp --replace --label` gives it another, `wheel unstamp` takes it away"
             )
-            raise UsageError(f"{wheel}: its {VARIANT_FILE_NAME} names its label, too", tip=tip)
+            raise errors.UsageError(f"{wheel}: its {VARIANT_FILE_NAME} names its label, too", tip=tip)
 
 
 def _make_edit(
@@ -556,7 +555,7 @@ def _make_edit(
 ) -> WheelEdit:
     from dataclasses import replace
 
-    from rocm_wheels.wheels import WheelEdit
+    from rocm_wheels.wheels.edit import WheelEdit
 
     tags = tuple(tag for platform in platforms for tag in platform.split("."))
     edit = WheelEdit(
@@ -568,7 +567,7 @@ def _make_edit(
         requirements=_make_requirement_change(added, dropped) if added or dropped else None,
     )
     if edit == WheelEdit():
-        raise UsageError("nothing is to be changed", tip="for example: --local-version rocm7.2.0")
+        raise errors.UsageError("nothing is to be changed", tip="for example: --local-version rocm7.2.0")
     return replace(edit, step="retag")
 
 
@@ -587,18 +586,20 @@ def _make_requirement_change(
         unwanted = {canonicalize_name(name): name for name in dropped}
         if absent := sorted(unwanted.keys() - set(projects.values())):
             has = ", ".join(sorted(set(projects.values()))) or "nothing"
-            raise UsageError(f"the wheel does not require {', '.join(absent)}", tip=f"it requires {has}")
+            raise errors.UsageError(
+                f"the wheel does not require {', '.join(absent)}", tip=f"it requires {has}"
+            )
         remaining = [text for text in old if projects[text] not in unwanted]
         return [*remaining, *(text for text in dict.fromkeys(added) if text not in remaining)]
 
     return change
 
 
-@command("wheel diff")
+@command.command("wheel diff")
 @click.argument("old", type=wheel_file)
 @click.argument("new", type=wheel_file)
 @json_option
-@option("--exit-code", is_flag=True, help="Leave with 1 when there is a difference.")
+@command.option("--exit-code", is_flag=True, help="Leave with 1 when there is a difference.")
 @click.pass_context
 def diff(ctx: click.Context, old: Path, new: Path, as_json: bool, exit_code: bool) -> None:
     """Tell what two wheels differ in, from sizes and CRCs: nothing but METADATA and RECORD is inflated.
@@ -609,7 +610,7 @@ def diff(ctx: click.Context, old: Path, new: Path, as_json: bool, exit_code: boo
     """
     from dataclasses import asdict
 
-    from rocm_wheels.wheels import compare_wheels
+    from rocm_wheels.wheels.edit import compare_wheels
 
     difference = compare_wheels(old, new)
     if as_json:
@@ -636,6 +637,6 @@ def diff(ctx: click.Context, old: Path, new: Path, as_json: bool, exit_code: boo
         if difference.description:
             click.echo("METADATA: another description")
         if difference.is_empty:
-            log_note("no difference")
+            log.log_note("no difference")
     if exit_code and not difference.is_empty:
         ctx.exit(1)

@@ -4,7 +4,3 @@ A ``BuildRequest`` says what is built; ``compose_environment`` makes its variabl
 cache, ``hooks`` of the project); ``build_wheel`` runs the project's own front end in the build tree of its
 configuration and returns a ``BuiltWheel``. What went wrong is read from the log (``BuildFailure``).
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rocm_wheels.compile.compiler_cache import CompilerCache
-from rocm_wheels.compile.sdk_tree import SdkTree
-from rocm_wheels.core import BuildError, UsageError
-from rocm_wheels.models import Platform, Project, check_exact_requirement
+from rocm_wheels.compile import compiler_cache, sdk_tree
+from rocm_wheels.core import errors
+from rocm_wheels.models import project_names, versions
+from rocm_wheels.models.project import Project
 
 _FRONT_END_FILES = {"pep517": ("pyproject.toml", "setup.py"), "setup.py": ("setup.py",)}
 
@@ -31,8 +31,8 @@ class BuildRequest:
 
     project: Project
     source: Path
-    platform: Platform
-    sdk: SdkTree
+    platform: project_names.Platform
+    sdk: sdk_tree.SdkTree
     targets: tuple[str, ...]
     version: str | None
     suffix: str
@@ -45,7 +45,7 @@ class BuildRequest:
     torch_line: str | None = None
     offline: bool = False
     commit: str | None = None
-    cache: CompilerCache | None = None
+    cache: compiler_cache.CompilerCache | None = None
     set_env: Mapping[str, str] = field(default_factory=dict)
     editable: bool = False
     source_names: str = ""
@@ -53,15 +53,15 @@ class BuildRequest:
     def __post_init__(self) -> None:
         object.__setattr__(self, "source", self.source.absolute())
         if not self.targets:
-            raise UsageError(f"{self.project.name}: no GPU target to compile for")
+            raise errors.UsageError(f"{self.project.name}: no GPU target to compile for")
         if not self.build_number.isdecimal() or int(self.build_number) < 1:
-            raise UsageError(
+            raise errors.UsageError(
                 f"--pytorch-build-number {self.build_number} is not a number", tip="count from 1"
             )
         if self.triton_requirement is not None:
-            check_exact_requirement(self.triton_requirement)
+            versions.check_exact_requirement(self.triton_requirement)
         if self.platform not in self.project.build.platforms:
-            raise UsageError(f"{self.project.name} is not built on {self.platform}")
+            raise errors.UsageError(f"{self.project.name} is not built on {self.platform}")
 
     @property
     def recipe_variables(self) -> dict[str, str]:
@@ -77,7 +77,7 @@ class BuildRequest:
         for candidate in candidates:
             if any((candidate / name).is_file() for name in names):
                 return candidate
-        raise BuildError(
+        raise errors.BuildError(
             f"{self.project.name}: no {' or '.join(names)} in {' or '.join(map(str, candidates))}",
             tip="is this the right folder, and is its checkout complete?",
         )

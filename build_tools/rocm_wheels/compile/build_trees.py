@@ -36,17 +36,9 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
-from rocm_wheels.compile.build_request import BuildRequest
-from rocm_wheels.compile.generated_files import ask_git, exclude_from_git, list_ignored_files
-from rocm_wheels.compile.variables import SPEED_ONLY_VARIABLES, is_configuration_variable, prepend_path
-from rocm_wheels.core import (
-    BuildError,
-    capture_output,
-    format_count,
-    hash_file,
-    redact_for_comparison,
-    write_json_file,
-)
+from rocm_wheels.compile import build_request, generated_files, variables
+from rocm_wheels.core import errors, process, shell, tables
+from rocm_wheels.core.files import hash_file, write_json_file
 
 # the versions of Visual Studio and of Windows' SDK are in the first two
 _MSVC_VARIABLES = re.compile(r"INCLUDE|LIB|_?CL_?|_?LINK_?")
@@ -87,21 +79,25 @@ class TreeKey:
         return tuple(sorted(name for name in names if self.tree.get(name) != other.tree.get(name)))
 
 
-def make_tree_key(request: BuildRequest, env: Mapping[str, str], *, python: Path, python_tag: str) -> TreeKey:
+def make_tree_key(
+    request: build_request.BuildRequest, env: Mapping[str, str], *, python: Path, python_tag: str
+) -> TreeKey:
     """Make the key of a build from what a configure step writes down.
 
     Source, Python, ROCm, variables, and which programs the names of the host's compilers stand for. Of what
     is set for this project alone, by recipe or user, it is not known what it changes: all of it counts.
     """
-    alone = {*request.recipe_variables, *request.set_env} - {*SPEED_ONLY_VARIABLES}
+    alone = {*request.recipe_variables, *request.set_env} - {*variables.SPEED_ONLY_VARIABLES}
     parts = {
-        n: redact_for_comparison(n, value)
+        n: shell.redact_for_comparison(n, value)
         for n, value in env.items()
-        if n in alone or is_configuration_variable(n, value)
+        if n in alone or variables.is_configuration_variable(n, value)
     }
     if request.platform == "windows":
         parts |= {
-            n: redact_for_comparison(n, value) for n, value in env.items() if _MSVC_VARIABLES.fullmatch(n)
+            n: shell.redact_for_comparison(n, value)
+            for n, value in env.items()
+            if _MSVC_VARIABLES.fullmatch(n)
         }
     parts |= {
         "compilers": _describe_compilers(env),
@@ -203,7 +199,7 @@ class TreeState:
                 str(value.get("source names", "")),
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as cause:
-            raise BuildError(
+            raise errors.BuildError(
                 f"{path} is damaged: it is not known what {tree} was built for",
                 tip="`build --clean` sets the folder aside and starts a new one",
             ) from cause
@@ -265,14 +261,14 @@ def _rename_path(old: Path, new: Path) -> None:
     if os.path.lexists(new):
         if new.is_file() and old.is_file() and filecmp.cmp(old, new, shallow=False):
             return
-        raise BuildError(f"{old} cannot be moved: {new} is there already", tip=f"move {new} away")
+        raise errors.BuildError(f"{old} cannot be moved: {new} is there already", tip=f"move {new} away")
     new.parent.mkdir(parents=True, exist_ok=True)
     try:
         old.rename(new)
     except OSError as fault:
         if fault.errno != errno.EXDEV:
             raise
-        raise BuildError(
+        raise errors.BuildError(
             f"{old} is on another file system than {new.parent}, and a build tree is moved by renaming",
             tip=f"let {old.name} be an ordinary folder of its source, no mount and no link",
         ) from fault
@@ -288,7 +284,7 @@ def find_parking_folder(source: Path, env: Mapping[str, str]) -> Path:
     have theirs), else in a hidden folder of the source: for a folder that is no checkout of its own,
     and where git's folder is on another file system.
     """
-    answer = ask_git(source, env, "rev-parse", "--show-prefix", "--absolute-git-dir")
+    answer = generated_files.ask_git(source, env, "rev-parse", "--show-prefix", "--absolute-git-dir")
     prefix, _, git_folder = answer.partition("\n")
     if git_folder and not prefix and Path(git_folder).stat().st_dev == source.stat().st_dev:
         return Path(git_folder) / "rocm-wheels" / "trees"
@@ -299,7 +295,7 @@ def prepare_parking_folder(source: Path, env: Mapping[str, str]) -> Path:
     """Return the folder in which trees of a source wait; git is told not to see it inside the source."""
     parking = find_parking_folder(source, env)
     if parking.is_relative_to(source / _HIDDEN_FOLDER):
-        exclude_from_git(source, [f"{_HIDDEN_FOLDER}/"], env)
+        generated_files.exclude_from_git(source, [f"{_HIDDEN_FOLDER}/"], env)
     return parking
 
 
@@ -320,7 +316,9 @@ CMAKE_SHARE_DIR = str(Path(CMAKE_DATA, "share"))
 """
 
 
-def pass_tree_on(request: BuildRequest, state: TreeState, key: TreeKey, generated: frozenset[str]) -> str:
+def pass_tree_on(
+    request: build_request.BuildRequest, state: TreeState, key: TreeKey, generated: frozenset[str]
+) -> str:
     """Give the tree in place to the key's Python; say in words what was deleted for that, if anything.
 
     ``generated``: the ignored files (relative to the source) that builds left outside the build folders.
@@ -341,7 +339,7 @@ def pass_tree_on(request: BuildRequest, state: TreeState, key: TreeKey, generate
                 count += 1
     replace(state, python=key.python).write(main)
     before = "another Python" if state.python is None else f"{state.python['python tag']}'s"
-    return f"shared with {before}, {format_count(count, 'part')} rebuilt" if count else ""
+    return f"shared with {before}, {tables.format_count(count, 'part')} rebuilt" if count else ""
 
 
 def _delete_path(path: Path) -> None:
@@ -351,7 +349,9 @@ def _delete_path(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def keep_cmake_path(request: BuildRequest, python: Path, env: Mapping[str, str]) -> dict[str, str]:
+def keep_cmake_path(
+    request: build_request.BuildRequest, python: Path, env: Mapping[str, str]
+) -> dict[str, str]:
     """Return the environment with a cmake whose path is the same for all Pythons that share the tree.
 
     CMake writes its own path into commands (of HIP objects, of static libraries), and each environment has
@@ -365,7 +365,7 @@ def keep_cmake_path(request: BuildRequest, python: Path, env: Mapping[str, str])
         return changed
     if Path(program).parent != python.parent:  # the machine's own: the same for all anyway
         return changed
-    output = capture_output(
+    output = process.capture_output(
         [python, "-I", "-c", _CMAKE_SCRIPT], env=env, description=f"asking {python} where its cmake is"
     )
     if not output:  # it is no package of this Python: conda's, the distribution's
@@ -377,8 +377,8 @@ def keep_cmake_path(request: BuildRequest, python: Path, env: Mapping[str, str])
         if cmake_folder.parent.exists():
             shutil.rmtree(cmake_folder.parent)
         _copy_cmake(Path(folder).parent, cmake_folder, version)
-    prepend_path(changed, "PATH", cmake_folder / "bin", request.platform)
-    prepend_path(changed, "PYTHONPATH", cmake_folder / "python", request.platform)
+    variables.prepend_path(changed, "PATH", cmake_folder / "bin", request.platform)
+    variables.prepend_path(changed, "PYTHONPATH", cmake_folder / "python", request.platform)
     return changed
 
 
@@ -401,7 +401,7 @@ def _copy_cmake(data: Path, cmake_folder: Path, version: str) -> None:
         (package / "__init__.py").write_text(_CMAKE_PACKAGE.format(version=version), encoding="utf-8")
         part.rename(cmake_folder)
     except OSError as fault:
-        raise BuildError(f"{data} cannot be copied to {cmake_folder}: {fault}") from fault
+        raise errors.BuildError(f"{data} cannot be copied to {cmake_folder}: {fault}") from fault
 
 
 _BINARY_SUFFIXES = (".so", ".pyd", ".dll", ".dylib")
@@ -411,7 +411,12 @@ CONTINUED = "continued"  # what ``enter_tree`` says, at least, of a tree that wa
 
 
 def enter_tree(
-    request: BuildRequest, key: TreeKey, parking: Path, *, env: Mapping[str, str], clean: bool = False
+    request: build_request.BuildRequest,
+    key: TreeKey,
+    parking: Path,
+    *,
+    env: Mapping[str, str],
+    clean: bool = False,
 ) -> str:
     """Put the tree of ``key`` in place; say in words what was done.
 
@@ -459,7 +464,7 @@ def enter_tree(
 class _BuildTrees:
     """The build folders of one source tree, and the place where they wait."""
 
-    def __init__(self, request: BuildRequest, parked: Path, env: Mapping[str, str]) -> None:
+    def __init__(self, request: build_request.BuildRequest, parked: Path, env: Mapping[str, str]) -> None:
         self._source = request.source
         self._folders = [request.folder / name for name in request.project.build.trees]
         self._parked = parked
@@ -474,7 +479,7 @@ class _BuildTrees:
         if not full:
             return ""
         if not clean:
-            raise BuildError(
+            raise errors.BuildError(
                 f"{full[0]} was not made by rocm-wheels: unknown what it was built for",
                 tip="`build --clean` sets it aside (nothing is deleted) and starts a new one",
             )
@@ -489,7 +494,7 @@ class _BuildTrees:
     def list_ignored(self) -> frozenset[str]:
         """Return the ignored files of the source outside the build folders."""
         inside = tuple(f"{self._make_relative(folder).as_posix()}/" for folder in self._folders)
-        files = list_ignored_files(self._source, self._env)
+        files = generated_files.list_ignored_files(self._source, self._env)
         return frozenset(name for name in files if not name.startswith(inside))
 
     def park_tree(self, state: TreeState) -> None:
@@ -562,7 +567,7 @@ class _BuildTrees:
     def _is_damaged(self) -> bool:
         try:
             TreeState.read(self.main)
-        except BuildError:
+        except errors.BuildError:
             return True
         return False
 

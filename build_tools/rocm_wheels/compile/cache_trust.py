@@ -21,16 +21,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rocm_wheels.compile.compiler_cache import (
-    CacheCounts,
-    CompilerCache,
-    make_ccache_variables,
-    read_ccache_settings,
-    read_statistics,
-    run_own_server,
-)
-from rocm_wheels.compile.sdk_tree import SdkTree, find_hipcc, make_hipcc_environment
-from rocm_wheels.core import RetryPolicy, hash_file, run_command, wait_or_stop
+from rocm_wheels.compile import compiler_cache, sdk_tree
+from rocm_wheels.core import files, process, retry
 
 _TRIAL_KERNEL = """\
 #include <hip/hip_runtime.h>
@@ -42,7 +34,7 @@ _TRIAL_KERNEL = """\
 __global__ void scale(float* values) { values[threadIdx.x] *= FACTOR; }
 """
 _HEADER_TEMPLATE = "#define FACTOR {}.0f\n"
-_STORE_DELAYS = RetryPolicy(retries=3, first_wait=0.2, growth=3, jitter=0)
+_STORE_DELAYS = retry.RetryPolicy(retries=3, first_wait=0.2, growth=3, jitter=0)
 _COMPILE_SECONDS = 300.0  # seconds a compile; with ROCm's own headers one takes about 3
 # settings of ccache's that say where it stores or what it reports, not what it takes for the same compile
 _PLACE_SETTINGS = (
@@ -62,7 +54,7 @@ _KEY_VARIABLES = (
 class TrialCompile:
     """What came of one compile: what the cache counted, and a digest of the object."""
 
-    counts: CacheCounts
+    counts: compiler_cache.CacheCounts
     digest: str
 
     @property
@@ -84,8 +76,8 @@ class TrialCompile:
 class CacheTrial:
     """A cache in a folder of its own, and the compiler. ``source`` holds the kernel and its header."""
 
-    cache: CompilerCache
-    sdk: SdkTree
+    cache: compiler_cache.CompilerCache
+    sdk: sdk_tree.SdkTree
     folder: Path
     env: Mapping[str, str]
     source: Path = field(init=False)
@@ -98,17 +90,22 @@ class CacheTrial:
         wrapped = {**self.env, "HIP_CLANG_LAUNCHER": os.fspath(self.cache.program)}
         with self._count(wrapped) as (env, counts):
             self._run_hipcc(target, env)
-        return TrialCompile(counts[0], hash_file(self.source / "kernel.o"))
+        return TrialCompile(counts[0], files.hash_file(self.source / "kernel.o"))
 
     @contextmanager
-    def _count(self, env: Mapping[str, str]) -> Iterator[tuple[Mapping[str, str], list[CacheCounts]]]:
+    def _count(
+        self, env: Mapping[str, str]
+    ) -> Iterator[tuple[Mapping[str, str], list[compiler_cache.CacheCounts]]]:
         """Yield the environment of a compile, and a list that then has what the cache counted."""
-        before, counts = CacheCounts(), list[CacheCounts]()
+        before, counts = compiler_cache.CacheCounts(), list[compiler_cache.CacheCounts]()
         if self.cache.kind == "ccache":
             logs = self.folder / "logs"
             shutil.rmtree(logs, ignore_errors=True)
             logs.mkdir()
-            env = {**env, **make_ccache_variables(self.cache, env, self.folder, logs, self.folder)}
+            env = {
+                **env,
+                **compiler_cache.make_ccache_variables(self.cache, env, self.folder, logs, self.folder),
+            }
         else:
             before = self._read_counts(env)
         yield env, counts
@@ -122,8 +119,8 @@ class CacheTrial:
 
     def _run_hipcc(self, target: str, env: Mapping[str, str]) -> None:
         (self.source / "kernel.o").unlink(missing_ok=True)
-        hipcc = os.fspath(find_hipcc(self.sdk, "linux"))
-        run_command(
+        hipcc = os.fspath(sdk_tree.find_hipcc(self.sdk, "linux"))
+        process.run_command(
             [hipcc, f"--offload-arch={target}", "-O2", "-fPIC", "-c", "kernel.hip", "-o", "kernel.o"],
             env=env,
             cwd=self.source,
@@ -131,15 +128,17 @@ class CacheTrial:
             description=f"compiling a test of the compiler cache for {target}",
         )
 
-    def _read_counts(self, env: Mapping[str, str]) -> CacheCounts:
-        cache_statistics = read_statistics(self.cache, env)
+    def _read_counts(self, env: Mapping[str, str]) -> compiler_cache.CacheCounts:
+        cache_statistics = compiler_cache.read_statistics(self.cache, env)
         parts = (cache_statistics.host, cache_statistics.device, cache_statistics.unsorted)
-        return CacheCounts(*(sum(numbers) for numbers in zip(*map(_list_numbers, parts), strict=True)))
+        return compiler_cache.CacheCounts(
+            *(sum(numbers) for numbers in zip(*map(_list_numbers, parts), strict=True))
+        )
 
 
 @contextmanager
 def open_trial(
-    cache: CompilerCache, sdk: SdkTree, folder: Path, env: Mapping[str, str]
+    cache: compiler_cache.CompilerCache, sdk: sdk_tree.SdkTree, folder: Path, env: Mapping[str, str]
 ) -> Iterator[CacheTrial]:
     """Set everything up in ``folder``; ``env`` is the user's. A server of sccache's is stopped afterwards."""
     source = folder / "source"
@@ -148,7 +147,7 @@ def open_trial(
     _set_age(source / "kernel.hip", hours=4)
     prefix = f"{cache.kind.upper()}_"
     others = {name: value for name, value in env.items() if not name.startswith(prefix)}
-    built = make_hipcc_environment(sdk, others, "linux")
+    built = sdk_tree.make_hipcc_environment(sdk, others, "linux")
     with contextlib.ExitStack() as stack:
         if cache.kind == "ccache":
             config = folder / "ccache.conf"
@@ -159,17 +158,17 @@ def open_trial(
             config.touch()
             built |= _select_key_variables(env)
             built |= {"SCCACHE_DIR": os.fspath(folder / "cache"), "SCCACHE_CONF": os.fspath(config)}
-            built |= stack.enter_context(run_own_server(cache.program, built))
+            built |= stack.enter_context(compiler_cache.run_own_server(cache.program, built))
         yield CacheTrial(cache, sdk, folder, built)
 
 
-def read_user_settings(cache: CompilerCache, env: Mapping[str, str]) -> str:
+def read_user_settings(cache: compiler_cache.CompilerCache, env: Mapping[str, str]) -> str:
     """Return what the user has set of a cache, in files or variables, without where it stores: a verdict
     of the self-test holds for no others.
     """
     if cache.kind == "sccache":
         return "".join(f"{name} = {value}\n" for name, value in _select_key_variables(env).items())
-    settings = read_ccache_settings(cache, env)
+    settings = compiler_cache.read_ccache_settings(cache, env)
     return "".join(
         f"{name} = {setting.value}\n"
         for name, setting in settings.items()
@@ -181,7 +180,7 @@ def _select_key_variables(env: Mapping[str, str]) -> dict[str, str]:
     return {name: env[name] for name in _KEY_VARIABLES if name in env}
 
 
-def _list_numbers(counts: CacheCounts) -> tuple[int, int, int, int]:
+def _list_numbers(counts: compiler_cache.CacheCounts) -> tuple[int, int, int, int]:
     return counts.hits, counts.misses, counts.uncacheable, counts.errors
 
 
@@ -212,7 +211,11 @@ class CacheVerdict:
 
 
 def check_cache_trust(
-    cache: CompilerCache, sdk: SdkTree, target: str, folder: Path, env: Mapping[str, str]
+    cache: compiler_cache.CompilerCache,
+    sdk: sdk_tree.SdkTree,
+    target: str,
+    folder: Path,
+    env: Mapping[str, str],
 ) -> CacheVerdict:
     """Try the cache with device code for ``target``, as a build on Linux would use it.
 
@@ -233,7 +236,7 @@ def _check_repeat(trial: CacheTrial, target: str) -> TrustCheck:
         second = trial.compile_kernel(target)
         if second.outcome != "miss":
             break
-        wait_or_stop(_STORE_DELAYS.compute_wait(misses))
+        process.wait_or_stop(_STORE_DELAYS.compute_wait(misses))
     same = second.digest == first.digest
     outcome = second.outcome if second.outcome != "hit" else f"hit, {'the same' if same else 'other'} bytes"
     return TrustCheck(

@@ -26,17 +26,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Literal
 
-from rocm_wheels.core import (
-    BuildError,
-    UsageError,
-    capture_output,
-    hash_file,
-    log_note,
-    read_number,
-    write_atomically,
-    write_json_file,
-)
-from rocm_wheels.models import Platform, load_estimate_table
+from rocm_wheels.core import environment_numbers, files, log, process
+from rocm_wheels.core.errors import BuildError, UsageError
+from rocm_wheels.models import estimates, project_names
 
 _CACHE_HOMEPAGES = {"ccache": "https://ccache.dev", "sccache": "https://github.com/mozilla/sccache"}
 
@@ -49,7 +41,7 @@ class CompilerCache:
     program: Path
     wrap_device: bool = True
 
-    def launcher_variables(self, platform: Platform) -> dict[str, str]:
+    def launcher_variables(self, platform: project_names.Platform) -> dict[str, str]:
         """Return the variables that put the cache before the compilers.
 
         hipcc starts clang through HIP_CLANG_LAUNCHER, so the device compiles, which CMake's launchers do
@@ -68,7 +60,9 @@ class CompilerCache:
 
     def ask_version(self, env: Mapping[str, str]) -> str:
         """Return the first line that the program says of its version: ``ccache version 4.14.2``."""
-        output = capture_output([self.program, "--version"], env=env, description=f"{self.kind} --version")
+        output = process.capture_output(
+            [self.program, "--version"], env=env, description=f"{self.kind} --version"
+        )
         return output.partition("\n")[0].strip()
 
 
@@ -185,7 +179,7 @@ def read_statistics(cache: CompilerCache, env: Mapping[str, str]) -> CacheStatis
     are those of the server, so take the difference of two.
     """
     if cache.kind == "sccache":
-        output = capture_output(
+        output = process.capture_output(
             [cache.program, "--show-stats", "--stats-format=json"],
             env=env,
             timeout=60,
@@ -198,7 +192,7 @@ def read_statistics(cache: CompilerCache, env: Mapping[str, str]) -> CacheStatis
             host=parse_ccache_log(_read_lines(env[HOST_LOG])),
             device=parse_ccache_log(_read_lines(env[DEVICE_LOG])),
         )
-    output = capture_output([cache.program, "--print-stats"], env=env, timeout=60)
+    output = process.capture_output([cache.program, "--print-stats"], env=env, timeout=60)
     return CacheStatistics("ccache", unsorted=parse_ccache_counters(output))
 
 
@@ -356,7 +350,9 @@ def share_server(program: Path, env: Mapping[str, str], folder: Path) -> Iterato
 def stop_server(program: Path, env: Mapping[str, str]) -> None:
     """Stop the server that ``env`` leads to; one that has ended by itself is no fault."""
     try:
-        capture_output([program, "--stop-server"], env=env, timeout=60, description="sccache --stop-server")
+        process.capture_output(
+            [program, "--stop-server"], env=env, timeout=60, description="sccache --stop-server"
+        )
     except BuildError as cause:
         if is_listening(env):
             raise BuildError("a server of sccache could not be stopped") from cause
@@ -368,7 +364,7 @@ def is_listening(env: Mapping[str, str]) -> bool:
     if path := env.get("SCCACHE_SERVER_UDS"):
         family, address = getattr(socket, "AF_UNIX", socket.AF_INET), path
     else:
-        port = read_number(env, "SCCACHE_SERVER_PORT") or _DEFAULT_PORT
+        port = environment_numbers.read_number(env, "SCCACHE_SERVER_PORT") or _DEFAULT_PORT
         family, address = socket.AF_INET, ("127.0.0.1", port)
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.settimeout(5)
@@ -400,13 +396,13 @@ def _find_or_start_server(
     else:
         server = _start_server(program, env)
         if server.local and _read_location(program, env) == server.location:
-            log_note(
+            log.log_note(
                 "a server of sccache that serves the same files is running; it is used, and counts for all"
             )
             stop_server(program, {**env, **server.variables})
             return None
     if server.local or named:
-        write_json_file(
+        files.write_json_file(
             record_path, {"port": server.port, "location": server.location, "settings": server.settings}
         )
     return server
@@ -426,7 +422,7 @@ def _start_server(program: Path, env: Mapping[str, str]) -> SccacheServer:
 
 
 def _launch_server(program: Path, env: Mapping[str, str]) -> None:
-    capture_output(
+    process.capture_output(
         [program, "--start-server"],
         env=env,
         timeout=120,
@@ -440,7 +436,7 @@ def _read_location(program: Path, env: Mapping[str, str]) -> str:
     if not is_listening(env):
         return ""
     try:
-        output = capture_output([program, "--show-stats", "--stats-format=json"], env=env, timeout=60)
+        output = process.capture_output([program, "--show-stats", "--stats-format=json"], env=env, timeout=60)
         return str(json.loads(output)["cache_location"])
     except (BuildError, ValueError, KeyError):
         return ""  # another program listens there
@@ -506,7 +502,9 @@ class CcacheSetting:
 
 def read_ccache_settings(cache: CompilerCache, env: Mapping[str, str]) -> dict[str, CcacheSetting]:
     """Ask ccache for all of its settings."""
-    output = capture_output([cache.program, "--show-config"], env=env, description="ccache --show-config")
+    output = process.capture_output(
+        [cache.program, "--show-config"], env=env, description="ccache --show-config"
+    )
     matches = filter(None, map(_SETTING_LINE.fullmatch, output.splitlines()))
     return {match["key"]: CcacheSetting(match["origin"], match["value"]) for match in matches}
 
@@ -539,7 +537,7 @@ def open_cache_session(
             yield {**base_variables, **variables}
         return
     if env.get(HOST_LOG):
-        log_note(f"{HOST_LOG} is set for this build's own counts; {env[HOST_LOG]} gets none of it")
+        log.log_note(f"{HOST_LOG} is set for this build's own counts; {env[HOST_LOG]} gets none of it")
     with tempfile.TemporaryDirectory(prefix="ccache-", dir=folder) as logs:
         yield make_ccache_variables(cache, env, folder, Path(logs), base)
 
@@ -583,7 +581,7 @@ def make_ccache_variables(
     if base is not None and settings["base_dir"].is_default:
         variables["CCACHE_BASEDIR"] = os.fspath(base)
     if settings["max_size"].is_default:
-        variables["CCACHE_MAXSIZE"] = f"{load_estimate_table().compiler_cache.gib:g}Gi"
+        variables["CCACHE_MAXSIZE"] = f"{estimates.load_estimate_table().compiler_cache.gib:g}Gi"
     overlooked = [word.strip() for word in settings["sloppiness"].value.split(",") if word.strip()]
     if _IGNORED_CTIME not in overlooked:
         variables["CCACHE_SLOPPINESS"] = ",".join([*overlooked, _IGNORED_CTIME])
@@ -603,11 +601,11 @@ def _list_device_libraries(env: Mapping[str, str], folder: Path) -> dict[str, st
     libraries = sorted(Path(library_folder).glob("*.bc")) if library_folder else []
     if not libraries:
         return {}
-    text = "".join(f"{path.name} {hash_file(path)}\n" for path in libraries)
+    text = "".join(f"{path.name} {files.hash_file(path)}\n" for path in libraries)
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
     list_path = folder / f"device-libraries-{name}.txt"
     if not list_path.exists():
-        write_atomically(list_path, text)
+        files.write_atomically(list_path, text)
     users = [env["CCACHE_EXTRAFILES"]] if env.get("CCACHE_EXTRAFILES") else []
     return {"CCACHE_EXTRAFILES": os.pathsep.join([*users, os.fspath(list_path)])}
 
@@ -620,6 +618,6 @@ def _write_device_launcher(cache: CompilerCache, folder: Path) -> Path:
         f'{HOST_LOG}=${DEVICE_LOG} exec {shlex.quote(os.fspath(cache.program))} "$@"\n'
     )
     if not launcher.is_file() or launcher.read_text(encoding="utf-8") != text:
-        write_atomically(launcher, text)
+        files.write_atomically(launcher, text)
     launcher.chmod(0o755)
     return launcher

@@ -13,16 +13,15 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from rocm_wheels.compile.build_request import BuildRequest
-from rocm_wheels.compile.hooks import find_hooks
+from rocm_wheels.compile import build_request, hooks
 from rocm_wheels.compile.variables import add_flags, prepend_path
-from rocm_wheels.models import check_exact_requirement, load_project
+from rocm_wheels.models import project, versions
 
 # GCC 12 and newer warn wrongly about code that these projects compile with -Werror
 _GCC_FLAGS = "-Wno-error=maybe-uninitialized -Wno-error=uninitialized -Wno-error=restrict"
 
 
-def compose_environment(request: BuildRequest, base: Mapping[str, str]) -> dict[str, str]:
+def compose_environment(request: build_request.BuildRequest, base: Mapping[str, str]) -> dict[str, str]:
     """Return the whole environment of a build; ``base`` is not changed.
 
     Raises SdkError or UsageError when the SDK or the request lacks what the project needs.
@@ -44,12 +43,12 @@ def compose_environment(request: BuildRequest, base: Mapping[str, str]) -> dict[
         env.update(request.cache.launcher_variables(request.platform))
     env.update(_list_recipe_variables(request))
     env.update(_list_version_variables(request))
-    find_hooks(request.project).environment(request, env)
+    hooks.find_hooks(request.project).environment(request, env)
     env.update(request.set_env)
     return env
 
 
-def list_exact_pins(request: BuildRequest, env: Mapping[str, str]) -> tuple[str, ...]:
+def list_exact_pins(request: build_request.BuildRequest, env: Mapping[str, str]) -> tuple[str, ...]:
     """Return what the finished wheel requires at one version (``torch==2.9.0+rocm7.1.0``), by its recipe.
 
     ``env`` is the environment of the build: a version that ``set_env`` names goes before the one that it is
@@ -59,11 +58,15 @@ def list_exact_pins(request: BuildRequest, env: Mapping[str, str]) -> tuple[str,
     for pin in request.project.build.pins:
         version = env.get(pin.variable or "", request.against[pin.project])
         if version:
-            pins.append(check_exact_requirement(f"{load_project(pin.project).distribution}=={version}"))
+            pins.append(
+                versions.check_exact_requirement(
+                    f"{project.load_project(pin.project).distribution}=={version}"
+                )
+            )
     return tuple(pins)
 
 
-def _list_general_variables(request: BuildRequest, base: Mapping[str, str]) -> dict[str, str]:
+def _list_general_variables(request: build_request.BuildRequest, base: Mapping[str, str]) -> dict[str, str]:
     """Return variables about the build itself; what a user has set of the first ones is left as it is."""
     defaults = {
         "PYTHONHASHSEED": "0",  # the order of sets reaches generated code
@@ -79,7 +82,7 @@ def _list_general_variables(request: BuildRequest, base: Mapping[str, str]) -> d
     }
 
 
-def _list_launcher_variables(request: BuildRequest, base: Mapping[str, str]) -> dict[str, str]:
+def _list_launcher_variables(request: build_request.BuildRequest, base: Mapping[str, str]) -> dict[str, str]:
     """Return what has hipcc compile the same bytes in every folder (``hip_launcher.sh``).
 
     ROCm 7.13's hipcc and newer look at HIP_CLANG_LAUNCHER, which a compiler cache or the user may need
@@ -91,7 +94,7 @@ def _list_launcher_variables(request: BuildRequest, base: Mapping[str, str]) -> 
     return {"HIP_CLANG_LAUNCHER": f"sh {launcher}", "ROCM_WHEELS_SOURCE": os.fspath(request.source)}
 
 
-def _list_recipe_variables(request: BuildRequest) -> dict[str, str]:
+def _list_recipe_variables(request: build_request.BuildRequest) -> dict[str, str]:
     targets, root = ";".join(request.targets), os.fspath(request.sdk.root)
     variables = request.recipe_variables
     return {
@@ -99,12 +102,12 @@ def _list_recipe_variables(request: BuildRequest) -> dict[str, str]:
     }
 
 
-def _list_rocm_variables(request: BuildRequest) -> dict[str, str]:
+def _list_rocm_variables(request: build_request.BuildRequest) -> dict[str, str]:
     root = os.fspath(request.sdk.root)
     return {"ROCM_HOME": root, "ROCM_PATH": root}
 
 
-def _list_optional_parts(request: BuildRequest, base: Mapping[str, str]) -> dict[str, str]:
+def _list_optional_parts(request: build_request.BuildRequest, base: Mapping[str, str]) -> dict[str, str]:
     """Return what points at optional parts of the SDK; ``list_sdk_warnings`` tells about missing ones.
 
     With ROCM_PATH set, clang looks for its device libraries in the wrong place of this layout:
@@ -124,13 +127,13 @@ def _list_optional_parts(request: BuildRequest, base: Mapping[str, str]) -> dict
     return variables
 
 
-def _list_windows_compilers(request: BuildRequest) -> dict[str, str]:
+def _list_windows_compilers(request: build_request.BuildRequest) -> dict[str, str]:
     llvm = request.sdk.root / "lib" / "llvm" / "bin"
     compiler = os.fspath(llvm / "clang-cl.exe")
     return {"HIP_CLANG_PATH": llvm.as_posix(), "CC": compiler, "CXX": compiler}
 
 
-def _list_version_variables(request: BuildRequest) -> dict[str, str]:
+def _list_version_variables(request: build_request.BuildRequest) -> dict[str, str]:
     rules = request.project.version
     variables: dict[str, str] = {}
     if request.version is not None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from rocm_wheels.core import BuildError, compare_environments, format_command
+from rocm_wheels.core import errors, shell
 
 FailureKind = Literal["memory", "disk", "compile", "link", "configure", "build"]
 
@@ -133,7 +133,7 @@ class BuildFailure:
         return f"{text} (compiled for {self.target})" if self.target else text
 
 
-class BuildFailed(BuildError):
+class BuildFailed(errors.BuildError):
     """A front end failed. ``failure`` is what its log says; ``log`` and ``command`` help to go on."""
 
     def __init__(self, message: str, *, failure: BuildFailure | None, log: Path, command: str) -> None:
@@ -218,7 +218,7 @@ def format_repeat_command(
     argv: Sequence[str | Path], *, cwd: Path, base: Mapping[str, str], env: Mapping[str, str]
 ) -> str:
     """Write a command for a shell that has the environment ``base``: only changed variables, and ``cd``."""
-    return format_command(argv, cwd=cwd, changes=compare_environments(base, env))
+    return shell.format_command(argv, cwd=cwd, changes=shell.compare_environments(base, env))
 
 
 def _match_error(line: str) -> BuildFailure | None:

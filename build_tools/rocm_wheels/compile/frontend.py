@@ -34,14 +34,7 @@ from pathlib import Path
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from rocm_wheels.compile.build_request import BuildRequest
-from rocm_wheels.compile.build_trees import (
-    CONTINUED,
-    enter_tree,
-    keep_cmake_path,
-    make_tree_key,
-    prepare_parking_folder,
-)
+from rocm_wheels.compile import build_request, build_trees, generated_files, hooks, sdk_tree, variables
 from rocm_wheels.compile.failure import (
     BuildFailed,
     BuildFailure,
@@ -50,12 +43,10 @@ from rocm_wheels.compile.failure import (
     format_repeat_command,
     join_paragraph,
 )
-from rocm_wheels.compile.generated_files import exclude_generated_files
-from rocm_wheels.compile.hooks import Preparation, find_hooks
-from rocm_wheels.compile.sdk_tree import Preloads
-from rocm_wheels.compile.variables import prepend_path
-from rocm_wheels.core import BuildError, FinishedProcess, log_warning, run_command, write_atomically
-from rocm_wheels.models import get_local_part
+from rocm_wheels.core import errors, process
+from rocm_wheels.core.files import write_atomically
+from rocm_wheels.core.log import log_warning
+from rocm_wheels.models import versions
 
 _GIT_SCRIPT = """\
 #!/bin/sh
@@ -74,7 +65,9 @@ exec "$git" "$@"
 """
 
 
-def set_wheel_commit(request: BuildRequest, parking: Path, env: Mapping[str, str]) -> dict[str, str]:
+def set_wheel_commit(
+    request: build_request.BuildRequest, parking: Path, env: Mapping[str, str]
+) -> dict[str, str]:
     """Return the environment of a build in which HEAD of its tree is the commit of the request.
 
     The program stays below ``parking``, the folder of the build trees: CMake remembers where git is.
@@ -99,7 +92,7 @@ def set_wheel_commit(request: BuildRequest, parking: Path, env: Mapping[str, str
     program = folder / "git"
     write_atomically(program, _GIT_SCRIPT.format(**{name: shlex.quote(word) for name, word in words.items()}))
     program.chmod(0o755)
-    prepend_path(build_env, "PATH", folder, request.platform)
+    variables.prepend_path(build_env, "PATH", folder, request.platform)
     return build_env
 
 
@@ -115,7 +108,7 @@ class BuiltWheel:
 
 
 def build_wheel(
-    request: BuildRequest,
+    request: build_request.BuildRequest,
     *,
     base: Mapping[str, str],
     env: Mapping[str, str],
@@ -123,10 +116,10 @@ def build_wheel(
     python_tag: str,
     out_dir: Path,
     log: Path,
-    preloads: Preloads | None = None,
+    preloads: sdk_tree.Preloads | None = None,
     clean: bool = False,
     on_line: Callable[[str], None] | None = None,
-    ran: Callable[[list[str], Mapping[str, str], FinishedProcess], None] | None = None,
+    ran: Callable[[list[str], Mapping[str, str], process.FinishedProcess], None] | None = None,
     restore: Callable[[], None] | None = None,
 ) -> BuiltWheel:
     """Build one wheel into ``out_dir``.
@@ -156,7 +149,7 @@ def build_wheel(
 
 
 def configure_tree(
-    request: BuildRequest,
+    request: build_request.BuildRequest,
     *,
     base: Mapping[str, str],
     env: Mapping[str, str],
@@ -164,10 +157,10 @@ def configure_tree(
     python_tag: str,
     out_dir: Path,
     log: Path,
-    preloads: Preloads | None = None,
+    preloads: sdk_tree.Preloads | None = None,
     clean: bool = False,
     on_line: Callable[[str], None] | None = None,
-    ran: Callable[[list[str], Mapping[str, str], FinishedProcess], None] | None = None,
+    ran: Callable[[list[str], Mapping[str, str], process.FinishedProcess], None] | None = None,
     restore: Callable[[], None] | None = None,
 ) -> None:
     """Run a front end until CMake has configured the build tree, and end it there; see ``build_wheel``.
@@ -207,7 +200,7 @@ class DevelopedTree:
 
 
 def develop_tree(
-    request: BuildRequest,
+    request: build_request.BuildRequest,
     *,
     base: Mapping[str, str],
     env: Mapping[str, str],
@@ -216,10 +209,10 @@ def develop_tree(
     out_dir: Path,
     log: Path,
     configured: bool,
-    preloads: Preloads | None = None,
+    preloads: sdk_tree.Preloads | None = None,
     clean: bool = False,
     on_line: Callable[[str], None] | None = None,
-    ran: Callable[[list[str], Mapping[str, str], FinishedProcess], None] | None = None,
+    ran: Callable[[list[str], Mapping[str, str], process.FinishedProcess], None] | None = None,
     restore: Callable[[], None] | None = None,
 ) -> DevelopedTree:
     """Compile an editable request in its tree: what changed, where that is in place and ``configured`` so.
@@ -240,7 +233,7 @@ def develop_tree(
     ) as front_end:
         watch, wheel, version = ConfigureWatch(request, front_end.env), None, ""
         ninja = find_ninja_command(request, front_end.env) if configured else None
-        if not front_end.tree.startswith(CONTINUED):
+        if not front_end.tree.startswith(build_trees.CONTINUED):
             ninja = None  # what the other tree left beside the sources is written anew by the front end
         if ninja is not None:
             finished = front_end.run_program(ninja, list(ninja), watch, on_line, ran)
@@ -259,7 +252,7 @@ def develop_tree(
         )
 
 
-def find_ninja_command(request: BuildRequest, env: Mapping[str, str]) -> tuple[str, ...] | None:
+def find_ninja_command(request: build_request.BuildRequest, env: Mapping[str, str]) -> tuple[str, ...] | None:
     """Return what compiles a configured tree with ninja alone, ``None`` where CMake has left no such tree.
 
     Where CMake has rules to install, they run too: they put libraries beside the Python files (torch).
@@ -276,7 +269,7 @@ def find_ninja_command(request: BuildRequest, env: Mapping[str, str]) -> tuple[s
 class _FrontEnd:
     """A front end that is about to run: its tree is in place, and ``fresh`` is where its wheel goes."""
 
-    request: BuildRequest
+    request: build_request.BuildRequest
     base: Mapping[str, str]
     env: Mapping[str, str]
     python: Path
@@ -289,8 +282,8 @@ class _FrontEnd:
         self,
         watch: ConfigureWatch,
         on_line: Callable[[str], None] | None,
-        ran: Callable[[list[str], Mapping[str, str], FinishedProcess], None] | None,
-    ) -> FinishedProcess:
+        ran: Callable[[list[str], Mapping[str, str], process.FinishedProcess], None] | None,
+    ) -> process.FinishedProcess:
         """Run it to its end, or to where the watch ends it. Raises BuildFailed."""
         request, folder = self.request, self.request.folder
         argv = make_front_end_command(request, folder, python=self.python, out_dir=self.fresh)
@@ -305,15 +298,15 @@ class _FrontEnd:
         shown_command: list[str],
         watch: ConfigureWatch,
         on_line: Callable[[str], None] | None,
-        ran: Callable[[list[str], Mapping[str, str], FinishedProcess], None] | None,
-    ) -> FinishedProcess:
+        ran: Callable[[list[str], Mapping[str, str], process.FinishedProcess], None] | None,
+    ) -> process.FinishedProcess:
         """Run what compiles in the tree, to its end or to where the watch ends it. Raises BuildFailed."""
         request, folder = self.request, self.request.folder
         position = self.log.stat().st_size if self.log.is_file() else 0
         activity, began, lost = f"building {request.project.name}", time.monotonic(), None
         watch.delete_lost_caches()
         try:
-            finished = run_command(
+            finished = process.run_command(
                 argv,
                 env=self.env,
                 cwd=folder,
@@ -324,9 +317,9 @@ class _FrontEnd:
             )
             watch.check_caches()
         except TreeConfigured:
-            finished = FinishedProcess(0, time.monotonic() - began)
+            finished = process.FinishedProcess(0, time.monotonic() - began)
         except OptionLost as turned:
-            finished, lost = FinishedProcess(1, time.monotonic() - began), turned
+            finished, lost = process.FinishedProcess(1, time.monotonic() - began), turned
         if ran is not None:
             ran(shown_command, self.env, finished)
         if lost is None and not finished.returncode:
@@ -340,7 +333,7 @@ class _FrontEnd:
 
 @contextmanager
 def _prepare_front_end(
-    request: BuildRequest,
+    request: build_request.BuildRequest,
     *,
     base: Mapping[str, str],
     env: Mapping[str, str],
@@ -348,7 +341,7 @@ def _prepare_front_end(
     python_tag: str,
     out_dir: Path,
     log: Path,
-    preloads: Preloads | None,
+    preloads: sdk_tree.Preloads | None,
     clean: bool,
     restore: Callable[[], None] | None,
 ) -> Iterator[_FrontEnd]:
@@ -356,19 +349,21 @@ def _prepare_front_end(
     out_dir.mkdir(parents=True, exist_ok=True)
     for old in out_dir.glob(".fresh-*"):  # of a build that was killed
         shutil.rmtree(old)
-    parking = prepare_parking_folder(request.source, base)
+    parking = build_trees.prepare_parking_folder(request.source, base)
     marker = parking / request.project.name / "running.json"
     with (
-        exclude_generated_files(request.source, request.project.build.list_generated(), marker, log, base),
+        generated_files.exclude_generated_files(
+            request.source, request.project.build.list_generated(), marker, log, base
+        ),
         contextlib.ExitStack() as ending,
         tempfile.TemporaryDirectory(prefix=".fresh-", dir=out_dir) as name,
     ):
         if restore is not None:
             ending.callback(restore)
-        key = make_tree_key(request, env, python=python, python_tag=python_tag)
-        tree = enter_tree(request, key, parking, env=base, clean=clean)
-        env = set_wheel_commit(request, parking, keep_cmake_path(request, python, env))
-        find_hooks(request.project).prepare(request, Preparation(base, preloads))
+        key = build_trees.make_tree_key(request, env, python=python, python_tag=python_tag)
+        tree = build_trees.enter_tree(request, key, parking, env=base, clean=clean)
+        env = set_wheel_commit(request, parking, build_trees.keep_cmake_path(request, python, env))
+        hooks.find_hooks(request.project).prepare(request, hooks.Preparation(base, preloads))
         yield _FrontEnd(request, base, env, python, out_dir, Path(name).absolute(), log, tree)
 
 
@@ -382,10 +377,12 @@ ProjectBuilder(sys.argv[1]).build("editable", sys.argv[2], settings)
 """
 
 
-def make_front_end_command(request: BuildRequest, folder: Path, *, python: Path, out_dir: Path) -> list[str]:
+def make_front_end_command(
+    request: build_request.BuildRequest, folder: Path, *, python: Path, out_dir: Path
+) -> list[str]:
     """Return the command line that builds a wheel of the tree in ``folder`` into ``out_dir``."""
     build = request.project.build
-    settings = [*build.config_settings, *find_hooks(request.project).settings(request, folder)]
+    settings = [*build.config_settings, *hooks.find_hooks(request.project).settings(request, folder)]
     if request.editable:  # PEP 660, as `pip install --editable --no-build-isolation` does
         argv = [str(python), "-I", "-c", _EDITABLE_SCRIPT, str(folder), str(out_dir)]
         return [*argv, *settings]
@@ -399,36 +396,38 @@ def make_front_end_command(request: BuildRequest, folder: Path, *, python: Path,
     return [*argv, *(f"-C{setting}" for setting in settings)]
 
 
-def find_built_wheel(request: BuildRequest, folder: Path) -> tuple[Path, str]:
+def find_built_wheel(request: build_request.BuildRequest, folder: Path) -> tuple[Path, str]:
     """Return the only wheel in a folder and its version. Raises BuildError if it is not the one expected."""
     name = request.project.name
     files = sorted(path.name for path in folder.iterdir())
     wheels = [file for file in files if file.endswith(".whl")]
     if len(wheels) != 1 or len(files) != 1:
-        raise BuildError(f"{name}: the build must leave one wheel, and left {', '.join(files) or 'nothing'}")
+        raise errors.BuildError(
+            f"{name}: the build must leave one wheel, and left {', '.join(files) or 'nothing'}"
+        )
     try:
         distribution, version, _, _ = parse_wheel_filename(wheels[0])
     except InvalidWheelFilename as cause:
-        raise BuildError(f"{name}: the build left {wheels[0]}, which is no wheel's name") from cause
+        raise errors.BuildError(f"{name}: the build left {wheels[0]}, which is no wheel's name") from cause
     if distribution != canonicalize_name(request.project.distribution):
-        raise BuildError(
+        raise errors.BuildError(
             f"{name}: the build must make a wheel of {request.project.distribution}, and made {wheels[0]}"
         )
     if not _version_fits(request, version):
-        expected_version = request.version or f"…+{get_local_part(request.suffix)}"
-        raise BuildError(
+        expected_version = request.version or f"…+{versions.get_local_part(request.suffix)}"
+        raise errors.BuildError(
             f"{name}: the wheel must have version {expected_version}, and is {wheels[0]}",
             tip="does its setup.py read " + " and ".join(_list_version_variables(request)) + "?",
         )
     return folder / wheels[0], str(version)
 
 
-def _list_version_variables(request: BuildRequest) -> tuple[str, ...]:
+def _list_version_variables(request: build_request.BuildRequest) -> tuple[str, ...]:
     rules = request.project.version
     return rules.variables or ((rules.suffix_variable,) if rules.suffix_variable else ("a version variable",))
 
 
-def _version_fits(request: BuildRequest, version: Version) -> bool:
+def _version_fits(request: build_request.BuildRequest, version: Version) -> bool:
     """Compare with what was asked for. torch adds ``.post<n>`` for a build number above 1.
 
     A project whose recipe names nothing that tells it keeps its own version.
@@ -441,7 +440,7 @@ def _version_fits(request: BuildRequest, version: Version) -> bool:
         )
     if request.project.version.suffix_variable is None:
         return True
-    local = get_local_part(request.suffix)
+    local = versions.get_local_part(request.suffix)
     return not local or f".{version.local or ''}".endswith(f".{local}")
 
 
@@ -452,7 +451,7 @@ def _read_lines_from(log: Path, position: int) -> list[str]:
 
 
 def _front_end_error(
-    request: BuildRequest, code: int, lines: list[str], *, log: Path, command: str
+    request: build_request.BuildRequest, code: int, lines: list[str], *, log: Path, command: str
 ) -> BuildFailed:
     failure = find_first_failure(lines)
     ending = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
@@ -463,7 +462,7 @@ def _front_end_error(
 
 
 def _lost_option_error(
-    request: BuildRequest, lost: OptionLost, lines: list[str], *, log: Path, command: str
+    request: build_request.BuildRequest, lost: OptionLost, lines: list[str], *, log: Path, command: str
 ) -> BuildFailed:
     """Return the error of a build that CMake configured without what was asked for, in CMake's own words."""
     name = request.project.name
@@ -502,7 +501,7 @@ _REFUSAL = re.compile(
 _OPTION_PARTS: Mapping[str, tuple[str, ...]] = {"USE_ROCM": ("HIP", "ROCm")}
 
 
-class OptionLost(BuildError):
+class OptionLost(errors.BuildError):
     """CMake configured without an option that was asked for. ``option``: its name."""
 
     def __init__(self, option: str, requested: str, configured: str) -> None:
@@ -517,7 +516,7 @@ class TreeConfigured(Exception):
     """CMake has configured a tree, and nothing more was wanted of the front end."""
 
 
-def list_requested_options(request: BuildRequest, env: Mapping[str, str]) -> dict[str, str]:
+def list_requested_options(request: build_request.BuildRequest, env: Mapping[str, str]) -> dict[str, str]:
     """Return the switches for CMake that recipe and user set for this project, as ``env`` has them."""
     names = {*request.recipe_variables, *request.set_env}
     switches = {name: env.get(name, "") for name in sorted(names) if _OPTION_NAME.fullmatch(name)}
@@ -549,7 +548,7 @@ class ConfigureWatch:
     """
 
     def __init__(
-        self, request: BuildRequest, env: Mapping[str, str], *, only_configure: bool = False
+        self, request: build_request.BuildRequest, env: Mapping[str, str], *, only_configure: bool = False
     ) -> None:
         self._trees = [request.folder / name for name in request.project.build.trees]
         self._project = request.project.name

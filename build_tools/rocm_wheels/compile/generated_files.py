@@ -15,14 +15,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from rocm_wheels.core import (
-    RocmWheelsError,
-    capture_output,
-    log_note,
-    log_warning,
-    write_atomically,
-    write_json_file,
-)
+from rocm_wheels.core import errors, files, process
+from rocm_wheels.core.log import log_note, log_warning
 
 _UNTRACKED_QUESTION = ("ls-files", "-z", "--others", "--exclude-standard")
 _STAYING_FOLDERS = ("__pycache__", "dist")
@@ -65,7 +59,7 @@ def exclude_from_git(source: Path, names: Iterable[str], env: Mapping[str, str])
     fresh = [pattern for pattern in patterns if pattern not in text.splitlines()]
     if fresh:
         text += ("" if not text or text.endswith("\n") else "\n") + "\n".join(fresh) + "\n"
-        write_atomically(path, text.encode("utf-8", "surrogateescape"))
+        files.write_atomically(path, text.encode("utf-8", "surrogateescape"))
     return tuple(fresh)
 
 
@@ -87,7 +81,7 @@ def exclude_generated_files(
         "before": sorted(before),
         "generated": list(generated),
     }
-    write_json_file(marker, remembered)
+    files.write_json_file(marker, remembered)
     try:
         yield
     finally:
@@ -150,8 +144,8 @@ def _find_entry(source: Path, name: str, generated: Sequence[str]) -> str | None
 def ask_git(source: Path, env: Mapping[str, str], *question: str) -> str:
     """Ask git in a folder; the answer is empty in a folder that is no checkout."""
     try:
-        return capture_output(["git", *question], env={**env, "LC_ALL": "C"}, cwd=source)
-    except RocmWheelsError as fault:
+        return process.capture_output(["git", *question], env={**env, "LC_ALL": "C"}, cwd=source)
+    except errors.RocmWheelsError as fault:
         if "not a git repository" in str(fault):
             return ""
         raise

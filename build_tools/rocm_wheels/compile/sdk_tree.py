@@ -23,21 +23,11 @@ from pathlib import Path
 
 from pydantic import model_validator
 
+from rocm_wheels.compile import generated_files
 from rocm_wheels.compile.failure import find_first_failure
-from rocm_wheels.compile.generated_files import exclude_from_git
 from rocm_wheels.compile.variables import prepend_path
-from rocm_wheels.core import (
-    BuildError,
-    Record,
-    SdkError,
-    capture_output,
-    load_record,
-    make_record_error,
-    run_command,
-    run_in_parallel,
-    write_atomically,
-)
-from rocm_wheels.models import Platform, get_data_folder
+from rocm_wheels.core import errors, files, parallel, process, records
+from rocm_wheels.models import project_names
 
 
 @dataclass(frozen=True)
@@ -84,7 +74,7 @@ def inspect_sdk(
     folders = {"root": root, "cmake": cmake, "bin": bin}
     for name, folder in folders.items():
         if not folder.is_dir():
-            raise SdkError(
+            raise errors.SdkError(
                 f"the ROCm SDK {version} says that its {name} folder is {folder}, which does not exist",
                 tip="install it again: build_prod_wheels.py install-rocm",
             )
@@ -126,18 +116,20 @@ def list_sdk_warnings(sdk: SdkTree) -> tuple[str, ...]:
     )
 
 
-def find_hipcc(sdk: SdkTree, platform: Platform) -> Path:
+def find_hipcc(sdk: SdkTree, platform: project_names.Platform) -> Path:
     """Return the driver's place. Raises SdkError when the SDK has none."""
     program = sdk.bin / ("hipcc.exe" if platform == "windows" else "hipcc")
     if not program.is_file():
-        raise SdkError(
+        raise errors.SdkError(
             f"the ROCm SDK {sdk.version} has no {program.name} in {sdk.bin}",
             tip="install its development files: rocm[libraries,devel]",
         )
     return program
 
 
-def make_hipcc_environment(sdk: SdkTree, env: Mapping[str, str], platform: Platform) -> dict[str, str]:
+def make_hipcc_environment(
+    sdk: SdkTree, env: Mapping[str, str], platform: project_names.Platform
+) -> dict[str, str]:
     """Return the user's environment with what ``build_environment`` tells hipcc; no compiler cache."""
     variables = {name: value for name, value in env.items() if name != "HIP_CLANG_LAUNCHER"}
     variables["ROCM_HOME"] = variables["ROCM_PATH"] = os.fspath(sdk.root)
@@ -207,7 +199,7 @@ def probe_targets(
     folder: Path,
     env: Mapping[str, str],
     *,
-    platform: Platform,
+    platform: project_names.Platform,
     jobs: int,
 ) -> dict[str, str | None]:
     """Compile the kernel for each target alone, ``jobs`` at a time: the first error, or ``None``, of each.
@@ -222,7 +214,7 @@ def probe_targets(
     def probe_target(target: str) -> str | None:
         return _compile_probe(program, target, folder, built)
 
-    return dict(zip(targets, run_in_parallel(probe_target, targets, jobs=jobs), strict=True))
+    return dict(zip(targets, parallel.run_in_parallel(probe_target, targets, jobs=jobs), strict=True))
 
 
 def _compile_probe(program: Path, target: str, folder: Path, env: Mapping[str, str]) -> str | None:
@@ -232,7 +224,7 @@ def _compile_probe(program: Path, target: str, folder: Path, env: Mapping[str, s
         (probe_folder / "probe.hip").write_text(_PROBE_KERNEL, encoding="utf-8")
         temporary = {**env, "TMPDIR": name, "TEMP": name, "TMP": name}  # a compiler that crashes leaves files
         try:
-            done = run_command(
+            done = process.run_command(
                 [program, f"--offload-arch={target}", "-O2", "-c", "probe.hip", "-o", "probe.o"],
                 env=temporary,
                 cwd=probe_folder,
@@ -241,7 +233,7 @@ def _compile_probe(program: Path, target: str, folder: Path, env: Mapping[str, s
                 check=None,
                 description=f"the probe for {target}",
             )
-        except BuildError as failure:
+        except errors.BuildError as failure:
             return failure.message
         if done.returncode:
             failed = find_first_failure(lines)
@@ -269,7 +261,7 @@ json.dump(answers, sys.stdout)
 """
 
 
-class _PreloadTable(Record):
+class _PreloadTable(records.Record):
     required: tuple[str, ...]
     linux: tuple[str, ...]
     windows: tuple[str, ...]
@@ -278,7 +270,9 @@ class _PreloadTable(Record):
     def _required_are_listed(self) -> _PreloadTable:
         for name in self.required:
             if name not in self.linux or name not in self.windows:
-                raise make_record_error(f"{name} is required, but a platform does not list it", "required")
+                raise records.make_record_error(
+                    f"{name} is required, but a platform does not list it", "required"
+                )
         return self
 
 
@@ -302,35 +296,35 @@ class Preloads:
 
 @lru_cache
 def _load_preload_table() -> _PreloadTable:
-    return load_record(get_data_folder() / "preload_libraries.yaml", _PreloadTable)
+    return records.load_record(project_names.get_data_folder() / "preload_libraries.yaml", _PreloadTable)
 
 
-def list_preload_names(platform: Platform) -> tuple[str, ...]:
+def list_preload_names(platform: project_names.Platform) -> tuple[str, ...]:
     """Return the libraries of a platform, in loading order."""
     return _load_preload_table().linux if platform == "linux" else _load_preload_table().windows
 
 
-def ask_preloads(python: Path, platform: Platform, env: Mapping[str, str]) -> Preloads:
+def ask_preloads(python: Path, platform: project_names.Platform, env: Mapping[str, str]) -> Preloads:
     """Ask the rocm_sdk that ``python`` imports for every library of the platform.
 
     Raises SdkError when it cannot be asked, or lacks one without which torch cannot work.
     """
     names = list_preload_names(platform)
-    answer = capture_output(
+    answer = process.capture_output(
         [python, "-c", _PROBE_SCRIPT, *names],
         env=env,
-        check=SdkError,
+        check=errors.SdkError,
         description="asking rocm_sdk for its libraries",
         tip="install the libraries: rocm[libraries]",
     )
     try:
         left_out = dict(json.loads(answer))
     except ValueError as cause:
-        raise SdkError(f"rocm_sdk gave no list of libraries: {answer[:200]!r}") from cause
+        raise errors.SdkError(f"rocm_sdk gave no list of libraries: {answer[:200]!r}") from cause
     return select_preloads(names, left_out)
 
 
-def find_preloads(platform: Platform, find_library: Callable[[str], str | None]) -> Preloads:
+def find_preloads(platform: project_names.Platform, find_library: Callable[[str], str | None]) -> Preloads:
     """Return the libraries that a platform loads first, as far as an installed ROCm has them.
 
     ``find_library`` says where one is, by its short name. Raises SdkError where torch cannot do without it.
@@ -345,7 +339,7 @@ def select_preloads(names: tuple[str, ...], left_out: Mapping[str, str]) -> Prel
     """Split the names; SdkError when a required one is among those left out."""
     for name in _load_preload_table().required:
         if name in left_out:
-            raise SdkError(
+            raise errors.SdkError(
                 f"the ROCm SDK has no {name}: {left_out[name]}", tip="install the libraries: rocm[libraries]"
             )
     libraries = tuple(name for name in names if name not in left_out)
@@ -456,6 +450,6 @@ def write_generated_file(source: Path, name: str, text: str, *, env: Mapping[str
     path = source / name
     changed = not path.is_file() or path.read_bytes() != text.encode("utf-8")
     if changed:
-        write_atomically(path, text)
-    exclude_from_git(source, [name], env)
+        files.write_atomically(path, text)
+    generated_files.exclude_from_git(source, [name], env)
     return changed

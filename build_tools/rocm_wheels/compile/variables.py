@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocm_wheels.core import BuildError, capture_output, log_note
+from rocm_wheels.core import errors, log, process
 
 if TYPE_CHECKING:
-    from rocm_wheels.models import Platform
+    from rocm_wheels.models import project_names
 
 
 # Variables that a first configure writes down for good, or that change what is compiled. The names of
@@ -61,7 +61,7 @@ def add_flags(env: dict[str, str], name: str, flags: str) -> None:
     env[name] = f"{flags} {env.get(name, '')}".strip()
 
 
-def prepend_path(env: dict[str, str], name: str, folder: Path, platform: Platform) -> None:
+def prepend_path(env: dict[str, str], name: str, folder: Path, platform: project_names.Platform) -> None:
     """Put a folder before what a search path holds already; the separator is the platform's."""
     separator = ";" if platform == "windows" else ":"
     rest = [part for part in env.get(name, "").split(separator) if part and part != os.fspath(folder)]
@@ -91,13 +91,13 @@ def add_visual_studio(env: Mapping[str, str], platform: str) -> dict[str, str]:
     installer = Path(look_up_variable(env, "ProgramFiles(x86)") or r"C:\Program Files (x86)") / _VSWHERE_PATH
     if not installer.is_file():
         return dict(env)
-    installations = capture_output(
-        [str(installer), *_VSWHERE_ARGUMENTS], env=env, timeout=_PROMPT_SECONDS, check=BuildError
+    installations = process.capture_output(
+        [str(installer), *_VSWHERE_ARGUMENTS], env=env, timeout=_PROMPT_SECONDS, check=errors.BuildError
     ).strip()
     if not installations:
         return dict(env)
     script = Path(installations.splitlines()[0]) / "VC" / "Auxiliary" / "Build" / "vcvars64.bat"
-    log_note(f"compilers are those of {script}")
+    log.log_note(f"compilers are those of {script}")
     return {**env, **_read_prompt_variables(script, env)}
 
 
@@ -112,11 +112,11 @@ def _read_prompt_variables(script: Path, env: Mapping[str, str]) -> dict[str, st
         ours.write_text("".join(f"{line}\r\n" for line in lines), encoding="utf-8", newline="")
         words = [look_up_variable(env, "ComSpec") or "cmd.exe", "/d", "/c", str(ours)]
         tip = "start from a developer prompt of Visual Studio, or repair its installation"
-        output = capture_output(
-            words, env=env, timeout=_PROMPT_SECONDS, check=BuildError, description=str(script), tip=tip
+        output = process.capture_output(
+            words, env=env, timeout=_PROMPT_SECONDS, check=errors.BuildError, description=str(script), tip=tip
         )
     pairs = (line.partition("=") for line in output.splitlines())
     variables = {name.upper(): value for name, equal, value in pairs if name and equal}
     if not look_up_variable(variables, "VCToolsInstallDir"):
-        raise BuildError(f"{script} ends well, and says nothing of compilers", tip=tip)
+        raise errors.BuildError(f"{script} ends well, and says nothing of compilers", tip=tip)
     return variables

@@ -7,7 +7,3 @@ run at a time (``lock_folder``). ``open_store`` opens a folder, a bucket or anot
 ``FileDownload`` resumes; ``read_junit_report`` reads JUnit XML. What people write as YAML becomes a frozen
 ``Record``, its faults told with file:line:col. This package imports none of the others.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

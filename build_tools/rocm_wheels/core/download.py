@@ -18,19 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from rocm_wheels.core.errors import HostError, RocmWheelsError
-from rocm_wheels.core.files import write_json_file
-from rocm_wheels.core.log import log_note, log_warning
-from rocm_wheels.core.process import is_interrupted
-from rocm_wheels.core.retry import (
-    BUSY_STATUSES,
-    RetryPolicy,
-    TransientError,
-    parse_retry_after,
-    run_with_retries,
-)
-from rocm_wheels.core.shell import HIDDEN, hide_credentials
-from rocm_wheels.core.tables import format_size
+from rocm_wheels.core import errors, files, log, process, retry, shell, tables
 
 if TYPE_CHECKING:
     import requests
@@ -57,7 +45,7 @@ def make_folder_name(text: str) -> str:
 
 def fingerprint_of_url(url: str) -> str:
     """Return what stands for a URL where it must not be written down, whoever asked."""
-    return make_folder_name(hide_credentials(url).replace(f"{HIDDEN}@", "", 1))
+    return make_folder_name(shell.hide_credentials(url).replace(f"{shell.HIDDEN}@", "", 1))
 
 
 _PIECE_SIZE = 1 << 20
@@ -83,7 +71,7 @@ class DownloadTarget:
 
 
 @dataclass(frozen=True)
-class DownloadPolicy(RetryPolicy):
+class DownloadPolicy(retry.RetryPolicy):
     """How long a server is borne: attempts without any progress, and ``silence``, the seconds of one."""
 
     silence: float = 60.0
@@ -112,7 +100,7 @@ class FileDownload:
         report_bytes: ReportBytes,
         policy: DownloadPolicy,
         *,
-        error: type[RocmWheelsError] = HostError,
+        error: type[errors.RocmWheelsError] = errors.HostError,
         option: str = "--cache-dir",
     ) -> None:
         self._error = error
@@ -124,7 +112,7 @@ class FileDownload:
         self._part = folder / "part"
         self._state = folder / "state.json"
         self._hasher, self._hashed = hashlib.sha256(), 0  # of so many bytes of the part, while they come
-        self._shown = hide_credentials(target.url)
+        self._shown = shell.hide_credentials(target.url)
 
     def run(self) -> DownloadedFile:
         """Fetch it whole; an error with what is kept when that cannot be."""
@@ -143,21 +131,21 @@ class FileDownload:
                 if not has_old_part:
                     raise self._make_digest_error(digest)
                 has_old_part = False  # it may have been of another file
-                log_warning(
+                log.log_warning(
                     f"{self._target.name}: what was there did not go with the rest; fetching it again"
                 )
 
         def note_retry(failure: Exception, _failures: int, _seconds: float) -> None:
-            log_note(f"{self._target.name}: {failure}; trying again at {format_size(self._size)}")
+            log.log_note(f"{self._target.name}: {failure}; trying again at {tables.format_size(self._size)}")
 
         try:
-            return run_with_retries(
+            return retry.run_with_retries(
                 attempt,
                 policy=self._policy,
                 has_progressed=lambda: self._size > size_before,
                 on_retry=note_retry,
             )
-        except TransientError as cause:
+        except retry.TransientError as cause:
             raise self._make_retries_error(str(cause)) from None
 
     @property
@@ -190,14 +178,14 @@ class FileDownload:
                 if self._begin_body(answer, received):
                     self._receive_body(answer)
         except (requests.RequestException, HTTPError) as cause:
-            raise TransientError(_describe_failure(cause)) from cause
+            raise retry.TransientError(_describe_failure(cause)) from cause
 
     def _begin_body(self, answer: requests.Response, received: int) -> bool:
         """Read the head of an answer and make ready for its body; False when there is nothing to come."""
         status = answer.status_code
-        if status in BUSY_STATUSES:
-            retry_after = parse_retry_after(answer.headers.get("Retry-After", ""))
-            raise TransientError(f"the server answers {status}", retry_after=retry_after)
+        if status in retry.BUSY_STATUSES:
+            retry_after = retry.parse_retry_after(answer.headers.get("Retry-After", ""))
+            raise retry.TransientError(f"the server answers {status}", retry_after=retry_after)
         if status == 416:
             size_match = re.fullmatch(r"bytes \*/(\d+)", answer.headers.get("Content-Range", ""))
             if received and size_match and int(size_match[1]) == received:
@@ -205,7 +193,9 @@ class FileDownload:
             self._discard()
             if not received:
                 raise self._make_status_error(status)
-            raise TransientError(f"the server has not the rest of the {format_size(received)} that are here")
+            raise retry.TransientError(
+                f"the server has not the rest of the {tables.format_size(received)} that are here"
+            )
         if status == 206:
             span = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range", ""))
             if (
@@ -214,12 +204,14 @@ class FileDownload:
                 or span[2] not in ("*", str(self._read_validators().size))
             ):
                 self._discard()
-                raise TransientError("the server sent another range than requested")
+                raise retry.TransientError("the server sent another range than requested")
             return True
         if status != 200:
             raise self._make_status_error(status)
         if received:
-            log_note(f"{self._target.name}: the server sends no parts, or has another file: from the start")
+            log.log_note(
+                f"{self._target.name}: the server sends no parts, or has another file: from the start"
+            )
         self._discard()
         self._write_validators(_validators_of(answer))
         return True
@@ -238,14 +230,16 @@ class FileDownload:
                     raise self._make_disk_error(cause, size) from cause
                 received += len(piece)
                 self._report_bytes(received, size)
-                if is_interrupted():
-                    raise RocmWheelsError("interrupted")
+                if process.is_interrupted():
+                    raise errors.RocmWheelsError("interrupted")
             os.fsync(file.fileno())
         if size is not None and received < size:
-            raise TransientError(f"the connection ended after {format_size(received)} of {format_size(size)}")
+            raise retry.TransientError(
+                f"the connection ended after {tables.format_size(received)} of {tables.format_size(size)}"
+            )
         if size is not None and received > size:
             self._discard()
-            raise TransientError("the server sent more than it announced")
+            raise retry.TransientError("the server sent more than it announced")
         self._write_validators(
             Validators(self._read_validators().etag, self._read_validators().modified, received)
         )
@@ -266,7 +260,7 @@ class FileDownload:
     def _write_validators(self, validators: Validators) -> None:
         state = {"etag": validators.etag, "modified": validators.modified, "size": validators.size}
         state["url"] = fingerprint_of_url(self._target.url)
-        write_json_file(self._state, state)
+        files.write_json_file(self._state, state)
 
     def _discard(self) -> None:
         self._part.unlink(missing_ok=True)
@@ -285,33 +279,36 @@ class FileDownload:
             with open(self._part, "rb") as file:
                 while piece := file.read(_PIECE_SIZE):
                     self._hash_piece(piece, self._hashed)
-                    if is_interrupted():
-                        raise RocmWheelsError("interrupted")
+                    if process.is_interrupted():
+                        raise errors.RocmWheelsError("interrupted")
         return self._hasher.hexdigest()
 
-    def _make_digest_error(self, digest: str) -> RocmWheelsError:
+    def _make_digest_error(self, digest: str) -> errors.RocmWheelsError:
         return self._error(
             f"{self._shown} has the sha256 {digest}, and must have {self._target.sha256}",
             tip="it was thrown away and nothing was installed; the server, or something on the way to it,"
             " does not give out what was published",
         )
 
-    def _make_status_error(self, status: int) -> RocmWheelsError:
+    def _make_status_error(self, status: int) -> errors.RocmWheelsError:
         return self._error(f"{self._shown}: the server answers {status}", tip=_TIPS_BY_STATUS.get(status))
 
-    def _make_retries_error(self, why: str) -> RocmWheelsError:
+    def _make_retries_error(self, why: str) -> errors.RocmWheelsError:
         return self._error(
             f"{self._shown}: {why}, {self._policy.retries + 1} times without any progress",
-            tip=(f"{format_size(self._size)} are kept; run the same command again later, it continues there"),
+            tip=(
+                f"{tables.format_size(self._size)} are kept; run the same command again later, "
+                "it continues there"
+            ),
         )
 
-    def _make_disk_error(self, failure: OSError, size: int | None) -> RocmWheelsError | OSError:
+    def _make_disk_error(self, failure: OSError, size: int | None) -> errors.RocmWheelsError | OSError:
         if failure.errno not in _DISK_FULL_ERRNOS:
             failure.filename = str(self._part)
             return failure
         return self._error(
             f"{self._target.name}: the disk is full; "
-            f"{format_size(self._size)} of {format_size(size)} are kept"
+            f"{tables.format_size(self._size)} of {tables.format_size(size)} are kept"
             f" in {self._part}",
             tip="free some space and run the same command again, it continues from there; or name a folder on"
             f" another disk with {self._option}",
@@ -342,4 +339,4 @@ def _describe_failure(cause: BaseException) -> str:
 
 def host_of_url(url: str) -> str:
     """Return the server of a URL for people."""
-    return urlsplit(hide_credentials(url)).netloc or "this machine"
+    return urlsplit(shell.hide_credentials(url)).netloc or "this machine"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, MutableMapping
 
-from rocm_wheels.core.errors import UsageError
+from rocm_wheels.core import errors
 
 # what a variable holds, the least and the most
 _NUMBERS = {
@@ -25,7 +25,7 @@ def read_number(env: Mapping[str, str], name: str) -> int | None:
         return None
     description, least, most = _NUMBERS[name]
     if not re.fullmatch("[0-9]{1,15}", text) or not least <= int(text) <= most:
-        raise UsageError(
+        raise errors.UsageError(
             f"{name}={text!r} is not {description}",
             tip=f"unset it, or set it to a number from {least} to {most}",
         )

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from rocm_wheels.core.errors import MissingExtraError
+from rocm_wheels.core import errors
 
 # extra: the modules of it that are imported; a test compares them with pyproject.toml and the code
 EXTRAS: Mapping[str, tuple[str, ...]] = {
@@ -37,7 +37,7 @@ def require_extras(purpose: str, *extras: str) -> None:
         raise _make_error(purpose, {extra: names for extra, names in missing.items() if names})
 
 
-def explain_missing_module(missing: ModuleNotFoundError) -> MissingExtraError | None:
+def explain_missing_module(missing: ModuleNotFoundError) -> errors.MissingExtraError | None:
     """Return the error for a module of an extra; None for any other, whose absence is a bug."""
     name = (missing.name or "").partition(".")[0]
     extra = next((extra for extra, names in EXTRAS.items() if name in names), None)
@@ -54,7 +54,7 @@ def find_uv() -> Path:
     except (ModuleNotFoundError, FileNotFoundError) as cause:
         program = shutil.which("uv")
         if program is None:
-            raise MissingExtraError(
+            raise errors.MissingExtraError(
                 "this needs uv, which is neither installed beside rocm-wheels nor on PATH",
                 tip="pip install uv",
             ) from cause
@@ -74,10 +74,10 @@ def _find_origin() -> str:
     return url2pathname(address.path) if address.scheme == "file" else "rocm-wheels"
 
 
-def _make_error(purpose: str, missing: Mapping[str, list[str]]) -> MissingExtraError:
+def _make_error(purpose: str, missing: Mapping[str, list[str]]) -> errors.MissingExtraError:
     modules = ", ".join(dict.fromkeys(name for names in missing.values() for name in names))
     noun = "the extra" if len(missing) == 1 else "the extras"
-    return MissingExtraError(
+    return errors.MissingExtraError(
         f"{purpose} needs {noun} {' and '.join(missing)} of rocm-wheels: {modules} not installed",
         tip=_make_tip(missing.keys()),
     )

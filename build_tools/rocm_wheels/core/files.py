@@ -24,10 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from rocm_wheels.core.errors import DataError, RocmWheelsError, UsageError, name_failed_file
-from rocm_wheels.core.log import log_note, log_warning
-from rocm_wheels.core.process import end_leftover_groups, is_process_alive, note_groups_in, wait_or_stop
-from rocm_wheels.core.tables import format_count
+from rocm_wheels.core import errors, log, process, tables
 
 _PIECE_SIZE = 1 << 20
 _MOST_BYTES_AT_ONCE = 1 << 30
@@ -115,7 +112,7 @@ def open_atomically(path: Path, *, tidy: bool = False) -> Iterator[BinaryIO]:
         with contextlib.suppress(OSError):
             os.unlink(name)
         if isinstance(failure, OSError):
-            name_failed_file(failure, path)
+            errors.name_failed_file(failure, path)
         raise
 
 
@@ -336,7 +333,7 @@ class HiddenFile:
                 return  # another run has just made the same
             if os.path.lexists(self._target):
                 tip = "name another folder, or ask for it to be replaced"
-                raise DataError(f"{self._target} exists with other bytes", tip=tip) from None
+                raise errors.DataError(f"{self._target} exists with other bytes", tip=tip) from None
             os.replace(self._name, self._target)
 
     def _has_same_bytes(self, name: Path) -> bool:
@@ -418,7 +415,7 @@ def open_regular_file(path: Path) -> BinaryIO:
     file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115 - the caller closes it
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise DataError(f"{path} is not a file", tip="name another file")
+        raise errors.DataError(f"{path} is not a file", tip="name another file")
     return file
 
 
@@ -443,7 +440,7 @@ def _acquire_lock(path: Path, seconds: float) -> Callable[[], None] | None:
     """
     end = time.monotonic() + seconds
     while (release := _take_lock(path)) is None and time.monotonic() < end:
-        wait_or_stop(0.1)
+        process.wait_or_stop(0.1)
     return release
 
 
@@ -493,7 +490,7 @@ def _take_lock(path: Path) -> Callable[[], None] | None:
 def _is_ended(holder: str) -> bool:
     """Tell whether the process that a lock's note names is none of this machine any more."""
     named = re.match(r"process (\d+) ", holder)
-    return named is not None and not is_process_alive(int(named[1]), "")
+    return named is not None and not process.is_process_alive(int(named[1]), "")
 
 
 @contextlib.contextmanager
@@ -503,7 +500,7 @@ def lock_folder(
     purpose: str,
     tip: str = WAIT_TIP,
     patience: float = 0,
-    error: type[RocmWheelsError] = UsageError,
+    error: type[errors.RocmWheelsError] = errors.UsageError,
 ) -> Iterator[None]:
     """Hold a folder for this run alone; another run gets an ``error`` that names the holder.
 
@@ -523,23 +520,24 @@ def lock_folder(
     if release is None:
         message = f"{folder} is in use by {holder or 'another run'}"
         if patience:
-            log_note(f"{message}; waiting")
+            log.log_note(f"{message}; waiting")
             release = _acquire_lock(lock, patience)
         if release is None:
             raise error(message, tip=tip)
     try:
-        if leftovers := end_leftover_groups(folder / ".groups"):
-            log_warning(
-                f"ended {format_count(len(leftovers), 'process', 'processes')} of a run that was killed: "
+        if leftovers := process.end_leftover_groups(folder / ".groups"):
+            log.log_warning(
+                f"ended {tables.format_count(len(leftovers), 'process', 'processes')} of a run "
+                "that was killed: "
                 f"{', '.join(map(str, leftovers))}"
             )
         try:
             owner.unlink(missing_ok=True)  # of a killed run, perhaps of another user
             owner.write_text(f"process {os.getpid()} ({purpose})\n", encoding="utf-8")
         except OSError as failure:
-            name_failed_file(failure, owner)
+            errors.name_failed_file(failure, owner)
             raise
-        with note_groups_in(folder / ".groups"):
+        with process.note_groups_in(folder / ".groups"):
             yield
     finally:
         with contextlib.suppress(OSError):

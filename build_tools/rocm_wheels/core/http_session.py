@@ -7,20 +7,14 @@ from typing import Any
 
 import requests
 
-from rocm_wheels.core.retry import (
-    BUSY_STATUSES,
-    RetryPolicy,
-    TransientError,
-    parse_retry_after,
-    run_with_retries,
-)
+from rocm_wheels.core import retry
 
 
-class BusyServerError(TransientError):
+class BusyServerError(retry.TransientError):
     """A server answers that it is busy."""
 
     def __init__(self, response: requests.Response) -> None:
-        retry_after = parse_retry_after(response.headers.get("Retry-After", ""))
+        retry_after = retry.parse_retry_after(response.headers.get("Retry-After", ""))
         super().__init__(f"the server answers {response.status_code}", retry_after=retry_after)
         self.response = response
 
@@ -42,7 +36,7 @@ class RetryingSession(requests.Session):
     The body of a response counts, too, unless it is streamed. Raises requests.RequestException.
     """
 
-    def __init__(self, policy: RetryPolicy) -> None:
+    def __init__(self, policy: retry.RetryPolicy) -> None:
         super().__init__()
         self._policy = policy
 
@@ -53,7 +47,7 @@ class RetryingSession(requests.Session):
 
         def send() -> requests.Response:
             response = super(RetryingSession, self).request(*arguments, **options)
-            if response.status_code in BUSY_STATUSES:
+            if response.status_code in retry.BUSY_STATUSES:
                 response.close()
                 raise BusyServerError(response)
             if whole:
@@ -70,7 +64,7 @@ class RetryingSession(requests.Session):
             return _is_transient(failure)
 
         try:
-            return run_with_retries(send, policy=self._policy, is_transient=is_transient)
+            return retry.run_with_retries(send, policy=self._policy, is_transient=is_transient)
         except BusyServerError as failure:
             return failure.response
 

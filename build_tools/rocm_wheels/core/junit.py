@@ -18,8 +18,7 @@ from typing import Literal
 from xml.etree import ElementTree as ET
 from xml.parsers import expat
 
-from rocm_wheels.core.errors import UsageError
-from rocm_wheels.core.files import write_atomically
+from rocm_wheels.core import errors, files
 
 JunitTag = Literal["", "failure", "error", "skipped", "flakyFailure"]  # the last one as Surefire has it
 SMOKE_SUITE = "smoke"  # the first word of the names of suites of smoke tests
@@ -60,7 +59,7 @@ def write_junit_file(path: Path, suites: Sequence[JunitSuite], *, when: str, hos
                 message = {"message": reason.partition("\n")[0], "type": case.kind}
                 ET.SubElement(case_element, case.tag, message).text = reason
     ET.indent(root, " ")
-    write_atomically(path, ET.tostring(root, encoding="utf-8", xml_declaration=True))
+    files.write_atomically(path, ET.tostring(root, encoding="utf-8", xml_declaration=True))
 
 
 def _count_cases(cases: Sequence[JunitCase]) -> dict[str, str]:
@@ -122,7 +121,7 @@ def read_junit_report(file: Path) -> JunitReport:
             fault = fault or _feed_parser(parser, piece, last=False)
     fault = "is empty" if empty else fault or _feed_parser(parser, b"", last=True)
     if reader.smoke:
-        raise UsageError(
+        raise errors.UsageError(
             f"{file} is a report of the smoke tests, which are not torch's own",
             tip="add the results.json beside it, which names the wheels, too",
         )

@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Literal, TextIO
 
-from rocm_wheels.core.shell import hide_credentials
+from rocm_wheels.core import shell
 
 _COLOURS = {"bold": "1", "green": "32", "yellow": "33", "red": "31", "blue": "34", "dim": "2"}
 
@@ -203,7 +203,7 @@ def group_log_lines(title: str) -> Iterator[None]:
 
 
 def _write_line(text: str) -> None:
-    text = make_printable(hide_credentials(text))
+    text = make_printable(shell.hide_credentials(text))
     with _screen.lock:
         if _screen.print_above is not None:
             _screen.print_above(text)

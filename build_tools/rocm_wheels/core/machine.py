@@ -15,8 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from rocm_wheels.core.errors import UsageError
-from rocm_wheels.core.tables import format_size
+from rocm_wheels.core import errors, tables
 
 IMAGE_VARIABLE = "ROCM_WHEELS_IMAGE"  # in a container: the image that it was started from
 _NO_LIMIT = 2**60  # v1 says "no limit" by the largest number of pages
@@ -175,7 +174,7 @@ def measure_machine(
     for limit in memory_limits:
         if limit.amount < memory:
             memory = int(limit.amount)
-            reasons.append(f"{format_size(int(limit.amount))} of memory by {limit.where}")
+            reasons.append(f"{tables.format_size(int(limit.amount))} of memory by {limit.where}")
         free = min(free, int(limit.free))
     return MachineResources(max(1, math.ceil(cores)), memory, free, tuple(reasons))
 
@@ -209,6 +208,8 @@ def _read_memory(root: Path) -> tuple[int, int]:
     try:
         text = path.read_text(encoding="ascii")
     except OSError as cause:
-        raise UsageError(f"cannot tell this machine's memory from {path}", tip="mount /proc") from cause
+        raise errors.UsageError(
+            f"cannot tell this machine's memory from {path}", tip="mount /proc"
+        ) from cause
     sizes = {name: int(kib) << 10 for name, kib in re.findall(r"(?m)^(\w+): +(\d+) kB$", text)}
     return sizes["MemTotal"], sizes.get("MemAvailable", sizes.get("MemFree", 0))

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocm_wheels.core.tables import format_count
+from rocm_wheels.core import tables
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -51,5 +51,5 @@ def make_page_templates(folder: Path) -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["counted"] = format_count
+    environment.filters["counted"] = tables.format_count
     return environment

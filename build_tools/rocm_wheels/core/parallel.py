@@ -13,7 +13,7 @@ from contextvars import copy_context
 from threading import Condition
 from typing import TypeVar
 
-from rocm_wheels.core.process import block_new_work, end_all_processes
+from rocm_wheels.core import process
 
 ItemT = TypeVar("ItemT")
 WorkResultT = TypeVar("WorkResultT")
@@ -96,9 +96,9 @@ def run_growing_work(
                         waiting.append((begun, item))
                         begun += 1
         except BaseException:
-            with block_new_work():  # what waits for its next attempt, or for a lock, gives up as well
+            with process.block_new_work():  # what waits for its next attempt, or for a lock, gives up as well
                 while any(not future.done() for future in running):
-                    end_all_processes()
+                    process.end_all_processes()
                     wait(running, timeout=0.1)
             raise
     if failed:

@@ -36,16 +36,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from rocm_wheels.core.errors import BuildError, RocmWheelsError, name_failed_file
+from rocm_wheels.core import errors, shell, tables
 from rocm_wheels.core.log import is_log_detailed, log_detail
-from rocm_wheels.core.shell import (
-    choose_failure_tip,
-    describe_failure,
-    find_secrets,
-    format_command,
-    hide_secrets,
-)
-from rocm_wheels.core.tables import format_duration
 
 _PATIENCE_SECONDS = 10.0
 
@@ -192,7 +184,7 @@ def is_interrupted() -> bool:
 def wait_or_stop(seconds: float) -> None:
     """Wait. Raises RocmWheelsError when everything is being ended meanwhile."""
     if _interrupted.wait(seconds):
-        raise RocmWheelsError("interrupted")
+        raise errors.RocmWheelsError("interrupted")
 
 
 TAIL_LINES = 15
@@ -216,7 +208,7 @@ class ProgramOutput:
         if self._log is not None:
             self._log.parent.mkdir(parents=True, exist_ok=True)
             self._sink = self._log.open("a", encoding="utf-8", errors="replace")
-            self._sink.write(f"$ {format_command(argv, cwd=cwd)}\n")
+            self._sink.write(f"$ {shell.format_command(argv, cwd=cwd)}\n")
 
     def take_line(self, line: str, *, drawn_over: bool) -> None:
         """Take a line; one that the program draws over goes to ``on_line`` alone, unless it is empty."""
@@ -238,7 +230,7 @@ class ProgramOutput:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, OSError):
-            name_failed_file(error, self._log)
+            errors.name_failed_file(error, self._log)
         if self._sink is not None:
             with contextlib.suppress(OSError):  # what a full disk did not take was told when it was written
                 self._sink.close()
@@ -252,7 +244,7 @@ def read_output_lines(
     ``on_output`` is told of every byte that comes; ``secrets`` are hidden.
     """
     for raw in _split_lines(stream, on_output):
-        yield hide_secrets(raw.decode("utf-8", "replace").rstrip("\r\n"), secrets), raw.endswith(b"\r")
+        yield shell.hide_secrets(raw.decode("utf-8", "replace").rstrip("\r\n"), secrets), raw.endswith(b"\r")
 
 
 def _split_lines(stream: IO[bytes], on_output: Callable[[], None]) -> Iterator[bytes]:
@@ -290,7 +282,7 @@ def run_command(
     timeout: float | None = None,
     silence: float | None = None,
     ends_silence: Callable[[str], bool] | None = None,
-    check: type[RocmWheelsError] | None = BuildError,
+    check: type[errors.RocmWheelsError] | None = errors.BuildError,
     description: str | None = None,
     tip: str | None = None,
     on_start: Callable[[int], None] | None = None,
@@ -303,8 +295,8 @@ def run_command(
     Standard input is closed. What a program draws over (up to a carriage return) goes to ``on_line`` alone.
     ``on_start`` is told the number of the process.
     """
-    name = description or f"`{format_command(argv)}`"
-    error = check or BuildError
+    name = description or f"`{shell.format_command(argv)}`"
+    error = check or errors.BuildError
     begin = time.monotonic()
     child = _start_process(argv, env=env, cwd=cwd, stderr=subprocess.STDOUT, error=error, name=name)
     assert child.stdout is not None
@@ -316,7 +308,7 @@ def run_command(
         if on_start is not None:
             on_start(child.pid)
         output.open_log(argv, cwd)
-        for line, drawn_over in read_output_lines(stdout, find_secrets(env), expired.note_output):
+        for line, drawn_over in read_output_lines(stdout, shell.find_secrets(env), expired.note_output):
             if ends_silence is not None and ends_silence(line):
                 expired.allow_silence()
             output.take_line(line, drawn_over=drawn_over)
@@ -325,7 +317,8 @@ def run_command(
         raise error(f"{name} was stopped after {expired.fired}", tip=tip)
     if child.returncode and check is not None:
         raise check(
-            describe_failure(name, child.returncode, output.tail), tip=choose_failure_tip(output.tail, tip)
+            shell.describe_failure(name, child.returncode, output.tail),
+            tip=shell.choose_failure_tip(output.tail, tip),
         )
     return FinishedProcess(child.returncode, time.monotonic() - begin)
 
@@ -337,7 +330,7 @@ def capture_output(
     cwd: Path | None = None,
     stdin: bytes | None = None,
     timeout: float | None = 600.0,
-    check: type[RocmWheelsError] = BuildError,
+    check: type[errors.RocmWheelsError] = errors.BuildError,
     description: str | None = None,
     tip: str | None = None,
 ) -> str:
@@ -345,7 +338,7 @@ def capture_output(
 
     A non-zero exit or the timeout (seconds) raises ``check`` with the end of stderr.
     """
-    name = description or f"`{format_command(argv)}`"
+    name = description or f"`{shell.format_command(argv)}`"
     child = _start_process(
         argv, env=env, cwd=cwd, stderr=subprocess.PIPE, error=check, name=name, stdin=stdin is not None
     )
@@ -355,10 +348,12 @@ def capture_output(
     if expired.fired:
         raise check(f"{name} was stopped after {expired.fired}", tip=tip)
     if child.returncode:
-        printed = hide_secrets((err or out).decode("utf-8", "replace"), find_secrets(env)).splitlines()
+        printed = shell.hide_secrets(
+            (err or out).decode("utf-8", "replace"), shell.find_secrets(env)
+        ).splitlines()
         raise check(
-            describe_failure(name, child.returncode, printed[-TAIL_LINES:]),
-            tip=choose_failure_tip(printed, tip),
+            shell.describe_failure(name, child.returncode, printed[-TAIL_LINES:]),
+            tip=shell.choose_failure_tip(printed, tip),
         )
     return out.decode("utf-8", "surrogateescape").removesuffix("\n").removesuffix("\r")
 
@@ -369,13 +364,13 @@ def run_on_terminal(
     env: Mapping[str, str],
     stdin: bool,
     end: Callable[[], None] | None = None,
-    error: type[RocmWheelsError],
+    error: type[errors.RocmWheelsError],
 ) -> int:
     """Run a program on our own terminal and in our own group; return its exit code, negative when killed.
 
     At an interruption ``end`` is called, which may end it its own way; what is left is ended as any other.
     """
-    name = f"`{format_command(argv[:2])}`"
+    name = f"`{shell.format_command(argv[:2])}`"
     child = _start_process(
         argv, env=env, cwd=None, stderr=None, error=error, name=name, stdin=stdin, attached=True
     )
@@ -494,9 +489,9 @@ class _Watchdog:
                 return
             now = time.monotonic()
             if self._end is not None and self._timeout is not None and now >= self._end:
-                self.fired = f"{format_duration(self._timeout)} without an end"
+                self.fired = f"{tables.format_duration(self._timeout)} without an end"
             elif self._silence is not None and silence is not None and now >= self._heard + silence:
-                self.fired = f"{format_duration(silence)} without any progress"
+                self.fired = f"{tables.format_duration(silence)} without any progress"
             if self.fired:
                 end_process_tree(self._child)
                 return
@@ -514,7 +509,7 @@ def _start_process(
     env: Mapping[str, str],
     cwd: Path | None,
     stderr: int | None,
-    error: type[RocmWheelsError],
+    error: type[errors.RocmWheelsError],
     name: str,
     stdin: bool = False,
     attached: bool = False,
@@ -522,7 +517,7 @@ def _start_process(
     if is_interrupted():
         raise error(f"{name} was not begun: interrupted")
     if is_log_detailed():
-        log_detail(hide_secrets(f"$ {format_command(argv, cwd=cwd)}", find_secrets(env)))
+        log_detail(shell.hide_secrets(f"$ {shell.format_command(argv, cwd=cwd)}", shell.find_secrets(env)))
     try:
         child = subprocess.Popen(
             [os.fspath(word) for word in argv],

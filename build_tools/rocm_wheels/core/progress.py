@@ -13,17 +13,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from rocm_wheels.core.log import (
-    add_line_prefix,
-    get_log_stream,
-    is_log_coloured,
-    is_log_terminal,
-    log_note,
-    make_printable,
-    print_lines_by,
-)
-from rocm_wheels.core.shell import hide_credentials
-from rocm_wheels.core.tables import format_size
+from rocm_wheels.core import log, shell, tables
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -52,9 +42,9 @@ class _Display:
 
         if self.live is None:
             console = Console(
-                file=get_log_stream(),
+                file=log.get_log_stream(),
                 force_terminal=True,
-                color_system="standard" if is_log_coloured() else None,
+                color_system="standard" if log.is_log_coloured() else None,
                 _environ={},  # rich would look for colours and widths in it: that is settled
             )
             self.live = Live(
@@ -65,7 +55,7 @@ class _Display:
                 redirect_stderr=False,
             )
             # lines are not broken: commands are there to be pasted
-            print_lines_by(lambda text: console.out(text, highlight=False))
+            log.print_lines_by(lambda text: console.out(text, highlight=False))
             self.live.start(refresh=True)
         return self.live.console
 
@@ -74,7 +64,7 @@ class _Display:
         if self.live is not None and not self.lines and self.bars is None:
             self.live.stop()
             self.live = None
-            print_lines_by(None)
+            log.print_lines_by(None)
 
     def _render(self) -> RenderableType:
         from rich.console import Group
@@ -89,7 +79,7 @@ _display = _Display()
 
 def can_draw() -> bool:
     """Tell whether there is a terminal to draw on, and rich to draw with."""
-    return is_log_terminal() and _has_rich()
+    return log.is_log_terminal() and _has_rich()
 
 
 @lru_cache(maxsize=1)
@@ -107,7 +97,9 @@ def show_live_lines(lines: Sequence[str]) -> None:
     if not can_draw():
         return
     with _display.lock:
-        _display.lines = [make_printable(hide_credentials(add_line_prefix(line))) for line in lines]
+        _display.lines = [
+            log.make_printable(shell.hide_credentials(log.add_line_prefix(line))) for line in lines
+        ]
         if lines:
             _display.start()
         else:
@@ -124,7 +116,7 @@ def show_downloads() -> Iterator[BeginFile]:
         bars = _display.bars = _make_bars(_display.start())
 
     def begin(name: str, size: int | None) -> Callable[[int, int | None], None]:
-        task = bars.add_task(make_printable("-".join(name.split("-")[:2])), total=size)
+        task = bars.add_task(log.make_printable("-".join(name.split("-")[:2])), total=size)
 
         def report(received: int, known_size: int | None) -> None:
             bars.update(task, completed=received, total=known_size if known_size is not None else size)
@@ -176,8 +168,9 @@ def _report_in_lines(name: str, size: int | None) -> Callable[[int, int | None],
         total = known_size if known_size is not None else size
         share = f" ({100 * received // total} %)" if total else ""
         speed = (received - first) / (now - start)
-        log_note(
-            f"{name}: {format_size(received)} of {format_size(total)}{share}, {format_size(int(speed))}/s"
+        log.log_note(
+            f"{name}: {tables.format_size(received)} of {tables.format_size(total)}{share}, "
+            f"{tables.format_size(int(speed))}/s"
         )
 
     return report

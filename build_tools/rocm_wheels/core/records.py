@@ -33,9 +33,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from rocm_wheels.core.errors import DataError
-from rocm_wheels.core.tables import format_size, suggest_name
-from rocm_wheels.core.yaml_reader import KeyPath, Mark, YamlTree, read_yaml_tree
+from rocm_wheels.core import errors, tables, yaml_reader
 
 FieldPath = tuple[str | int, ...]
 KEY_MARK = "[key]"  # what pydantic calls the key of an entry, at the end of a place
@@ -252,12 +250,12 @@ def _shorten_value(value: object) -> str:
 def _suggest_literal(details: Mapping[str, Any]) -> str:
     if details["type"] != "literal_error" or not isinstance(details["input"], str):
         return ""
-    return suggest_name(details["input"], _QUOTED.findall(details["ctx"]["expected"]))
+    return tables.suggest_name(details["input"], _QUOTED.findall(details["ctx"]["expected"]))
 
 
 def _suggest_key(model: Any, place: FieldPath) -> str:
     keys: Sequence[str] = list_keys_at(model, place[:-1])
-    if suggestion := suggest_name(str(place[-1]), keys):
+    if suggestion := tables.suggest_name(str(place[-1]), keys):
         return suggestion
     return f"; there may be {', '.join(keys)}" if keys else "; there may be none here"
 
@@ -311,11 +309,13 @@ def read_text_file(path: Path, *, tip: str = "name another file", missing_tip: s
         with path.open("rb") as file:
             content = file.read(_LARGEST_FILE + 1)
     except FileNotFoundError as cause:
-        raise DataError(f"cannot read {path}: {cause.strerror}", tip=missing_tip or tip) from cause
+        raise errors.DataError(f"cannot read {path}: {cause.strerror}", tip=missing_tip or tip) from cause
     except OSError as cause:
-        raise DataError(f"cannot read {path}: {cause.strerror}", tip=tip) from cause
+        raise errors.DataError(f"cannot read {path}: {cause.strerror}", tip=tip) from cause
     if len(content) > _LARGEST_FILE:
-        raise DataError(f"{path} has more than {format_size(_LARGEST_FILE)}: is it the right one?", tip=tip)
+        raise errors.DataError(
+            f"{path} has more than {tables.format_size(_LARGEST_FILE)}: is it the right one?", tip=tip
+        )
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as cause:
@@ -324,7 +324,7 @@ def read_text_file(path: Path, *, tip: str = "name another file", missing_tip: s
         problem = (
             f"it is {encoding}" if encoding else f"the byte 0x{content[cause.start]:02x} is in line {line}"
         )
-        raise DataError(f"{path} is not UTF-8 text ({problem})", tip="save it as UTF-8") from None
+        raise errors.DataError(f"{path} is not UTF-8 text ({problem})", tip="save it as UTF-8") from None
 
 
 def read_json_file(path: Path, *, complaint: str, tip: str | None = None) -> Any:
@@ -336,14 +336,14 @@ def read_json_file(path: Path, *, complaint: str, tip: str | None = None) -> Any
     try:
         return json.loads(path.read_bytes(), parse_constant=_refuse_constant)
     except OSError as cause:
-        raise DataError(f"cannot read {path}: {cause.strerror}", tip=tip) from cause
+        raise errors.DataError(f"cannot read {path}: {cause.strerror}", tip=tip) from cause
     except json.JSONDecodeError as cause:
         problem = f"line {cause.lineno}, column {cause.colno}: {cause.msg[:1].lower()}{cause.msg[1:]}"
     except RecursionError:
         problem = "nested too deep"
     except ValueError as cause:  # also what is not UTF-8
         problem = str(cause)
-    raise DataError(f"{path} {complaint}: it is not JSON ({problem})", tip=tip)
+    raise errors.DataError(f"{path} {complaint}: it is not JSON ({problem})", tip=tip)
 
 
 def _refuse_constant(constant: str) -> NoReturn:
@@ -352,9 +352,9 @@ def _refuse_constant(constant: str) -> NoReturn:
 
 def parse_record(text: str, model: type[RecordT], *, name: str) -> RecordT:
     """Read YAML text into ``model``; ``name`` stands for the file in messages (see ``load_record``)."""
-    tree = read_yaml_tree(text, name=name)
+    tree = yaml_reader.read_yaml_tree(text, name=name)
     if tree.value is None and (needed := list_required_keys(model)):
-        raise DataError(f"{name}:1:1: it is empty, and needs {', '.join(needed)}")
+        raise errors.DataError(f"{name}:1:1: it is empty, and needs {', '.join(needed)}")
     faults, number = list(tree.faults), len(tree.faults)
     try:
         record = model.model_validate({} if tree.value is None else tree.value)
@@ -368,12 +368,12 @@ def parse_record(text: str, model: type[RecordT], *, name: str) -> RecordT:
         return record
     faults.sort(key=lambda marked_fault: marked_fault[0])
     lines = [f"{name}:{line}:{column}: {message}" for (line, column), message in faults[:_MOST_SHOWN]]
-    raise DataError("\n".join(lines + format_omitted(number - len(lines))))
+    raise errors.DataError("\n".join(lines + format_omitted(number - len(lines))))
 
 
 def _list_marked_faults(
-    error: ValidationError, tree: YamlTree, model: type[Record]
-) -> list[tuple[Mark, str]]:
+    error: ValidationError, tree: yaml_reader.YamlTree, model: type[Record]
+) -> list[tuple[yaml_reader.Mark, str]]:
     faults = list_record_faults(error, model)
     reportable = [
         fault
@@ -383,7 +383,7 @@ def _list_marked_faults(
     return [(_find_mark(fault.place, tree), str(fault)) for fault in reportable]
 
 
-def _find_mark(place: KeyPath, tree: YamlTree) -> Mark:
+def _find_mark(place: yaml_reader.KeyPath, tree: yaml_reader.YamlTree) -> yaml_reader.Mark:
     while place and place not in tree.marks:
         place = place[:-1]
     return tree.marks.get(place, (1, 1))

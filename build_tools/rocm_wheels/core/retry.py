@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from rocm_wheels.core.process import wait_or_stop
+from rocm_wheels.core import process
 
 ResultT = TypeVar("ResultT")
 
@@ -86,7 +86,7 @@ def run_with_retries(
             retry_after = failure.retry_after if isinstance(failure, TransientError) else 0
             seconds = policy.compute_wait(failures, retry_after)
             on_retry(failure, failures, seconds)
-        wait_or_stop(seconds)
+        process.wait_or_stop(seconds)
 
 
 def parse_retry_after(text: str) -> float:

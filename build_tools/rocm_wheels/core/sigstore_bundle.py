@@ -14,16 +14,17 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated
 
-from rocm_wheels.core.errors import DataError
-from rocm_wheels.core.records import Record, require_pattern
+from rocm_wheels.core import errors, records
 
 if TYPE_CHECKING:
     from sigstore.verify import Verifier
 
-_WebAddress = Annotated[str, require_pattern(r"https://[!-~]+", "an address that begins with https://")]
+_WebAddress = Annotated[
+    str, records.require_pattern(r"https://[!-~]+", "an address that begins with https://")
+]
 
 
-class WorkflowIdentity(Record):
+class WorkflowIdentity(records.Record):
     """A workflow as Sigstore's certificates name it, and who vouches for that.
 
     ``identity``: ``https://github.com/OWNER/REPO/.github/workflows/FILE.yml@refs/heads/main``, of a reusable
@@ -52,9 +53,9 @@ def find_attester(bundle_text: str, content: bytes, identities: Mapping[str, Wor
         # whose it is, is asked below: an attestation by somebody unknown is no wrong one
         kind, statement = _load_verifier().verify_dsse(bundle, UnsafeNoOp())
     except (Error, ValueError) as cause:
-        raise DataError(f"its attestation is not valid: {cause}") from cause
+        raise errors.DataError(f"its attestation is not valid: {cause}") from cause
     if kind != "application/vnd.in-toto+json" or not _names_digest(statement, content):
-        raise DataError("its attestation is not of what it says")
+        raise errors.DataError("its attestation is not of what it says")
     for name, identity in identities.items():
         try:
             Identity(identity=identity.identity, issuer=identity.issuer).verify(bundle.signing_certificate)

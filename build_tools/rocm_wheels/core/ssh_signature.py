@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from rocm_wheels.core.errors import DataError, UsageError
-from rocm_wheels.core.process import capture_output
+from rocm_wheels.core import errors, process
 
 PUBLIC_KEY_PATTERN = re.compile(r"(?:ssh|sk-ssh)-ed25519(?:@openssh\.com)? [A-Za-z0-9+/]{43,}={0,2}")
 _KEY_BLOB = re.compile(rb"\0\0\0.(sk-ssh-ed25519@openssh\.com|ssh-ed25519)\0\0\0 .{32}", re.DOTALL)
@@ -74,26 +73,28 @@ def sign_content(content: bytes, key: Path, namespace: str, env: Mapping[str, st
     Ed25519 key, or ssh-keygen cannot sign with it.
     """
     if not key.is_file():
-        raise UsageError(f"there is no key {key}", tip=MAKE_KEY_TIP)
+        raise errors.UsageError(f"there is no key {key}", tip=MAKE_KEY_TIP)
     program = _find_ssh_keygen(env)
     public_key = _read_public_key(key, program, env)
     if not is_public_key(public_key):
-        raise UsageError(f"{key} is not an Ed25519 key", tip=MAKE_KEY_TIP)
+        raise errors.UsageError(f"{key} is not an Ed25519 key", tip=MAKE_KEY_TIP)
     match = PUBLIC_KEY_PATTERN.match(public_key)
     assert match is not None
     argv: list[str | Path] = [program, "-Y", "sign", "-q", "-n", namespace, "-f", key]
-    text = capture_output(
+    text = process.capture_output(
         argv,
         env=_forbid_prompts(env),
         stdin=content,
-        check=UsageError,
+        check=errors.UsageError,
         timeout=_SIGNING_SECONDS,
         description=f"signing with {key}",
         tip="a key with a passphrase must be held by an agent: ssh-add KEY",
     )
     signature = SshSignature(match[0], text.strip() + "\n")
     if not is_signature_of(signature, content, namespace, env):
-        raise UsageError(f"what {key} signs is not of the public key beside it ({key}.pub)", tip=MAKE_KEY_TIP)
+        raise errors.UsageError(
+            f"what {key} signs is not of the public key beside it ({key}.pub)", tip=MAKE_KEY_TIP
+        )
     return signature
 
 
@@ -103,11 +104,11 @@ def read_public_key(key: Path, env: Mapping[str, str]) -> str:
     Raises UsageError for a file that is no Ed25519 key.
     """
     if not key.is_file():
-        raise UsageError(f"there is no key {key}", tip=MAKE_KEY_TIP)
+        raise errors.UsageError(f"there is no key {key}", tip=MAKE_KEY_TIP)
     text = _read_public_key(key, _find_ssh_keygen(env), env)
     match = PUBLIC_KEY_PATTERN.match(text)
     if match is None or not is_public_key(text):
-        raise UsageError(f"{key} is not an Ed25519 key", tip=MAKE_KEY_TIP)
+        raise errors.UsageError(f"{key} is not an Ed25519 key", tip=MAKE_KEY_TIP)
     return match[0]
 
 
@@ -119,10 +120,10 @@ def _read_public_key(key: Path, program: str, env: Mapping[str, str]) -> str:
         return content
     if public_path.is_file():
         return public_path.read_text(encoding="utf-8", errors="replace")
-    return capture_output(
+    return process.capture_output(
         [program, "-y", "-f", key],
         env=_forbid_prompts(env),
-        check=UsageError,
+        check=errors.UsageError,
         timeout=_SIGNING_SECONDS,
         description=f"reading {key}",
         tip="a key with a passphrase needs an agent that holds it, and its public key beside it: KEY.pub",
@@ -144,7 +145,7 @@ def is_signature_of(signature: SshSignature, content: bytes, namespace: str, env
         verify: list[str | Path] = [program, "-Y", "verify", "-f", allowed, "-I", "signer"]
         argv = [*verify, "-n", namespace, "-s", value]
         try:
-            capture_output(
+            process.capture_output(
                 argv, env=env, stdin=content, check=_SignatureRefusedError, timeout=_SIGNING_SECONDS
             )
         except _SignatureRefusedError:
@@ -152,7 +153,7 @@ def is_signature_of(signature: SshSignature, content: bytes, namespace: str, env
     return True
 
 
-class _SignatureRefusedError(DataError):
+class _SignatureRefusedError(errors.DataError):
     """ssh-keygen does not take the signature."""
 
 
@@ -166,7 +167,7 @@ def _find_ssh_keygen(env: Mapping[str, str]) -> str:
 
     path = shutil.which("ssh-keygen", path=env.get("PATH"))
     if path is None:
-        raise UsageError(
+        raise errors.UsageError(
             "signatures are made and checked by ssh-keygen, which is not installed",
             tip="install OpenSSH's client (Debian and Ubuntu: apt install openssh-client)",
         )

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Collection, Iterable, Sequence
 from itertools import zip_longest
 
-from rocm_wheels.core.log import paint_result
+from rocm_wheels.core import log
 
 _CELL_WIDTHS = (68, 50, 34)  # characters of a cell before it goes on in the next line, where not all fits
 
@@ -39,7 +39,7 @@ def format_table(
         lines = [cut_line(line, width) for line in lines]
     elif width is not None and max(map(len, lines)) > width:
         lines = _fit_columns(header, rows, right, width)
-    return "\n".join([paint_result(lines[0], "bold"), *lines[1:]])
+    return "\n".join([log.paint_result(lines[0], "bold"), *lines[1:]])
 
 
 def align_rows(rows: Sequence[Row], *, right: Collection[int] = ()) -> list[str]:

@@ -6,7 +6,7 @@ import re
 import sys
 from typing import Any
 
-from rocm_wheels.core.errors import DataError
+from rocm_wheels.core import errors
 
 
 def parse_toml(text: str, *, name: str) -> dict[str, Any]:
@@ -26,4 +26,4 @@ def parse_toml(text: str, *, name: str) -> dict[str, Any]:
         where = re.search(r"at line (\d+), column (\d+)", str(cause))
         place = f"{name}:{where[1]}:{where[2]}" if where else name
         problem = str(cause).partition(" (at ")[0]
-    raise DataError(f"{place}: not valid TOML: {problem}")
+    raise errors.DataError(f"{place}: not valid TOML: {problem}")

@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocm_wheels.core.errors import DataError
+from rocm_wheels.core import errors
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -28,7 +28,7 @@ def get_project_home() -> Path:
     shipped = _PACKAGE / "_shipped"
     if (shipped / "repos").is_dir():
         return shipped
-    raise DataError(
+    raise errors.DataError(
         f"the recipes are neither in a clone around {_PACKAGE} nor in {shipped}",
         tip="install rocm-wheels again; this copy is incomplete",
     )

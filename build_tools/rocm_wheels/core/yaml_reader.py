@@ -12,8 +12,7 @@ from typing import Any
 
 import yaml
 
-from rocm_wheels.core.errors import DataError
-from rocm_wheels.core.tables import suggest_name
+from rocm_wheels.core import errors, tables
 
 _TAG_MESSAGE = "! begins a tag, which means nothing here: put the value in quotes"
 
@@ -72,7 +71,7 @@ def read_yaml_tree(text: str, *, name: str) -> YamlTree:
         return _YamlReader(text, name).read_document()
     except yaml.YAMLError as cause:
         line, column, message = locate_yaml_error(cause, text)
-        raise DataError(f"{name}:{line}:{column}: not valid YAML: {message}") from None
+        raise errors.DataError(f"{name}:{line}:{column}: not valid YAML: {message}") from None
 
 
 class _YamlReader:
@@ -92,7 +91,7 @@ class _YamlReader:
             event = next(self._events)
         if not isinstance(event, yaml.StreamEndEvent):
             problem = "a second document begins here (---): there must be one"
-            raise DataError(self._locate_message(event, f"not valid YAML: {problem}"))
+            raise errors.DataError(self._locate_message(event, f"not valid YAML: {problem}"))
         return self._tree
 
     def _read_value(self, event: Any, place: KeyPath) -> Any:
@@ -104,7 +103,7 @@ class _YamlReader:
         if isinstance(event, yaml.ScalarEvent):
             return self._remember_anchor(event, str(event.value))
         if len(place) >= _MOST_LEVELS:
-            raise DataError(
+            raise errors.DataError(
                 self._locate_message(
                     event, f"not more than {_MOST_LEVELS} lists and keys may lie in each other"
                 )
@@ -153,7 +152,7 @@ class _YamlReader:
         if event.anchor in self._open:
             self._add_fault(event, place, f"*{event.anchor} would hold itself")
         elif event.anchor not in self._anchors:
-            hint = suggest_name(event.anchor, self._anchors)
+            hint = tables.suggest_name(event.anchor, self._anchors)
             self._add_fault(
                 event, place, f"nothing above is called &{event.anchor}{hint}; put a text in quotes"
             )

@@ -4,7 +4,3 @@ Small sources as git repositories, a miniature ROCm and PyTorch's hipify are mad
 ``DemoCommand`` is an ordinary command line of the build or of the release part. Only its own command
 imports this package.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

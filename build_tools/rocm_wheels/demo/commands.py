@@ -28,15 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from rocm_wheels.core import (
-    DataError,
-    format_command,
-    format_duration,
-    get_project_home,
-    log_note,
-    show_live_line,
-    write_log_to,
-)
+from rocm_wheels.core import errors, log, progress, shell, tables, workspace
 
 ROCM_VERSION = "7.1.0+miniature"
 EARLIER_ROCM_VERSION = "7.0.2+miniature"
@@ -76,8 +68,8 @@ class DemoCommand:
     def format_line(self) -> str:
         """Return the command as it would be typed in the clone."""
         started = find_our_script() if self.program == ROCM_WHEELS else [_shorten_path(self.program)]
-        into = f" > {format_command([str(self.output)])}" if self.output else ""
-        return format_command([*started, *self.arguments]) + into
+        into = f" > {shell.format_command([str(self.output)])}" if self.output else ""
+        return shell.format_command([*started, *self.arguments]) + into
 
 
 def find_our_script() -> list[str]:
@@ -88,7 +80,7 @@ def find_our_script() -> list[str]:
 
 
 def _shorten_path(program: str) -> str:
-    path, clone = Path(program), get_project_home()
+    path, clone = Path(program), workspace.get_project_home()
     return str(path.relative_to(clone)) if path.is_relative_to(clone) else program
 
 
@@ -525,7 +517,7 @@ def describe_installed_wheel(environment: Path, name: str) -> str:
     site_packages = [*environment.glob("lib/python*/site-packages"), *environment.glob("Lib/site-packages")]
     folders = [folder for parent in site_packages for folder in parent.glob(f"{name}-*.dist-info")]
     if len(folders) != 1:
-        raise DataError(f"{name} was not installed once into {environment}, but {len(folders)} times")
+        raise errors.DataError(f"{name} was not installed once into {environment}, but {len(folders)} times")
     version = folders[0].name.removesuffix(".dist-info").partition("-")[2]
     document = folders[0] / "variant.json"
     if not document.is_file():
@@ -554,28 +546,28 @@ class DemoProgress:
         self.number += 1
         label = f"[{self.number:>{len(str(self.count))}}/{self.count}] {title}"
         begin = time.monotonic()
-        show_live_line(f"{label} …")
+        progress.show_live_line(f"{label} …")
         try:
             with self.log_path.open("w" if self.number == 1 else "a", encoding="utf-8", buffering=1) as file:
                 file.write(f"{label}\n")
                 with _print_into(file):
                     yield
         except BaseException:
-            show_live_line("")
+            progress.show_live_line("")
             self._show_tail(label)
             raise
-        show_live_line("")
-        log_note(f"{label:<66} {format_duration(time.monotonic() - begin):>7}")
+        progress.show_live_line("")
+        log.log_note(f"{label:<66} {tables.format_duration(time.monotonic() - begin):>7}")
 
     def _show_tail(self, label: str) -> None:
         lines = self.log_path.read_text(encoding="utf-8").splitlines()
         tail = [line for line in lines[-_TAIL_LINES:] if line != label]
-        log_note(f"{label} failed; {'the end of ' if tail else ''}{self.log_path}{':' if tail else ''}")
+        log.log_note(f"{label} failed; {'the end of ' if tail else ''}{self.log_path}{':' if tail else ''}")
         for line in tail:
-            log_note(f"  {line}")
+            log.log_note(f"  {line}")
 
 
 @contextlib.contextmanager
 def _print_into(file: TextIO) -> Iterator[None]:
-    with contextlib.redirect_stdout(file), contextlib.redirect_stderr(file), write_log_to(file):
+    with contextlib.redirect_stdout(file), contextlib.redirect_stderr(file), log.write_log_to(file):
         yield

@@ -34,17 +34,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from rocm_wheels.core import (
-    DataError,
-    SdkError,
-    SourceError,
-    capture_output,
-    hash_file,
-    hide_credentials,
-    replace_folder,
-)
-from rocm_wheels.index import ACCEPT_PAGES, IndexLink, file_name_of_link, parse_page
-from rocm_wheels.wheels import ELF_HEADER_SIZE, ELF_MACHINES, EM_AMDGPU, pack_messagepack
+from rocm_wheels.binaries import elf
+from rocm_wheels.core import errors, process, shell
+from rocm_wheels.core.files import hash_file, replace_folder
+from rocm_wheels.device_code import code_objects, kpack
+from rocm_wheels.index import reader
 
 _MARK_NAME = ".made-from"
 
@@ -85,7 +79,7 @@ def make_folder(folder: Path, source: str, fill: Callable[[Path], None]) -> bool
     if read_mark(folder) == source:
         return False
     if read_mark(folder) is None and folder.is_dir() and any(folder.iterdir()):
-        raise DataError(
+        raise errors.DataError(
             f"{folder} holds files that were not made here",
             tip="move them away, or give another folder",
         )
@@ -141,17 +135,19 @@ def _fill_folder(folder: Path, env: Mapping[str, str]) -> None:
     try:
         with open_wheel() as wheel:
             members = {name: wheel.read(_find_member(wheel, name)) for name in HIPIFY_DIGESTS}
-    except SourceError:
+    except errors.SourceError:
         raise
     except Exception as cause:  # of zipfile, remotezip, requests and urllib3: they share no class
-        raise SourceError(
-            f"PyTorch's hipify cannot be read from {hide_credentials(location)}", tip=_make_network_tip(env)
+        raise errors.SourceError(
+            f"PyTorch's hipify cannot be read from {shell.hide_credentials(location)}",
+            tip=_make_network_tip(env),
         ) from cause
     for name, member in members.items():
         content = member.replace(b"\r\n", b"\n")
         if hashlib.sha256(content).hexdigest() != HIPIFY_DIGESTS[name]:
-            raise SourceError(
-                f"{name} of hipify in {hide_credentials(location)} is not the one of torch {HIPIFY_VERSION}",
+            raise errors.SourceError(
+                f"{name} of hipify in {shell.hide_credentials(location)} is not the one of torch "
+                f"{HIPIFY_VERSION}",
                 tip="the wheel was changed or damaged; take it from pypi.org",
             )
         (folder / name).write_bytes(content)
@@ -184,12 +180,12 @@ def find_index_url(env: Mapping[str, str]) -> str:
     return next((url for url in candidates if url), _DEFAULT_INDEX).rstrip("/")
 
 
-def list_wheel_urls(links: Iterable[IndexLink]) -> list[str]:
+def list_wheel_urls(links: Iterable[reader.IndexLink]) -> list[str]:
     """Return the wheels of our version on an index page, best first.
 
     Any platform will do, for the members are the same; those for macOS are the smallest files.
     """
-    named = {link.url: file_name_of_link(link) for link in links}
+    named = {link.url: reader.file_name_of_link(link) for link in links}
     ours = [
         url
         for url, name in named.items()
@@ -207,43 +203,46 @@ def _open_published_wheel(
 
     page_url = f"{find_index_url(env)}/torch/"
     if page_url.startswith("file:"):
-        raise SourceError(
+        raise errors.SourceError(
             f"the index {page_url} is a folder, from which hipify is not read",
             tip=f"put a wheel of torch {HIPIFY_VERSION} into a folder and name that in PIP_FIND_LINKS",
         )
     for switch in ("PIP_NO_INDEX", "UV_NO_INDEX", "UV_OFFLINE"):
         if env.get(switch, "").lower() in ("1", "true", "yes", "on", "y", "t"):
-            raise SourceError(
+            raise errors.SourceError(
                 f"PyTorch's hipify is needed, and {switch} forbids to ask the index",
                 tip=_make_network_tip(env),
             )
     session = requests.Session()  # proxies, certificates and .netrc as requests finds them
     try:
-        answer = session.get(page_url, headers={"Accept": ACCEPT_PAGES}, timeout=_TIMEOUT_SECONDS)
+        answer = session.get(page_url, headers={"Accept": reader.ACCEPT_PAGES}, timeout=_TIMEOUT_SECONDS)
         answer.raise_for_status()
     except requests.exceptions.SSLError as cause:
-        raise SourceError(
-            f"the certificate of the package index is not trusted: {hide_credentials(page_url)}",
+        raise errors.SourceError(
+            f"the certificate of the package index is not trusted: {shell.hide_credentials(page_url)}",
             tip="where a proxy or an organisation signs it, name the file with its certificates in"
             " REQUESTS_CA_BUNDLE and SSL_CERT_FILE",
         ) from cause
     except requests.RequestException as cause:
-        raise SourceError(
-            f"the package index cannot be asked for torch: {hide_credentials(page_url)}",
+        raise errors.SourceError(
+            f"the package index cannot be asked for torch: {shell.hide_credentials(page_url)}",
             tip=_make_network_tip(env),
         ) from cause
-    page = parse_page(answer.content, answer.headers.get("Content-Type", ""), answer.url, project="torch")
+    page = reader.parse_page(
+        answer.content, answer.headers.get("Content-Type", ""), answer.url, project="torch"
+    )
     urls = list_wheel_urls(page.links)
     if not urls:
-        raise SourceError(
-            f"{hide_credentials(page_url)} has no wheel of torch {HIPIFY_VERSION}", tip=_make_network_tip(env)
+        raise errors.SourceError(
+            f"{shell.hide_credentials(page_url)} has no wheel of torch {HIPIFY_VERSION}",
+            tip=_make_network_tip(env),
         )
     return lambda: RemoteZip(urls[0], _CENTRAL_DIRECTORY, session, timeout=_TIMEOUT_SECONDS), urls[0]
 
 
 def _make_network_tip(env: Mapping[str, str]) -> str:
     return (
-        f"the index is {hide_credentials(find_index_url(env))} (PIP_INDEX_URL, UV_INDEX_URL); "
+        f"the index is {shell.hide_credentials(find_index_url(env))} (PIP_INDEX_URL, UV_INDEX_URL); "
         "without a network, "
         f"put a wheel of torch {HIPIFY_VERSION} into a folder and name it in PIP_FIND_LINKS"
     )
@@ -349,7 +348,7 @@ def _import_commit(folder: Path, branch: str, tree: _CommitTree, env: Mapping[st
     clean |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
     description, tip = f"making the repository {folder.name}", "git 2.28 or newer is needed"
     start = ["git", "init", "--quiet", "--bare", "--template=", f"--initial-branch={branch}", str(folder)]
-    capture_output(start, env=clean, check=SourceError, description=description, tip=tip)
+    process.capture_output(start, env=clean, check=errors.SourceError, description=description, tip=tip)
     with (folder / "config").open("a", encoding="utf-8") as config:
         config.write(_SERVED)
     person = f"{_AUTHOR} {_DATE}"
@@ -365,8 +364,8 @@ def _import_commit(folder: Path, branch: str, tree: _CommitTree, env: Mapping[st
     stream += [f"M 160000 {commit} {path}\n".encode() for path, commit in sorted(tree.modules.items())]
     stream.append(b"get-mark :1\ndone\n")
     load = ["git", "-C", str(folder), "fast-import", "--quiet", "--done"]
-    return capture_output(
-        load, env=clean, stdin=b"".join(stream), check=SourceError, description=description, tip=tip
+    return process.capture_output(
+        load, env=clean, stdin=b"".join(stream), check=errors.SourceError, description=description, tip=tip
     )
 
 
@@ -477,7 +476,9 @@ def _make_fill_words(version: str, targets: Sequence[str]) -> dict[str, str]:
     """Return what stands for each ``@NAME@`` in a file that ends in ``.in``."""
     numbers = _VERSION.fullmatch(version)
     if numbers is None:
-        raise DataError(f"{version} is not a ROCm version", tip="three numbers and a suffix: 7.1.0, 7.1.0rc1")
+        raise errors.DataError(
+            f"{version} is not a ROCm version", tip="three numbers and a suffix: 7.1.0, 7.1.0rc1"
+        )
     major, minor, patch = numbers.groups()
     return {
         "ROCM_VERSION": version,
@@ -500,7 +501,7 @@ def _copy_file(
         if relative.endswith(".in"):
             text = _replace_words(path.read_text(encoding="utf-8"), {**words, "TARGET": target})
             if copy.suffix == ".dat":
-                copy.write_bytes(pack_messagepack(json.loads(text)))
+                copy.write_bytes(kpack.pack_messagepack(json.loads(text)))
             else:
                 copy.write_text(text, encoding="utf-8", newline="\n")
         elif copy.suffix in (".co", ".hsaco"):
@@ -515,13 +516,13 @@ def _make_code_object(target: str) -> bytes:
 
     Sources: LLVM, "User Guide for AMDGPU Backend" (header); the ISA documents of CDNA and RDNA (s_endpgm).
     """
-    numbers = {name: number for number, name in ELF_MACHINES.items()}
+    numbers = {name: number for number, name in code_objects.ELF_MACHINES.items()}
     code = (0xBFB00000 if target.startswith(("gfx11", "gfx12")) else 0xBF810000).to_bytes(4, "little")
-    start = ELF_HEADER_SIZE + _PROGRAM_HEADER.size
+    start = elf.ELF_HEADER_SIZE + _PROGRAM_HEADER.size
     ident = b"\x7fELF\x02\x01\x01\x40\x03".ljust(16, b"\0")
-    sizes = (ELF_HEADER_SIZE, _PROGRAM_HEADER.size, 1, 0, 0, 0)
+    sizes = (elf.ELF_HEADER_SIZE, _PROGRAM_HEADER.size, 1, 0, 0, 0)
     header = _CODE_HEADER.pack(
-        ident, _ET_DYN, EM_AMDGPU, 1, start, ELF_HEADER_SIZE, 0, numbers[target], *sizes
+        ident, _ET_DYN, elf.EM_AMDGPU, 1, start, elf.ELF_HEADER_SIZE, 0, numbers[target], *sizes
     )
     program = _PROGRAM_HEADER.pack(_PT_LOAD, _READ_AND_RUN, 0, 0, 0, start + 4, start + 4, 4096)
     return header + program + code
@@ -540,10 +541,13 @@ def _compile_libraries(stubs: Path, folder: Path, words: Mapping[str, str], env:
         development = folder / f"{library.artifact}_dev_generic" / library.stage / library.folder
         for library_folder in (runtime_folder, development):
             library_folder.mkdir(parents=True, exist_ok=True)
-        capture_output(_make_compiler_command(stubs, runtime_folder / library.soname, library, words, env),
-                env=env, check=SdkError,
-                description=f"compiling {library.soname}", tip=("a C compiler is needed: "
-"install gcc"))  # fmt: skip
+        process.capture_output(
+            _make_compiler_command(stubs, runtime_folder / library.soname, library, words, env),
+            env=env,
+            check=errors.SdkError,
+            description=f"compiling {library.soname}",
+            tip="a C compiler is needed: install gcc",
+        )
         (development / f"lib{library.name}.so").symlink_to(library.soname)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -4,7 +4,3 @@ A plan file goes in; jobs that call ``run-step`` are submitted in the order of t
 step is read from the queue and from what its jobs wrote beside the plan. ``slurm``: one job or array task a
 step. A new executor is one file and one row of the table.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

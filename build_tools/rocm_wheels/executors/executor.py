@@ -14,22 +14,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
-from rocm_wheels.core import (
-    BuildError,
-    UsageError,
-    format_count,
-    format_duration,
-    log_note,
-    log_warning,
-    wait_or_stop,
-)
-from rocm_wheels.executors.job_records import Job, JobEnd
-from rocm_wheels.pipeline import Plan, Step
+from rocm_wheels.core import errors, log, process, tables
+from rocm_wheels.executors import job_records
+from rocm_wheels.pipeline.step import Plan, Step
 
 EXECUTORS: dict[str, str] = {"slurm": "rocm_wheels.executors.slurm:SlurmExecutor"}
 
 
-class ExecutorUnreachableError(UsageError):
+class ExecutorUnreachableError(errors.UsageError):
     """Who runs the jobs does not answer: nothing is known of any of them, and it may do so in a minute."""
 
 
@@ -119,9 +111,9 @@ class StepState:
 
     step: str
     state: StepStateName
-    job: Job | None = None
+    job: job_records.Job | None = None
     why: str = ""
-    end: JobEnd | None = None
+    end: job_records.JobEnd | None = None
 
     def as_json(self) -> dict[str, object]:
         """Return what ``--json`` prints. Keys are added later, never renamed."""
@@ -215,7 +207,7 @@ MOST_SILENCES = 120  # one after another: an hour, if asked every 30 s; nothing 
 
 
 def wait_for_jobs(
-    executor: Executor, *, every: float, pause: Callable[[float], None] = wait_or_stop
+    executor: Executor, *, every: float, pause: Callable[[float], None] = process.wait_or_stop
 ) -> dict[str, StepState]:
     """Return the states once no job is left; what happens is told. Jobs go on when this is interrupted."""
     reported: dict[str, tuple[str, str]] = {}
@@ -227,7 +219,7 @@ def wait_for_jobs(
             silent += 1
             if not reported or silent > MOST_SILENCES:
                 raise
-            log_warning(f"{failure.message}; asking again in {format_duration(every)}")
+            log.log_warning(f"{failure.message}; asking again in {tables.format_duration(every)}")
             pause(every)
             continue
         silent = 0
@@ -263,8 +255,8 @@ def refuse_undone(executor: Executor, step_states: Mapping[str, StepState]) -> N
     how = (
         "--retry-failed submits it again" if first.state == "failed" else "the same command submits it again"
     )
-    raise BuildError(
-        f"{len(undone)} of {format_count(len(step_states), 'step')} not done:{details}",
+    raise errors.BuildError(
+        f"{len(undone)} of {tables.format_count(len(step_states), 'step')} not done:{details}",
         tip=f"its log: {executor.log_path(first.step)}; {how}",
     )
 
@@ -279,5 +271,5 @@ def _report_states(step_states: Mapping[str, StepState], reported: dict[str, tup
             step_state.step in reported or step_state.state not in ("not submitted", "done")
         ):
             job = f" (job {step_state.job})" if step_state.job is not None else ""
-            log_note(f"{step_state.step}: {step_state.state}{job}{f', {now[1]}' if now[1] else ''}")
+            log.log_note(f"{step_state.step}: {step_state.state}{job}{f', {now[1]}' if now[1] else ''}")
         reported[step_state.step] = now

@@ -22,18 +22,11 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from rocm_wheels.compile import find_first_failure
-from rocm_wheels.core import (
-    DataError,
-    RetryPolicy,
-    SourceError,
-    UsageError,
-    hash_file,
-    write_atomically,
-    write_json_file,
-)
-from rocm_wheels.pipeline import RecordedRun, RecordedStep, list_run_ids, parse_event_time, read_run
-from rocm_wheels.sources import is_transient
+from rocm_wheels.compile.failure import find_first_failure
+from rocm_wheels.core import files, retry
+from rocm_wheels.core.errors import DataError, SourceError, UsageError
+from rocm_wheels.pipeline import run_record
+from rocm_wheels.sources import network
 
 EndKind = Literal[
     "done", "memory", "network", "time", "signal", "busy", "lost", "compile", "failed", "unknown"
@@ -146,7 +139,7 @@ class JobFolder:
 
     def compute_digest(self) -> str:
         """Return the digest of the plan as it is now."""
-        return hash_file(self.plan)
+        return files.hash_file(self.plan)
 
     def job_prefix(self) -> str:
         """Return how the names of the plan's jobs begin in the queue: those of no other plan do."""
@@ -177,7 +170,7 @@ class JobFolder:
             "jobs": _jobs_as_json(ledger.jobs),
             "cancelled": sorted(ledger.cancelled),
         }
-        write_json_file(self.path / "jobs.json", {"format": _LEDGER_FORMAT, **fields})
+        files.write_json_file(self.path / "jobs.json", {"format": _LEDGER_FORMAT, **fields})
 
     def read_begin(self, step: str) -> JobBegin | None:
         """Read the begin of a step's last job; a record that is none counts as none."""
@@ -212,8 +205,8 @@ class JobFolder:
     def write_end(self, step: str, end: JobEnd) -> None:
         """Write an end; the next job may run as many compilers as it says."""
         if end.jobs is not None:
-            write_atomically(self.jobs_path(step), f"{end.jobs}\n")
-        write_json_file(self.path / f"{step}.end.json", {"step": step, **asdict(end)})
+            files.write_atomically(self.jobs_path(step), f"{end.jobs}\n")
+        files.write_json_file(self.path / f"{step}.end.json", {"step": step, **asdict(end)})
 
     def forget_step(self, step: str) -> None:
         """Forget how a step ended: its attempts count from the beginning."""
@@ -285,7 +278,7 @@ def classify_end(code: int, because: str, output: StepOutput) -> tuple[EndKind, 
     if failure is not None and failure.kind in ("compile", "link", "disk"):
         return ("failed" if failure.kind == "disk" else "compile"), str(failure)
     text = f"{output.message}\n{failure.message if failure else ''}"
-    if is_transient(SourceError(text)) or _UNREACHABLE_SERVER.search(text):
+    if network.is_transient(SourceError(text)) or _UNREACHABLE_SERVER.search(text):
         return "network", reason
     return "failed", str(failure) if failure is not None and code == 12 else reason
 
@@ -398,7 +391,7 @@ def compute_delay(end: JobEnd, after_network: float) -> int:
     """
     if end.kind == "busy":
         return BUSY_SECONDS
-    policy = RetryPolicy(first_wait=after_network, longest_wait=math.inf, jitter=0)
+    policy = retry.RetryPolicy(first_wait=after_network, longest_wait=math.inf, jitter=0)
     return round(policy.compute_wait(end.failures)) if end.kind == "network" else 0
 
 
@@ -418,27 +411,31 @@ def read_step_output(folder: JobFolder, step: str, runs: Path, begin: JobBegin) 
     return StepOutput(message, (*log, *printed), int(jobs) if isinstance(jobs, int) else None)
 
 
-def _find_step_view(runs: Path, step: str, begin: JobBegin) -> RecordedStep | None:
+def _find_step_view(runs: Path, step: str, begin: JobBegin) -> run_record.RecordedStep | None:
     """Find the run of a step's last attempt: that of its job, else the newest that began after the job.
 
     Runs are sorted by clocks, and those of nodes differ. A container that is told nothing of a job cannot
     say whose run it is; then the times of both are those of the job's host, whose name it has not either.
     """
     began = parse_time(begin.began) if begin.began else None
-    last: RecordedRun | None = None
-    for name in list_run_ids(runs):  # many, if other steps began while this one was at work
-        run = read_run(runs / name, brief=True)
+    last: run_record.RecordedRun | None = None
+    for name in run_record.list_run_ids(runs):  # many, if other steps began while this one was at work
+        run = run_record.read_run(runs / name, brief=True)
         if "time" not in run.begun:
             continue
         if step in run.steps:
             if begin.id and run.begun.get("slurm_job") == f"{begin.id}.{begin.restart}":
                 return run.steps[step]
             last = last or run
-        if parse_event_time(run.begun) < began - _CLOCK_DIFFERENCE if began is not None else last is not None:
+        if (
+            run_record.parse_event_time(run.begun) < began - _CLOCK_DIFFERENCE
+            if began is not None
+            else last is not None
+        ):
             break
     if last is None or last.begun.get("slurm_job"):
         return None
-    return last.steps[step] if began is None or parse_event_time(last.begun) >= began else None
+    return last.steps[step] if began is None or run_record.parse_event_time(last.begun) >= began else None
 
 
 def _read_lines(path: Path) -> list[str]:

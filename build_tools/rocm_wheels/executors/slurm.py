@@ -24,17 +24,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rocm_wheels.core import (
-    WAIT_TIP,
-    UsageError,
-    Workspace,
-    format_command,
-    lock_folder,
-    log_note,
-    log_warning,
-    suggest_name,
-    write_atomically,
-)
+from rocm_wheels.core import files, log, shell, tables, workspace
+from rocm_wheels.core.errors import UsageError
+from rocm_wheels.executors import job_records, slurm_cluster, slurm_jobs
 from rocm_wheels.executors.executor import (
     AT_WORK,
     Decision,
@@ -44,61 +36,9 @@ from rocm_wheels.executors.executor import (
     StepState,
     decide_steps,
 )
-from rocm_wheels.executors.job_records import (
-    Job,
-    JobFolder,
-    JobLedger,
-    compute_delay,
-    judge_end,
-    judge_lost_job,
-    make_done_end,
-)
-from rocm_wheels.executors.slurm_cluster import (
-    Partition,
-    QueuedJob,
-    cancel_jobs,
-    choose_partition,
-    compose_submission,
-    find_program,
-    has_slurm,
-    query_array_size,
-    query_nodes,
-    query_partitions,
-    query_queue,
-    submit_script,
-)
-from rocm_wheels.executors.slurm_jobs import (
-    ARRAY_SIZE,
-    ArrayPart,
-    JobArray,
-    JobSize,
-    SlurmSite,
-    adopt_jobs,
-    arrange_plan,
-    find_step_states,
-    group_arrays,
-    list_conflicting_jobs,
-    make_dependency,
-    make_directives,
-    make_job_environment,
-    make_job_script,
-    shorten_jobs,
-    size_job,
-    split_array,
-)
-from rocm_wheels.pipeline import (
-    ADDRESS_VARIABLES,
-    RECORD_VARIABLE,
-    Plan,
-    PlanFile,
-    check_request,
-    compare_with_plan,
-    plan_run,
-    read_history,
-    read_plan,
-    restore_addresses,
-    run_step_line,
-)
+from rocm_wheels.pipeline import estimates, run_step
+from rocm_wheels.pipeline.plan import PlanFile, check_request, plan_run, read_plan, restore_addresses
+from rocm_wheels.pipeline.step import Plan
 
 _LOCK_SECONDS = 60  # for another submission: a call of sbatch takes a part of a second
 
@@ -111,9 +51,9 @@ class PlanInUseError(ExecutorUnreachableError):
 class SlurmExecutor:
     """A plan that is submitted from here. ``env``: what the jobs get, and Slurm's programs."""
 
-    folder: JobFolder
+    folder: job_records.JobFolder
     file: PlanFile
-    site: SlurmSite
+    site: slurm_jobs.SlurmSite
     env: Mapping[str, str]
     cpus: int | None = None
     in_arrays: bool = True
@@ -167,7 +107,11 @@ class SlurmExecutor:
         if options["no_array"] and options["array_limit"] is not None:
             raise UsageError("--array-limit has no effect with --no-array")
         executor = cls.from_plan(
-            plan, SlurmSite.from_options(options), env, options["cpus"], in_arrays=not options["no_array"]
+            plan,
+            slurm_jobs.SlurmSite.from_options(options),
+            env,
+            options["cpus"],
+            in_arrays=not options["no_array"],
         )
         return replace(executor, assume_shared=options["assume_shared"])
 
@@ -175,7 +119,7 @@ class SlurmExecutor:
     def from_plan(
         cls,
         plan: Path,
-        site: SlurmSite,
+        site: slurm_jobs.SlurmSite,
         env: Mapping[str, str],
         cpus: int | None = None,
         *,
@@ -201,18 +145,18 @@ class SlurmExecutor:
                 f"SLURM_CLUSTERS={several}: jobs of one cluster cannot wait for those of another",
                 tip="name one cluster",
             )
-        clean = {name: value for name, value in env.items() if name != RECORD_VARIABLE}
-        return cls(JobFolder(plan.resolve()), file, site, clean, cpus, in_arrays)
+        clean = {name: value for name, value in env.items() if name != run_step.RECORD_VARIABLE}
+        return cls(job_records.JobFolder(plan.resolve()), file, site, clean, cpus, in_arrays)
 
     def settle_plan(self) -> Plan:
         """Return the plan as it is settled now. Raises UsageError when what it was made of changed."""
-        addresses = {name: self.env.get(variable) for name, variable in ADDRESS_VARIABLES.items()}
+        addresses = {name: self.env.get(variable) for name, variable in run_step.ADDRESS_VARIABLES.items()}
         file = self.file
         for step in self.file.plan:
             try:
                 file = restore_addresses(file, step.id, addresses)
             except UsageError as missing:
-                names = " or ".join(ADDRESS_VARIABLES.values())
+                names = " or ".join(run_step.ADDRESS_VARIABLES.values())
                 missing.tip = f"set {names}: jobs get the environment of this command"
                 raise
         planned = plan_run(check_request(file.request, self.env))
@@ -226,7 +170,9 @@ class SlurmExecutor:
                 continue
             inputs = {name: str(value) for name, value in planned.plan.steps[step.id].inputs.items()}
             if planned.plan.steps[step.id].verdict != "left out":
-                changes += [f"{step.id}: inputs changed: {line}" for line in compare_with_plan(step, inputs)]
+                changes += [
+                    f"{step.id}: inputs changed: {line}" for line in run_step.compare_with_plan(step, inputs)
+                ]
         changes += [f"{name}: a new step" for name in planned.plan.steps if name not in self.file.plan.steps]
         if changes:
             raise self._make_stale_error(changes)
@@ -247,30 +193,32 @@ class SlurmExecutor:
         """Return the log of a step's jobs."""
         return self.folder.log_path(step)
 
-    def read_jobs(self, *, queued: bool = True) -> tuple[JobLedger, dict[str, StepState]]:
+    def read_jobs(self, *, queued: bool = True) -> tuple[job_records.JobLedger, dict[str, StepState]]:
         """Return which jobs there are, and where each step is; ``queued``: ask the queue, too."""
         written = self.folder.read_ledger()  # first: what is submitted meanwhile is in the queue by its name
-        queue = query_queue(self.env) if queued else []
-        ledger = adopt_jobs(self.folder, self.file.plan, self._match_ledger(written, queue), queue)
-        return ledger, find_step_states(self.folder, self.file.plan, ledger, queue)
+        queue = slurm_cluster.query_queue(self.env) if queued else []
+        ledger = slurm_jobs.adopt_jobs(self.folder, self.file.plan, self._match_ledger(written, queue), queue)
+        return ledger, slurm_jobs.find_step_states(self.folder, self.file.plan, ledger, queue)
 
-    def _match_ledger(self, ledger: JobLedger, queue: Sequence[QueuedJob]) -> JobLedger:
+    def _match_ledger(
+        self, ledger: job_records.JobLedger, queue: Sequence[slurm_cluster.QueuedJob]
+    ) -> job_records.JobLedger:
         """Return a ledger; that of a plan that was here before counts no more once its jobs have ended."""
         digest = self.folder.compute_digest()
         if ledger.plan in ("", digest):
             return replace(ledger, plan=digest)
         ids = [queued.job for queued in queue]
-        if remaining := shorten_jobs([job for job in ids if job in {*ledger.jobs.values()}], ids):
+        if remaining := slurm_jobs.shorten_jobs([job for job in ids if job in {*ledger.jobs.values()}], ids):
             raise UsageError(
                 f"{self.folder.plan} has changed, and jobs of the plan that it was are in the queue: "
                 f"{', '.join(remaining)}",
                 tip=f"wait for them, or: scancel {' '.join(remaining)}",
             )
-        return JobLedger(digest)
+        return job_records.JobLedger(digest)
 
     def make_decisions(
         self, plan: Plan, *, retry_failed: bool = False, but_cancelled: bool = False, queued: bool = True
-    ) -> tuple[JobLedger, list[Decision]]:
+    ) -> tuple[job_records.JobLedger, list[Decision]]:
         """Decide about each step of the plan as ``settle_plan`` returns it, from queue and records."""
         ledger, step_states = self.read_jobs(queued=queued)
         if self.folder.read_ledger().plan not in (
@@ -278,34 +226,44 @@ class SlurmExecutor:
             ledger.plan,
         ):  # of another plan: it tells nothing of this
             step_states = {step.id: StepState(step.id, "not submitted") for step in plan}
-        plan = arrange_plan(plan, self.arrays)
+        plan = slurm_jobs.arrange_plan(plan, self.arrays)
         return ledger, decide_steps(plan, step_states, retry_failed=retry_failed, but_cancelled=but_cancelled)
 
     @cached_property
-    def arrays(self) -> list[JobArray]:
+    def arrays(self) -> list[slurm_jobs.JobArray]:
         """What is submitted together, by plan and site; as on most sites where there is no cluster."""
-        size = ARRAY_SIZE if self.in_arrays else 0
-        if size and has_slurm(self.env) and any(not array.plain for array in group_arrays(self.file.plan)):
-            size = query_array_size(self.env)
-        return group_arrays(self.file.plan, size)
+        size = slurm_jobs.ARRAY_SIZE if self.in_arrays else 0
+        if (
+            size
+            and slurm_cluster.has_slurm(self.env)
+            and any(not array.plain for array in slurm_jobs.group_arrays(self.file.plan))
+        ):
+            size = slurm_cluster.query_array_size(self.env)
+        return slurm_jobs.group_arrays(self.file.plan, size)
 
-    def compute_sizes(self, decided: Sequence[Decision]) -> dict[str, JobSize]:
+    def compute_sizes(self, decided: Sequence[Decision]) -> dict[str, slurm_jobs.JobSize]:
         """Return what the jobs to be submitted ask for; where there is no cluster, by the plan alone."""
-        history = read_history(Workspace(self.file.request.work).runs, self.env)
-        partition: Partition | None = None
-        if has_slurm(self.env):
-            partition = choose_partition(query_partitions(self.env), self.site.partition)
+        history = estimates.read_history(workspace.Workspace(self.file.request.work).runs, self.env)
+        partition: slurm_cluster.Partition | None = None
+        if slurm_cluster.has_slurm(self.env):
+            partition = slurm_cluster.choose_partition(
+                slurm_cluster.query_partitions(self.env), self.site.partition
+            )
         return {
-            decision.step.id: size_job(decision.step, self.file.plan, history, partition, self.cpus)
+            decision.step.id: slurm_jobs.size_job(
+                decision.step, self.file.plan, history, partition, self.cpus
+            )
             for decision in decided
             if decision.submits
         }
 
     def preview(self, *, retry_failed: bool) -> Preview:
         """Return what would be submitted; without Slurm here, as if nothing were queued."""
-        here = has_slurm(self.env)
+        here = slurm_cluster.has_slurm(self.env)
         if not here:
-            log_note("there is no Slurm here: as if nothing were queued, with sizes that no partition limits")
+            log.log_note(
+                "there is no Slurm here: as if nothing were queued, with sizes that no partition limits"
+            )
         _, decided = self.make_decisions(self.settle_plan(), retry_failed=retry_failed, queued=here)
         lines = describe_submission(self, decided)
         return Preview(decided, lines, sum(line.startswith("sbatch ") for line in lines))
@@ -313,19 +271,21 @@ class SlurmExecutor:
     def judge_job(self, step: str, code: int, because: str) -> str:
         """Write down how a job ended; return what its script is to do: ``stop``, or ``again SECONDS``."""
         step = self.file.plan.find_step(step).id
-        runs = Workspace(self.file.request.work).runs
-        end = judge_end(self.folder, step, runs, code=code, because=because, attempts=self.site.attempts)
+        runs = workspace.Workspace(self.file.request.work).runs
+        end = job_records.judge_end(
+            self.folder, step, runs, code=code, because=because, attempts=self.site.attempts
+        )
         self.folder.write_end(step, end)
-        log_note(f"== {step}: {end.kind}{f', {end.reason}' if end.reason else ''}")
-        return f"again {compute_delay(end, self.site.network_delay)}" if end.again else "stop"
+        log.log_note(f"== {step}: {end.kind}{f', {end.reason}' if end.reason else ''}")
+        return f"again {job_records.compute_delay(end, self.site.network_delay)}" if end.again else "stop"
 
     def submit(self, *, retry_failed: bool = False, but_cancelled: bool = False) -> list[Decision]:
         """Submit what is to be submitted; return what was decided. Raises UsageError as sbatch says."""
-        find_program("sbatch", self.env)
+        slurm_cluster.find_program("sbatch", self.env)
         if not but_cancelled and not self.assume_shared:
             check_shared(self)
         plan = self.settle_plan()
-        choose_partition(query_partitions(self.env), self.site.partition)
+        slurm_cluster.choose_partition(slurm_cluster.query_partitions(self.env), self.site.partition)
         with self.hold_lock("submit"):
             ledger, decided = self.make_decisions(
                 plan, retry_failed=retry_failed, but_cancelled=but_cancelled
@@ -346,12 +306,21 @@ class SlurmExecutor:
 
     def hold_lock(self, purpose: str) -> AbstractContextManager[None]:
         """Wait until nobody else submits or cancels jobs of this plan, and keep others from it."""
-        return lock_folder(
-            self.folder.path, purpose=purpose, tip=WAIT_TIP, patience=_LOCK_SECONDS, error=PlanInUseError
+        return files.lock_folder(
+            self.folder.path,
+            purpose=purpose,
+            tip=files.WAIT_TIP,
+            patience=_LOCK_SECONDS,
+            error=PlanInUseError,
         )
 
     def _submit_parts(
-        self, ledger: JobLedger, decided: list[Decision], sizes: Mapping[str, JobSize], *, retry_failed: bool
+        self,
+        ledger: job_records.JobLedger,
+        decided: list[Decision],
+        sizes: Mapping[str, slurm_jobs.JobSize],
+        *,
+        retry_failed: bool,
     ) -> list[Decision]:
         decisions = {
             decision.step.id: decision
@@ -362,12 +331,16 @@ class SlurmExecutor:
         count = 0
         for array in self.arrays:
             submitted = [decisions[step] for step in array.steps if decisions[step].submits]
-            for part in split_array(array, submitted, sizes, jobs, self.site.network_delay):
+            for part in slurm_jobs.split_array(array, submitted, sizes, jobs, self.site.network_delay):
                 try:
-                    new = self._submit_part(part, jobs, list_conflicting_jobs(array, decided, jobs))
+                    new = self._submit_part(
+                        part, jobs, slurm_jobs.list_conflicting_jobs(array, decided, jobs)
+                    )
                 except (UsageError, OSError):
                     if count:
-                        log_note(f"submitted before this: {count}; the same command takes up what is queued")
+                        log.log_note(
+                            f"submitted before this: {count}; the same command takes up what is queued"
+                        )
                     raise
                 count += len(new)
                 jobs |= new
@@ -386,7 +359,7 @@ class SlurmExecutor:
                 and decision.state.job is not None
                 and decision.state.state != "done"
             ):
-                end = make_done_end(self.folder, decision.step.id, str(decision.state.job))
+                end = job_records.make_done_end(self.folder, decision.step.id, str(decision.state.job))
                 self.folder.write_end(decision.step.id, end)
 
     def _keep_decisions(self, decided: Iterable[Decision], *, retry_failed: bool) -> list[Decision]:
@@ -404,7 +377,9 @@ class SlurmExecutor:
             decisions.append(current)
         return decisions
 
-    def _take_back_jobs(self, ledger: JobLedger, decided: Iterable[Decision]) -> JobLedger:
+    def _take_back_jobs(
+        self, ledger: job_records.JobLedger, decided: Iterable[Decision]
+    ) -> job_records.JobLedger:
         """Take jobs from the queue that wait for others which are no more."""
         old = {
             decision.step.id: decision.state.job
@@ -413,7 +388,7 @@ class SlurmExecutor:
         }
         if not old:
             return ledger
-        cancel_jobs([str(job) for job in old.values()], self.env)
+        slurm_cluster.cancel_jobs([str(job) for job in old.values()], self.env)
         ledger = replace(ledger, jobs={step: job for step, job in ledger.jobs.items() if step not in old})
         self.folder.write_ledger(ledger)
         return ledger
@@ -424,29 +399,34 @@ class SlurmExecutor:
             self.folder.forget_step(decision.step.id)
         if decision.state.state != "lost" or decision.state.job is None:
             return ""
-        runs = Workspace(self.file.request.work).runs
-        end = judge_lost_job(
+        runs = workspace.Workspace(self.file.request.work).runs
+        end = job_records.judge_lost_job(
             self.folder, decision.step.id, runs, str(decision.state.job), attempts=self.site.attempts
         )
         self.folder.write_end(decision.step.id, end)
         return "" if end.again or retry_failed else end.reason
 
     def _submit_part(
-        self, part: ArrayPart, jobs: Mapping[str, Job], others: Collection[Job]
-    ) -> dict[str, Job]:
+        self,
+        part: slurm_jobs.ArrayPart,
+        jobs: Mapping[str, job_records.Job],
+        others: Collection[job_records.Job],
+    ) -> dict[str, job_records.Job]:
         """Submit a part of an array; return the jobs of its steps."""
-        text = make_job_script(self.folder, part.array, part.size, self.site)
+        text = slurm_jobs.make_job_script(self.folder, part.array, part.size, self.site)
         script = self.folder.script_path(part.array.name)
-        write_atomically(script, text)
+        files.write_atomically(script, text)
         if not part.array.plain:
             self.folder.link_logs(part.array.name, part.array.tasks)
-        words = compose_submission(
+        words = slurm_cluster.compose_submission(
             script,
             array=part.array_expression(self.site.array_limit),
-            dependency=make_dependency(part.array, part.steps[0], jobs, others),
+            dependency=slurm_jobs.make_dependency(part.array, part.steps[0], jobs, others),
             delay=part.delay,
         )
-        return part.assign_jobs(submit_script(words, make_job_environment(text, self.env)))
+        return part.assign_jobs(
+            slurm_cluster.submit_script(words, slurm_jobs.make_job_environment(text, self.env))
+        )
 
     def cancel(self, names: Collection[str] = ()) -> list[str]:
         """Take the jobs of a plan from the queue, or those of steps and arrays; return whose they were."""
@@ -463,7 +443,7 @@ class SlurmExecutor:
             jobs = {step: job for step, job in going.items() if step in steps}
             self.folder.write_ledger(replace(ledger, cancelled=ledger.cancelled | {*jobs}))
             try:
-                cancel_jobs(shorten_jobs(jobs.values(), going.values()), self.env)
+                slurm_cluster.cancel_jobs(slurm_jobs.shorten_jobs(jobs.values(), going.values()), self.env)
             except UsageError:  # who waits for them must not take those for cancelled that go on
                 self.folder.write_ledger(ledger)
                 raise
@@ -474,18 +454,18 @@ class SlurmExecutor:
         steps = self.file.plan.steps
         steps_by_name: dict[str, tuple[str, ...]] = {name: (name,) for name in steps}
         steps_by_name |= {
-            array.name: array.steps for array in group_arrays(self.file.plan) if not array.plain
+            array.name: array.steps for array in slurm_jobs.group_arrays(self.file.plan) if not array.plain
         }
         for name in names:
             if name not in steps_by_name:
                 raise UsageError(
-                    f"--step: the plan has no step or array {name}{suggest_name(name, steps_by_name)}",
+                    f"--step: the plan has no step or array {name}{tables.suggest_name(name, steps_by_name)}",
                     tip=f"it has: {', '.join(steps_by_name)}",
                 )
         return {step for name in names for step in steps_by_name[name]} if names else {*steps}
 
 
-def list_queued_jobs(decided: Iterable[Decision]) -> dict[str, Job]:
+def list_queued_jobs(decided: Iterable[Decision]) -> dict[str, job_records.Job]:
     """Return the jobs of steps that are in the queue and stay there."""
     return {
         decision.step.id: decision.state.job
@@ -498,7 +478,7 @@ def describe_submission(submission: SlurmExecutor, decided: Sequence[Decision]) 
     """Return the lines. An id that sbatch has yet to give is the name of its array in angle brackets."""
     sizes = submission.compute_sizes(decided)
     decisions = {decision.step.id: decision for decision in decided}
-    jobs: dict[str, Job] = {
+    jobs: dict[str, job_records.Job] = {
         decision.step.id: decision.state.job
         for decision in decided
         if decision.action == "leave" and decision.state.job is not None
@@ -506,39 +486,43 @@ def describe_submission(submission: SlurmExecutor, decided: Sequence[Decision]) 
     lines = []
     for array in submission.arrays:
         submitted = [decisions[step] for step in array.steps if decisions[step].submits]
-        parts = split_array(array, submitted, sizes, jobs, submission.site.network_delay)
+        parts = slurm_jobs.split_array(array, submitted, sizes, jobs, submission.site.network_delay)
         for number, part in enumerate(parts):
-            waits = make_dependency(array, part.steps[0], jobs, list_conflicting_jobs(array, decided, jobs))
+            waits = slurm_jobs.make_dependency(
+                array, part.steps[0], jobs, slurm_jobs.list_conflicting_jobs(array, decided, jobs)
+            )
             lines += _describe_part(submission, part, waits)
             jobs |= part.assign_jobs(f"<{array.name}>" if not number else f"<{array.name}, {number + 1}>")
     note_sizes(sizes)
     return lines
 
 
-def _describe_part(submission: SlurmExecutor, part: ArrayPart, waits: str) -> list[str]:
+def _describe_part(submission: SlurmExecutor, part: slurm_jobs.ArrayPart, waits: str) -> list[str]:
     folder, array = submission.folder, part.array
-    words = compose_submission(
+    words = slurm_cluster.compose_submission(
         folder.script_path(array.name),
         array=part.array_expression(submission.site.array_limit),
         dependency=waits,
         delay=part.delay,
     )
-    lines = [format_command(["sbatch", *words])]
-    lines += [f"  #SBATCH {word}" for word in make_directives(folder, array, part.size, submission.site)]
+    lines = [shell.format_command(["sbatch", *words])]
+    lines += [
+        f"  #SBATCH {word}" for word in slurm_jobs.make_directives(folder, array, part.size, submission.site)
+    ]
     for step in part.steps:
         number = "" if array.plain else f"{array.task_number(step.id)}: "
-        lines.append(f"  {number}{run_step_line(folder.plan, step.id)}")
+        lines.append(f"  {number}{run_step.run_step_line(folder.plan, step.id)}")
     return lines
 
 
-def note_sizes(sizes: Mapping[str, JobSize]) -> None:
+def note_sizes(sizes: Mapping[str, slurm_jobs.JobSize]) -> None:
     """Say where jobs ask for less than would do."""
     steps_by_note: dict[str, list[str]] = {}
     for step, size in sizes.items():
         for note in size.notes:
             steps_by_note.setdefault(note, []).append(step)
     for note, steps in steps_by_note.items():
-        log_note(note if len(steps) > 1 else f"{steps[0]}: {note}")
+        log.log_note(note if len(steps) > 1 else f"{steps[0]}: {note}")
 
 
 SHARED_KINDS = re.compile(
@@ -573,7 +557,7 @@ class SharingReport:
 def check_shared(submission: SlurmExecutor) -> None:
     """Refuse folders that no other machine has, unless the cluster is this machine alone."""
     here = platform.node().split(".")[0]
-    if {name.split(".")[0] for name in query_nodes(submission.env)} <= {here}:
+    if {name.split(".")[0] for name in slurm_cluster.query_nodes(submission.env)} <= {here}:
         return
     request = submission.file.request
     places = {"the plan": submission.folder.plan, "work directory": request.work, "output": request.output}
@@ -582,7 +566,7 @@ def check_shared(submission: SlurmExecutor) -> None:
         places["this program"] = Path(submission.site.program[0])
     report = inspect_places(places, list_mounts())
     for warning in report.warnings:
-        log_warning(warning)
+        log.log_warning(warning)
     if report.errors:
         errors = "".join(f"\n  {error}" for error in report.errors)
         raise UsageError(

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocm_wheels.core import UsageError, capture_output, suggest_name
-from rocm_wheels.executors.executor import ExecutorUnreachableError
-from rocm_wheels.executors.job_records import Job
+from rocm_wheels.core import errors, process, tables
+from rocm_wheels.executors import executor, job_records
 
 _QUEUE_FORMAT = "%i|%T|%r|%j"
 _PARTITION_FORMAT = "%P|%c|%m|%d|%l|%a|%D"
@@ -55,7 +54,7 @@ _SILENT_CONTROLLER = re.compile(
 class QueuedJob:
     """A job in the queue. ``state`` as squeue writes it; ``reason`` why it waits."""
 
-    job: Job
+    job: job_records.Job
     state: str
     reason: str
     name: str
@@ -101,7 +100,7 @@ def find_program(name: str, env: Mapping[str, str]) -> str:
     """Return where a program of Slurm is. Raises UsageError."""
     path = shutil.which(name, path=env.get("PATH", ""))
     if path is None:
-        raise UsageError(
+        raise errors.UsageError(
             f"there is no {name} on PATH: jobs are submitted from a machine of a Slurm cluster",
             tip="log in to one (module load slurm, on some sites); --dry-run shows the jobs anywhere",
         )
@@ -112,10 +111,12 @@ def _run_program(name: str, *words: str | Path, env: Mapping[str, str], label: s
     argv = [find_program(name, env), *map(str, words)]
     env = {variable: value for variable, value in env.items() if not variable.startswith(_FILTER_VARIABLES)}
     try:
-        return capture_output(argv, env=env, timeout=_ANSWER_SECONDS, check=UsageError, description=label)
-    except UsageError as failure:
+        return process.capture_output(
+            argv, env=env, timeout=_ANSWER_SECONDS, check=errors.UsageError, description=label
+        )
+    except errors.UsageError as failure:
         if _SILENT_CONTROLLER.search(failure.message):
-            raise ExecutorUnreachableError(
+            raise executor.ExecutorUnreachableError(
                 failure.message, tip="is this a machine of the cluster, and its controller up?"
             ) from failure
         if failure.tip is None:
@@ -142,7 +143,7 @@ def parse_queue(text: str) -> list[QueuedJob]:
             tasks: list[int | None] = [int(match["task"]) if match["task"] else None]
             if match["tasks"]:
                 tasks = [*_parse_task_numbers(match["tasks"])]
-            jobs += [QueuedJob(Job(int(match["job"]), task), *row[1:]) for task in tasks]
+            jobs += [QueuedJob(job_records.Job(int(match["job"]), task), *row[1:]) for task in tasks]
     return jobs
 
 
@@ -158,7 +159,7 @@ def query_array_size(env: Mapping[str, str]) -> int:
     output = _run_program("scontrol", "show", "config", env=env, label="scontrol show config")
     match = re.search(r"^MaxArraySize\s*=\s*(\d+)", output, re.MULTILINE)
     if match is None:
-        raise UsageError(
+        raise errors.UsageError(
             "scontrol show config does not tell MaxArraySize", tip="--no-array does without arrays"
         )
     return int(match[1])
@@ -209,8 +210,8 @@ def choose_partition(available: Sequence[Partition], requested: str | None) -> P
     ]  # Slurm takes the first that is free; they are asked for what the first has
     for name in requested.split(","):
         if name not in names:
-            raise UsageError(
-                f"--partition: no partition {name} has nodes that are up{suggest_name(name, names)}",
+            raise errors.UsageError(
+                f"--partition: no partition {name} has nodes that are up{tables.suggest_name(name, names)}",
                 tip=f"there are: {', '.join(names) or 'none'}",
             )
     return next(candidate for candidate in available if candidate.name == first)
@@ -228,7 +229,7 @@ def submit_script(words: Sequence[str], env: Mapping[str, str]) -> int:
     output = _run_program("sbatch", *words, env=env, label=f"sbatch {script.name}")
     job = output.strip().splitlines()[-1].split(";")[0] if output.strip() else ""
     if not job.isdecimal():
-        raise UsageError(
+        raise errors.UsageError(
             f"sbatch {script.name}: no job id in what it says: {output.strip()[:200] or 'nothing'}"
         )
     return int(job)
@@ -243,9 +244,9 @@ def cancel_jobs(jobs: Iterable[str], env: Mapping[str, str]) -> None:
     try:
         if words:
             _run_program("scancel", *words, env=env, label="scancel")
-    except ExecutorUnreachableError:
+    except executor.ExecutorUnreachableError:
         raise
-    except UsageError:
+    except errors.UsageError:
         if any(
             {str(queued.job), str(queued.job.id)} & {*words} and not queued.is_ending
             for queued in query_queue(env)

@@ -27,20 +27,11 @@ from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from rocm_wheels.core import (
-    DataError,
-    MachineResources,
-    UsageError,
-    format_command,
-    format_duration,
-    format_size,
-    get_own_command,
-)
-from rocm_wheels.executors.executor import Decision, StepState
-from rocm_wheels.executors.job_records import Job, JobFolder, JobLedger, compute_delay
-from rocm_wheels.executors.slurm_cluster import Partition, QueuedJob
-from rocm_wheels.models import load_project
-from rocm_wheels.pipeline import TEST_KINDS, Estimate, History, Plan, Step, estimate_step
+from rocm_wheels.core import errors, machine, shell, tables, workspace
+from rocm_wheels.executors import executor, job_records, slurm_cluster
+from rocm_wheels.models import project
+from rocm_wheels.pipeline import estimates
+from rocm_wheels.pipeline.step import TEST_KINDS, Plan, Step
 
 ARRAY_SIZE = 1001  # MaxArraySize where nobody has said another (slurm.conf(5)): one more than the last number
 
@@ -93,7 +84,7 @@ def group_arrays(plan: Plan, size: int = ARRAY_SIZE) -> list[JobArray]:
             order = list(TopologicalSorter(waits).static_order())
         except CycleError as circle:  # it waits for a part of another array, which waits for a part of it
             if not {*circle.args[1]} & {*together}:
-                raise DataError(f"steps wait for one another: {', '.join(circle.args[1])}") from circle
+                raise errors.DataError(f"steps wait for one another: {', '.join(circle.args[1])}") from circle
             together = {name: steps for name, steps in together.items() if name not in circle.args[1]}
             continue
         return [
@@ -155,7 +146,7 @@ def _collect_behind(plan: Plan) -> dict[str, tuple[str, ...]]:
     return behind
 
 
-def map_job_names(folder: JobFolder, plan: Plan) -> dict[tuple[str, int | None], str]:
+def map_job_names(folder: job_records.JobFolder, plan: Plan) -> dict[tuple[str, int | None], str]:
     """Return the steps of a plan by the names and numbers that their jobs can have in the queue.
 
     Whatever has been an array on any site, or been submitted without arrays.
@@ -167,32 +158,40 @@ def map_job_names(folder: JobFolder, plan: Plan) -> dict[tuple[str, int | None],
 
 # as the plan had it when it was made
 _UNSUBMITTED = {
-    "skip": StepState("", "done", why="before the plan was made"),
-    "left out": StepState("", "left out"),
+    "skip": executor.StepState("", "done", why="before the plan was made"),
+    "left out": executor.StepState("", "left out"),
 }
 
 
-def adopt_jobs(folder: JobFolder, plan: Plan, ledger: JobLedger, queue: Iterable[QueuedJob]) -> JobLedger:
+def adopt_jobs(
+    folder: job_records.JobFolder,
+    plan: Plan,
+    ledger: job_records.JobLedger,
+    queue: Iterable[slurm_cluster.QueuedJob],
+) -> job_records.JobLedger:
     """Return the ledger with jobs that are in the queue by our names: a submission may have been cut off."""
     steps_by_job, jobs = map_job_names(folder, plan), dict(ledger.jobs)
     for queued in sorted(queue, key=lambda queued: int(queued.job.id)):
         step = steps_by_job.get((queued.name, queued.job.task))
         if step is not None and (step not in jobs or int(queued.job.id) > int(jobs[step].id)):
             jobs[step] = queued.job
-    return JobLedger(ledger.plan, jobs, ledger.cancelled)
+    return job_records.JobLedger(ledger.plan, jobs, ledger.cancelled)
 
 
 def find_step_states(
-    folder: JobFolder, plan: Plan, ledger: JobLedger, queue: Iterable[QueuedJob]
-) -> dict[str, StepState]:
+    folder: job_records.JobFolder,
+    plan: Plan,
+    ledger: job_records.JobLedger,
+    queue: Iterable[slurm_cluster.QueuedJob],
+) -> dict[str, executor.StepState]:
     """Return the state of every step. The queue must have been asked before this reads the records."""
     job_names = map_job_names(folder, plan)  # ids begin anew with another controller
     queued = {entry.job: entry for entry in queue if (entry.name, entry.job.task) in job_names}
-    step_states: dict[str, StepState] = {}
+    step_states: dict[str, executor.StepState] = {}
     for step in plan:
         job = ledger.jobs.get(step.id)
         if job is None:
-            step_states[step.id] = _UNSUBMITTED.get(step.verdict, StepState("", "not submitted"))
+            step_states[step.id] = _UNSUBMITTED.get(step.verdict, executor.StepState("", "not submitted"))
             step_states[step.id] = replace(step_states[step.id], step=step.id)
         elif job in queued:
             step_states[step.id] = _find_queued_state(folder, step.id, queued[job])
@@ -203,38 +202,45 @@ def find_step_states(
     return step_states
 
 
-def _find_queued_state(folder: JobFolder, step: str, job: QueuedJob) -> StepState:
+def _find_queued_state(
+    folder: job_records.JobFolder, step: str, job: slurm_cluster.QueuedJob
+) -> executor.StepState:
     end = folder.read_end(step)
     before = f" (before: {end.reason})" if end is not None and end.job == str(job.job) and end.reason else ""
     if job.is_running or job.is_ending:
         begin = folder.read_begin(step)
         where = f"on {begin.host}" if begin is not None and begin.job == str(job.job) else ""
         more = f", restart {begin.restart}" if begin is not None and where and begin.restart else ""
-        return StepState(
+        return executor.StepState(
             step, "running" if job.is_running else "ending", job.job, f"{where}{more}{before}".strip(), end
         )
-    return StepState(step, "waiting", job.job, f"{job.reason}{before}", end)
+    return executor.StepState(step, "waiting", job.job, f"{job.reason}{before}", end)
 
 
 def _find_ended_state(
-    folder: JobFolder, step: Step, job: Job, *, cancelled: bool, step_states: Mapping[str, StepState]
-) -> StepState:
+    folder: job_records.JobFolder,
+    step: Step,
+    job: job_records.Job,
+    *,
+    cancelled: bool,
+    step_states: Mapping[str, executor.StepState],
+) -> executor.StepState:
     begin, end = folder.read_begin(step.id), folder.read_end(step.id)
     begin = begin if begin is not None and begin.job == str(job) else None
     end = end if end is not None and end.job == str(job) else None
     if begin is not None and end is not None and begin.restart > end.restart:
         end = None  # it began once more, and has not told the end of that
     if end is not None and end.exit_code == 0:
-        return StepState(step.id, "done", job, "", end)
+        return executor.StepState(step.id, "done", job, "", end)
     if cancelled:
-        return StepState(step.id, "cancelled", job, "by jobs cancel", end)
+        return executor.StepState(step.id, "cancelled", job, "by jobs cancel", end)
     if end is not None and end.kind == "signal":
         why = "cancelled: no longer in the queue (scancel, or preempted for good)"
-        return StepState(step.id, "cancelled", job, why, end)
+        return executor.StepState(step.id, "cancelled", job, why, end)
     if end is not None:
-        return StepState(step.id, "again" if end.again else "failed", job, end.reason, end)
+        return executor.StepState(step.id, "again" if end.again else "failed", job, end.reason, end)
     if begin is not None:
-        return StepState(step.id, "lost", job, f"began on {begin.host}, and ended without a word")
+        return executor.StepState(step.id, "lost", job, f"began on {begin.host}, and ended without a word")
     missing = [
         name
         for name in step.after
@@ -242,11 +248,11 @@ def _find_ended_state(
     ]
     if missing:
         why = f"needs {missing[0]}, which {_describe_state(step_states[missing[0]])}"
-        return StepState(step.id, "blocked", job, why)
-    return StepState(step.id, "lost", job, "it is gone from the queue and has not begun")
+        return executor.StepState(step.id, "blocked", job, why)
+    return executor.StepState(step.id, "lost", job, "it is gone from the queue and has not begun")
 
 
-def _describe_state(state: StepState) -> str:
+def _describe_state(state: executor.StepState) -> str:
     words = {"failed": "failed", "blocked": "did not begin", "cancelled": "was cancelled"}
     return words.get(state.state, "did not end well")
 
@@ -261,7 +267,7 @@ CPUS_OF_OTHERS = 2  # a step that compiles nothing
 CPUS_OF_TESTS = 8  # the CPU's half of the tests, and compilers that tests start
 GPU_OPTIONS = ("--gres=gpu:1",)  # what sbatch is asked for a GPU by, where a site says nothing else
 _MIB, _GIB = 1 << 20, 1 << 30
-_NO_MACHINE = MachineResources(1, _GIB, _GIB)  # the number of jobs is given, so this is not asked
+_NO_MACHINE = machine.MachineResources(1, _GIB, _GIB)  # the number of jobs is given, so this is not asked
 
 
 @dataclass(frozen=True)
@@ -280,7 +286,11 @@ class JobSize:
 
 
 def size_job(
-    step: Step, plan: Plan, history: History, partition: Partition | None, cpus: int | None
+    step: Step,
+    plan: Plan,
+    history: estimates.History,
+    partition: slurm_cluster.Partition | None,
+    cpus: int | None,
 ) -> JobSize:
     """Return what the job of a step asks for; ``cpus``: processors that a build is to have.
 
@@ -299,7 +309,7 @@ def size_job(
         notes.append(f"no --mem: Slurm does not know how much memory the nodes of {partition.name} have")
     elif partition is not None and memory is not None and partition.memory is not None:
         if memory > partition.memory:
-            memory_text, most = format_size(memory * _MIB), format_size(partition.memory * _MIB)
+            memory_text, most = tables.format_size(memory * _MIB), tables.format_size(partition.memory * _MIB)
             notes.append(f"--mem: {memory_text} would do; nodes of {partition.name} have {most}")
         memory = min(memory, partition.memory)
     disk: int | None = (expected.wheel * DISK_WHEELS + _GIB) // _MIB
@@ -308,29 +318,29 @@ def size_job(
         notes.append(f"no --tmp: Slurm does not know how large TMPDIR of {partition.name} is")
     minutes = max(int(expected.seconds * TIME_MARGIN / 60) + 1, MINUTES_AT_LEAST)
     if partition is not None and partition.minutes is not None and minutes > partition.minutes:
-        needed, limit = format_duration(minutes * 60), format_duration(partition.minutes * 60)
+        needed, limit = tables.format_duration(minutes * 60), tables.format_duration(partition.minutes * 60)
         notes.append(f"--time: {needed} would do; {partition.name} gives {limit}")
         minutes = partition.minutes
     return JobSize(cpus, memory, disk, minutes, tuple(notes), gpu=step.needs_gpu)
 
 
-def _estimate_step(step: Step, plan: Plan, history: History, cpus: int) -> Estimate:
+def _estimate_step(step: Step, plan: Plan, history: estimates.History, cpus: int) -> estimates.Estimate:
     if step.kind != "build":
-        return estimate_step(step.kind, max(len(plan.targets), 1), _NO_MACHINE, history, jobs=cpus)
-    targets = max(len(plan.targets), 1) if load_project(str(step.project)).has_device_code else 1
+        return estimates.estimate_step(step.kind, max(len(plan.targets), 1), _NO_MACHINE, history, jobs=cpus)
+    targets = max(len(plan.targets), 1) if project.load_project(str(step.project)).has_device_code else 1
     if step.cell.target_set:  # one word of several; a family has a few of all targets
         sets = {other.cell.target_set for other in plan if other.cell.target_set}
         targets = max(targets // len(sets), 1)
-    return estimate_step(str(step.project), targets, _NO_MACHINE, history, jobs=cpus)
+    return estimates.estimate_step(str(step.project), targets, _NO_MACHINE, history, jobs=cpus)
 
 
 def describe_size(size: JobSize) -> str:
     """Say what a job asks for."""
     parts = [f"{size.cpus} CPUs"]
-    parts += [f"{format_size(size.memory * _MIB)} memory"] if size.memory else []
-    parts += [f"{format_size(size.disk * _MIB)} TMPDIR"] if size.disk else []
+    parts += [f"{tables.format_size(size.memory * _MIB)} memory"] if size.memory else []
+    parts += [f"{tables.format_size(size.disk * _MIB)} TMPDIR"] if size.disk else []
     parts += ["a GPU"] if size.gpu else []
-    return ", ".join([*parts, format_duration(size.minutes * 60)])
+    return ", ".join([*parts, tables.format_duration(size.minutes * 60)])
 
 
 @dataclass(frozen=True)
@@ -354,16 +364,16 @@ class ArrayPart:
         most = 1 if self.array.one_by_one else limit
         return f"{text}%{most}" if most is not None and most < len(numbers) else text
 
-    def assign_jobs(self, job: int | str) -> dict[str, Job]:
+    def assign_jobs(self, job: int | str) -> dict[str, job_records.Job]:
         """Return the job of each step, once sbatch has told their id."""
-        return {step.id: Job(job, self.array.task_number(step.id)) for step in self.steps}
+        return {step.id: job_records.Job(job, self.array.task_number(step.id)) for step in self.steps}
 
 
 def split_array(
     array: JobArray,
-    decided: Sequence[Decision],
+    decided: Sequence[executor.Decision],
     sizes: Mapping[str, JobSize],
-    jobs: Mapping[str, Job],
+    jobs: Mapping[str, job_records.Job],
     network_delay: float,
 ) -> list[ArrayPart]:
     """Return what is to be submitted of an array. ``decided``: about those of its steps that are.
@@ -373,14 +383,16 @@ def split_array(
     groups: dict[tuple[JobSize, int, str], list[Step]] = {}
     for decision in decided:
         end = decision.state.end if decision.state.state == "again" else None
-        after = 0 if end is None else compute_delay(end, network_delay)
+        after = 0 if end is None else job_records.compute_delay(end, network_delay)
         key = (sizes[decision.step.id], after, make_dependency(array, decision.step, jobs))
         groups.setdefault(key, []).append(decision.step)
     parts = sorted(groups.items(), key=lambda part: (part[0][1], part[0][2].count(":")))
     return [ArrayPart(array, tuple(steps), size, after) for (size, after, _), steps in parts]
 
 
-def list_conflicting_jobs(array: JobArray, decided: Iterable[Decision], jobs: Mapping[str, Job]) -> list[Job]:
+def list_conflicting_jobs(
+    array: JobArray, decided: Iterable[executor.Decision], jobs: Mapping[str, job_records.Job]
+) -> list[job_records.Job]:
     """Return jobs in the queue that new ones of an array must not be at work beside.
 
     Others of an array whose tasks are one by one; and what is at work already of all that is behind it.
@@ -394,7 +406,9 @@ def list_conflicting_jobs(array: JobArray, decided: Iterable[Decision], jobs: Ma
     ]
 
 
-def make_dependency(array: JobArray, step: Step, jobs: Mapping[str, Job], others: Iterable[Job] = ()) -> str:
+def make_dependency(
+    array: JobArray, step: Step, jobs: Mapping[str, job_records.Job], others: Iterable[job_records.Job] = ()
+) -> str:
     """Return what the job of a step waits for, as sbatch takes it.
 
     ``aftercorr``: the task of its own number in another array; ``afterok``: what else it needs;
@@ -414,7 +428,7 @@ def make_dependency(array: JobArray, step: Step, jobs: Mapping[str, Job], others
     return ",".join(":".join((kind, *dict.fromkeys(ids))) for kind, ids in parts.items() if ids)
 
 
-def shorten_jobs(jobs: Iterable[Job], queued: Collection[Job]) -> list[str]:
+def shorten_jobs(jobs: Iterable[job_records.Job], queued: Collection[job_records.Job]) -> list[str]:
     """Name jobs by the ids of their arrays, where all that is left of an array is meant."""
     named = set(jobs)
     remaining = {job.id for job in queued if job not in named}
@@ -425,7 +439,7 @@ def shorten_jobs(jobs: Iterable[Job], queued: Collection[Job]) -> list[str]:
     )
 
 
-def _job_order(job: Job) -> tuple[int, str, int]:
+def _job_order(job: job_records.Job) -> tuple[int, str, int]:
     """Sort by ids; those that are yet to be given, which are names, come last."""
     has_id = isinstance(job.id, int)
     return int(job.id) if has_id else sys.maxsize, str(job.id), -1 if job.task is None else job.task
@@ -482,9 +496,9 @@ class SlurmSite:
         try:
             prefix = tuple(shlex.split(options["container_prefix"] or ""))
         except ValueError as cause:
-            raise UsageError(f"--container-prefix: {cause}", tip="close the quotes") from cause
+            raise errors.UsageError(f"--container-prefix: {cause}", tip="close the quotes") from cause
         return cls(
-            program=("rocm-wheels",) if prefix else tuple(get_own_command()),
+            program=("rocm-wheels",) if prefix else tuple(workspace.get_own_command()),
             partition=options["partition"],
             account=options["account"],
             qos=options["qos"],
@@ -507,14 +521,14 @@ class SlurmSite:
         }
         for option, value in named_options.items():
             if value is not None and (not value.strip() or not value.isprintable() or {*'"\\'} & {*value}):
-                raise UsageError(f"{option} {value!r} is no name")
+                raise errors.UsageError(f"{option} {value!r} is no name")
         for option in self.options:
             _check_option("--sbatch-option", option)
         for option in self.gpu_options:
             _check_option("--gpu-option", option)
         for word in self.prefix:
-            if format_command([word]) != shlex.quote(word):
-                raise UsageError(
+            if shell.format_command([word]) != shlex.quote(word):
+                raise errors.UsageError(
                     "--container-prefix has a secret in it, and scripts of jobs are there to be read",
                     tip="set it in the environment: jobs get that of `jobs submit`",
                 )
@@ -524,23 +538,23 @@ def _check_option(ours: str, option: str) -> None:
     try:
         words = shlex.split(option, comments=True)  # as sbatch reads a line of a script
     except ValueError as cause:
-        raise UsageError(f"{ours} {option!r}: {cause}", tip="close the quotes") from cause
+        raise errors.UsageError(f"{ours} {option!r}: {cause}", tip="close the quotes") from cause
     if not words or not option.isprintable() or _OPTION_PATTERN.fullmatch(words[0]) is None:
-        raise UsageError(f"{ours} {option!r} is no option of sbatch", tip=f"as in {ours}=--gres=gpu:1")
+        raise errors.UsageError(f"{ours} {option!r} is no option of sbatch", tip=f"as in {ours}=--gres=gpu:1")
     for match in filter(None, map(_OPTION_PATTERN.fullmatch, words)):  # there can be several
         name = match["long"] or _SHORT_OPTIONS.get(match["short"] or "", "-")
         if name == "clusters":
-            raise UsageError(
+            raise errors.UsageError(
                 f"{ours} --clusters: the queue of another cluster would not be looked at",
                 tip="set SLURM_CLUSTERS, which all of Slurm's programs read",
             )
         if reserved := next(
             (name_of_ours for name_of_ours in _RESERVED_OPTIONS if name_of_ours.startswith(name)), ""
         ):  # sbatch takes beginnings, too
-            raise UsageError(f"{ours} {option}: every job has a --{reserved} of its own already")
+            raise errors.UsageError(f"{ours} {option}: every job has a --{reserved} of its own already")
     name = words[0].lstrip("-").split("=")[0]
-    if format_command([option]) != shlex.quote(option):
-        raise UsageError(
+    if shell.format_command([option]) != shlex.quote(option):
+        raise errors.UsageError(
             f"{ours} --{name}: it has a secret in it, and scripts of jobs are there to be read",
             tip="set it in the environment: jobs get that of `jobs submit`",
         )
@@ -564,7 +578,9 @@ def make_job_environment(script: str, env: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in env.items() if name not in unwanted}
 
 
-def make_directives(folder: JobFolder, array: JobArray, size: JobSize, site: SlurmSite) -> list[str]:
+def make_directives(
+    folder: job_records.JobFolder, array: JobArray, size: JobSize, site: SlurmSite
+) -> list[str]:
     """Return the options of a job, as sbatch reads them from the head of its script; later ones win."""
     log = folder.log_path(array.name) if array.plain else folder.task_log_path(array.name, "\0")
     name = str(log).replace("%", "%%").replace("\0", "%a")
@@ -593,11 +609,13 @@ def make_directives(folder: JobFolder, array: JobArray, size: JobSize, site: Slu
 def _quote_value(value: str) -> str:
     """Return a value for a line that sbatch reads: quoted where it is more than a word."""
     if '"' in value or "\n" in value or "\\" in value:
-        raise UsageError(f"{value!r} cannot stand in a script for sbatch", tip="give the folder another name")
+        raise errors.UsageError(
+            f"{value!r} cannot stand in a script for sbatch", tip="give the folder another name"
+        )
     return value if re.fullmatch(r"[\w./:=,@+%-]+", value, re.ASCII) else f'"{value}"'
 
 
-def make_job_script(folder: JobFolder, array: JobArray, size: JobSize, site: SlurmSite) -> str:
+def make_job_script(folder: job_records.JobFolder, array: JobArray, size: JobSize, site: SlurmSite) -> str:
     """Return the script of a step's job, or of an array. Slurm keeps it as it is submitted."""
     ours = [*site.prefix, *site.program]
     head = "\n".join(f"#SBATCH {word}" for word in make_directives(folder, array, size, site))

@@ -16,16 +16,11 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from rocm_wheels.core import (
-    DataError,
-    UsageError,
-    Workspace,
-    format_command,
-    get_own_command,
-    write_atomically,
-)
-from rocm_wheels.executors.slurm_jobs import JobSize, size_job
-from rocm_wheels.pipeline import PlanFile, Step, read_history, write_plan
+from rocm_wheels.core import errors, files, shell, workspace
+from rocm_wheels.executors import slurm_jobs
+from rocm_wheels.pipeline import estimates
+from rocm_wheels.pipeline.plan import PlanFile, write_plan
+from rocm_wheels.pipeline.step import Step
 
 _HEAD = """\
 # A rule for each step of {plan}, written by rocm-wheels plan.
@@ -63,26 +58,28 @@ def write_snakefile(file: PlanFile, snakefile: Path, env: Mapping[str, str]) -> 
     one rule.
     """
     if "{" in str(snakefile) or "}" in str(snakefile):
-        raise UsageError(f"{snakefile}: Snakemake takes braces for a pattern", tip="choose another folder")
+        raise errors.UsageError(
+            f"{snakefile}: Snakemake takes braces for a pattern", tip="choose another folder"
+        )
     plan = find_snakemake_plan(snakefile)
     text = make_snakefile(file, snakefile, env)
     write_plan(plan, file)
-    write_atomically(snakefile, text)
+    files.write_atomically(snakefile, text)
 
 
 def make_snakefile(file: PlanFile, snakefile: Path, env: Mapping[str, str]) -> str:
     """Return the text of a workflow that is to lie at ``snakefile``. See ``write_snakefile``."""
     plan = find_snakemake_plan(snakefile)
-    history = read_history(Workspace(file.request.work).runs, env)
+    history = estimates.read_history(workspace.Workspace(file.request.work).runs, env)
     steps = [step for step in file.plan if step.verdict != "left out"]
     marks = {step.id: snakefile.with_name(f"{snakefile.name}.done") / step.id for step in steps}
     names = {step.id: re.sub(r"\W", "_", step.id) for step in steps}
     if len(set(names.values())) < len(names):
-        raise DataError(f"two steps of the plan would be one rule: {', '.join(sorted(names))}")
+        raise errors.DataError(f"two steps of the plan would be one rule: {', '.join(sorted(names))}")
     rules = []
     for step in steps:
         needed = [marks[name] for name in (*step.after, *step.behind) if name in marks]
-        size = size_job(step, file.plan, history, None, None)
+        size = slurm_jobs.size_job(step, file.plan, history, None, None)
         rules.append(
             _RULE.format(
                 name=names[step.id],
@@ -101,7 +98,7 @@ def _list_strings(paths: list[Path]) -> str:
     return ",\n        ".join(repr(str(path)) for path in paths)
 
 
-def _list_resources(size: JobSize) -> str:
+def _list_resources(size: slurm_jobs.JobSize) -> str:
     resources: dict[str, int | None] = {"mem_mb": size.memory, "disk_mb": size.disk, "runtime": size.minutes}
     resources["gpu"] = 1 if size.gpu else None
     return ",\n        ".join(f"{name}={value}" for name, value in resources.items() if value is not None)
@@ -109,6 +106,6 @@ def _list_resources(size: JobSize) -> str:
 
 def _make_shell_line(step: Step, plan: Path) -> str:
     """Return the line that does a step; Snakemake puts values in braces, so that ours are doubled."""
-    line = format_command([*get_own_command(), "run-step", step.id, "--plan", plan])
+    line = shell.format_command([*workspace.get_own_command(), "run-step", step.id, "--plan", plan])
     line = line.replace("{", "{{").replace("}", "}}")
     return f"MAX_JOBS={{threads}} {line}" if step.kind == "build" else line

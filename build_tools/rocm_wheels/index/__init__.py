@@ -8,7 +8,3 @@ Writing: ``wheel_file`` → ``update`` → ``publish``, which channels and views
 Reading, here or on a server: ``reader`` → ``verify``, ``resolve_check``.
 ``server`` serves a folder on this machine.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

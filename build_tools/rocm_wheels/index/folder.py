@@ -17,8 +17,8 @@ from urllib.parse import quote
 from packaging.utils import InvalidSdistFilename, NormalizedName, canonicalize_name, parse_sdist_filename
 from packaging.version import Version
 
-from rocm_wheels.core import DataError, UsageError
-from rocm_wheels.wheels import STATEMENT_SIGNATURE_SUFFIX, STATEMENT_SUFFIX, parse_wheel_name
+from rocm_wheels.core import errors
+from rocm_wheels.wheels import dist_info, statement
 
 METADATA_SUFFIX = ".metadata"  # PEP 658
 SDIST_SUFFIX = ".tar.gz"  # PEP 625
@@ -77,13 +77,13 @@ class IndexEntry:
 
 @lru_cache(maxsize=4096)
 def _parse_name_and_version(distribution: str, version: str) -> tuple[NormalizedName, Version]:
-    wheel_name = parse_wheel_name(f"{distribution}-{version}-py3-none-any.whl")
+    wheel_name = dist_info.parse_wheel_name(f"{distribution}-{version}-py3-none-any.whl")
     return wheel_name.name, wheel_name.version
 
 
 @lru_cache(maxsize=4096)
 def _parse_label(fields: str) -> str | None:
-    return parse_wheel_name(f"x-1-{fields}").label
+    return dist_info.parse_wheel_name(f"x-1-{fields}").label
 
 
 @lru_cache(maxsize=4096)
@@ -96,15 +96,15 @@ def parse_file_name(file_name: str) -> tuple[NormalizedName, Version, str | None
         try:
             return *parse_sdist_filename(file_name), None
         except InvalidSdistFilename as cause:
-            raise DataError(f"{file_name} is not the name of a source distribution") from cause
+            raise errors.DataError(f"{file_name} is not the name of a source distribution") from cause
     parts = file_name.split("-", 2)
     if len(parts) != 3:
-        parse_wheel_name(file_name)  # says what is wrong
-        raise DataError(f"{file_name} is not the name of a wheel")
+        dist_info.parse_wheel_name(file_name)  # says what is wrong
+        raise errors.DataError(f"{file_name} is not the name of a wheel")
     try:
         return *_parse_name_and_version(parts[0], parts[1]), _parse_label(parts[2])
-    except DataError:
-        wheel_name = parse_wheel_name(file_name)  # an error that names the file
+    except errors.DataError:
+        wheel_name = dist_info.parse_wheel_name(file_name)  # an error that names the file
         return wheel_name.name, wheel_name.version, wheel_name.label
 
 
@@ -146,7 +146,7 @@ def entry_from_line(line: str, *, where: str) -> IndexEntry:
         if not _is_plain(entry):
             raise ValueError("values of other kinds")
     except (ValueError, TypeError, RecursionError) as cause:
-        raise DataError(
+        raise errors.DataError(
             f"{where} is damaged", tip="take it from a copy, or remove the file and run `index build`"
         ) from cause
     return entry
@@ -208,7 +208,7 @@ class IndexFolder:
     def statements_of(self, project: str, entry: IndexEntry) -> list[Path]:
         """Where the statement of a wheel lies, and its signature: beside it; none when that is elsewhere."""
         file = self.file_of(project, entry)
-        suffixes = () if file is None else (STATEMENT_SUFFIX, STATEMENT_SIGNATURE_SUFFIX)
+        suffixes = () if file is None else (statement.STATEMENT_SUFFIX, statement.STATEMENT_SIGNATURE_SUFFIX)
         return [] if file is None else [file.with_name(entry.name + suffix) for suffix in suffixes]
 
     def list_own_projects(self) -> list[str]:
@@ -239,7 +239,7 @@ def read_entries_file(path: Path, shown_path: Path) -> dict[str, IndexEntry]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as cause:
-        raise DataError(f"cannot read {shown_path}") from cause
+        raise errors.DataError(f"cannot read {shown_path}") from cause
     lines = enumerate(text.splitlines(), start=1)
     return {
         entry.name: entry for n, line in lines for entry in [entry_from_line(line, where=f"{shown_path}:{n}")]
@@ -261,7 +261,7 @@ def list_families(root: Path) -> list[str]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except (ValueError, TypeError, RecursionError) as cause:
-        raise DataError(f"{path} is damaged", tip='it is a list of names: ["gfx1100"]') from cause
+        raise errors.DataError(f"{path} is damaged", tip='it is a list of names: ["gfx1100"]') from cause
     return names
 
 
@@ -288,12 +288,12 @@ def check_family_name(root: Path, family: str) -> str:
         JSON_PAGE,
         LINKS_PAGE,
     ):
-        raise UsageError(
+        raise errors.UsageError(
             f"--family {family!r} is no name for a folder", tip="for example: --family gfx94X-dcgpu"
         )
     clash = canonicalize_name(family)
     if clash in IndexFolder(root).list_own_projects():
-        raise UsageError(
+        raise errors.UsageError(
             f"--family {family}: the index has a project of that name", tip="choose another name"
         )
     return family
@@ -302,7 +302,7 @@ def check_family_name(root: Path, family: str) -> str:
 def refuse_family_name(root: Path, project: str, names: Iterable[str]) -> None:
     """Raise UsageError when a project has the folder of a family, also where capitals are not told apart."""
     if project in [canonicalize_name(name) for name in names]:
-        raise UsageError(
+        raise errors.UsageError(
             f"{root} has a family of the name of the project {project}", tip="one of them needs another index"
         )
 
@@ -333,7 +333,7 @@ def combine_entries(
 def refuse_other_bytes(name: str, listed_sha256: str, new_sha256: str, *, where: str) -> None:
     """Raise DataError when two digests of a file differ: a name stands for the same bytes for ever."""
     if listed_sha256 != new_sha256:
-        raise DataError(
+        raise errors.DataError(
             f"{name} ({where}): the index has sha256 {listed_sha256}, this file is {new_sha256}",
             tip="a published file is never replaced: give the new one a build tag (…-1-cp312-…)",
         )

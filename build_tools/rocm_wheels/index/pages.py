@@ -17,11 +17,11 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from rocm_wheels.core import DataError
+from rocm_wheels.core import errors
 from rocm_wheels.index.folder import IndexEntry, escape_file_name
 
 if TYPE_CHECKING:
-    from rocm_wheels.variants import VariantMetadata
+    from rocm_wheels.variants import document
 
 API_VERSION = "1.1"
 _PROVENANCE_API_VERSION = "1.3"
@@ -183,17 +183,17 @@ def _prefix_link(project: str, line: bytes) -> bytes:
 
 
 @lru_cache(maxsize=512)
-def _parse_variant(text: str) -> VariantMetadata:
-    from rocm_wheels.variants import parse_document
+def _parse_variant(text: str) -> document.VariantMetadata:
+    from rocm_wheels.variants import document
 
-    return parse_document(text.encode(), name="variant.json")
+    return document.parse_document(text.encode(), name="variant.json")
 
 
-def join_variants(wheels: Mapping[str, str]) -> VariantMetadata:
+def join_variants(wheels: Mapping[str, str]) -> document.VariantMetadata:
     """Join the ``variant.json`` of the wheels of a release, by file name; DataError names two of them."""
-    from rocm_wheels.variants import merge_documents
+    from rocm_wheels.variants import document
 
-    return merge_documents([(name, _parse_variant(text)) for name, text in wheels.items()])
+    return document.merge_documents([(name, _parse_variant(text)) for name, text in wheels.items()])
 
 
 def make_variants_name(project: str, version: object) -> str:
@@ -214,8 +214,8 @@ def make_variants_files(project: str, entries: Iterable[IndexEntry]) -> list[Var
     for version, wheels in releases.items():
         try:
             content = join_variants({wheel.name: wheel.variant or "" for wheel in wheels}).to_json()
-        except DataError as cause:
-            raise DataError(f"the variants of {project} {version} do not fit together") from cause
+        except errors.DataError as cause:
+            raise errors.DataError(f"the variants of {project} {version} do not fit together") from cause
         name = make_variants_name(project, version)
         files.append(VariantsFile(name, content, hashlib.sha256(content).hexdigest()))
     return files

@@ -22,7 +22,7 @@ from packaging.utils import (
     parse_wheel_filename,
 )
 
-from rocm_wheels.core import DataError, UsageError
+from rocm_wheels.core import errors
 
 PROVENANCE_SUFFIX = ".provenance"
 _STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
@@ -38,7 +38,7 @@ def check_provenance_base(url: str) -> str:
     parts = urlsplit(url)
     is_secure = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
     if not is_secure or not parts.hostname or "@" in parts.netloc or parts.query or parts.fragment:
-        raise UsageError(
+        raise errors.UsageError(
             f"--public-url {parts.scheme}://{parts.hostname or ''} cannot be named by pages of an index",
             tip="for example: https://wheels.example.org/simple/, without user, password, ? and #",
         )
@@ -58,7 +58,7 @@ def find_url_fault(url: str) -> str:
 def require_provenance_object(content: bytes, *, where: str, file_name: str, sha256: str) -> None:
     """Raise DataError with all that is wrong with an object; ``sha256`` (hex) is that of the file."""
     if faults := find_object_faults(content, file_name=file_name, sha256=sha256):
-        raise DataError(f"{where} is no provenance object of {file_name}: {'; '.join(faults)}")
+        raise errors.DataError(f"{where} is no provenance object of {file_name}: {'; '.join(faults)}")
 
 
 def find_object_faults(content: bytes, *, file_name: str, sha256: str) -> list[str]:

@@ -40,21 +40,9 @@ from enum import IntEnum
 from functools import partial
 from pathlib import Path
 
-from rocm_wheels.core import (
-    RUN_AGAIN_TIP,
-    ChangedInStoreError,
-    DataError,
-    DryRunStore,
-    ReleaseError,
-    Store,
-    lock_folder,
-    log_note,
-    make_folders_like,
-    put_file,
-    run_in_parallel,
-    write_atomically,
-)
+from rocm_wheels.core import errors, files, log, parallel
 from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE, STATE_FOLDER
+from rocm_wheels.stores.store import RUN_AGAIN_TIP, ChangedInStoreError, DryRunStore, Store, put_file
 
 _SYNC_JOBS = 16  # they wait for the disk
 _WRITE_JOBS = 8
@@ -148,12 +136,12 @@ class FolderPublication:
         Pages of ``projects`` change in their order, those of others before. Everything is on the disk before
         the note is, so that what is cut short can be carried on.
         """
-        run_in_parallel(_sync_file, [part for _, part in self._staged.values()], jobs=_SYNC_JOBS)
+        parallel.run_in_parallel(_sync_file, [part for _, part in self._staged.values()], jobs=_SYNC_JOBS)
         turns = {project: number for number, project in enumerate(projects, start=1)}
         order = sorted(self._staged.items(), key=lambda item: (item[1][0], turns.get(item[0].parent.name, 0)))
         names = [[_relative_to_root(root, part), _relative_to_root(root, path)] for path, (_, part) in order]
         plan = {"rename": names, "remove": [_relative_to_root(root, path) for path in self._removed]}
-        write_atomically(note, json.dumps(plan, indent=1) + "\n")
+        files.write_atomically(note, json.dumps(plan, indent=1) + "\n")
         finish_publication(note, root)
 
 
@@ -171,7 +159,7 @@ def finish_publication(note: Path, root: Path) -> None:
         steps += [partial(_remove_path, _resolve_in_root(root, path)) for path in plan["remove"]]
     except (ValueError, KeyError, TypeError) as cause:
         tip = f"remove it and run `rocm-wheels index build {root}`"
-        raise DataError(f"{note} is damaged", tip=tip) from cause
+        raise errors.DataError(f"{note} is damaged", tip=tip) from cause
     take_steps(steps, lambda: None)
     note.unlink()
 
@@ -263,7 +251,7 @@ def exchange_pages(store: Store, change: PageExchange, check: Check) -> int:
     if can_rename_at_once(store, change.folder):
         return _exchange_by_rename(store, change, check)
     if store.folder is not None:
-        log_note(f"{change.folder} is no link here: its pages are replaced one after the other")
+        log.log_note(f"{change.folder} is no link here: its pages are replaced one after the other")
     return take_steps(_list_page_steps(store, change), check)
 
 
@@ -283,7 +271,9 @@ def _exchange_by_rename(store: Store, change: PageExchange, check: Check) -> int
     pages, build = _place_in_build(change)
     with contextlib.nullcontext() if isinstance(store, DryRunStore) else _lock_pages(store):
         check()
-        writes = sum(run_in_parallel(lambda item: put_file(store, *item), pages.items(), jobs=_WRITE_JOBS))
+        writes = sum(
+            parallel.run_in_parallel(lambda item: put_file(store, *item), pages.items(), jobs=_WRITE_JOBS)
+        )
         before, after = read_link(store, change.folder), build if change.pages else None
         if before == after:
             return writes
@@ -369,7 +359,7 @@ def point_link(store: Store, link: str, target: str) -> None:
     link_path = store.folder / link
     part = _state_folder(store) / f"link-{secrets.token_hex(8)}"
     try:
-        make_folders_like(link_path.parent, store.folder)
+        files.make_folders_like(link_path.parent, store.folder)
         for stale_link in part.parent.glob("link-*"):  # of runs that were killed: who is here is alone
             stale_link.unlink(missing_ok=True)
         part.symlink_to(os.path.relpath(store.folder / target, link_path.parent))
@@ -391,7 +381,7 @@ def point_link(store: Store, link: str, target: str) -> None:
                 "this file system has no links; make it a folder, and pages change "
                 f"one by one: mkdir {link_path}"
             )
-        raise ReleaseError(f"cannot point {link_path} to {target}", tip=tip) from failure
+        raise errors.ReleaseError(f"cannot point {link_path} to {target}", tip=tip) from failure
 
 
 def remove_link(store: Store, link: str) -> None:
@@ -404,7 +394,7 @@ def remove_link(store: Store, link: str) -> None:
     try:
         place.unlink(missing_ok=True)
     except OSError as failure:
-        raise ReleaseError(f"cannot remove {place}", tip=RUN_AGAIN_TIP) from failure
+        raise errors.ReleaseError(f"cannot remove {place}", tip=RUN_AGAIN_TIP) from failure
     with contextlib.suppress(OSError):  # there is something else in it
         while (place := place.parent) != store.folder:
             place.rmdir()
@@ -413,11 +403,11 @@ def remove_link(store: Store, link: str) -> None:
 def _state_folder(store: Store) -> Path:
     assert store.folder is not None
     place = store.folder / ".store" / "channels"
-    make_folders_like(place, store.folder)
+    files.make_folders_like(place, store.folder)
     return place
 
 
 def _lock_pages(store: Store) -> contextlib.AbstractContextManager[None]:
-    return lock_folder(
-        _state_folder(store), purpose="a change of pages", patience=_LOCK_PATIENCE, error=ReleaseError
+    return files.lock_folder(
+        _state_folder(store), purpose="a change of pages", patience=_LOCK_PATIENCE, error=errors.ReleaseError
     )

@@ -22,23 +22,10 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit, urlunsplit
 
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.core import (
-    DataError,
-    DownloadPolicy,
-    DownloadTarget,
-    FileDownload,
-    HostError,
-    RetryPolicy,
-    RocmWheelsError,
-    UsageError,
-    hash_file,
-    hash_pieces,
-    hide_credentials,
-    host_of_url,
-    log_note,
-)
+from rocm_wheels.core import errors, files, log, retry, shell
+from rocm_wheels.core.download import DownloadPolicy, DownloadTarget, FileDownload, host_of_url
+from rocm_wheels.index import pages
 from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE, METADATA_SUFFIX, parse_file_name
-from rocm_wheels.index.pages import HTML_TYPE, JSON_TYPE
 
 if TYPE_CHECKING:
     import requests
@@ -135,7 +122,8 @@ def parse_page(content: bytes, kind: str, url: str, *, project: str = "") -> Ind
     except (ValueError, KeyError, TypeError, AttributeError, AssertionError, RecursionError) as cause:
         reason = str(cause) if type(cause) is ValueError else "it is damaged, or of another form"
         raise UnreadablePageError(
-            f"{hide_credentials(url)} is not an index page that can be read: {reason}", tip=_UNREADABLE_TIP
+            f"{shell.hide_credentials(url)} is not an index page that can be read: {reason}",
+            tip=_UNREADABLE_TIP,
         ) from None
 
 
@@ -258,8 +246,8 @@ def _require_version(version: str) -> None:
 
 
 _PARSERS: Mapping[str, Callable[[bytes, str, str], IndexPage]] = {
-    JSON_TYPE: _parse_json,
-    HTML_TYPE: _parse_html,
+    pages.JSON_TYPE: _parse_json,
+    pages.HTML_TYPE: _parse_html,
     "text/html": _parse_html,
 }
 
@@ -272,7 +260,7 @@ def require_link_digest(link: IndexLink) -> str | None:
     if link.sha256 is None:
         return None
     if not _SHA256.fullmatch(link.sha256):
-        raise DataError(
+        raise errors.DataError(
             f"{file_name_of_link(link)}: its page says sha256={link.sha256}, which is none",
             tip="`rocm-wheels index verify` tells what else is wrong with the index",
         )
@@ -296,11 +284,11 @@ def file_name_of_link(link: IndexLink) -> str:
     return unquote(urlsplit(link.url).path).rpartition("/")[2]
 
 
-ACCEPT_PAGES = f"{JSON_TYPE}, {HTML_TYPE};q=0.2, text/html;q=0.01"  # as pip and uv ask
+ACCEPT_PAGES = f"{pages.JSON_TYPE}, {pages.HTML_TYPE};q=0.2, text/html;q=0.01"  # as pip and uv ask
 _LARGEST_READ_WHOLE = 64 << 10  # cheaper than asking for ranges
 _LARGEST_TEXT = 64 << 20
 _INDEX_URL_TIP = "name a folder that is there, or a URL that begins with https://, http:// or file://"
-_TYPES_BY_SUFFIX = {".html": "text/html", ".htm": "text/html", ".json": JSON_TYPE}
+_TYPES_BY_SUFFIX = {".html": "text/html", ".htm": "text/html", ".json": pages.JSON_TYPE}
 _UNREADABLE_TIP = "is it the address of an index, and does it want a password? in the URL, or in ~/.netrc"
 _RANGES_TIP = (
     "an index with METADATA beside its wheels (PEP 658), as `rocm-wheels index build` makes one,"
@@ -325,7 +313,7 @@ class IndexAnswer:
     url: str
 
 
-class UnreachableError(HostError):
+class UnreachableError(errors.HostError):
     """A server does not answer, also not when asked again, or refuses: no reason to take another index."""
 
 
@@ -333,7 +321,7 @@ class UnusableAnswerError(UnreachableError):
     """A server answers, and not as it must: without ranges, or with what has no end."""
 
 
-class UnreadablePageError(DataError):
+class UnreadablePageError(errors.DataError):
     """What a server or a folder gives out for a page of an index is none."""
 
 
@@ -342,13 +330,13 @@ def make_status_error(url: str, status: int) -> UnreachableError:
     tip = "the server fails: try again later" if status >= 500 else "is it the URL of an index?"
     if status in (401, 403, 407):
         tip = "does it want a password? in the URL (https://NAME:TOKEN@host/), or in ~/.netrc"
-    return UnreachableError(f"{hide_credentials(url)} answers {status}", tip=tip)
+    return UnreachableError(f"{shell.hide_credentials(url)} answers {status}", tip=tip)
 
 
 def _make_unreachable_error(url: str, cause: Exception) -> UnreachableError:
     inner = _INNER_CAUSE.search(str(cause))
     return UnreachableError(
-        f"{hide_credentials(url)} cannot be reached: {inner[1] if inner else cause}",
+        f"{shell.hide_credentials(url)} cannot be reached: {inner[1] if inner else cause}",
         tip="is the address right, and the network there?",
     )
 
@@ -364,7 +352,7 @@ class IndexReader:
     """
 
     def __init__(self, *, retries: int = 4, timeout: float = 60) -> None:
-        self._policy = RetryPolicy(retries, first_wait=0.5)
+        self._policy = retry.RetryPolicy(retries, first_wait=0.5)
         self._timeout = timeout
         self._threads = threading.local()
         self.page_check: PageCheck | None = None
@@ -372,7 +360,7 @@ class IndexReader:
     def get(self, url: str, *, accept: str = "*/*") -> IndexAnswer:
         """Return a file or page. Of a folder on the disk, its ``index.html``."""
         if (path := path_of_url(url)) is not None:
-            page = path / (JSON_PAGE if accept == JSON_TYPE else HTML_PAGE) if path.is_dir() else path
+            page = path / (JSON_PAGE if accept == pages.JSON_TYPE else HTML_PAGE) if path.is_dir() else path
             if not page.is_file():
                 return IndexAnswer(404, "", b"", url)
             return IndexAnswer(200, _TYPES_BY_SUFFIX.get(page.suffix, ""), page.read_bytes(), url)
@@ -415,13 +403,13 @@ class IndexReader:
     def compute_digest(self, url: str) -> str:
         """Return the sha256 (hex) of a whole file; UnreachableError when it cannot be read."""
         if (path := path_of_url(url)) is not None:
-            return hash_file(path)
+            return files.hash_file(path)
 
         def read(session: requests.Session) -> tuple[int, str]:
             with session.get(url, stream=True, timeout=self._timeout) as answer:
                 if answer.status_code != 200:
                     return answer.status_code, ""
-                return 200, hash_pieces(answer.iter_content(1 << 20))
+                return 200, files.hash_pieces(answer.iter_content(1 << 20))
 
         status, digest = self._send_request(url, read)
         if status != 200:
@@ -440,11 +428,11 @@ class IndexReader:
         """
         label = parse_file_name(name)[2] if variant else None
         if (path := path_of_url(url)) is not None:
-            from rocm_wheels.index.wheel_file import read_metadata_and_variant  # slow to import
-            from rocm_wheels.wheels import WheelArchive
+            from rocm_wheels.index import wheel_file  # slow to import
+            from rocm_wheels.wheels.archive import WheelArchive
 
             with WheelArchive.open(path) as archive:
-                return read_metadata_and_variant(archive, path, label)
+                return wheel_file.read_metadata_and_variant(archive, path, label)
         with self.open_archive(url, name, size) as archive:
             return _read_remote_texts(archive, label)
 
@@ -474,19 +462,20 @@ class IndexReader:
             refused = response is not None and response.status_code in _NO_RANGES_STATUSES
             if isinstance(cause, RangeNotSupported) or refused:
                 raise UnusableAnswerError(
-                    f"{hide_credentials(url)} cannot be used: the server gives out no parts of files, so that"
+                    f"{shell.hide_credentials(url)} cannot be used: the server gives out no "
+                    "parts of files, so that"
                     f" {name} cannot be looked into",
                     tip=_RANGES_TIP,
                 ) from None
             raise _make_unreachable_error(url, cause) from None
         except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as cause:  # RuntimeError: encrypted
-            raise DataError(f"{url} is not a readable wheel") from cause
+            raise errors.DataError(f"{url} is not a readable wheel") from cause
 
     def _get_session(self) -> requests.Session:
         if not hasattr(self._threads, "session"):
-            from rocm_wheels.core import RetryingSession
+            from rocm_wheels.core import http_session
 
-            self._threads.session = bypass_proxies_locally(RetryingSession(self._policy))
+            self._threads.session = bypass_proxies_locally(http_session.RetryingSession(self._policy))
         thread_session: requests.Session = self._threads.session
         return thread_session
 
@@ -494,14 +483,14 @@ class IndexReader:
         from requests import RequestException
         from requests.exceptions import ContentDecodingError
 
-        from rocm_wheels.core import EndlessAnswerError
+        from rocm_wheels.core import http_session
 
         try:
             return send(self._get_session())
         except ContentDecodingError as cause:
-            raise UnreadablePageError(f"{hide_credentials(url)} cannot be read: {cause}") from None
-        except EndlessAnswerError as cause:
-            raise UnusableAnswerError(f"{hide_credentials(url)} cannot be used: {cause}") from None
+            raise UnreadablePageError(f"{shell.hide_credentials(url)} cannot be read: {cause}") from None
+        except http_session.EndlessAnswerError as cause:
+            raise UnusableAnswerError(f"{shell.hide_credentials(url)} cannot be used: {cause}") from None
         except RequestException as cause:
             raise _make_unreachable_error(url, cause) from None
 
@@ -518,22 +507,22 @@ def _read_remote_texts(archive: Any, label: str | None) -> tuple[bytes, str | No
     def read(file: str) -> bytes:
         paths = [name for name in names if name.partition("/")[2] == file]
         if len(paths) != 1:
-            raise DataError(f"{len(paths)} files {file} in .dist-info: a wheel has exactly one")
+            raise errors.DataError(f"{len(paths)} files {file} in .dist-info: a wheel has exactly one")
         if archive.getinfo(paths[0]).file_size > _LARGEST_TEXT:
-            raise DataError(f"{paths[0]} is too large for a text file")
+            raise errors.DataError(f"{paths[0]} is too large for a text file")
         content: bytes = archive.read(paths[0])
         return content
 
     content = read("METADATA")
     if label is None:
         return content, None
-    from rocm_wheels.variants import VARIANT_FILE_NAME, read_wheel_document
+    from rocm_wheels.variants.document import VARIANT_FILE_NAME, read_wheel_document
 
     document, _ = read_wheel_document(read(VARIANT_FILE_NAME), name=VARIANT_FILE_NAME, label=label)
     return content, document.to_json().decode()
 
 
-def download_link(link: IndexLink, folder: Path, *, error: type[RocmWheelsError]) -> Path:
+def download_link(link: IndexLink, folder: Path, *, error: type[errors.RocmWheelsError]) -> Path:
     """Return the file of a link, whole and with the digest that its page states; one on the disk stays there.
 
     ``folder`` takes what has to be downloaded. ``error`` is the class of what cannot be had.
@@ -543,7 +532,7 @@ def download_link(link: IndexLink, folder: Path, *, error: type[RocmWheelsError]
     import requests
 
     name = file_name_of_link(link)
-    log_note(f"fetching {name} from {host_of_url(link.url)}")
+    log.log_note(f"fetching {name} from {host_of_url(link.url)}")
     target = DownloadTarget(name, link.url, require_link_digest(link), link.size)
     with requests.Session() as session:
         bypass_proxies_locally(session)
@@ -571,5 +560,5 @@ def resolve_index_url(index: str) -> str:
         return index if index.endswith("/") else index + "/"
     path = Path(os.path.abspath(index))  # noqa: PTH100 - a link stays one: pages link to what is beside it
     if not path.is_dir():
-        raise UsageError(f"{index} is neither a folder nor the URL of an index", tip=_INDEX_URL_TIP)
+        raise errors.UsageError(f"{index} is neither a folder nor the URL of an index", tip=_INDEX_URL_TIP)
     return path.as_uri() + "/"

@@ -24,26 +24,12 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.core import (
-    DataError,
-    RocmWheelsError,
-    UsageError,
-    capture_output,
-    find_uv,
-    log_note,
-    run_in_parallel,
-)
+from rocm_wheels.core import errors, extras, log, parallel, process
+from rocm_wheels.index import reader
 from rocm_wheels.index.folder import parse_file_name
 from rocm_wheels.index.platform_tags import PLATFORM_TAGS
-from rocm_wheels.index.reader import (
-    IndexReader,
-    file_name_of_link,
-    parse_page,
-    path_of_url,
-    resolve_index_url,
-)
 from rocm_wheels.index.server import serve_folder
-from rocm_wheels.wheels import parse_wheel_name
+from rocm_wheels.wheels import dist_info
 
 _UV_LINUX = PLATFORM_TAGS["linux"][0].removesuffix("_x86_64")
 _UV_PLATFORMS = {"linux": f"x86_64-{_UV_LINUX}", "windows": "x86_64-pc-windows-msvc"}
@@ -83,7 +69,7 @@ def parse_python_version(python: str) -> tuple[int, int]:
     """Read ``3.12``; UsageError for anything else."""
     match = re.fullmatch(r"3\.([0-9]{1,2})", python)
     if not match:
-        raise UsageError(
+        raise errors.UsageError(
             f"--python {python!r} is not a Python that both tools can resolve for", tip="--python 3.12"
         )
     return 3, int(match[1])
@@ -94,7 +80,7 @@ def parse_requirement_name(requirement: str) -> str:
     try:
         return canonicalize_name(Requirement(requirement).name)
     except InvalidRequirement as cause:
-        raise UsageError(f"{requirement!r} is not a requirement") from cause
+        raise errors.UsageError(f"{requirement!r} is not a requirement") from cause
 
 
 def ask_installer(
@@ -104,7 +90,7 @@ def ask_installer(
     ask_tool = _ask_pip if tool == "pip" else _ask_uv
     try:
         return ask_tool(requirements, python, source, env)
-    except RocmWheelsError as failure:
+    except errors.RocmWheelsError as failure:
         return ResolvedVersions({}, failure=str(failure))
 
 
@@ -112,7 +98,7 @@ def _ask_pip(
     requirements: Sequence[str], python: str, source: ResolveSource, env: Mapping[str, str]
 ) -> ResolvedVersions:
     has_pip = importlib.util.find_spec("pip") is not None
-    pip = [sys.executable, "-m", "pip"] if has_pip else [str(find_uv()), "tool", "run", "pip"]
+    pip = [sys.executable, "-m", "pip"] if has_pip else [str(extras.find_uv()), "tool", "run", "pip"]
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as folder:
         report = Path(folder) / "report.json"
         words = [*pip, "--isolated", "install", "--dry-run", "--quiet", "--report", str(report)]
@@ -127,7 +113,7 @@ def _ask_pip(
         words += [word for platform in PLATFORM_TAGS[source.platform] for word in ("--platform", platform)]
         words += ["--index-url", source.index_url, "--find-links", str(source.new)]
         words += ["--pre"] * source.pre + ["--no-deps"] * (not source.deps)
-        capture_output(
+        process.capture_output(
             [*words, *requirements], env=_make_pip_environment(env), description="pip install --dry-run"
         )
         chosen = json.loads(report.read_text(encoding="utf-8"))["install"]
@@ -140,7 +126,7 @@ def _ask_uv(
     requirements: Sequence[str], python: str, source: ResolveSource, env: Mapping[str, str]
 ) -> ResolvedVersions:
     words = [
-        str(find_uv()),
+        str(extras.find_uv()),
         "pip",
         "compile",
         "-",
@@ -162,7 +148,7 @@ def _ask_uv(
     words += ["--prerelease", "allow"] * source.pre + ["--no-deps"] * (not source.deps)
     requirement_lines = "".join(f"{requirement}\n" for requirement in requirements)
     clean = {key: value for key, value in env.items() if not key.startswith("UV_")}
-    output = capture_output(
+    output = process.capture_output(
         words, env=_bypass_proxy(clean), stdin=requirement_lines.encode(), description="uv pip compile"
     )
     pinned = [line.partition("==") for line in output.splitlines() if "==" in line]
@@ -350,7 +336,7 @@ def find_expected_version(
             return ExpectedVersion(chosen[-1], f"the latest build ({latest})")
     if len(new) > 1:
         listed = ", ".join(map(str, new))
-        raise UsageError(
+        raise errors.UsageError(
             f"{name}: which of {listed} is the newest?", tip=f"say so: --expect {name}=={new[-1]}"
         )
     if new:
@@ -366,7 +352,7 @@ def parse_expected_versions(texts: Sequence[str]) -> dict[str, Version]:
         try:
             versions[parse_requirement_name(name)] = Version(version if equals else "")
         except InvalidVersion:
-            raise UsageError(f"--expect {text!r} is not name==version") from None
+            raise errors.UsageError(f"--expect {text!r} is not name==version") from None
     return versions
 
 
@@ -395,7 +381,7 @@ def check_picks(index: str, request: ResolveRequest, env: Mapping[str, str]) -> 
     By default each new distribution is asked for, without a version; and as ``name==version`` for new
     wheels of an older version than the newest. UsageError when it cannot be told what is expected.
     """
-    base = resolve_index_url(index)
+    base = reader.resolve_index_url(index)
     new = _leave_out_variants(request.new)
     request = replace(request, new=new, platform=request.platform or _find_platform(new))
     projects = sorted({parse_file_name(path.name)[0] for path in request.new})
@@ -404,7 +390,7 @@ def check_picks(index: str, request: ResolveRequest, env: Mapping[str, str]) -> 
     pythons = list(request.pythons) or _list_pythons(request.new)
     for python in pythons:
         parse_python_version(python)
-    reach = IndexReader()
+    reach = reader.IndexReader()
     candidates_by_project = {
         name: find_candidates(base, name, request.new, reach) for name in sorted({*projects, *names.values()})
     }
@@ -435,7 +421,7 @@ def check_picks(index: str, request: ResolveRequest, env: Mapping[str, str]) -> 
                 (question, _compare_with_expected(question[0], taken, *question[1:])) for question in group
             ]
 
-        groups = run_in_parallel(
+        groups = parallel.run_in_parallel(
             answers, _group_questions(questions, deps=request.deps), jobs=os.cpu_count() or 1
         )
         checks_by_question = {id(question): check for group in groups for question, check in group}
@@ -461,21 +447,23 @@ def _leave_out_variants(new: Sequence[Path]) -> list[Path]:
     """Leave variant wheels out: pip does not read them, uv ranks them otherwise; UsageError when all are."""
     plain_wheels = [path for path in new if parse_file_name(path.name)[2] is None]
     if not plain_wheels:
-        raise UsageError(
+        raise errors.UsageError(
             f"{new[0].name} is a variant wheel: those are chosen by properties, not by version alone",
             tip="name the plain wheels of the release",
         )
     if left_out := [path.name for path in new if path not in plain_wheels]:
-        log_note(f"left out, as variants are chosen by properties: {', '.join(left_out)}")
+        log.log_note(f"left out, as variants are chosen by properties: {', '.join(left_out)}")
     return plain_wheels
 
 
-def find_candidates(base: str, project: str, new: Sequence[Path], reach: IndexReader) -> list[WheelCandidate]:
+def find_candidates(
+    base: str, project: str, new: Sequence[Path], reach: reader.IndexReader
+) -> list[WheelCandidate]:
     """Return the wheels of a project in an index (none that is yanked) and among new files."""
     wheels = [wheel for path in new if (wheel := _parse_candidate(path.name, new=True, project=project))]
     page = reach.read_page(base, f"{base}{project}/", project=project)
     for link in page.links if page else ():
-        name = file_name_of_link(link)
+        name = reader.file_name_of_link(link)
         if link.yanked is None and name.endswith(".whl"):
             wheel = _parse_candidate(name, new=False, project=project)
             wheels += [wheel] if wheel else []
@@ -484,8 +472,8 @@ def find_candidates(base: str, project: str, new: Sequence[Path], reach: IndexRe
 
 def _parse_candidate(name: str, *, new: bool, project: str) -> WheelCandidate | None:
     try:
-        parsed = parse_wheel_name(name)
-    except DataError:
+        parsed = dist_info.parse_wheel_name(name)
+    except errors.DataError:
         if new:
             raise
         return None  # no installer reads it either
@@ -521,24 +509,26 @@ def _compare_with_expected(
 
 def _list_pythons(new: Sequence[Path]) -> list[str]:
     """Return the Pythons that new wheels are for; this one for wheels for any."""
-    tags = {tag.interpreter for path in new for tag in parse_wheel_name(path.name).tags}
+    tags = {tag.interpreter for path in new for tag in dist_info.parse_wheel_name(path.name).tags}
     minors = sorted(int(tag[3:]) for tag in tags if tag.startswith("cp3") and tag[3:].isdigit())
     return [f"3.{minor}" for minor in minors] or [f"3.{sys.version_info.minor}"]
 
 
 def _find_platform(new: Sequence[Path]) -> str:
     """Return the platform that new wheels are for; linux for wheels for any. UsageError for several."""
-    tags = {tag.platform for path in new for tag in parse_wheel_name(path.name).tags}
+    tags = {tag.platform for path in new for tag in dist_info.parse_wheel_name(path.name).tags}
     platforms = [name for name, platform_tags in PLATFORM_TAGS.items() if tags.intersection(platform_tags)]
     if len(platforms) > 1:
-        raise UsageError(f"the new wheels are for {' and '.join(platforms)}", tip="one at a time: --platform")
+        raise errors.UsageError(
+            f"the new wheels are for {' and '.join(platforms)}", tip="one at a time: --platform"
+        )
     return (platforms or ["linux"])[0]
 
 
 @contextmanager
 def _serve_index(base: str) -> Iterator[str]:
     """Give the URL of an index; one in a folder is served while the block runs, with what it links to."""
-    path = path_of_url(base)
+    path = reader.path_of_url(base)
     if path is None:
         yield base
         return
@@ -553,10 +543,13 @@ def _find_enclosing_folder(index: Path) -> Path:
     top = index
     for page in index.glob("*/index.html"):
         url = f"{page.parent.as_uri()}/"
-        places = [path_of_url(link.url) for link in parse_page(page.read_bytes(), "text/html", url).links]
+        places = [
+            reader.path_of_url(link.url)
+            for link in reader.parse_page(page.read_bytes(), "text/html", url).links
+        ]
         top = Path(os.path.commonpath([top, *(place for place in places if place is not None)]))
     if top == Path(top.anchor):
-        raise UsageError(
+        raise errors.UsageError(
             f"{index} links to files that have no folder in common", tip="give its URL on a server"
         )
     return top
@@ -569,7 +562,7 @@ def _gather_wheels(new: Sequence[Path]) -> Iterator[Path]:
         for path in new:
             target = Path(name) / path.name
             if target.exists():
-                raise UsageError(f"two new wheels are called {path.name}")
+                raise errors.UsageError(f"two new wheels are called {path.name}")
             try:
                 target.symlink_to(path.resolve())
             except OSError:  # Windows, without the right to

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from rocm_wheels.core import UsageError
+from rocm_wheels.core import errors
+from rocm_wheels.index import pages
 from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE, STATE_FOLDER
-from rocm_wheels.index.pages import HTML_TYPE, JSON_TYPE
 
 _TYPES_BY_SUFFIX = {
     ".html": "text/html; charset=utf-8",
@@ -29,9 +29,9 @@ _TYPES_BY_SUFFIX = {
     ".metadata": "text/plain; charset=utf-8",
     ".whl": "application/octet-stream",
 }
-_PAGES_BY_TYPE = {JSON_TYPE: JSON_PAGE, HTML_TYPE: HTML_PAGE, "text/html": HTML_PAGE}
-_LATEST_TYPES = {"application/vnd.pypi.simple.latest+json": JSON_TYPE}
-_LATEST_TYPES["application/vnd.pypi.simple.latest+html"] = HTML_TYPE
+_PAGES_BY_TYPE = {pages.JSON_TYPE: JSON_PAGE, pages.HTML_TYPE: HTML_PAGE, "text/html": HTML_PAGE}
+_LATEST_TYPES = {"application/vnd.pypi.simple.latest+json": pages.JSON_TYPE}
+_LATEST_TYPES["application/vnd.pypi.simple.latest+html"] = pages.HTML_TYPE
 _RANGE_HEADER = re.compile(r"bytes=(\d*)-(\d*)")
 _PIECE_SIZE = 1 << 20
 _POLL_SECONDS = 0.02  # seconds in which the end of a server is noticed
@@ -59,7 +59,7 @@ class IndexServer(ThreadingHTTPServer):
         try:
             super().__init__((host, port), _IndexHandler)
         except OSError as cause:
-            raise UsageError(f"cannot listen on {host}:{port}", tip="choose another --port") from cause
+            raise errors.UsageError(f"cannot listen on {host}:{port}", tip="choose another --port") from cause
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Keep quiet of clients that leave before the end, as installers do that have seen enough."""
@@ -151,7 +151,7 @@ class _IndexHandler(BaseHTTPRequestHandler):
         if not page.is_file():
             page, kind = folder / HTML_PAGE, "text/html"
         if page.is_file():
-            content_type = kind if kind == JSON_TYPE else f"{kind}; charset=utf-8"
+            content_type = kind if kind == pages.JSON_TYPE else f"{kind}; charset=utf-8"
             self._send_file(page, content_type, body=body)
         else:
             self._send_status(HTTPStatus.NOT_FOUND)

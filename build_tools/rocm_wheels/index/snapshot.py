@@ -23,35 +23,26 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from rocm_wheels.core import (
-    DataError,
-    Record,
-    SshSignature,
-    find_signer,
-    fingerprint_of_url,
-    is_signature_of,
-    sign_content,
-    summarize_faults,
-    write_json_file,
-)
-from rocm_wheels.models import Sha256Digest
+from rocm_wheels.core import download, errors, records, ssh_signature
+from rocm_wheels.core.files import write_json_file
+from rocm_wheels.models import lock
 
 SNAPSHOT_SUFFIX = ".snapshot.json"
 SNAPSHOT_NAMESPACE = "snapshot@rocm-wheels"
 _TIME_FORM = "%Y-%m-%dT%H:%M:%SZ"
 
 
-class FileState(Record):
+class FileState(records.Record):
     """The bytes that a file may have."""
 
-    sha256: Sha256Digest
+    sha256: lock.Sha256Digest
     size: int = Field(ge=0)
 
 
 FileStates = tuple[FileState | None, ...]  # None: there may be no such file
 
 
-class Snapshot(Record):
+class Snapshot(records.Record):
     """What is signed. ``name`` is the channel, or ``support``; ``family`` is "" for a document of all.
 
     ``revision`` is that of the channel, ``channel_states`` are digests of its document without what is
@@ -66,7 +57,7 @@ class Snapshot(Record):
     issued: str
     expires: str
     settled: bool = True
-    channel_states: tuple[Sha256Digest, ...] = ()
+    channel_states: tuple[lock.Sha256Digest, ...] = ()
     files: dict[str, FileStates]
 
     def find_time_fault(self, now: datetime) -> str:
@@ -85,7 +76,7 @@ class Snapshot(Record):
         return (None if content is None else make_file_state(content)) in states
 
 
-class _SignedSnapshot(Record):
+class _SignedSnapshot(records.Record):
     """The file: what is signed as it was signed, the public key, and the signature (SSHSIG, armored)."""
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -121,12 +112,12 @@ def parse_snapshot_time(text: str) -> datetime:
 def sign_snapshot(snapshot: Snapshot, key: Path, env: Mapping[str, str]) -> bytes:
     """Return the file of a snapshot, signed by a key. Raises UsageError as ``sign_content`` does."""
     payload = snapshot.model_dump_json(by_alias=True, indent=1) + "\n"
-    signature = sign_content(payload.encode(), key, SNAPSHOT_NAMESPACE, env)
+    signature = ssh_signature.sign_content(payload.encode(), key, SNAPSHOT_NAMESPACE, env)
     signed = _SignedSnapshot(payload=payload, key=signature.public_key, signature=signature.text)
     return (json.dumps(signed.model_dump(by_alias=True), indent=1) + "\n").encode()
 
 
-def parse_snapshot(content: bytes, where: str) -> tuple[Snapshot, SshSignature]:
+def parse_snapshot(content: bytes, where: str) -> tuple[Snapshot, ssh_signature.SshSignature]:
     """Return what a snapshot says, and its signature, unchecked. Raises DataError that names ``where``."""
     try:
         signed = _SignedSnapshot.model_validate_json(content)
@@ -134,10 +125,12 @@ def parse_snapshot(content: bytes, where: str) -> tuple[Snapshot, SshSignature]:
         parse_snapshot_time(snapshot.issued)
         parse_snapshot_time(snapshot.expires)
     except ValidationError as cause:
-        raise DataError(f"{where} is no signed snapshot: {summarize_faults(cause, Snapshot)}") from None
+        raise errors.DataError(
+            f"{where} is no signed snapshot: {records.summarize_faults(cause, Snapshot)}"
+        ) from None
     except ValueError as cause:
-        raise DataError(f"{where} is no signed snapshot: {cause}") from None
-    return snapshot, SshSignature(signed.key, signed.signature)
+        raise errors.DataError(f"{where} is no signed snapshot: {cause}") from None
+    return snapshot, ssh_signature.SshSignature(signed.key, signed.signature)
 
 
 def verify_snapshot(
@@ -150,12 +143,14 @@ def verify_snapshot(
     """
     snapshot, signature = parse_snapshot(content, where)
     payload = json.loads(content)["payload"].encode()
-    signer = signature.public_key if signers is None else find_signer(signature.public_key, signers)
+    signer = (
+        signature.public_key if signers is None else ssh_signature.find_signer(signature.public_key, signers)
+    )
     if not signer:
         tip = "ask whoever runs it: if that key is theirs, too, name it with --released-by KEY.pub"
-        raise DataError(f"{where} is signed by {signature.public_key}, which is not trusted", tip=tip)
-    if not is_signature_of(signature, payload, SNAPSHOT_NAMESPACE, env):
-        raise DataError(f"{where} was changed after it was signed")
+        raise errors.DataError(f"{where} is signed by {signature.public_key}, which is not trusted", tip=tip)
+    if not ssh_signature.is_signature_of(signature, payload, SNAPSHOT_NAMESPACE, env):
+        raise errors.DataError(f"{where} was changed after it was signed")
     return VerifiedSnapshot(snapshot, signer, hashlib.sha256(payload).hexdigest())
 
 
@@ -190,7 +185,7 @@ class SnapshotMemory:
 
     def locate(self, url: str) -> Path:
         """Return the file that says what was seen of a snapshot at a URL."""
-        return self.folder / f"{fingerprint_of_url(url)}.json"
+        return self.folder / f"{download.fingerprint_of_url(url)}.json"
 
     def _read(self, url: str) -> tuple[int, str]:
         """Return version and digest; (0, "") of what was never seen. Raises DataError for a damaged note."""
@@ -202,4 +197,4 @@ class SnapshotMemory:
             return 0, ""
         except (OSError, ValueError, KeyError, TypeError):
             tip = "delete it, once you know that the index is the newest"
-            raise DataError(f"{path} does not say which snapshot was seen", tip=tip) from None
+            raise errors.DataError(f"{path} does not say which snapshot was seen", tip=tip) from None

@@ -24,17 +24,9 @@ from urllib.parse import urljoin
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.core import (
-    DataError,
-    UsageError,
-    copy_content,
-    format_count,
-    hash_file,
-    hide_credentials,
-    lock_folder,
-    log_note,
-    run_in_parallel,
-)
+from rocm_wheels.core import errors, log, parallel, shell, tables
+from rocm_wheels.core.files import copy_content, hash_file, lock_folder
+from rocm_wheels.index import pages, provenance_object, publish, wheel_file
 from rocm_wheels.index.folder import (
     HTML_PAGE,
     JSON_PAGE,
@@ -59,34 +51,7 @@ from rocm_wheels.index.folder import (
     sort_entries,
     write_entries,
 )
-from rocm_wheels.index.pages import (
-    PAGE_TAIL,
-    REPOSITORY_VERSION,
-    VariantsFile,
-    make_links,
-    make_page_head,
-    make_project_html,
-    make_project_json,
-    make_root_html,
-    make_root_json,
-    make_variants_files,
-)
-from rocm_wheels.index.provenance_object import (
-    PROVENANCE_SUFFIX,
-    check_provenance_base,
-    require_provenance_object,
-)
-from rocm_wheels.index.publish import FolderPublication, PublishRank, finish_publication
-from rocm_wheels.index.wheel_file import (
-    IndexedFile,
-    WheelFileState,
-    find_mixed_rocm,
-    list_required_names,
-    read_listed_wheel,
-    read_wheel_file,
-    requires_rocm,
-)
-from rocm_wheels.wheels import locate_statement, locate_statement_signature, read_statement
+from rocm_wheels.wheels.statement import locate_statement, locate_statement_signature, read_statement
 
 _FILES_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^ /]|/|\.\./")  # how a URL of --files-url begins
 
@@ -132,18 +97,18 @@ def add_wheels(
     place = "" if files_url is None else check_files_url(files_url)
     known_digests = digests or {}
 
-    def take(path: Path) -> IndexedFile:
+    def take(path: Path) -> wheel_file.IndexedFile:
         digest = known_digests.get(path.name)
-        return _find_unchanged(view, path) or read_wheel_file(
+        return _find_unchanged(view, path) or wheel_file.read_wheel_file(
             path, now=now, digest=digest, place=place, startup_files=startup_files
         )
 
     for path in wheels:
         parse_file_name(path.name)  # before anything is hashed
-    wheels_read = run_in_parallel(take, wheels, jobs=os.cpu_count() or 1)
+    wheels_read = parallel.run_in_parallel(take, wheels, jobs=os.cpu_count() or 1)
     new: list[str] = []
     objects = _read_provenance_objects(wheels, wheels_read)
-    bases = PublicUrls(family, public_url and check_provenance_base(public_url), place)
+    bases = PublicUrls(family, public_url and provenance_object.check_provenance_base(public_url), place)
     with change_index(root, action="index add", create=True, patience=patience) as change:
         for project in dict.fromkeys(wheel.project for wheel in wheels_read):
             refuse_family_name(root, project, list_families(root))
@@ -164,25 +129,31 @@ def add_wheels(
     )
 
 
-def _read_provenance_objects(wheels: Sequence[Path], wheels_read: Sequence[IndexedFile]) -> dict[str, bytes]:
+def _read_provenance_objects(
+    wheels: Sequence[Path], wheels_read: Sequence[wheel_file.IndexedFile]
+) -> dict[str, bytes]:
     """Return the provenance objects beside wheels, by the names of the wheels; DataError for a wrong one."""
     objects = {}
     for path, wheel in zip(wheels, wheels_read, strict=True):
-        beside = path.with_name(path.name + PROVENANCE_SUFFIX)
+        beside = path.with_name(path.name + provenance_object.PROVENANCE_SUFFIX)
         if beside.is_file():
             content, entry = beside.read_bytes(), wheel.entry
-            require_provenance_object(content, where=str(beside), file_name=entry.name, sha256=entry.sha256)
+            provenance_object.require_provenance_object(
+                content, where=str(beside), file_name=entry.name, sha256=entry.sha256
+            )
             objects[entry.name] = content
     return objects
 
 
-def _add_statements(change: IndexChange, view: IndexFolder, path: Path, wheel: IndexedFile) -> None:
+def _add_statements(
+    change: IndexChange, view: IndexFolder, path: Path, wheel: wheel_file.IndexedFile
+) -> None:
     """Take the statement beside a wheel along, and its signature; DataError for one about other bytes."""
     statement = read_statement(path) if path.name.endswith(".whl") else None
     if statement is None:
         return
     if (statement.name, statement.sha256) != (wheel.entry.name, wheel.entry.sha256):
-        raise DataError(
+        raise errors.DataError(
             f"the statement beside {path} is about {statement.name} with sha256 {statement.sha256}"
         )
     sources = (locate_statement(path), locate_statement_signature(path))
@@ -206,7 +177,7 @@ class PublicUrls:
 
         UsageError where nobody said where the index is seen, now or before.
         """
-        name = escape_file_name(entry.name) + PROVENANCE_SUFFIX
+        name = escape_file_name(entry.name) + provenance_object.PROVENANCE_SUFFIX
         if "://" in self.place:
             return replace(entry, provenance=f"{self.place}{name}")
         if self.public_url is not None:
@@ -215,7 +186,7 @@ class PublicUrls:
             return replace(entry, provenance=urljoin(page, f"{entry.place}{name}"))
         if entry.provenance:
             return entry
-        raise UsageError(
+        raise errors.UsageError(
             f"{entry.name} has a provenance object, which pages name by its whole URL",
             tip="say where people see the index: --public-url https://…",
         )
@@ -226,7 +197,7 @@ def _refuse_same_names(wheels: Sequence[Path]) -> None:
     for path in wheels:
         other = paths.setdefault(path.name, path)
         if other.resolve() != path.resolve() and hash_file(other) != hash_file(path):
-            raise DataError(f"{other} and {path} have the same name and different bytes")
+            raise errors.DataError(f"{other} and {path} have the same name and different bytes")
 
 
 def check_files_url(url: str) -> str:
@@ -234,8 +205,8 @@ def check_files_url(url: str) -> str:
 
     It is whole, or begins with a slash or ``../``, and has no password, which the pages would tell everybody.
     """
-    if (redacted := hide_credentials(url)) != url:
-        raise UsageError(
+    if (redacted := shell.hide_credentials(url)) != url:
+        raise errors.UsageError(
             f"--files-url {redacted} has credentials, and the pages would show them", tip="leave them out"
         )
     folder_url = url.rstrip("/") + "/"
@@ -248,14 +219,14 @@ def check_files_url(url: str) -> str:
         or not url.isprintable()
         or is_index_folder
     ):
-        raise UsageError(
+        raise errors.UsageError(
             f"--files-url {url!r} is not the URL of a folder elsewhere",
             tip="for example: https://host/wheels/, /wheels/ or, from a project page, ../../wheels/",
         )
     return folder_url
 
 
-def _find_unchanged(view: IndexFolder, path: Path) -> IndexedFile | None:
+def _find_unchanged(view: IndexFolder, path: Path) -> wheel_file.IndexedFile | None:
     """Return a wheel that lies in the index and is known: its size and time are as they were."""
     project = parse_file_name(path.name)[0]
     entry = view.read_entries(project).get(path.name)
@@ -264,13 +235,17 @@ def _find_unchanged(view: IndexFolder, path: Path) -> IndexedFile | None:
     file = view.file_of(project, entry)
     status = path.stat()
     is_unchanged = (status.st_size, status.st_mtime_ns) == (entry.size, entry.changed)
-    return IndexedFile(project, entry) if file and is_unchanged and path.resolve() == file.resolve() else None
+    return (
+        wheel_file.IndexedFile(project, entry)
+        if file and is_unchanged and path.resolve() == file.resolve()
+        else None
+    )
 
 
 def _add_wheel(
     change: IndexChange,
     view: IndexFolder,
-    wheel: IndexedFile,
+    wheel: wheel_file.IndexedFile,
     source: Path,
     entries: dict[str, IndexEntry],
     *,
@@ -307,7 +282,7 @@ def _stage_wheel(change: IndexChange, source: Path, target: Path, entry: IndexEn
         try:
             os.link(source.resolve(), part)  # a link to a symbolic link would lead nowhere from here
         except OSError as cause:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{source} cannot be hard-linked into {target.parent}", tip="leave out --link"
             ) from cause
     else:
@@ -316,7 +291,7 @@ def _stage_wheel(change: IndexChange, source: Path, target: Path, entry: IndexEn
         os.utime(part, ns=(entry.changed, entry.changed))
     status = source.stat()
     if (status.st_size, status.st_mtime_ns) != (entry.size, entry.changed):
-        raise DataError(f"{source} changed while it was added")
+        raise errors.DataError(f"{source} changed while it was added")
     change.place_wheel(target, part)
 
 
@@ -329,7 +304,7 @@ class FolderFile:
     """A file in a folder, and whether METADATA lies beside it, as far as it needs that."""
 
     path: str
-    state: WheelFileState
+    state: wheel_file.WheelFileState
     has_sidecar: bool
 
 
@@ -362,14 +337,14 @@ def build_index(
     """
     if not root.is_dir():
         state = "not a folder" if root.exists() else "not there"
-        raise UsageError(f"{root} is {state}", tip="name the folder of the index")
+        raise errors.UsageError(f"{root} is {state}", tip="name the folder of the index")
     for family in new_families:
         check_family_name(root, family)
         if not (root / family).is_dir():
-            raise UsageError(
+            raise errors.UsageError(
                 f"--family {family}: there is no folder {root / family}", tip="`index add` makes one"
             )
-    base = public_url and check_provenance_base(public_url)
+    base = public_url and provenance_object.check_provenance_base(public_url)
     count, new, projects, missing = 0, 0, set[str](), list[str]()
     with change_index(
         root,
@@ -397,8 +372,8 @@ def build_index(
                 projects |= {project} if entries else set()
         if missing and not drop_missing:
             listed = "\n".join(sorted(missing)[:_MOST_MISSING_SHOWN])
-            raise DataError(
-                f"{format_count(len(missing), 'wheel')} of the index missing:\n{listed}",
+            raise errors.DataError(
+                f"{tables.format_count(len(missing), 'wheel')} of the index missing:\n{listed}",
                 tip="put them back, or drop them from the pages with --drop-missing",
             )
     return BuiltIndex(count, len(projects), new, tuple(sorted(missing)))
@@ -413,7 +388,9 @@ def _follow_provenance_objects(
         if path is None:
             continue
         if path.is_file():
-            require_provenance_object(path.read_bytes(), where=str(path), file_name=name, sha256=entry.sha256)
+            provenance_object.require_provenance_object(
+                path.read_bytes(), where=str(path), file_name=name, sha256=entry.sha256
+            )
             entries[name] = bases.add_provenance(project, entry)
         elif entry.provenance:
             entries[name] = replace(entry, provenance="")
@@ -439,12 +416,12 @@ def _scan_projects(
         for name, file in _scan_files(folder, "") if project in folders else ():
             project_of_file = parse_file_name(name)[0]
             if project_of_file != project:
-                raise DataError(
+                raise errors.DataError(
                     f"{folder} holds {name}: wheels lie in {project_of_file}/ or beside it",
                     tip=f"move it there; if {project} is a GPU family, say so: --family {project}",
                 )
             if name in files:
-                raise DataError(f"{name} lies in {view.folder} and in {folder}", tip="remove one")
+                raise errors.DataError(f"{name} lies in {view.folder} and in {folder}", tip="remove one")
             files[name] = file
         if files or project in own_projects:
             yield project, files
@@ -458,7 +435,7 @@ def _scan_files(folder: Path, place: str) -> Iterable[tuple[str, FolderFile]]:
         if item.name.endswith(_FILE_SUFFIXES) and not item.name.startswith(".") and item.is_file():
             state = item.stat()
             has_metadata = item.name + METADATA_SUFFIX in names or item.name.endswith(SDIST_SUFFIX)
-            lying = WheelFileState(item.name, state.st_size, state.st_mtime_ns, place)
+            lying = wheel_file.WheelFileState(item.name, state.st_size, state.st_mtime_ns, place)
             yield item.name, FolderFile(item.path, lying, has_metadata)
 
 
@@ -492,14 +469,16 @@ class _EntryReader:
                     old_entry if old_entry.place == state.place else replace(old_entry, place=state.place)
                 )
             elif name in self.digests and (
-                listed_wheel := read_listed_wheel(file.path, state, now=self.now, digest=self.digests[name])
+                listed_wheel := wheel_file.read_listed_wheel(
+                    file.path, state, now=self.now, digest=self.digests[name]
+                )
             ):
                 listed.append(listed_wheel)
             else:
                 unread.append(file)
         jobs = os.cpu_count() or 1
         read = (
-            run_in_parallel(self._read_file, unread, jobs=jobs)
+            parallel.run_in_parallel(self._read_file, unread, jobs=jobs)
             if len(unread) > 1
             else map(self._read_file, unread)
         )
@@ -518,9 +497,9 @@ class _EntryReader:
             entries[entry.name] = entry
         return entries
 
-    def _read_file(self, file: FolderFile) -> IndexedFile:
+    def _read_file(self, file: FolderFile) -> wheel_file.IndexedFile:
         path = Path(file.path)
-        return read_wheel_file(
+        return wheel_file.read_wheel_file(
             path,
             now=self.now,
             digest=self.digests.get(path.name),
@@ -580,7 +559,7 @@ def _find_names(change: IndexChange, root: Path, words: Sequence[str], family: s
     """Return the file names that are meant, by project; UsageError for one that is not there."""
     if family and family not in list_families(root):
         listed = list_families(root)
-        raise UsageError(
+        raise errors.UsageError(
             f"--family {family}: the index has {', '.join(listed) or 'no families'}",
             tip="name another family, or leave --family out",
         )
@@ -591,11 +570,9 @@ def _find_names(change: IndexChange, root: Path, words: Sequence[str], family: s
         entries = change.read_entries(view, project)
         names = [name for name, entry in entries.items() if _is_meant(entry, word, version)]
         if not names:
-            from rocm_wheels.core import suggest_name
-
-            near = suggest_name(word, list(entries)) if entries else ""
+            near = tables.suggest_name(word, list(entries)) if entries else ""
             where = f"{root / family}" if family else f"{root}"
-            raise UsageError(f"{where} has no {word}{near}", tip=_NAME_TIP)
+            raise errors.UsageError(f"{where} has no {word}{near}", tip=_NAME_TIP)
         names_by_project.setdefault(project, [])
         names_by_project[project] += [name for name in names if name not in names_by_project[project]]
     return names_by_project
@@ -613,15 +590,15 @@ def _parse_name(word: str) -> tuple[str, Version | None]:
         if equals:
             return canonicalize_name(name.strip()), Version(version.strip())
     except InvalidVersion:
-        raise UsageError(f"{word}: {version!r} is not a version", tip=_NAME_TIP) from None
-    raise UsageError(f"{word} is neither a wheel nor a release", tip=_NAME_TIP)
+        raise errors.UsageError(f"{word}: {version!r} is not a version", tip=_NAME_TIP) from None
+    raise errors.UsageError(f"{word} is neither a wheel nor a release", tip=_NAME_TIP)
 
 
 _FOLDERS_BESIDE = ("", "../")  # places of wheels whose folder somebody may name with --find-links
 
 
 def stage_project(
-    publication: FolderPublication,
+    publication: publish.FolderPublication,
     view: IndexFolder,
     project: str,
     own_entries: Mapping[str, IndexEntry],
@@ -629,29 +606,29 @@ def stage_project(
 ) -> bool:
     """Stage the pages of a project: its own wheels and those for everybody; tell whether it has any."""
     entries = sort_entries(combine_entries(view, project, dict(own_entries), dict(general_entries)))
-    files = make_variants_files(project, entries)
+    files = pages.make_variants_files(project, entries)
     folder = view.project_folder(project)
     _stage_variants(publication, folder, entries, files)
     for path, content in make_project_pages(folder, project, entries, files).items():
         if entries:
-            publication.stage_content(path, content, PublishRank.PROJECT)
+            publication.stage_content(path, content, publish.PublishRank.PROJECT)
         elif path.exists():
             publication.stage_removal(path)
     return bool(entries)
 
 
 def make_project_pages(
-    folder: Path, project: str, entries: Sequence[IndexEntry], files: Sequence[VariantsFile]
+    folder: Path, project: str, entries: Sequence[IndexEntry], files: Sequence[pages.VariantsFile]
 ) -> dict[Path, bytes]:
     """Return the pages of a project."""
     return {
-        folder / JSON_PAGE: make_project_json(project, entries, files),
-        folder / HTML_PAGE: make_project_html(project, entries, files),
+        folder / JSON_PAGE: pages.make_project_json(project, entries, files),
+        folder / HTML_PAGE: pages.make_project_html(project, entries, files),
     }
 
 
 def place_variants_files(
-    folder: Path, entries: Iterable[IndexEntry], files: Sequence[VariantsFile]
+    folder: Path, entries: Iterable[IndexEntry], files: Sequence[pages.VariantsFile]
 ) -> dict[Path, bytes]:
     """Return variants files with their content: one by its digest for the page, one beside the wheels."""
     places = sorted({e.place for e in entries if e.variant is not None and e.place in _FOLDERS_BESIDE})
@@ -663,7 +640,10 @@ def place_variants_files(
 
 
 def _stage_variants(
-    publication: FolderPublication, folder: Path, entries: Iterable[IndexEntry], files: Sequence[VariantsFile]
+    publication: publish.FolderPublication,
+    folder: Path,
+    entries: Iterable[IndexEntry],
+    files: Sequence[pages.VariantsFile],
 ) -> None:
     """Stage variants files; those of the page before stay for one change more: somebody may be reading it."""
     if not files and not (folder / VARIANTS_FOLDER).is_dir():
@@ -672,7 +652,7 @@ def _stage_variants(
     new = [
         path
         for path, content in new_files.items()
-        if publication.stage_content(path, content, PublishRank.VARIANTS)
+        if publication.stage_content(path, content, publish.PublishRank.VARIANTS)
     ]
     page = folder / HTML_PAGE
     before = page.read_bytes() if new and page.is_file() else b""
@@ -686,25 +666,30 @@ def _stage_variants(
 
 
 def stage_root_pages(
-    publication: FolderPublication, view: IndexFolder, names: Sequence[str], family_names: Sequence[str]
+    publication: publish.FolderPublication,
+    view: IndexFolder,
+    names: Sequence[str],
+    family_names: Sequence[str],
 ) -> None:
     """Stage the root pages and the page for ``--find-links``, which is put together a project at a time."""
     part = publication.new_part()
     with part.open("wb") as file:
-        file.write(make_page_head("Links of all projects"))
+        file.write(pages.make_page_head("Links of all projects"))
         for project in names:
             page = publication.current_path(view.project_folder(project) / HTML_PAGE)
-            file.write(make_links(project, page.read_bytes()))
-        file.write(PAGE_TAIL)
-    publication.stage_content(view.folder / JSON_PAGE, make_root_json(names), PublishRank.ROOT)
-    publication.stage_part(view.folder / LINKS_PAGE, part, PublishRank.ROOT)
-    publication.stage_content(view.folder / HTML_PAGE, make_root_html(names, family_names), PublishRank.ROOT)
+            file.write(pages.make_links(project, page.read_bytes()))
+        file.write(pages.PAGE_TAIL)
+    publication.stage_content(view.folder / JSON_PAGE, pages.make_root_json(names), publish.PublishRank.ROOT)
+    publication.stage_part(view.folder / LINKS_PAGE, part, publish.PublishRank.ROOT)
+    publication.stage_content(
+        view.folder / HTML_PAGE, pages.make_root_html(names, family_names), publish.PublishRank.ROOT
+    )
 
 
 class IndexChange:
     """What a command changes. Projects are settled one after another; none is kept in memory."""
 
-    def __init__(self, root: Path, publication: FolderPublication) -> None:
+    def __init__(self, root: Path, publication: publish.FolderPublication) -> None:
         self.root = root
         self._publication = publication
         self._names: dict[IndexFolder, set[str]] = {}
@@ -726,9 +711,9 @@ class IndexChange:
         self._note_requirements(view, project, entries)
         path = view.state_file(project)
         if entries:
-            self._publication.stage_content(path, write_entries(entries), PublishRank.STATE)
+            self._publication.stage_content(path, write_entries(entries), publish.PublishRank.STATE)
         elif path.exists():
-            self._publication.stage_content(path, b"", PublishRank.STATE)
+            self._publication.stage_content(path, b"", publish.PublishRank.STATE)
             self._publication.stage_removal(path)
         self._stage_project(view, project, entries)
 
@@ -737,10 +722,10 @@ class IndexChange:
 
         def requires(name: str) -> bool:
             path = self._publication.current_path(view.sidecar_of(project, entries[name]))
-            return path.is_file() and requires_rocm(path.read_bytes(), name)
+            return path.is_file() and wheel_file.requires_rocm(path.read_bytes(), name)
 
-        if pair := find_mixed_rocm(entries, requires):
-            raise DataError(
+        if pair := wheel_file.find_mixed_rocm(entries, requires):
+            raise errors.DataError(
                 f"{pair[0]} carries its ROCm, and {pair[1]} of the same version requires ROCm's packages:"
                 " installers take either",
                 tip="fat and thin wheels need an index each",
@@ -754,7 +739,7 @@ class IndexChange:
             entry = entries.get(name) or old_entries[name]
             sidecar = self._publication.current_path(view.sidecar_of(project, entry))
             if sidecar.is_file():
-                required |= list_required_names(sidecar.read_bytes())
+                required |= wheel_file.list_required_names(sidecar.read_bytes())
 
     def _order_projects(self) -> list[str]:
         """Return the projects that change: when wheels come, what they require before them; else after them.
@@ -777,11 +762,11 @@ class IndexChange:
 
     def place_wheel(self, target: Path, part: Path) -> None:
         """Have a wheel that was written to ``new_part`` appear as ``target``."""
-        self._publication.stage_part(target, part, PublishRank.WHEEL)
+        self._publication.stage_part(target, part, publish.PublishRank.WHEEL)
 
     def put_metadata(self, target: Path, content: bytes) -> None:
         """Have the METADATA of a wheel lie at ``target``."""
-        self._publication.stage_content(target, content, PublishRank.METADATA)
+        self._publication.stage_content(target, content, publish.PublishRank.METADATA)
 
     def remove_file(self, path: Path) -> None:
         """Have a file removed when nothing links to it any more."""
@@ -824,7 +809,9 @@ class IndexChange:
                     self._stage_project(view, project, self.read_entries(view, project))
         if new or self.lost_families:  # their names are on the root page
             listed = json.dumps(sorted(self._known | new)) + "\n"
-            self._publication.stage_content(path_of_families(self.root), listed.encode(), PublishRank.STATE)
+            self._publication.stage_content(
+                path_of_families(self.root), listed.encode(), publish.PublishRank.STATE
+            )
             self._names.setdefault(IndexFolder(self.root), set(IndexFolder(self.root).list_projects()))
 
 
@@ -846,12 +833,12 @@ def change_index(
     _require_own_page(root)
     with lock_folder(root / STATE_FOLDER, purpose=action, patience=patience):
         if (note := root / STATE_FOLDER / PENDING_NOTE).exists():
-            log_note(f"{root}: finishing a change that was cut short")
-            finish_publication(note, root)
-        with FolderPublication.begin(root / STATE_FOLDER / "parts") as publication:
+            log.log_note(f"{root}: finishing a change that was cut short")
+            publish.finish_publication(note, root)
+        with publish.FolderPublication.begin(root / STATE_FOLDER / "parts") as publication:
             change = IndexChange(root, publication)
             if change.lost_families and not drop_missing:
-                raise DataError(
+                raise errors.DataError(
                     f"{root} lists families whose folders are gone: {', '.join(change.lost_families)}",
                     tip=f"put them back, or drop them with `rocm-wheels index build {root} --drop-missing`",
                 )
@@ -862,9 +849,9 @@ def change_index(
 def _require_own_page(root: Path) -> None:
     """Raise UsageError when the folder has a front page that is no index: it would be lost."""
     page = root / HTML_PAGE
-    if page.is_file() and REPOSITORY_VERSION not in page.read_bytes():
+    if page.is_file() and pages.REPOSITORY_VERSION not in page.read_bytes():
         tip = "name another folder, or move that page away"
-        raise UsageError(f"{page} is not the page of an index made here", tip=tip)
+        raise errors.UsageError(f"{page} is not the page of an index made here", tip=tip)
 
 
 def require_index(root: Path, *, create: bool = False) -> None:
@@ -873,7 +860,7 @@ def require_index(root: Path, *, create: bool = False) -> None:
         return
     if not root.is_dir():
         state = "not a folder" if root.exists() else "not there"
-        raise UsageError(f"{root} is {state}", tip="name the folder of the index")
+        raise errors.UsageError(f"{root} is {state}", tip="name the folder of the index")
     if not (root / STATE_FOLDER).is_dir():
         tip = f"`rocm-wheels index build {root}` makes one of the wheels in it"
-        raise UsageError(f"{root} is not an index", tip=tip)
+        raise errors.UsageError(f"{root} is not an index", tip=tip)

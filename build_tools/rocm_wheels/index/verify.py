@@ -16,15 +16,9 @@ from urllib.parse import urlsplit
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.core import (
-    DataError,
-    Finding,
-    Severity,
-    UsageError,
-    explain_error,
-    find_errors,
-    run_growing_work,
-)
+from rocm_wheels.core import parallel
+from rocm_wheels.core.errors import DataError, Finding, Severity, UsageError, explain_error, find_errors
+from rocm_wheels.index import provenance_object, reader, update, wheel_file
 from rocm_wheels.index.folder import (
     HTML_PAGE,
     JSON_PAGE,
@@ -53,24 +47,7 @@ from rocm_wheels.index.pages import (
     make_variants_files,
     make_variants_name,
 )
-from rocm_wheels.index.provenance_object import PROVENANCE_SUFFIX, find_object_faults, find_url_fault
-from rocm_wheels.index.reader import (
-    ACCEPT_PAGES,
-    IndexAnswer,
-    IndexLink,
-    IndexPage,
-    IndexReader,
-    UnreachableError,
-    UnusableAnswerError,
-    file_name_of_link,
-    make_status_error,
-    parse_page,
-    path_of_url,
-    resolve_index_url,
-)
-from rocm_wheels.index.update import make_project_pages, place_variants_files
-from rocm_wheels.index.wheel_file import read_requires_python
-from rocm_wheels.variants import parse_document
+from rocm_wheels.variants import document
 
 # name: what it means for those who install
 FAULTS = {
@@ -127,15 +104,15 @@ class FileReport:
     findings: list[Finding] = field(default_factory=list)
     variant: str | None = None
 
-    def add_finding(self, link: IndexLink, fault: str, detail: str) -> None:
+    def add_finding(self, link: reader.IndexLink, fault: str, detail: str) -> None:
         """Note a fault."""
         self.findings.append(_make_finding(link.url, fault, detail))
 
 
 def check_file(
-    link: IndexLink,
+    link: reader.IndexLink,
     project: str,
-    reach: IndexReader,
+    reach: reader.IndexReader,
     *,
     full: bool = False,
     find_digest: FindDigest = lambda _: None,
@@ -145,7 +122,7 @@ def check_file(
     The content of a wheel is hashed with ``full``, or when it lies on this disk and ``find_digest`` has no
     digest for it as it is.
     """
-    report, name = FileReport(), file_name_of_link(link)
+    report, name = FileReport(), reader.file_name_of_link(link)
     if "+" in urlsplit(link.href).path:
         report.add_finding(link, "unescaped-plus", f"{link.href}")
     if link.name != name:
@@ -156,7 +133,7 @@ def check_file(
         return report  # with the wheels of its release
     try:
         status, size = reach.fetch_size(link.url)
-    except UnreachableError as cause:
+    except reader.UnreachableError as cause:
         report.add_finding(link, "broken-link", str(cause))
         return report
     if status != 200:
@@ -184,16 +161,16 @@ def check_file(
 
 
 def _check_content(
-    link: IndexLink, name: str, size: int | None, reach: IndexReader, report: FileReport
+    link: reader.IndexLink, name: str, size: int | None, reach: reader.IndexReader, report: FileReport
 ) -> None:
     metadata = offered = None
     try:
         metadata, report.variant = reach.fetch_metadata_and_variant(link.url, name, size)
     except DataError as wrong:
         report.add_finding(link, "bad-wheel", explain_error(wrong))
-    except UnusableAnswerError as cause:
+    except reader.UnusableAnswerError as cause:
         report.add_finding(link, "no-ranges", str(cause))
-    except UnreachableError as cause:
+    except reader.UnreachableError as cause:
         report.add_finding(link, "broken-link", str(cause))
     if link.metadata is None:
         report.add_finding(link, "no-metadata", "no data-core-metadata")
@@ -207,7 +184,7 @@ def _check_content(
     if content is None:
         return
     try:
-        python = read_requires_python(content, name)
+        python = wheel_file.read_requires_python(content, name)
     except DataError as wrong:
         report.add_finding(
             link, "bad-wheel" if metadata is not None else "wrong-metadata", explain_error(wrong)
@@ -219,30 +196,36 @@ def _check_content(
         )
 
 
-def _check_provenance(link: IndexLink, name: str, reach: IndexReader, report: FileReport) -> None:
+def _check_provenance(
+    link: reader.IndexLink, name: str, reach: reader.IndexReader, report: FileReport
+) -> None:
     """Check the provenance object of a file; of a file on this disk the one beside it, where there is one."""
-    if fault := find_url_fault(link.provenance):
+    if fault := provenance_object.find_url_fault(link.provenance):
         report.add_finding(link, "provenance-url", fault)
         return
-    path = path_of_url(link.url)
-    beside = link.url + PROVENANCE_SUFFIX
-    is_here = path is not None and path.with_name(path.name + PROVENANCE_SUFFIX).is_file()
+    path = reader.path_of_url(link.url)
+    beside = link.url + provenance_object.PROVENANCE_SUFFIX
+    is_here = path is not None and path.with_name(path.name + provenance_object.PROVENANCE_SUFFIX).is_file()
     try:
         answer = reach.get(beside if is_here else link.provenance)
-    except UnreachableError as cause:
+    except reader.UnreachableError as cause:
         report.add_finding(link, "missing-provenance", str(cause))
         return
     if answer.status != 200:
         report.add_finding(link, "missing-provenance", f"{answer.status} for {link.provenance}")
         return
-    for fault in find_object_faults(answer.content, file_name=name, sha256=(link.sha256 or "").lower()):
+    for fault in provenance_object.find_object_faults(
+        answer.content, file_name=name, sha256=(link.sha256 or "").lower()
+    ):
         report.add_finding(link, "wrong-provenance", fault)
 
 
-def _fetch_offered_metadata(link: IndexLink, reach: IndexReader, report: FileReport) -> bytes | None:
+def _fetch_offered_metadata(
+    link: reader.IndexLink, reach: reader.IndexReader, report: FileReport
+) -> bytes | None:
     try:
         answer = reach.get(link.url + METADATA_SUFFIX)
-    except UnreachableError as cause:
+    except reader.UnreachableError as cause:
         report.add_finding(link, "missing-metadata", str(cause))
         return None
     if answer.status != 200:
@@ -257,15 +240,20 @@ def _fetch_offered_metadata(link: IndexLink, reach: IndexReader, report: FileRep
 
 
 def _check_digest(
-    link: IndexLink, reach: IndexReader, report: FileReport, *, full: bool, find_digest: FindDigest
+    link: reader.IndexLink,
+    reach: reader.IndexReader,
+    report: FileReport,
+    *,
+    full: bool,
+    find_digest: FindDigest,
 ) -> None:
     if not link.sha256:
         return
     digest = None if full else find_digest(link.url)
-    if digest is None and (full or path_of_url(link.url) is not None):
+    if digest is None and (full or reader.path_of_url(link.url) is not None):
         try:
             digest = reach.compute_digest(link.url)
-        except (UnreachableError, OSError) as cause:
+        except (reader.UnreachableError, OSError) as cause:
             report.add_finding(link, "broken-link", f"cannot be read whole: {cause}")
             return
     if digest is not None and digest != link.sha256.lower():
@@ -280,7 +268,11 @@ def _same_specifiers(first: str, second: str) -> bool:
 
 
 def check_variants(
-    page: str, project: str, links: Mapping[str, IndexLink], variants: Mapping[str, str], reach: IndexReader
+    page: str,
+    project: str,
+    links: Mapping[str, reader.IndexLink],
+    variants: Mapping[str, str],
+    reach: reader.IndexReader,
 ) -> Iterator[Finding]:
     """Check the variants files of a page; ``links`` and the wheels' variant.json come by file name."""
     for name, link in links.items():
@@ -300,10 +292,12 @@ def check_variants(
         yield from _check_variants_file(links[name], wheels, reach)
 
 
-def _check_variants_file(link: IndexLink, wheels: Mapping[str, str], reach: IndexReader) -> Iterator[Finding]:
+def _check_variants_file(
+    link: reader.IndexLink, wheels: Mapping[str, str], reach: reader.IndexReader
+) -> Iterator[Finding]:
     try:
         answer = reach.get(link.url)
-    except UnreachableError as cause:
+    except reader.UnreachableError as cause:
         yield _make_finding(link.url, "broken-link", str(cause))
         return
     if answer.status != 200:
@@ -314,7 +308,7 @@ def _check_variants_file(link: IndexLink, wheels: Mapping[str, str], reach: Inde
         yield _make_finding(link.url, "wrong-variants", f"has sha256 {digest}, its link says {link.sha256}")
     try:
         expected = join_variants(wheels)
-        published = parse_document(answer.content, name=PurePosixPath(urlsplit(link.url).path).name)
+        published = document.parse_document(answer.content, name=PurePosixPath(urlsplit(link.url).path).name)
     except DataError as wrong:
         yield _make_finding(link.url, "wrong-variants", explain_error(wrong))
         return
@@ -341,7 +335,7 @@ class _ProjectPage:
 
     project: str
     url: str
-    links: dict[str, IndexLink]
+    links: dict[str, reader.IndexLink]
     variants: dict[str, str] = field(default_factory=dict)
     unchecked: set[str] = field(default_factory=set)
 
@@ -349,7 +343,7 @@ class _ProjectPage:
 class IndexCrawl:
     """One index; ``findings`` are those of its root page."""
 
-    def __init__(self, base: str, reach: IndexReader, *, full: bool, find_digest: FindDigest) -> None:
+    def __init__(self, base: str, reach: reader.IndexReader, *, full: bool, find_digest: FindDigest) -> None:
         self.base = base
         self.findings: list[Finding] = []
         self._reach = reach
@@ -359,9 +353,9 @@ class IndexCrawl:
 
     def read_root(self) -> dict[str, str]:
         """Read the root page; return the pages of projects by name."""
-        answer = self._reach.get(self.base, accept=ACCEPT_PAGES)
+        answer = self._reach.get(self.base, accept=reader.ACCEPT_PAGES)
         if answer.status >= 500:
-            raise make_status_error(self.base, answer.status)
+            raise reader.make_status_error(self.base, answer.status)
         if answer.status != 200:
             raise UsageError(
                 f"{self.base} is not an index: {answer.status}", tip="name the folder of its root page"
@@ -390,8 +384,8 @@ class IndexCrawl:
         name = f"no-such-project-{secrets.token_hex(4)}"
         url = f"{self.base}{name}/"
         try:
-            status = self._reach.get(url, accept=ACCEPT_PAGES).status
-        except UnreachableError as cause:
+            status = self._reach.get(url, accept=reader.ACCEPT_PAGES).status
+        except reader.UnreachableError as cause:
             yield _make_finding(url, "broken-link", str(cause))
             return
         if status != 404:
@@ -405,8 +399,8 @@ class IndexCrawl:
         def job() -> tuple[CrawlResult, list[CrawlJob]]:
             findings: list[Finding] = []
             try:
-                answer = self._reach.get(url, accept=ACCEPT_PAGES)
-            except UnreachableError as cause:
+                answer = self._reach.get(url, accept=reader.ACCEPT_PAGES)
+            except reader.UnreachableError as cause:
                 return ([_make_finding(url, "broken-link", str(cause))], 0), []
             except DataError as wrong:
                 return ([_make_finding(url, "bad-page", wrong.message)], 0), []
@@ -424,15 +418,15 @@ class IndexCrawl:
                 _make_finding(url, "broken-link", f"{link.href} {_LOCAL_FILE_DETAIL}") for link in local_links
             ]
             links = [link for link in page.links if link not in local_links]
-            opened = _ProjectPage(name, url, {file_name_of_link(link): link for link in links})
+            opened = _ProjectPage(name, url, {reader.file_name_of_link(link): link for link in links})
             opened.unchecked |= opened.links.keys()
             return (findings, 0), [self._make_file_job(opened, file) for file in opened.links]
 
         return job
 
-    def _leads_here(self, link: IndexLink) -> bool:
+    def _leads_here(self, link: reader.IndexLink) -> bool:
         """Tell whether a server links to the disk of whoever reads its pages: that is not looked at."""
-        return path_of_url(link.url) is not None and path_of_url(self.base) is None
+        return reader.path_of_url(link.url) is not None and reader.path_of_url(self.base) is None
 
     def _make_file_job(self, page: _ProjectPage, name: str) -> CrawlJob:
         def job() -> tuple[CrawlResult, list[CrawlJob]]:
@@ -455,19 +449,19 @@ class IndexCrawl:
         return job
 
     def _compare_forms(
-        self, url: str, page: IndexPage, answer: IndexAnswer
-    ) -> tuple[IndexPage, list[Finding]]:
+        self, url: str, page: reader.IndexPage, answer: reader.IndexAnswer
+    ) -> tuple[reader.IndexPage, list[Finding]]:
         """Compare with the other form of the page, where there is one; return the one that says more."""
         as_json = answer.kind.startswith(JSON_TYPE)
         try:
             other = self._reach.get(url, accept="text/html") if as_json else self._reach.get(url + JSON_PAGE)
-        except UnreachableError:
+        except reader.UnreachableError:
             return page, []
         kind = "text/html" if as_json else JSON_TYPE
         if other.status != 200:
             return page, []
         try:
-            second = parse_page(other.content, kind, answer.url)
+            second = reader.parse_page(other.content, kind, answer.url)
         except DataError as wrong:
             return page, [_make_finding(other.url, "bad-page", explain_error(wrong))]
         differing = [*_find_differences(page, second)]
@@ -484,8 +478,8 @@ class IndexCrawl:
             answer = self._reach.get(url)
             if answer.status != 200:
                 return []
-            page = parse_page(answer.content, "text/html", url)
-        except (UnreachableError, DataError) as wrong:
+            page = reader.parse_page(answer.content, "text/html", url)
+        except (reader.UnreachableError, DataError) as wrong:
             return [_make_finding(url, "bad-page", explain_error(wrong))]
         listed = {link.url: link.sha256 for link in page.links}
         different = [
@@ -499,22 +493,24 @@ class IndexCrawl:
         ]
 
 
-def _parse_answer(answer: IndexAnswer, project: str = "") -> tuple[IndexPage | None, list[Finding]]:
+def _parse_answer(
+    answer: reader.IndexAnswer, project: str = ""
+) -> tuple[reader.IndexPage | None, list[Finding]]:
     if not answer.kind.lower().startswith(_READABLE_TYPES):
         return None, [_make_finding(answer.url, "wrong-type", f"comes as {answer.kind or 'nothing'}")]
     try:
-        page = parse_page(answer.content, answer.kind, answer.url, project=project)
+        page = reader.parse_page(answer.content, answer.kind, answer.url, project=project)
     except DataError as wrong:
         return None, [_make_finding(answer.url, "bad-page", wrong.message)]
     return page, [_make_finding(answer.url, "bad-page", fault) for fault in page.faults]
 
 
-def _find_differences(first_page: IndexPage, second_page: IndexPage) -> Iterator[str]:
+def _find_differences(first_page: reader.IndexPage, second_page: reader.IndexPage) -> Iterator[str]:
     sides = [{link.url: link for link in page.links} for page in (first_page, second_page)]
     for url in sorted({*sides[0], *sides[1]}):
         first, second = (side.get(url) for side in sides)
         if first is None or second is None:
-            yield f"{file_name_of_link(first or second)} is in one only"  # type: ignore[arg-type]
+            yield f"{reader.file_name_of_link(first or second)} is in one only"  # type: ignore[arg-type]
             continue
         for attribute in ("name", "sha256", "metadata", "requires_python", "yanked", "provenance"):
             if getattr(first, attribute) != getattr(second, attribute):
@@ -546,7 +542,7 @@ def find_stale_pages(view: IndexFolder) -> Iterator[Finding]:
             yield _make_finding(str(view.project_folder(project)), "stale-page", explain_error(wrong))
             continue
         folder = view.project_folder(project)
-        pages = make_project_pages(folder, project, entries, files) | place_variants_files(
+        pages = update.make_project_pages(folder, project, entries, files) | update.place_variants_files(
             folder, entries, files
         )
         links.append(make_links(project, make_project_html(project, entries, files)))
@@ -601,9 +597,9 @@ def verify_index(
     With ``full`` every file is hashed; else those on this disk that changed since they were hashed. On a
     server METADATA is read from the wheels by ranges. UsageError when there is no index at all.
     """
-    base = resolve_index_url(index)
-    reach = IndexReader(retries=retries, timeout=timeout)
-    path = path_of_url(base)
+    base = reader.resolve_index_url(index)
+    reach = reader.IndexReader(retries=retries, timeout=timeout)
+    path = reader.path_of_url(base)
     folders = list_index_folders(path) if path else []
     find_digest = _make_digest_finder(path) if path else lambda _url: None
     written = [view.family for view in folders if view.family and (view.folder / HTML_PAGE).is_file()]
@@ -614,7 +610,7 @@ def verify_index(
         crawl = IndexCrawl(folder_url, reach, full=full, find_digest=find_digest)
         listed = crawl.read_root()
         findings += crawl.findings
-        for new_findings, count in run_growing_work(
+        for new_findings, count in parallel.run_growing_work(
             _run_job, [crawl.make_project_job(name, url) for name, url in listed.items()], jobs=jobs
         ):
             findings += new_findings
@@ -645,7 +641,7 @@ def _make_digest_finder(root: Path) -> FindDigest:
                     digests[file.resolve()] = entry.size, entry.changed, entry.sha256
 
     def digest(url: str) -> str | None:
-        path = path_of_url(url)
+        path = reader.path_of_url(url)
         if path is None or (known_file := digests.get(path.resolve())) is None:
             return None
         state = path.stat()

@@ -20,16 +20,12 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.core import DataError, format_count, hash_file, log_note
+from rocm_wheels.core import errors, log, tables
+from rocm_wheels.core.files import hash_file
 from rocm_wheels.index.folder import METADATA_SUFFIX, SDIST_SUFFIX, IndexEntry, parse_file_name
-from rocm_wheels.wheels import (
-    WheelArchive,
-    compare_names,
-    list_dist_info_folders,
-    parse_metadata,
-    parse_wheel_name,
-    scan_wheel,
-)
+from rocm_wheels.wheels import dist_info
+from rocm_wheels.wheels.archive import WheelArchive
+from rocm_wheels.wheels.scan import scan_wheel
 
 _MOST_SHOWN = 20
 
@@ -79,12 +75,14 @@ def read_wheel_file(
     status = path.stat()
     scan = scan_wheel(path, sha256=digest)
     if refusals := scan.list_refusals(startup_files):
-        more = [f"{path}: {format_count(len(refusals) - _MOST_SHOWN, 'more fault')}"]
+        more = [f"{path}: {tables.format_count(len(refusals) - _MOST_SHOWN, 'more fault')}"]
         shown = refusals if len(refusals) <= _MOST_SHOWN else [*refusals[:_MOST_SHOWN], *more]
         is_allowable = not scan.list_refusals(startup_files=("*",))
         tip = "look at what it runs; --allow-pth NAME takes wheels with that file"
-        raise DataError("\n".join(shown), tip=tip if is_allowable else "`rocm-wheels audit` says more of it")
-    folder = list_dist_info_folders(member.name for member in scan.members)[0]
+        raise errors.DataError(
+            "\n".join(shown), tip=tip if is_allowable else "`rocm-wheels audit` says more of it"
+        )
+    folder = dist_info.list_dist_info_folders(member.name for member in scan.members)[0]
     content = scan.texts[f"{folder}/METADATA"]
     variant = None if label is None else _read_variant(scan.texts.get, f"{path}: ", folder, label)
     state = WheelFileState(path.name, status.st_size, status.st_mtime_ns, place)
@@ -107,10 +105,10 @@ def _read_sdist(path: Path, *, now: str, digest: str | None, place: str) -> Inde
             for _ in archive:  # to its end: a file that was cut is found here
                 pass
     except (tarfile.TarError, EOFError, zlib.error, KeyError) as cause:
-        raise DataError(f"{path} is not a readable source distribution with a PKG-INFO") from cause
+        raise errors.DataError(f"{path} is not a readable source distribution with a PKG-INFO") from cause
     sha256 = digest or hash_file(path)
     if _describe_content(path.stat()) != _describe_content(status):
-        raise DataError(f"{path} changed while it was read")
+        raise errors.DataError(f"{path} changed while it was read")
     state = WheelFileState(path.name, status.st_size, status.st_mtime_ns, place)
     return IndexedFile(project, _make_entry(state, sha256, now, None, None, python=python))
 
@@ -157,18 +155,18 @@ def read_metadata_and_variant(
     archive: WheelArchive, path: Path, label: str | None
 ) -> tuple[bytes, str | None]:
     """Return METADATA of a wheel and, with a label, its ``variant.json``; DataError when one is wrong."""
-    folders = list_dist_info_folders(entry.name for entry in archive.members)
+    folders = dist_info.list_dist_info_folders(entry.name for entry in archive.members)
     if len(folders) != 1:
-        raise DataError(f"{path}: {len(folders)} .dist-info folders: a wheel has exactly one")
+        raise errors.DataError(f"{path}: {len(folders)} .dist-info folders: a wheel has exactly one")
     files = {entry.name: entry for entry in archive.members}
     where = f"{folders[0]}/METADATA"
     if where not in files:
-        raise DataError(f"{path}: {where} is missing")
+        raise errors.DataError(f"{path}: {where} is missing")
     content = archive.read(files[where])
-    metadata = parse_metadata(content, name=f"{path}: {where}", variant_markers=True)
-    faults = compare_names(parse_wheel_name(path.name), folders[0], metadata)
+    metadata = dist_info.parse_metadata(content, name=f"{path}: {where}", variant_markers=True)
+    faults = dist_info.compare_names(dist_info.parse_wheel_name(path.name), folders[0], metadata)
     if faults:
-        raise DataError("\n".join(f"{path}: {fault}" for fault in faults))
+        raise errors.DataError("\n".join(f"{path}: {fault}" for fault in faults))
     if label is None:
         return content, None
 
@@ -180,15 +178,15 @@ def read_metadata_and_variant(
 
 def _read_variant(read_file: Callable[[str], bytes | None], prefix: str, folder: str, label: str) -> str:
     """Return the ``variant.json`` of a wheel with a label; DataError when it is missing or wrong."""
-    from rocm_wheels.variants import VARIANT_FILE_NAME, read_wheel_document
+    from rocm_wheels.variants.document import VARIANT_FILE_NAME, read_wheel_document
 
     where = f"{folder}/{VARIANT_FILE_NAME}"
     content = read_file(where)
     if content is None:
-        raise DataError(f"{prefix}{where} is missing, the file name has the label {label}")
+        raise errors.DataError(f"{prefix}{where} is missing, the file name has the label {label}")
     document, notes = read_wheel_document(content, name=f"{prefix}{where}", label=label)
     if notes:
-        log_note(
+        log.log_note(
             f"{prefix}{where} is of an older form, which uv does not read; "
             "`rocm-wheels wheel stamp --replace` gives it a new one"
         )
@@ -203,16 +201,18 @@ def read_requires_python(metadata: bytes, file_name: str) -> str:
     name, version, _ = parse_file_name(file_name)
     stated = fields.get(b"name", ""), fields.get(b"version", "")
     if canonicalize_name(stated[0]) != name or _parse_version(stated[1]) != version:
-        raise DataError(f"METADATA of {file_name} is of {' '.join(stated).strip() or 'nothing'}")
+        raise errors.DataError(f"METADATA of {file_name} is of {' '.join(stated).strip() or 'nothing'}")
     python = fields.get(b"requires-python", "")
     if not _is_specifier(python):
-        raise DataError(f"METADATA of {file_name}: Requires-Python: {python!r} is not a specifier")
+        raise errors.DataError(f"METADATA of {file_name}: Requires-Python: {python!r} is not a specifier")
     return python
 
 
 def requires_rocm(metadata: bytes, name: str) -> bool:
     """Tell whether METADATA require ROCm's packages, as every torch does that does not carry its ROCm."""
-    requirements = parse_metadata(metadata, name=f"METADATA of {name}", variant_markers=True).requires_dist
+    requirements = dist_info.parse_metadata(
+        metadata, name=f"METADATA of {name}", variant_markers=True
+    ).requires_dist
     return any(canonicalize_name(Requirement(text.partition(";")[0]).name) == "rocm" for text in requirements)
 
 
@@ -275,19 +275,21 @@ def read_digests_file(path: Path) -> Mapping[str, str]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as cause:
-        raise DataError(f"cannot read {path}") from cause
+        raise errors.DataError(f"cannot read {path}") from cause
     digests: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
         match = _SHA256SUM_LINE.fullmatch(line)
         if not match:
-            raise DataError(
+            raise errors.DataError(
                 f"{path}:{number}: {line[:80]!r} is not a line of sha256sum",
                 tip="for example: sha256sum *.whl > SHA256SUMS",
             )
         name = match["name"].rpartition("/")[2]
         digest = match["digest"].lower()
         if digests.setdefault(name, digest) != digest:
-            raise DataError(f"{path}:{number}: {name} is listed with two digests: {digests[name]}, {digest}")
+            raise errors.DataError(
+                f"{path}:{number}: {name} is listed with two digests: {digests[name]}, {digest}"
+            )
     return digests

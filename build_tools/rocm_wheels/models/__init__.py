@@ -5,7 +5,3 @@ and rules about them.
 sources, ``TorchBuild`` a torch that exists in a ``PackageIndex``. A table is read once (``load_…``),
 typed and checked against itself; its facts say who says so (``Fact``, ``FactSource``).
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -11,10 +11,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rocm_wheels.core import DataError, read_text_file, read_yaml_tree, suggest_name
-from rocm_wheels.models.estimates import load_estimate_table
+from rocm_wheels.core import errors, records, tables, yaml_reader
+from rocm_wheels.models import estimates, release_lines
 from rocm_wheels.models.project import Project, read_recipe
-from rocm_wheels.models.release_lines import get_release_lines
 
 HOOK_NAMES = ("environment", "prepare", "settings")
 _Fault = tuple[tuple[str | int, ...], str]  # keys and numbers that lead to the place, what is wrong there
@@ -46,7 +45,7 @@ def check_recipe(
     """
     project = read_recipe(path)
     recipes = {name: read_recipe(other) for name, other in others.items() if not other.samefile(path)}
-    marks = read_yaml_tree(read_text_file(path), name=str(path)).marks
+    marks = yaml_reader.read_yaml_tree(records.read_text_file(path), name=str(path)).marks
     faults = []
     for place, message in _find_faults(project, path, recipes, options):
         nearest = next((place[:end] for end in range(len(place), 0, -1) if place[:end] in marks), ())
@@ -64,7 +63,7 @@ def _find_faults(
 ) -> Iterator[_Fault]:
     if project.name in recipes:
         yield ("name",), f"there is another recipe of {project.name}: give one of them another name"
-    if project.name in load_estimate_table().steps:
+    if project.name in estimates.load_estimate_table().steps:
         yield ("name",), f"{project.name} is a kind of step: call the project otherwise"
     for command, taken in options.items():
         if clashes := sorted(list_project_options(project.name) & set(taken)):
@@ -75,10 +74,10 @@ def _find_faults(
         if other.checks.import_name == project.checks.import_name:
             yield ("checks", "import_name"), f"the package of {other.name} is called so, too"
     yield from _find_order_faults(project, recipes)
-    names = [line.name for line in get_release_lines()]
+    names = [line.name for line in release_lines.get_release_lines()]
     for name in project.lines:
         if name not in names:
-            yield ("lines", name), f"there is no release line {name}{suggest_name(name, names)}"
+            yield ("lines", name), f"there is no release line {name}{tables.suggest_name(name, names)}"
     if project.hooks is not None and not (path.parent / project.hooks).is_file():
         yield ("hooks",), f"there is no file {project.hooks} beside the recipe"
     if not re.search(r"[/:]", project.source.origin):
@@ -98,7 +97,8 @@ def _find_order_faults(project: Project, recipes: Mapping[str, Project]) -> Iter
         if name != project.name and name not in recipes:
             yield (
                 ("build", "after", number),
-                f"there is no project {name}{suggest_name(name, recipes)}: its recipe has to be there, too",
+                f"there is no project {name}{tables.suggest_name(name, recipes)}: its recipe has "
+                "to be there, too",
             )
     if cycle := _find_cycle(project, recipes):
         yield ("build", "after"), f"projects wait for each other: {' after '.join(cycle)}"
@@ -159,7 +159,7 @@ def find_hook_faults(path: Path) -> Iterator[RecipeFault]:
     if not path.is_file():
         return
     try:
-        tree = ast.parse(read_text_file(path), filename=str(path))
+        tree = ast.parse(records.read_text_file(path), filename=str(path))
     except SyntaxError as wrong:
         yield RecipeFault(path, wrong.lineno or 1, wrong.offset or 1, f"not valid Python: {wrong.msg}")
         return
@@ -180,7 +180,7 @@ def find_hook_faults(path: Path) -> Iterator[RecipeFault]:
     for keyword in value.keywords:
         line, column = keyword.value.lineno, keyword.value.col_offset + 1
         if keyword.arg not in HOOK_NAMES:
-            hint = suggest_name(str(keyword.arg), HOOK_NAMES)
+            hint = tables.suggest_name(str(keyword.arg), HOOK_NAMES)
             yield RecipeFault(path, line, column, f"there is no hook {keyword.arg}{hint}")
         elif isinstance(keyword.value, ast.Name) and keyword.value.id not in defined:
             yield RecipeFault(path, line, column, f"there is no function {keyword.value.id} in this file")
@@ -203,7 +203,7 @@ def check_recipes(
     for path in dict.fromkeys(paths):
         try:
             read_recipe(path)
-        except DataError as wrong:
+        except errors.DataError as wrong:
             lines += wrong.message.splitlines()
             continue
         first = sound.setdefault(path.stem, path)

@@ -16,20 +16,15 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from rocm_wheels.core import Record, UsageError, load_record, make_record_error, require_pattern, suggest_name
-from rocm_wheels.models.facts import Fact, FactTable
-from rocm_wheels.models.gfx import get_gfx_families, get_gfx_targets
-from rocm_wheels.models.package_indexes import get_index
-from rocm_wheels.models.project_names import Platform, get_data_folder
-from rocm_wheels.models.release_lines import get_release_lines
-from rocm_wheels.models.torch_tests import load_torch_tests
+from rocm_wheels.core import errors, records, tables
+from rocm_wheels.models import facts, gfx, package_indexes, project_names, release_lines, torch_tests
 
 CONTAINERS_TABLE = "containers.yaml"
 UNRESOLVED_DIGEST = "unresolved"
 IMAGE_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
-class PinnedImage(Fact):
+class PinnedImage(facts.Fact):
     """An image, or what an image of ours starts from: then ``dockerfile`` says how it is made.
 
     ``platform``: the manylinux tag that wheels get whose code is compiled in it.
@@ -56,7 +51,7 @@ class PinnedImage(Fact):
         return self.digest != UNRESOLVED_DIGEST
 
 
-class ContainerTable(FactTable):
+class ContainerTable(facts.FactTable):
     """The whole of ``data/containers.yaml``."""
 
     images: Mapping[str, PinnedImage]
@@ -84,18 +79,18 @@ class ContainerTable(FactTable):
 
 def read_container_table(path: Path) -> ContainerTable:
     """Read a table. Raises DataError with ``file:line:column`` of every mistake."""
-    return load_record(path, ContainerTable)
+    return records.load_record(path, ContainerTable)
 
 
 @lru_cache
 def load_container_table() -> ContainerTable:
     """Return the table that is shipped."""
-    return read_container_table(get_data_folder() / CONTAINERS_TABLE)
+    return read_container_table(project_names.get_data_folder() / CONTAINERS_TABLE)
 
 
-CI_PLATFORMS: tuple[Platform, ...] = get_args(Platform)
+CI_PLATFORMS: tuple[project_names.Platform, ...] = get_args(project_names.Platform)
 RunnerLabel = Annotated[
-    str, require_pattern("[A-Za-z0-9_.-]+", "letters, digits, _ . and -")
+    str, records.require_pattern("[A-Za-z0-9_.-]+", "letters, digits, _ . and -")
 ]  # workflows hold it
 CiTest = Literal["sanity", "smoke", "tests"]
 ShortTest = Literal["sanity", "smoke"]  # tests of the first job on a GPU; `tests` are the suites of torch
@@ -114,13 +109,13 @@ HOSTED_RUNNER = (
 _NIGHTLY = "nightly"
 
 
-class MachineCount(Fact):
+class MachineCount(facts.Fact):
     """How many machines have a label."""
 
     count: int = Field(gt=0)
 
 
-class CiRunner(Record):
+class CiRunner(records.Record):
     """Machines with one label. ``machines``: how many, None where nobody states it.
 
     ``container_options`` go before those of the platform: what containers on these machines need.
@@ -136,7 +131,7 @@ class CiRunner(Record):
         return self.machines.count if self.machines is not None else 1
 
 
-class FamilyPlatform(Record):
+class FamilyPlatform(records.Record):
     """A family on one platform. ``targets`` are the GPUs of its runners, () where that is not said.
 
     ``bypass_tests_for_releases`` makes it a named exception: releases may pass untested, and are shown to be.
@@ -161,27 +156,27 @@ class FamilyPlatform(Record):
         return self
 
 
-class CiFamily(Record):
+class CiFamily(records.Record):
     """A family of GPUs as CI has it; ``fact`` says where that was read."""
 
-    fact: Fact
+    fact: facts.Fact
     since: str
     linux: FamilyPlatform | None = None
     windows: FamilyPlatform | None = None
 
-    def get_platform(self, platform: Platform) -> FamilyPlatform | None:
+    def get_platform(self, platform: project_names.Platform) -> FamilyPlatform | None:
         """Return what there is on a platform; None where nothing is built."""
         return self.linux if platform == "linux" else self.windows
 
 
-class TriggerLines(Record):
+class TriggerLines(records.Record):
     """The newest so many lines that AMD has released with, and others by name."""
 
     newest: int = Field(ge=0)
     also: tuple[str, ...] = ()
 
 
-class SuiteCadence(Record):
+class SuiteCadence(records.Record):
     """Of which of its cells, and how often, a trigger runs a suite of torch's own tests.
 
     ``pythons_a_day`` and ``families_a_day``: so many, others the next day; None: every one. ``pythons``,
@@ -205,7 +200,7 @@ class SuiteCadence(Record):
         return self.families_a_day is None or day.strftime("%A").lower() == self.every_family_on
 
 
-class CiTrigger(Record):
+class CiTrigger(records.Record):
     """What a run of a kind holds; ``about`` says when there is one.
 
     ``suites``: torch's own tests. ``layout``: wheels for each family,
@@ -231,35 +226,35 @@ class CiTrigger(Record):
         return value
 
 
-class ContainerNeeds(Fact):
+class ContainerNeeds(facts.Fact):
     """Options of a container in which tests run, as its engine takes them, in order."""
 
     options: tuple[str, ...]
 
 
-class CiBuilders(Record):
+class CiBuilders(records.Record):
     """The machines that build for a platform, and the cores of one; ``hosted``: they are GitHub's.
 
     ``test_container``: what a container on its machines with GPUs needs; None: nothing is tested in one.
     """
 
-    fact: Fact
+    fact: facts.Fact
     test_container: ContainerNeeds | None = None
     builders: tuple[CiRunner, ...] = Field(min_length=1)
     cores: int = Field(gt=0)
     hosted: bool = False
 
 
-class ExcludedCells(Fact):
+class ExcludedCells(facts.Fact):
     """Cells that cannot be built. What is not named is meant whole."""
 
     families: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
     pythons: tuple[str, ...] = ()
-    platforms: tuple[Platform, ...] = CI_PLATFORMS
+    platforms: tuple[project_names.Platform, ...] = CI_PLATFORMS
     reason: str
 
-    def covers_cell(self, family: str, python: str, line: str, platform: Platform) -> bool:
+    def covers_cell(self, family: str, python: str, line: str, platform: project_names.Platform) -> bool:
         """Tell whether a cell is among them."""
         restrictions = ((self.families, family), (self.lines, line), (self.pythons, python))
         return platform in self.platforms and all(not names or part in names for names, part in restrictions)
@@ -271,13 +266,13 @@ class UntestedCells(ExcludedCells):
     tests: tuple[CiTest, ...] = Field(min_length=1)
 
 
-class GithubLimit(Fact):
+class GithubLimit(facts.Fact):
     """A number that GitHub holds workflows to."""
 
     value: int = Field(gt=0)
 
 
-class GithubLimits(Record):
+class GithubLimits(records.Record):
     """Jobs of one matrix, hours of a job on GitHub's machines and on own ones, disk of GitHub's, levels of
     workflows."""
 
@@ -288,14 +283,14 @@ class GithubLimits(Record):
     levels: GithubLimit
 
 
-class CiTestMinutes(Fact):
+class CiTestMinutes(facts.Fact):
     """What a kind of test takes of a GPU, and the ``packages`` that it needs."""
 
     minutes: float = Field(gt=0)
     packages: tuple[str, ...] = ()
 
 
-class CiSuite(Fact):
+class CiSuite(facts.Fact):
     """What a suite of torch's own tests takes of machines with GPUs, all of it, in hours.
 
     ``machines``: a family with fewer of them does not run it: it would not be done in time.
@@ -305,7 +300,7 @@ class CiSuite(Fact):
     machines: int = Field(default=1, gt=0)
 
 
-class ChangedFiles(Record):
+class ChangedFiles(records.Record):
     """Files, as globs on paths in the repository, and what a change of them has to do with.
 
     ``{project}`` in a glob is the name of a project.
@@ -315,12 +310,12 @@ class ChangedFiles(Record):
     what: ChangeScope
 
 
-class CiTable(FactTable):
+class CiTable(facts.FactTable):
     """The whole of ``data/ci.yaml``."""
 
     limits: GithubLimits
     triggers: Mapping[str, CiTrigger] = Field(min_length=1)
-    platforms: Mapping[Platform, CiBuilders]
+    platforms: Mapping[project_names.Platform, CiBuilders]
     staging: tuple[CiRunner, ...] = Field(min_length=1)
     families: Mapping[str, CiFamily]
     excluded: tuple[ExcludedCells, ...] = ()
@@ -335,14 +330,16 @@ class CiTable(FactTable):
     @field_validator("families")
     @classmethod
     def _are_families(cls, value: Mapping[str, CiFamily]) -> Mapping[str, CiFamily]:
-        families = get_gfx_families()
+        families = gfx.get_gfx_families()
         family_by_target: dict[str, str] = {}
         for name, family in value.items():
             if name not in families:
-                raise make_record_error(f"{name} is no family{suggest_name(name, families)}", name)
+                raise records.make_record_error(
+                    f"{name} is no family{tables.suggest_name(name, families)}", name
+                )
             for target in families[name]:
                 if other_family := family_by_target.get(target):
-                    raise make_record_error(
+                    raise records.make_record_error(
                         f"{target} is in {other_family} and in {name}: it would be built twice", name
                     )
                 family_by_target[target] = name
@@ -353,15 +350,15 @@ class CiTable(FactTable):
                 for runner_target in on_platform.targets
             }
             if unknown_targets := sorted(runner_targets - set(families[name])):
-                raise make_record_error(f"{name} has no {', '.join(unknown_targets)}", name)
+                raise records.make_record_error(f"{name} has no {', '.join(unknown_targets)}", name)
         return value
 
     @field_validator("rocm_index")
     @classmethod
     def _is_an_index(cls, value: str) -> str:
         try:
-            return get_index(value).name
-        except UsageError as cause:
+            return package_indexes.get_index(value).name
+        except errors.UsageError as cause:
             raise ValueError(str(cause)) from cause
 
     @model_validator(mode="after")
@@ -373,9 +370,9 @@ class CiTable(FactTable):
             ]
             for since in trigger_names:
                 if since is not None and since not in self.triggers:
-                    hint = suggest_name(since, self.triggers)
-                    raise make_record_error(f"there is no trigger {since}{hint}", "families", name)
-        lines = [line.name for line in get_release_lines()]
+                    hint = tables.suggest_name(since, self.triggers)
+                    raise records.make_record_error(f"there is no trigger {since}{hint}", "families", name)
+        lines = [line.name for line in release_lines.get_release_lines()]
         cadences = [cadence for trigger in self.triggers.values() for cadence in trigger.suites.values()]
         line_rules = [
             *(trigger.lines for trigger in self.triggers.values()),
@@ -385,10 +382,10 @@ class CiTable(FactTable):
         exceptions = (*self.excluded, *self.untested)
         for line in (*named_lines, *(line for row in exceptions for line in row.lines)):
             if line not in lines:
-                raise ValueError(f"there is no release line {line}{suggest_name(line, lines)}")
+                raise ValueError(f"there is no release line {line}{tables.suggest_name(line, lines)}")
         pythons = {
             python
-            for line in get_release_lines()
+            for line in release_lines.get_release_lines()
             for python in (*line.pythons.values, *line.free_threaded.values)
         }
         named_pythons = (
@@ -398,28 +395,28 @@ class CiTable(FactTable):
         )
         for python in (python for python_list in named_pythons for python in python_list):
             if python not in pythons:
-                raise ValueError(f"no release line has Python {python}{suggest_name(python, pythons)}")
+                raise ValueError(f"no release line has Python {python}{tables.suggest_name(python, pythons)}")
         for family_name in (family_name for row in exceptions for family_name in row.families):
             if family_name not in self.all_families:
                 raise ValueError(f"`excluded` or `untested` names {family_name}, which is not built")
         if missing_tests := sorted(set(get_args(ShortTest)) - set(self.tests)):
-            raise make_record_error(
+            raise records.make_record_error(
                 f"`tests` does not say what these take: {', '.join(missing_tests)}", "tests"
             )
-        known_suites = load_torch_tests().suites
+        known_suites = torch_tests.load_torch_tests().suites
         for name in self.suites:
             if name not in known_suites:
-                hint = suggest_name(name, known_suites)
-                raise make_record_error(f"torch_tests.yaml has no suite {name}{hint}", "suites", name)
+                hint = tables.suggest_name(name, known_suites)
+                raise records.make_record_error(f"torch_tests.yaml has no suite {name}{hint}", "suites", name)
         for trigger_name, trigger in self.triggers.items():
             for name in trigger.suites:
                 if name not in self.suites:
-                    hint = suggest_name(name, self.suites)
-                    raise make_record_error(
+                    hint = tables.suggest_name(name, self.suites)
+                    raise records.make_record_error(
                         f"`suites` does not say what {name} takes{hint}", "triggers", trigger_name
                     )
         if self.touches[-1].paths != ("**",):
-            raise make_record_error(
+            raise records.make_record_error(
                 'the last of `touches` must be about every other file: paths: ["**"]', "touches"
             )
         return self
@@ -427,10 +424,10 @@ class CiTable(FactTable):
     @cached_property
     def all_families(self) -> dict[str, CiFamily]:
         """Return every family by name, those of targets that no family of the table holds at the end."""
-        members = get_gfx_families()
+        members = gfx.get_gfx_families()
         covered = {target for name in self.families for target in members[name]}
         fact = next(iter(self.families.values())).fact if self.families else None
-        lone_targets = [target for target in get_gfx_targets() if target not in covered]
+        lone_targets = [target for target in gfx.get_gfx_targets() if target not in covered]
         added = {
             target: CiFamily(
                 fact=fact, since=self._choose_fallback(), linux=FamilyPlatform(), windows=FamilyPlatform()
@@ -456,7 +453,7 @@ class CiTable(FactTable):
         """Return how many machines with GPUs have a label: as stated, else as assumed."""
         return runner.machines.count if runner.machines is not None else self.assumed_machines
 
-    def get_container_options(self, runner: CiRunner, platform: Platform) -> tuple[str, ...]:
+    def get_container_options(self, runner: CiRunner, platform: project_names.Platform) -> tuple[str, ...]:
         """Return what a container of tests on a machine needs."""
         if runner.container_options is not None:
             return runner.container_options
@@ -471,7 +468,7 @@ def load_ci_table() -> CiTable:
 
 @lru_cache
 def _read_ci_table() -> CiTable:
-    return load_record(get_data_folder() / "ci.yaml", CiTable)
+    return records.load_record(project_names.get_data_folder() / "ci.yaml", CiTable)
 
 
 def share_jobs(runners: Sequence[CiRunner], number: int) -> list[str]:

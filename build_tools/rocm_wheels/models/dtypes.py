@@ -13,11 +13,8 @@ from typing import Annotated, Literal
 from packaging.version import Version
 from pydantic import Field, model_validator
 
-from rocm_wheels.core import Record, UsageError, load_record, require_pattern, suggest_name
-from rocm_wheels.models.facts import Fact, FactTable, VersionField
-from rocm_wheels.models.gfx import get_gfx_targets, strip_features
-from rocm_wheels.models.libraries import get_exclusions, get_rocm_libraries, list_hip_types
-from rocm_wheels.models.project_names import get_data_folder
+from rocm_wheels.core import errors, records, tables
+from rocm_wheels.models import facts, gfx, libraries, project_names
 
 DtypeLevel = Literal["full", "matrix", "storage", "none"]
 DtypeFormatName = Literal[
@@ -26,13 +23,13 @@ DtypeFormatName = Literal[
 OTHER_ARCHITECTURES = "others"
 
 
-class GpuArchitecture(Fact):
+class GpuArchitecture(facts.Fact):
     """Targets of one generation of hardware, which treats every dtype alike."""
 
     targets: tuple[str, ...] = Field(min_length=1)
 
 
-class DtypeOperation(Fact):
+class DtypeOperation(facts.Fact):
     """What can be tested with a dtype: the call of torch, ``before`` it had that name, and the ROCm
     library (``rocm_libraries.yaml``) without which there is no such operation."""
 
@@ -41,7 +38,7 @@ class DtypeOperation(Fact):
     library: str = ""
 
 
-class DtypeFormat(Record):
+class DtypeFormat(records.Record):
     """How dtypes of one kind are tested: the reference is calculated on the CPU in ``reference``.
 
     A product is held in ``product``; sides of its matrices are multiples of ``multiple``.
@@ -54,21 +51,21 @@ class DtypeFormat(Record):
     multiple: int = Field(default=1, gt=0)
 
 
-class DtypeTolerance(Fact):
+class DtypeTolerance(facts.Fact):
     """``|got - wanted| <= atol + rtol * |wanted|``."""
 
     rtol: float = Field(ge=0, lt=1)
     atol: float = Field(ge=0)
 
 
-class DtypeTolerances(Record):
+class DtypeTolerances(records.Record):
     """Of one operation an element, and of sums and products of 1024 terms in [-1, 1)."""
 
     elementwise: DtypeTolerance | None = None
     accumulated: DtypeTolerance | None = None
 
 
-class Dtype(Fact):
+class Dtype(facts.Fact):
     """A dtype of tensors, or (without ``torch``) a way to calculate with ``elements`` of one.
 
     ``page``: of the 22 of the PyTorch compatibility page. ``operations`` and ``product`` (the dtype of a
@@ -78,7 +75,7 @@ class Dtype(Fact):
     format: DtypeFormatName
     bits: int = Field(gt=0)
     torch: Annotated[
-        str, require_pattern(r"(torch\.[a-z0-9_]+)?", "a dtype such as torch.float16, or empty")
+        str, records.require_pattern(r"(torch\.[a-z0-9_]+)?", "a dtype such as torch.float16, or empty")
     ] = ""
     aliases: tuple[str, ...] = ()
     elements: str = ""
@@ -86,22 +83,22 @@ class Dtype(Fact):
     block: int = 0
     hip: str = ""
     page: bool = False
-    since_torch: VersionField | None = None
-    since_rocm: VersionField | None = None
+    since_torch: facts.VersionField | None = None
+    since_rocm: facts.VersionField | None = None
     operations: tuple[str, ...] | None = None
     product: str = ""
 
 
-class DtypeSupport(Fact):
+class DtypeSupport(facts.Fact):
     """What the architectures ``on`` do with a dtype; ``since_rocm``: the first with more than storage."""
 
     on: tuple[str, ...] = Field(min_length=1)
     level: DtypeLevel
     matrix: bool = False
-    since_rocm: VersionField | None = None
+    since_rocm: facts.VersionField | None = None
 
 
-class DtypeTable(FactTable):
+class DtypeTable(facts.FactTable):
     """``data/dtypes.yaml``, whole: every name leads somewhere, every dtype names all architectures."""
 
     architectures: Mapping[str, GpuArchitecture]
@@ -121,17 +118,17 @@ class DtypeTable(FactTable):
 def _find_faults(table: DtypeTable) -> list[str]:
     """What records alone cannot see: names that lead nowhere, and architectures named twice or never."""
     targets = [target for item in table.architectures.values() for target in item.targets]
-    faults = [f"{item} is no GPU target" for item in targets if item not in get_gfx_targets()]
+    faults = [f"{item} is no GPU target" for item in targets if item not in gfx.get_gfx_targets()]
     faults += [f"{item} is in two architectures" for item in sorted(set(targets)) if targets.count(item) > 1]
-    projects = {item.project for item in get_rocm_libraries().values()} | {""}
+    projects = {item.project for item in libraries.get_rocm_libraries().values()} | {""}
     faults += [
-        f"{name}: no library {item.library}{suggest_name(item.library, projects)}"
+        f"{name}: no library {item.library}{tables.suggest_name(item.library, projects)}"
         for name, item in table.operations.items()
         if item.library not in projects
     ]
     for words in (table.tolerances, table.support):
         faults += [
-            f"{item} is no dtype{suggest_name(item, table.dtypes)}"
+            f"{item} is no dtype{tables.suggest_name(item, table.dtypes)}"
             for item in words
             if item not in table.dtypes
         ]
@@ -159,7 +156,7 @@ def _find_support_faults(name: str, table: DtypeTable) -> list[str]:
     named_architectures = [item for support in table.support[name] for item in support.on]
     architectures = (*table.architectures, OTHER_ARCHITECTURES)
     faults = [
-        f"{name}: no architecture {item}{suggest_name(item, architectures)}"
+        f"{name}: no architecture {item}{tables.suggest_name(item, architectures)}"
         for item in named_architectures
         if item not in architectures
     ]
@@ -209,7 +206,7 @@ class TargetDtype:
 @lru_cache
 def load_dtype_table() -> DtypeTable:
     """Return the whole table."""
-    return load_record(get_data_folder() / DTYPES_TABLE, DtypeTable)
+    return records.load_record(project_names.get_data_folder() / DTYPES_TABLE, DtypeTable)
 
 
 def get_dtypes() -> Mapping[str, Dtype]:
@@ -229,13 +226,13 @@ def get_operations() -> Mapping[str, DtypeOperation]:
 
 def find_architecture(target: str) -> str:
     """Return the architecture of a target, features or not. Raises UsageError for one that has none."""
-    base = strip_features(target)
+    base = gfx.strip_features(target)
     for name, architecture in get_architectures().items():
         if base in architecture.targets:
             return name
     all_targets = [target for row in get_architectures().values() for target in row.targets]
-    raise UsageError(
-        f"nothing is known about data types of {target}{suggest_name(base, all_targets)}",
+    raise errors.UsageError(
+        f"nothing is known about data types of {target}{tables.suggest_name(base, all_targets)}",
         tip=f"targets: {', '.join(all_targets)}",
     )
 
@@ -249,7 +246,7 @@ def list_target_dtypes(
     with later is held, as on hardware without it. Raises UsageError for an unknown target.
     """
     architecture = find_architecture(target)
-    missing = set(get_exclusions(target))
+    missing = set(libraries.get_exclusions(target))
     target_dtypes = []
     for name, dtype in get_dtypes().items():
         support = _get_support(name, architecture)
@@ -294,8 +291,8 @@ def list_library_dtypes(library: str, target: str) -> tuple[TargetDtype, ...]:
     Of real or whole numbers: the precision page does not speak of complex ones. Nothing, where the library
     is not built for the target, or the page has not got it. Raises UsageError for an unknown name.
     """
-    types = list_hip_types(library)
-    if get_rocm_libraries()[library].project in get_exclusions(target):
+    types = libraries.list_hip_types(library)
+    if libraries.get_rocm_libraries()[library].project in libraries.get_exclusions(target):
         return ()
     return tuple(
         row

@@ -11,14 +11,13 @@ from functools import lru_cache
 
 from pydantic import Field
 
-from rocm_wheels.core import Record, load_record
-from rocm_wheels.models.project_names import get_data_folder
-from rocm_wheels.models.release_lines import LineFact
+from rocm_wheels.core import records
+from rocm_wheels.models import project_names, release_lines
 
 _GIB = 1 << 30
 
 
-class StepTime(LineFact):
+class StepTime(release_lines.LineFact):
     """Minutes of one core, whatever the machine, and core hours that jobs share."""
 
     minutes: float = Field(ge=0)
@@ -34,7 +33,7 @@ class StepTime(LineFact):
         return (self.core_hours + self.core_hours_per_target * targets) * 3600
 
 
-class StepSize(LineFact):
+class StepSize(release_lines.LineFact):
     """So many GiB, and more for each target."""
 
     gib: float = Field(ge=0)
@@ -45,7 +44,7 @@ class StepSize(LineFact):
         return int((self.gib + self.gib_per_target * targets) * _GIB)
 
 
-class StepCosts(Record):
+class StepCosts(records.Record):
     """What one step costs. ``wheel``: the size of the wheel that comes out, where one does."""
 
     time: StepTime
@@ -54,7 +53,7 @@ class StepCosts(Record):
     wheel: StepSize | None = None
 
 
-class EstimateTable(Record):
+class EstimateTable(records.Record):
     """``data/estimates.yaml``: costs by the kind of a step; ``default``: of a project that states none.
 
     ``compiler_cache``: what a compiler cache of builds must be able to keep.
@@ -68,4 +67,4 @@ class EstimateTable(Record):
 @lru_cache
 def load_estimate_table() -> EstimateTable:
     """Return the table of steps."""
-    return load_record(get_data_folder() / "estimates.yaml", EstimateTable)
+    return records.load_record(project_names.get_data_folder() / "estimates.yaml", EstimateTable)

@@ -14,7 +14,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, PlainSerializer, PlainValidator, model_validator
 
-from rocm_wheels.core import Record, make_record_error, suggest_name
+from rocm_wheels.core import records, tables
 
 _PYTHON = re.compile(r"3\.(0|[1-9]\d*)(t?)\Z")
 
@@ -70,7 +70,7 @@ SpecifierField = Annotated[SpecifierSet, PlainValidator(parse_specifier), PlainS
 FactKind = Literal["documented", "packaged", "tested", "believed"]
 
 
-class FactSource(Record):
+class FactSource(records.Record):
     """Where facts were read: a page, or a file of a repository at a commit; ``retrieved`` is the day of the
     reading.
 
@@ -82,7 +82,7 @@ class FactSource(Record):
     at: str = ""
 
 
-class Fact(Record):
+class Fact(records.Record):
     """What every entry of a compatibility table has: ``source`` is a key of the table's ``sources``.
 
     ``documented``: somebody states it; ``packaged``: read out of what is published; ``tested``: somebody
@@ -94,7 +94,7 @@ class Fact(Record):
     note: str = ""
 
 
-class FactTable(Record):
+class FactTable(records.Record):
     """A table of facts: its sources by key. Subclasses add the facts."""
 
     sources: Mapping[str, FactSource]
@@ -103,8 +103,8 @@ class FactTable(Record):
     def _known_sources(self) -> FactTable:
         for place, source in _list_sources(self):
             if source not in self.sources:
-                hint = suggest_name(source, self.sources)
-                raise make_record_error(
+                hint = tables.suggest_name(source, self.sources)
+                raise records.make_record_error(
                     f"source {source!r} is not among the table's sources{hint}", *place, "source"
                 )
         return self
@@ -116,7 +116,7 @@ def list_facts(value: object) -> list[Fact]:
         return [fact for inner in value.values() for fact in list_facts(inner)]
     if isinstance(value, (list, tuple)):
         return [fact for inner in value for fact in list_facts(inner)]
-    if isinstance(value, Record):
+    if isinstance(value, records.Record):
         inside = [fact for name in type(value).model_fields for fact in list_facts(getattr(value, name))]
         return [value, *inside] if isinstance(value, Fact) else inside
     return []
@@ -126,7 +126,7 @@ def _list_sources(value: object, *place: str | int) -> Iterator[tuple[tuple[str 
     """Yield the source of every fact inside a table, and the place of the fact in the file."""
     if isinstance(value, Fact):
         yield place, value.source
-    if isinstance(value, Record):
+    if isinstance(value, records.Record):
         fields = type(value).model_fields
         value = {field.alias or name: getattr(value, name) for name, field in fields.items()}
     if isinstance(value, (list, tuple)):

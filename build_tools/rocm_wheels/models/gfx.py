@@ -16,9 +16,8 @@ from typing import Literal, get_args
 
 from pydantic import Field, model_validator
 
-from rocm_wheels.core import Record, UsageError, load_record, make_record_error, suggest_name
-from rocm_wheels.models.facts import Fact, FactSource, FactTable
-from rocm_wheels.models.project_names import get_data_folder
+from rocm_wheels.core import errors, records, tables
+from rocm_wheels.models import facts, project_names
 
 TARGETS_OPTION = "--gfx"
 TARGETS_VARIABLE = "PYTORCH_ROCM_ARCH"
@@ -28,7 +27,7 @@ _FEATURES = re.compile(r"(?::(?:xnack|sramecc)[+-])*")
 TargetAttribute = Literal["products", "families", "excluded", "aotriton", "readiness", "wave", "fp8"]
 
 
-class GfxTarget(Record):
+class GfxTarget(records.Record):
     """A GPU target.
 
     ``aotriton`` is the first release of aotriton that has kernels for it. ``excluded`` are projects of
@@ -47,25 +46,25 @@ class GfxTarget(Record):
     mx: bool = False
     readiness: Mapping[Literal["linux", "windows"], Literal["build", "sanity", "release"]] = {}
     excluded: Mapping[str, str] = {}
-    known: Mapping[TargetAttribute, Fact] = {}
+    known: Mapping[TargetAttribute, facts.Fact] = {}
 
 
-class _GfxTable(FactTable):
-    known: Mapping[TargetAttribute, Fact]
+class _GfxTable(facts.FactTable):
+    known: Mapping[TargetAttribute, facts.Fact]
     kinds: tuple[str, ...]
     targets: Mapping[str, GfxTarget] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _names_are_valid(self) -> _GfxTable:
         if missing_attributes := sorted(set(get_args(TargetAttribute)) - set(self.known)):
-            raise make_record_error(
+            raise records.make_record_error(
                 f"`known` does not say how these are known: {', '.join(missing_attributes)}", "known"
             )
         for name, target in self.targets.items():
             if target.wave not in {32, 64}:
-                raise make_record_error("a wavefront has 32 or 64 threads", "targets", name, "wave")
+                raise records.make_record_error("a wavefront has 32 or 64 threads", "targets", name, "wave")
             if not re.fullmatch(r"gfx[0-9]+[0-9a-f]{2}", name):
-                raise make_record_error(f"{name} is not the name of a GPU target", "targets", name)
+                raise records.make_record_error(f"{name} is not the name of a GPU target", "targets", name)
         return self
 
 
@@ -77,14 +76,14 @@ class ChosenTargets:
     source: str
 
 
-def load_gfx_table() -> FactTable:
+def load_gfx_table() -> facts.FactTable:
     """Return the whole table, for those who look at its facts."""
     return _read_gfx_table()
 
 
 @lru_cache
 def _read_gfx_table() -> _GfxTable:
-    return load_record(get_data_folder() / "gfx_families.yaml", _GfxTable)
+    return records.load_record(project_names.get_data_folder() / "gfx_families.yaml", _GfxTable)
 
 
 def get_gfx_targets() -> Mapping[str, GfxTarget]:
@@ -92,7 +91,7 @@ def get_gfx_targets() -> Mapping[str, GfxTarget]:
     return _read_gfx_table().targets
 
 
-def get_attribute_fact(target: str, attribute: TargetAttribute) -> tuple[Fact, FactSource]:
+def get_attribute_fact(target: str, attribute: TargetAttribute) -> tuple[facts.Fact, facts.FactSource]:
     """Return how an attribute of a target is known, and where it was read. Raises KeyError for no target."""
     table = _read_gfx_table()
     fact = table.targets[target].known.get(attribute) or table.known[attribute]
@@ -146,7 +145,9 @@ def parse_targets(text: str, *, input_name: str = TARGETS_OPTION) -> tuple[str, 
             parsed.update(dict.fromkeys(_expand_name(word, input_name)))
     if not parsed:
         option = f"{input_name} " if input_name.startswith("--") else ""
-        raise UsageError(f"{input_name} names no GPU target", tip=f"for example: {option}gfx942,gfx1100")
+        raise errors.UsageError(
+            f"{input_name} names no GPU target", tip=f"for example: {option}gfx942,gfx1100"
+        )
     _refuse_mixtures(parsed, input_name)
     return tuple(parsed)
 
@@ -164,14 +165,14 @@ def choose_targets(
     if environment_value:
         return ChosenTargets(parse_targets(environment_value, input_name=TARGETS_VARIABLE), TARGETS_VARIABLE)
     if not sdk_targets:
-        raise UsageError(
+        raise errors.UsageError(
             "no GPU target is named, and the installed ROCm SDK does not say which it serves",
             tip=f"name them: {TARGETS_OPTION} gfx942",
         )
     targets = parse_targets(",".join(sdk_targets), input_name="the ROCm SDK")
     families = find_families(targets)
     if not families:
-        raise UsageError(
+        raise errors.UsageError(
             f"the installed ROCm SDK serves several GPU families: {', '.join(targets)}",
             tip=(
                 f"say which to compile for: {TARGETS_OPTION} {targets[0]} (or a family, or all: "
@@ -186,7 +187,7 @@ def _expand_name(word: str, input_name: str) -> tuple[str, ...]:
     features = word[len(base) :]
     if base in get_gfx_targets():
         if not _FEATURES.fullmatch(features):
-            raise UsageError(
+            raise errors.UsageError(
                 f"{input_name}: {word} has an unknown feature",
                 tip="features are :sramecc+ :sramecc- :xnack+ :xnack-",
             )
@@ -194,8 +195,8 @@ def _expand_name(word: str, input_name: str) -> tuple[str, ...]:
     families = get_gfx_families()
     if base in families and not features:
         return families[base]
-    raise UsageError(
-        f"{input_name}: {word} is no GPU target or family{suggest_name(base, families)}",
+    raise errors.UsageError(
+        f"{input_name}: {word} is no GPU target or family{tables.suggest_name(base, families)}",
         tip=f"targets: {', '.join(get_gfx_targets())}",
     )
 
@@ -206,11 +207,11 @@ def _refuse_mixtures(targets: Iterable[str], input_name: str) -> None:
         base, *settings = target.split(":")
         setting_by_feature = {feature[:-1]: feature for feature in settings}
         if len(setting_by_feature) != len(settings):
-            raise UsageError(f"{input_name}: {target} gives a feature twice")
+            raise errors.UsageError(f"{input_name}: {target} gives a feature twice")
         features.setdefault(base, {})[target] = set(setting_by_feature)
     for variants in features.values():
         if len({frozenset(names) for names in variants.values()}) > 1:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{input_name}: {' and '.join(variants)} cannot be compiled together",
                 tip="a feature is given with + and -, or not at all",
             )
@@ -283,7 +284,7 @@ OVERRIDES_TABLE = "isa_overrides.yaml"
 OVERRIDE_VARIABLE = "HSA_OVERRIDE_GFX_VERSION"
 
 
-class TargetOverride(Fact):
+class TargetOverride(facts.Fact):
     """A target whose kernels a card can run. ``care`` is what is known to go wrong.
 
     ``risky``: not without being asked for.
@@ -296,23 +297,23 @@ class TargetOverride(Fact):
     @property
     def version(self) -> str:
         """The value of ``HSA_OVERRIDE_GFX_VERSION``: ``10.3.0``."""
-        from rocm_wheels.gpus import format_override_version
+        from rocm_wheels.gpus import gpu
 
-        return format_override_version(self.target)
+        return gpu.format_override_version(self.target)
 
 
-class NodeOverride(Fact):
+class NodeOverride(facts.Fact):
     """Variables that override one card alone. ``since``: the first ROCm that reads them."""
 
     since: str
 
 
-class OverrideTable(FactTable):
+class OverrideTable(facts.FactTable):
     """All there is to know about overrides, by the card's own target."""
 
     per_node: NodeOverride
-    windows: Fact
-    hidden_integrated: Fact
+    windows: facts.Fact
+    hidden_integrated: facts.Fact
     cards: Mapping[str, tuple[TargetOverride, ...]]
     refused: Mapping[str, tuple[TargetOverride, ...]]
 
@@ -322,17 +323,17 @@ class OverrideTable(FactTable):
             for option in options:
                 if option.target == card or _get_major(option.target) != _get_major(card):
                     message = f"{card} cannot run kernels of {option.target}: another major version"
-                    raise make_record_error(message, "cards", card, options.index(option))
+                    raise records.make_record_error(message, "cards", card, options.index(option))
         return self
 
 
 @lru_cache
 def load_overrides() -> OverrideTable:
     """Return the table."""
-    return load_record(get_data_folder() / OVERRIDES_TABLE, OverrideTable)
+    return records.load_record(project_names.get_data_folder() / OVERRIDES_TABLE, OverrideTable)
 
 
 def _get_major(target: str) -> str:
-    from rocm_wheels.gpus import format_override_version
+    from rocm_wheels.gpus import gpu
 
-    return format_override_version(target).partition(".")[0]
+    return gpu.format_override_version(target).partition(".")[0]

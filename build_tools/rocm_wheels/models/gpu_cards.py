@@ -8,33 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rocm_wheels.core import UsageError, suggest_name
-from rocm_wheels.gpus import (
-    INTEL_BEFORE_XE,
-    KNOWN_TARGETS,
-    PCI_VENDORS,
-    PciEntry,
-    find_generic_target,
-    find_pci_entry,
-    is_chip_name,
-    list_pci_entries,
-    normalize_pci_id,
-    search_pci_entries,
-    split_words,
-)
+from rocm_wheels.core import errors, tables
+from rocm_wheels.gpus import gpu, pci
+from rocm_wheels.models import gfx, package_indexes
 from rocm_wheels.models.facts import FactKind, FactSource
-from rocm_wheels.models.gfx import (
-    TargetAttribute,
-    find_targets,
-    get_attribute_fact,
-    get_gfx_targets,
-    strip_features,
-)
-from rocm_wheels.models.package_indexes import PackageIndex, find_indexes
 
 QueryKind = Literal["id", "target", "name", "product"]
 _PLATFORMS = ("linux", "windows")
-_SHOWN_ATTRIBUTES: tuple[TargetAttribute, ...] = (
+_SHOWN_ATTRIBUTES: tuple[gfx.TargetAttribute, ...] = (
     "families",
     "wave",
     "fp8",
@@ -68,7 +49,7 @@ class TargetFacts:
     product: str
     generic: str | None
     facts: tuple[AttributeFact, ...]
-    indexes: tuple[tuple[str, PackageIndex], ...]
+    indexes: tuple[tuple[str, package_indexes.PackageIndex], ...]
 
 
 @dataclass(frozen=True)
@@ -77,7 +58,7 @@ class FoundCards:
 
     query: str
     query_kind: QueryKind
-    cards: tuple[PciEntry, ...]
+    cards: tuple[pci.PciEntry, ...]
     targets: tuple[TargetFacts, ...]
 
 
@@ -91,15 +72,17 @@ def find_gpu_cards(query: str) -> FoundCards:
     text = " ".join(query.split())
     if re.match(r"(?i)gfx", text):
         target = _parse_target(text)
-        cards = tuple(entry for entry in list_pci_entries() if entry.gfx == target)
+        cards = tuple(entry for entry in pci.list_pci_entries() if entry.gfx == target)
         return FoundCards(text, "target", cards, (get_target_facts(target),))
     by_id = _find_by_id(text)
-    spelled = normalize_pci_id(text) is not None
+    spelled = pci.normalize_pci_id(text) is not None
     cards = (
-        by_id if spelled and (":" in text or "0x" in text.lower()) else (*by_id, *search_pci_entries(text))
+        by_id
+        if spelled and (":" in text or "0x" in text.lower())
+        else (*by_id, *pci.search_pci_entries(text))
     )
-    if not cards and not spelled and (named := find_targets(text)):
-        parts = tuple(entry for entry in list_pci_entries() if entry.gfx in named and entry.integrated)
+    if not cards and not spelled and (named := gfx.find_targets(text)):
+        parts = tuple(entry for entry in pci.list_pci_entries() if entry.gfx in named and entry.integrated)
         return FoundCards(text, "product", parts, tuple(get_target_facts(target) for target in named))
     if not cards:
         raise _make_unknown_id_error(text) if spelled else _make_unknown_name_error(text)
@@ -121,7 +104,7 @@ def find_amd_targets(product: str) -> tuple[str, ...]:
         target_facts.target for target_facts in facts if target_facts.vendor == "amd" and target_facts.target
     )
     if not targets and not facts:
-        raise UsageError(f"no table knows the target of {product!r}", tip="rocminfo prints it: gfx…")
+        raise errors.UsageError(f"no table knows the target of {product!r}", tip="rocminfo prints it: gfx…")
     return targets
 
 
@@ -129,17 +112,17 @@ def get_target_facts(target: str | None, vendor: str = "amd") -> TargetFacts:
     """Return what the tables know of a target of AMD, a compute capability of NVIDIA, or of Intel's GPUs."""
     indexes = tuple(
         (platform, index)
-        for platform in (() if target == INTEL_BEFORE_XE else _PLATFORMS)
-        for index in find_indexes(target, vendor=vendor, platform=platform)
+        for platform in (() if target == gpu.INTEL_BEFORE_XE else _PLATFORMS)
+        for index in package_indexes.find_indexes(target, vendor=vendor, platform=platform)
     )
-    generic = find_generic_target(target) if target and vendor == "amd" else None
-    if target is None or target not in get_gfx_targets():
+    generic = gpu.find_generic_target(target) if target and vendor == "amd" else None
+    if target is None or target not in gfx.get_gfx_targets():
         return TargetFacts(vendor, target, "", generic, (), indexes)
     facts = []
     for attribute in _SHOWN_ATTRIBUTES:
-        fact, source = get_attribute_fact(target, attribute)
+        fact, source = gfx.get_attribute_fact(target, attribute)
         facts.append(AttributeFact(attribute, _describe_attribute(target, attribute), fact.kind, source))
-    return TargetFacts(vendor, target, get_gfx_targets()[target].product, generic, tuple(facts), indexes)
+    return TargetFacts(vendor, target, gfx.get_gfx_targets()[target].product, generic, tuple(facts), indexes)
 
 
 def make_facts_json(facts: TargetFacts) -> dict[str, Any]:
@@ -162,8 +145,8 @@ def make_facts_json(facts: TargetFacts) -> dict[str, Any]:
     }
 
 
-def _describe_attribute(target: str, attribute: TargetAttribute) -> str:
-    entry = get_gfx_targets()[target]
+def _describe_attribute(target: str, attribute: gfx.TargetAttribute) -> str:
+    entry = gfx.get_gfx_targets()[target]
     if attribute == "families":
         return ", ".join(entry.families)
     if attribute == "fp8":
@@ -178,18 +161,18 @@ def _describe_attribute(target: str, attribute: TargetAttribute) -> str:
 
 
 def _parse_target(text: str) -> str:
-    base = strip_features(text.lower())
+    base = gfx.strip_features(text.lower())
     features = text.lower()[len(base) :]
     known_targets = sorted(
-        {*get_gfx_targets(), *KNOWN_TARGETS, *(e.gfx for e in list_pci_entries() if e.gfx)}
+        {*gfx.get_gfx_targets(), *gpu.KNOWN_TARGETS, *(e.gfx for e in pci.list_pci_entries() if e.gfx)}
     )
     if base not in known_targets:
-        raise UsageError(
-            f"{base} is no GPU target{suggest_name(base, list_near_targets(base, known_targets))}",
+        raise errors.UsageError(
+            f"{base} is no GPU target{tables.suggest_name(base, list_near_targets(base, known_targets))}",
             tip="`rocm-wheels compat show targets` lists them; a card can also be named, or given by PCI id",
         )
     if not re.fullmatch(r"(?::(?:xnack|sramecc)[+-])*", features):
-        raise UsageError(
+        raise errors.UsageError(
             f"{text} has an unknown feature", tip="features are :sramecc+ :sramecc- :xnack+ :xnack-"
         )
     return base
@@ -198,42 +181,42 @@ def _parse_target(text: str) -> str:
 def list_near_targets(word: str, targets: Sequence[str]) -> list[str]:
     """Return which targets can have been meant: by the name of a target only those that begin as it does."""
     alike = len("gfx94")
-    return [target for target in targets if not is_chip_name(word) or target[:alike] == word[:alike]]
+    return [target for target in targets if not gpu.is_chip_name(word) or target[:alike] == word[:alike]]
 
 
-def _find_by_id(text: str) -> tuple[PciEntry, ...]:
-    normal = normalize_pci_id(text)
+def _find_by_id(text: str) -> tuple[pci.PciEntry, ...]:
+    normal = pci.normalize_pci_id(text)
     if normal is None:
         return ()
     lacks_vendor = ":" not in text and "-" not in text
-    ids = [f"{vendor}:{normal[5:]}" for vendor in PCI_VENDORS] if lacks_vendor else [normal]
-    return tuple(entry for pci_id in ids if (entry := find_pci_entry(pci_id)))
+    ids = [f"{vendor}:{normal[5:]}" for vendor in pci.PCI_VENDORS] if lacks_vendor else [normal]
+    return tuple(entry for pci_id in ids if (entry := pci.find_pci_entry(pci_id)))
 
 
-def _make_unknown_id_error(text: str) -> UsageError:
-    normal = normalize_pci_id(text) or text
-    if normal[:4] not in PCI_VENDORS:
-        return UsageError(
+def _make_unknown_id_error(text: str) -> errors.UsageError:
+    normal = pci.normalize_pci_id(text) or text
+    if normal[:4] not in pci.PCI_VENDORS:
+        return errors.UsageError(
             f"no GPU has PCI id {normal}: {normal[:4]} is no vendor of the tables",
-            tip="vendors: " + ", ".join(f"{key} {name}" for key, name in PCI_VENDORS.items()),
+            tip="vendors: " + ", ".join(f"{key} {name}" for key, name in pci.PCI_VENDORS.items()),
         )
-    return UsageError(
+    return errors.UsageError(
         f"the tables have no GPU with PCI id {normal}",
         tip="the driver may know it: `rocm-wheels doctor`; a newer rocm-wheels may have it",
     )
 
 
-def _make_unknown_name_error(text: str) -> UsageError:
-    query_words = split_words(text)
+def _make_unknown_name_error(text: str) -> errors.UsageError:
+    query_words = pci.split_words(text)
     best = sorted(
         (-_measure_likeness(query_words, entry), entry.vendor != "amd", entry.id)
-        for entry in list_pci_entries()
+        for entry in pci.list_pci_entries()
         if query_words
     )
     similar = [
-        entry.name for score, _, pci_id in best[:3] if score < -0.65 and (entry := find_pci_entry(pci_id))
+        entry.name for score, _, pci_id in best[:3] if score < -0.65 and (entry := pci.find_pci_entry(pci_id))
     ]
-    return UsageError(
+    return errors.UsageError(
         f"no GPU of the tables is called {text!r}",
         tip=f"near names: {'; '.join(similar)}"
         if similar
@@ -241,8 +224,8 @@ def _make_unknown_name_error(text: str) -> UsageError:
     )
 
 
-def _measure_likeness(query_words: frozenset[str], entry: PciEntry) -> float:
-    card_words = split_words(" ".join((entry.name, *entry.products)))
+def _measure_likeness(query_words: frozenset[str], entry: pci.PciEntry) -> float:
+    card_words = pci.split_words(" ".join((entry.name, *entry.products)))
     nearest = [
         1.0
         if word in card_words

@@ -18,10 +18,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 from pydantic import Field, model_validator
 
-from rocm_wheels.core import Record, UsageError, load_record, make_record_error, require_pattern, suggest_name
-from rocm_wheels.models.facts import Fact, FactTable, SpecifierField, VersionField
-from rocm_wheels.models.gfx import get_gfx_targets, strip_features
-from rocm_wheels.models.project_names import get_data_folder
+from rocm_wheels.core import errors, records, tables
+from rocm_wheels.models import facts, gfx, project_names
 
 LIBRARIES_TABLE = "rocm_libraries.yaml"
 # how ROCm names its libraries; librocm_sysdeps_* are copies of system libraries that its packages have
@@ -32,13 +30,13 @@ _ROCM_LIBRARY = re.compile(
 LibraryUse = Literal["linked", "compiled-in", "beside"]
 _Api = Annotated[
     str,
-    require_pattern(
+    records.require_pattern(
         r"torch(vision)?(\.[A-Za-z_][A-Za-z0-9_]*)*", "a name in torch or torchvision: torch.stft"
     ),
 ]
 
 
-class TheRockBuild(Fact):
+class TheRockBuild(facts.Fact):
     """How TheRock builds a library: the ``project`` that targets exclude, the part of rocm-sdk that has it
     (``package``) and its shared library there. Without ``file``: templates, compiled into others."""
 
@@ -53,19 +51,19 @@ class TheRockBuild(Fact):
         return self
 
 
-class LibraryApis(Fact):
+class LibraryApis(facts.Fact):
     """APIs of torch besides those of the page."""
 
     apis: tuple[_Api, ...]
 
 
-class HipTypes(Fact):
+class HipTypes(facts.Fact):
     """The types of HIP that the precision page means by one name."""
 
     hip: tuple[str, ...]
 
 
-class LibraryTypes(Fact):
+class LibraryTypes(facts.Fact):
     """What a library calculates with, by the names of the precision page."""
 
     full: tuple[str, ...] = ()
@@ -79,26 +77,28 @@ class LibraryTypes(Fact):
         return (*self.full, *self.partly, *self.inputs, *self.outputs)
 
 
-class LibraryFallback(Fact):
+class LibraryFallback(facts.Fact):
     """What torch does where the library is missing, in words."""
 
     text: str
 
 
-class LibraryProbe(Fact):
+class LibraryProbe(facts.Fact):
     """The API a test of the library calls; ``setting`` is what makes torch take this library for it."""
 
     api: _Api
     setting: str = ""
 
 
-class LibrarySwitch(Fact):
+class LibrarySwitch(facts.Fact):
     """The options of torch that look for a library and end without it; one that is off leaves it out."""
 
-    options: tuple[Annotated[str, require_pattern(r"USE_[A-Z_]+", "an option of torch: USE_RCCL")], ...]
+    options: tuple[
+        Annotated[str, records.require_pattern(r"USE_[A-Z_]+", "an option of torch: USE_RCCL")], ...
+    ]
 
 
-class RocmLibrary(Fact):
+class RocmLibrary(facts.Fact):
     """A ROCm library, with the APIs that the compatibility page gives it. See the header of the table."""
 
     use: LibraryUse
@@ -126,11 +126,11 @@ class RocmLibrary(Fact):
         apis = (*self.lost, *((self.probe.api,) if self.probe else ()))
         for api in apis:
             if api not in self.all_apis:
-                raise ValueError(f"{api} is not among its APIs{suggest_name(api, self.all_apis)}")
+                raise ValueError(f"{api} is not among its APIs{tables.suggest_name(api, self.all_apis)}")
         return self
 
 
-class LibraryTable(FactTable):
+class LibraryTable(facts.FactTable):
     """``data/rocm_libraries.yaml``, whole: every type is a known one, and a project is of one library."""
 
     types: Mapping[str, HipTypes]
@@ -143,14 +143,16 @@ class LibraryTable(FactTable):
             type_names = library.types.all_types if library.types else ()
             for type_name in type_names:
                 if type_name not in self.types:
-                    raise make_record_error(
-                        f"{name}: no type {type_name}{suggest_name(type_name, self.types)}",
+                    raise records.make_record_error(
+                        f"{name}: no type {type_name}{tables.suggest_name(type_name, self.types)}",
                         "libraries",
                         name,
                         "types",
                     )
                 if type_names.count(type_name) > 1:
-                    raise make_record_error(f"{name}: {type_name} is named twice", "libraries", name, "types")
+                    raise records.make_record_error(
+                        f"{name}: {type_name} is named twice", "libraries", name, "types"
+                    )
         return self
 
     @model_validator(mode="after")
@@ -184,7 +186,7 @@ class MissingLibrary:
 @lru_cache
 def load_library_table() -> LibraryTable:
     """Return the whole table."""
-    return load_record(get_data_folder() / LIBRARIES_TABLE, LibraryTable)
+    return records.load_record(project_names.get_data_folder() / LIBRARIES_TABLE, LibraryTable)
 
 
 def get_rocm_libraries() -> Mapping[str, RocmLibrary]:
@@ -215,8 +217,8 @@ def list_hip_types(name: str) -> tuple[str, ...]:
     Raises UsageError for an unknown library.
     """
     if name not in get_rocm_libraries():
-        raise UsageError(
-            f"{name} is no ROCm library that torch uses{suggest_name(name, get_rocm_libraries())}",
+        raise errors.UsageError(
+            f"{name} is no ROCm library that torch uses{tables.suggest_name(name, get_rocm_libraries())}",
             tip=f"libraries: {', '.join(get_rocm_libraries())}",
         )
     types = get_rocm_libraries()[name].types
@@ -232,13 +234,13 @@ def get_exclusions(target: str) -> Mapping[str, str]:
 
     A target's features do not matter. Raises UsageError for an unknown target.
     """
-    base = strip_features(target)
-    if base not in get_gfx_targets():
-        raise UsageError(
-            f"{target} is no GPU target{suggest_name(base, get_gfx_targets())}",
-            tip=f"targets: {', '.join(get_gfx_targets())}",
+    base = gfx.strip_features(target)
+    if base not in gfx.get_gfx_targets():
+        raise errors.UsageError(
+            f"{target} is no GPU target{tables.suggest_name(base, gfx.get_gfx_targets())}",
+            tip=f"targets: {', '.join(gfx.get_gfx_targets())}",
         )
-    return get_gfx_targets()[base].excluded
+    return gfx.get_gfx_targets()[base].excluded
 
 
 def list_missing_libraries(target: str) -> tuple[MissingLibrary, ...]:
@@ -273,7 +275,7 @@ def tabulate_rocm_libraries() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     for name, library in get_rocm_libraries().items():
         targets_without = [
             target
-            for target in get_gfx_targets()
+            for target in gfx.get_gfx_targets()
             if library.project and library.project in get_exclusions(target)
         ]
         rows.append(
@@ -293,7 +295,7 @@ def tabulate_rocm_libraries() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     return header, rows
 
 
-class RocmPart(Record):
+class RocmPart(records.Record):
     """What an option of ``install_rocm_from_artifacts`` takes, as patterns of file names."""
 
     artifacts: tuple[str, ...] = ()
@@ -309,7 +311,7 @@ class RocmPart(Record):
         return tuple(dict.fromkeys((*patterns, *self.patterns, *(self.tests if tests else ()), *more)))
 
 
-class ArtifactTable(FactTable):
+class ArtifactTable(facts.FactTable):
     """The table: buckets by release type, folders of whole ROCm trees, patterns by part."""
 
     region: str
@@ -324,7 +326,7 @@ class ArtifactTable(FactTable):
 @lru_cache
 def load_artifact_table() -> ArtifactTable:
     """Return the table."""
-    return load_record(get_data_folder() / "rocm_artifacts.yaml", ArtifactTable)
+    return records.load_record(project_names.get_data_folder() / "rocm_artifacts.yaml", ArtifactTable)
 
 
 DOMAIN_LIBRARIES_TABLE = "domain_libraries.yaml"
@@ -333,27 +335,27 @@ LibraryState = Literal["active", "maintenance", "frozen", "retired"]
 _OTHER_NAMES = ("torch", "fbgemm-gpu")
 
 
-class LibraryStatus(Fact):
+class LibraryStatus(facts.Fact):
     """Whether somebody is at work on a library."""
 
     now: LibraryState
 
 
-class LibraryRelease(Fact):
+class LibraryRelease(facts.Fact):
     """The newest release: Pythons it is for, and what it ``needs`` of torch and of the other libraries."""
 
-    version: VersionField
-    python: SpecifierField = SpecifierSet("")
-    needs: Mapping[str, SpecifierField] = Field(default_factory=dict)
+    version: facts.VersionField
+    python: facts.SpecifierField = SpecifierSet("")
+    needs: Mapping[str, facts.SpecifierField] = Field(default_factory=dict)
 
 
-class LibraryOrigin(Fact):
+class LibraryOrigin(facts.Fact):
     """Where to take a library from for torch on ROCm, in words."""
 
     text: str
 
 
-class DomainLibrary(Fact):
+class DomainLibrary(facts.Fact):
     """A library; ``page``: one of the compatibility page. See the header of the table."""
 
     state: LibraryStatus
@@ -362,7 +364,8 @@ class DomainLibrary(Fact):
     files: Literal["none", "cpu", "cuda"] = "none"
     origin: LibraryOrigin = Field(alias="from")
     probe: Annotated[
-        str, require_pattern(r"[a-z_]+(\.[A-Za-z_]+)+", "a name in a module: torchaudio.transforms.Vol")
+        str,
+        records.require_pattern(r"[a-z_]+(\.[A-Za-z_]+)+", "a name in a module: torchaudio.transforms.Vol"),
     ]
     page: bool = False
 
@@ -373,7 +376,7 @@ class DomainLibrary(Fact):
         return self
 
 
-class DomainTable(FactTable):
+class DomainTable(facts.FactTable):
     """``data/domain_libraries.yaml``, whole: what a library needs is in it, or torch."""
 
     libraries: Mapping[str, DomainLibrary]
@@ -385,16 +388,17 @@ class DomainTable(FactTable):
             for needed in library.release.needs:
                 if needed not in names:
                     message = (
-                        f"{name} needs {needed}, which the table does not have{suggest_name(needed, names)}"
+                        f"{name} needs {needed}, which the table does not "
+                        f"have{tables.suggest_name(needed, names)}"
                     )
-                    raise make_record_error(message, "libraries", name, "release", "needs", needed)
+                    raise records.make_record_error(message, "libraries", name, "release", "needs", needed)
         return self
 
 
 @lru_cache
 def load_domain_table() -> DomainTable:
     """Return the whole table."""
-    return load_record(get_data_folder() / DOMAIN_LIBRARIES_TABLE, DomainTable)
+    return records.load_record(project_names.get_data_folder() / DOMAIN_LIBRARIES_TABLE, DomainTable)
 
 
 def get_domain_libraries() -> Mapping[str, DomainLibrary]:
@@ -411,8 +415,8 @@ def find_obstacles(
     Raises UsageError for a library that the table does not have.
     """
     if project not in get_domain_libraries():
-        raise UsageError(
-            f"nothing is known about {project}{suggest_name(project, get_domain_libraries())}",
+        raise errors.UsageError(
+            f"nothing is known about {project}{tables.suggest_name(project, get_domain_libraries())}",
             tip=f"libraries: {', '.join(get_domain_libraries())}",
         )
     library = get_domain_libraries()[project]

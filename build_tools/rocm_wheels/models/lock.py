@@ -11,15 +11,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from rocm_wheels.core import Record, require_pattern
-from rocm_wheels.models.project_names import Platform
+from rocm_wheels.core import records
+from rocm_wheels.models import project_names
 
 TORCH_PROJECT = "pytorch"
-GitObjectId = Annotated[str, require_pattern(r"[0-9a-f]{40}", "40 hexadecimal digits (0-9, a-f)")]
-Sha256Digest = Annotated[str, require_pattern(r"[0-9a-f]{64}", "a SHA-256: 64 hexadecimal digits (0-9, a-f)")]
+GitObjectId = Annotated[str, records.require_pattern(r"[0-9a-f]{40}", "40 hexadecimal digits (0-9, a-f)")]
+Sha256Digest = Annotated[
+    str, records.require_pattern(r"[0-9a-f]{64}", "a SHA-256: 64 hexadecimal digits (0-9, a-f)")
+]
 
 
-class LockedSubmodule(Record):
+class LockedSubmodule(records.Record):
     """A submodule, at any depth: where it comes from, its commit and that commit's tree."""
 
     origin: str
@@ -27,14 +29,14 @@ class LockedSubmodule(Record):
     tree: GitObjectId | None = None
 
 
-class LockedPatches(Record):
+class LockedPatches(records.Record):
     """The patch set of a checkout: its name (a release line as a rule) and ``PatchSet.digest``."""
 
     name: str
     digest: Sha256Digest
 
 
-class LockedProject(Record):
+class LockedProject(records.Record):
     """One project. ``ref`` is what was asked for and ``why`` says by whom; ``commit`` is what it was.
 
     ``pinned``: torch's own tree says which commit, so that another torch may say another.
@@ -53,7 +55,7 @@ class LockedProject(Record):
     submodules: Mapping[str, LockedSubmodule] | None = None
 
 
-class LockedPackage(Record):
+class LockedPackage(records.Record):
     """A package to install: its version, and the SHA-256 of each file that it may be installed from, by name.
 
     They are wheels for the platform and the Python; a source distribution only where there is no such wheel.
@@ -63,7 +65,7 @@ class LockedPackage(Record):
     files: Mapping[str, Sha256Digest]
 
 
-class LockedTools(Record):
+class LockedTools(records.Record):
     """All that is installed to build with one Python, each set whole, by name of the package.
 
     ``rocm_extras``: the extras of ``rocm`` that ``rocm`` is the packages of. ``projects``: the tools of each.
@@ -76,7 +78,7 @@ class LockedTools(Record):
     backends: Mapping[str, LockedPackage] = {}
 
 
-class Lock(Record):
+class Lock(records.Record):
     """A whole set. ``rocm`` is a version of the ROCm packages; empty targets or Pythons leave them open.
 
     ``local_version`` stands in the versions of all wheels before ``+rocm…``: what tells builds of one version
@@ -88,7 +90,7 @@ class Lock(Record):
     """
 
     lock_version: Literal["1", "2"] = "1"
-    platform: Platform = "linux"
+    platform: project_names.Platform = "linux"
     line: str | None = None
     rocm: str | None = None
     targets: tuple[str, ...] = ()

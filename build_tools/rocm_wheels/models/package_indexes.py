@@ -15,49 +15,36 @@ from typing import Literal
 from packaging.version import Version
 from pydantic import model_validator
 
-from rocm_wheels.core import Record, UsageError, load_record, make_record_error, suggest_name
-from rocm_wheels.models.facts import (
-    Fact,
-    FactKind,
-    FactSource,
-    FactTable,
-    PythonField,
-    SpecifierField,
-    VersionField,
-    get_python_key,
-    parse_version,
-)
-from rocm_wheels.models.gfx import get_gfx_families, strip_features
-from rocm_wheels.models.project_names import get_data_folder
-from rocm_wheels.models.release_lines import TorchLine, get_release_lines
+from rocm_wheels.core import errors, records, tables
+from rocm_wheels.models import facts, gfx, project_names, release_lines
 
 RELEASES_TABLE = "rocm_releases.yaml"
 IndexChannel = Literal["stable", "prerelease", "nightly", "dev"]
 IndexLayout = Literal["multi-arch", "per-family", "fat", "variants", "cpu", "cuda", "xpu"]
 
 
-class RocmRelease(Fact):
+class RocmRelease(facts.Fact):
     """A release of ROCm; a series (7.2) where nobody says which patch release."""
 
-    version: VersionField
+    version: facts.VersionField
     channel: IndexChannel
 
 
-class ServedTargets(Fact):
+class ServedTargets(facts.Fact):
     """Targets that an index is said to serve as a whole."""
 
     platforms: tuple[str, ...]
     targets: tuple[str, ...]
 
 
-class CapabilityRange(Record):
+class CapabilityRange(records.Record):
     """NVIDIA's compute capabilities that an index has code for, both ends included."""
 
-    least: VersionField
-    most: VersionField | None = None
+    least: facts.VersionField
+    most: facts.VersionField | None = None
 
 
-class IndexRow(Fact):
+class IndexRow(facts.Fact):
     """A package index as the table has it."""
 
     name: str
@@ -68,12 +55,12 @@ class IndexRow(Fact):
     family: str | None = None
     platforms: tuple[Literal["linux", "windows", "macos"], ...]
     machines: tuple[str, ...] = ("x86_64",)
-    rocm: tuple[VersionField, ...] = ()
+    rocm: tuple[facts.VersionField, ...] = ()
     serves: tuple[ServedTargets, ...] = ()
     capability: CapabilityRange | None = None
 
 
-class RocmReleaseTable(FactTable):
+class RocmReleaseTable(facts.FactTable):
     """The whole of ``data/rocm_releases.yaml``."""
 
     releases: tuple[RocmRelease, ...]
@@ -83,42 +70,42 @@ class RocmReleaseTable(FactTable):
 @lru_cache
 def load_release_table() -> RocmReleaseTable:
     """Return the table. Raises DataError with ``file:line:column`` of every mistake."""
-    return load_record(get_data_folder() / RELEASES_TABLE, RocmReleaseTable)
+    return records.load_record(project_names.get_data_folder() / RELEASES_TABLE, RocmReleaseTable)
 
 
 BUILDS_TABLE = "torch_builds.yaml"
 
 
-class BuildRow(Fact):
+class BuildRow(facts.Fact):
     """A torch made with a ROCm. ``targets`` names a set by platform; none: what the index serves."""
 
     index: str
-    torch: VersionField
-    rocm: VersionField
-    pythons: tuple[PythonField, ...]
+    torch: facts.VersionField
+    rocm: facts.VersionField
+    pythons: tuple[facts.PythonField, ...]
     targets: Mapping[str, str] = {}
-    companions: Mapping[str, VersionField] = {}
+    companions: Mapping[str, facts.VersionField] = {}
 
 
-class TritonName(Fact):
+class TritonName(facts.Fact):
     """What the triton is called that goes with torch of an index. ``separate``: torch does not require it."""
 
     layouts: tuple[str, ...]
     platforms: tuple[str, ...]
-    torch: SpecifierField
+    torch: facts.SpecifierField
     name: str
     separate: bool = False
 
 
-class OwnBuild(Fact):
+class OwnBuild(facts.Fact):
     """A torch that people have compiled for a target that no index has one for."""
 
     target: str
-    torch: VersionField
-    rocm: VersionField
+    torch: facts.VersionField
+    rocm: facts.VersionField
 
 
-class TorchBuildTable(FactTable):
+class TorchBuildTable(facts.FactTable):
     """The whole of ``data/torch_builds.yaml``."""
 
     own_builds: tuple[OwnBuild, ...] = ()
@@ -131,15 +118,15 @@ class TorchBuildTable(FactTable):
         for number, row in enumerate(self.builds):
             for name in row.targets.values():
                 if name not in self.sets:
-                    message = f"{name} is no set of targets{suggest_name(name, self.sets)}"
-                    raise make_record_error(message, "builds", number, "targets")
+                    message = f"{name} is no set of targets{tables.suggest_name(name, self.sets)}"
+                    raise records.make_record_error(message, "builds", number, "targets")
         return self
 
 
 @lru_cache
 def load_build_table() -> TorchBuildTable:
     """Return the table. Raises DataError with ``file:line:column`` of every mistake."""
-    return load_record(get_data_folder() / BUILDS_TABLE, TorchBuildTable)
+    return records.load_record(project_names.get_data_folder() / BUILDS_TABLE, TorchBuildTable)
 
 
 def get_row_targets(row: BuildRow) -> dict[str, tuple[str, ...]]:
@@ -184,12 +171,12 @@ class PackageIndex:
     rocm: tuple[Version, ...]
     targets: dict[str, tuple[str, ...]] = field(hash=False)
     pythons: tuple[str, ...]
-    kind: FactKind
-    source: FactSource
+    kind: facts.FactKind
+    source: facts.FactSource
     note: str = ""
     family: str | None = None
     capability: tuple[Version, Version | None] | None = None
-    kinds: dict[tuple[str, str], FactKind] = field(default_factory=dict, hash=False)
+    kinds: dict[tuple[str, str], facts.FactKind] = field(default_factory=dict, hash=False)
     pythons_for: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict, hash=False, repr=False)
     reason: str = ""
 
@@ -209,8 +196,8 @@ def get_index(name: str) -> PackageIndex:
     """Return the index of a name. Raises UsageError, with the name that was probably meant."""
     indexes_by_name = {index.name: index for index in list_indexes()}
     if name not in indexes_by_name:
-        raise UsageError(
-            f"there is no index {name!r}{suggest_name(name, indexes_by_name)}",
+        raise errors.UsageError(
+            f"there is no index {name!r}{tables.suggest_name(name, indexes_by_name)}",
             tip=f"known: {', '.join(indexes_by_name)}",
         )
     return indexes_by_name[name]
@@ -244,8 +231,8 @@ def find_indexes(
         ("channel", channel, INDEX_CHANNELS),
     ):
         if value not in choices:
-            raise UsageError(
-                f"{name} {value!r} is none of {', '.join(choices)}{suggest_name(value, choices)}"
+            raise errors.UsageError(
+                f"{name} {value!r} is none of {', '.join(choices)}{tables.suggest_name(value, choices)}"
             )
     _check_python_text(python)
     parsed_target = _parse_target(target, vendor)
@@ -267,16 +254,16 @@ def find_indexes(
     return tuple(matches)
 
 
-def list_index_lines(index: PackageIndex | IndexRow) -> tuple[TorchLine, ...]:
+def list_index_lines(index: PackageIndex | IndexRow) -> tuple[release_lines.TorchLine, ...]:
     """Return the release lines that pytorch.org builds for this index, oldest first; none for others'."""
     if index.layout != "fat":
         return ()
-    lines = [line for line in get_release_lines() if index.channel in (line.name, "stable")]
+    lines = [line for line in release_lines.get_release_lines() if index.channel in (line.name, "stable")]
     return tuple(
         line
         for line in lines
         if bool(line.torch) == (index.channel == "stable")
-        and set(map(parse_version, line.rocm.pytorch_org.values)) & set(index.rocm)
+        and set(map(facts.parse_version, line.rocm.pytorch_org.values)) & set(index.rocm)
     )
 
 
@@ -296,7 +283,7 @@ def _make_index(row: IndexRow) -> PackageIndex:
         machines=row.machines,
         rocm=tuple(sorted(row.rocm, reverse=True)),
         targets=_group_by_platform(kinds),
-        pythons=tuple(sorted(pythons, key=get_python_key)),
+        pythons=tuple(sorted(pythons, key=facts.get_python_key)),
         kind=row.kind,
         source=load_release_table().sources[row.source],
         note=row.note,
@@ -309,13 +296,13 @@ def _make_index(row: IndexRow) -> PackageIndex:
 
 def _collect_stated(
     row: IndexRow,
-) -> tuple[dict[_PlatformTarget, FactKind], dict[_PlatformTarget, frozenset[str]]]:
+) -> tuple[dict[_PlatformTarget, facts.FactKind], dict[_PlatformTarget, frozenset[str]]]:
     """Return how each (platform, target) of an index is known, and the Pythons that it is there for.
 
     What builds state comes first; a target of the index as a whole is there for the Pythons of every
     torch that pytorch.org has in it, and of builds that state no targets.
     """
-    kinds: dict[_PlatformTarget, FactKind] = {}
+    kinds: dict[_PlatformTarget, facts.FactKind] = {}
     pythons: dict[_PlatformTarget, frozenset[str]] = {}
     all_pythons = frozenset().union(*(_list_line_pythons(line) for line in list_index_lines(row)))
     for build in load_build_table().builds:
@@ -329,14 +316,14 @@ def _collect_stated(
                 pythons[platform_target] = pythons.get(platform_target, frozenset()) | frozenset(
                     build.pythons
                 )
-    index_targets: list[tuple[_PlatformTarget, FactKind]] = [
+    index_targets: list[tuple[_PlatformTarget, facts.FactKind]] = [
         ((platform, target), fact.kind)
         for fact in row.serves
         for platform in fact.platforms
         for target in fact.targets
     ]
     if row.family:
-        members = get_gfx_families()[row.family]
+        members = gfx.get_gfx_families()[row.family]
         index_targets += [((platform, target), row.kind) for platform in row.platforms for target in members]
     for platform_target, kind in index_targets:
         kinds.setdefault(platform_target, kind)
@@ -344,7 +331,7 @@ def _collect_stated(
     return kinds, pythons
 
 
-def _list_line_pythons(line: TorchLine) -> frozenset[str]:
+def _list_line_pythons(line: release_lines.TorchLine) -> frozenset[str]:
     return frozenset((*line.pythons.values, *line.free_threaded.values))
 
 
@@ -357,13 +344,13 @@ def _group_by_platform(places: Iterable[tuple[str, str]]) -> dict[str, tuple[str
 
 def _parse_target(target: str | None, vendor: str) -> str | Version | None:
     if target is None or vendor == "amd":
-        return strip_features(target) if target else None
+        return gfx.strip_features(target) if target else None
     if vendor != "nvidia":
         return None
     try:
-        return parse_version(target)
+        return facts.parse_version(target)
     except ValueError:
-        raise UsageError(
+        raise errors.UsageError(
             f"{target!r} is not a compute capability", tip="for an NVIDIA GPU it is like 8.9"
         ) from None
 
@@ -408,9 +395,9 @@ def _list_rocm_for(index: PackageIndex, target: str | Version | None, platform: 
 def _check_python_text(python: str | None) -> None:
     if python is not None:
         try:
-            get_python_key(python)
+            facts.get_python_key(python)
         except ValueError as fault:
-            raise UsageError(str(fault), tip="such as 3.12, or 3.14t for free threading") from None
+            raise errors.UsageError(str(fault), tip="such as 3.12, or 3.14t for free threading") from None
 
 
 def tabulate_releases() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

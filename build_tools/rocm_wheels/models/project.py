@@ -17,11 +17,8 @@ from typing import Literal
 from packaging.utils import canonicalize_name
 from pydantic import Field, field_validator, model_validator
 
-from rocm_wheels.core import DataError, Record, load_record, make_record_error, suggest_name
-from rocm_wheels.models.estimates import StepCosts, load_estimate_table
-from rocm_wheels.models.gfx import get_gfx_families, get_gfx_targets
-from rocm_wheels.models.project_names import Platform, find_recipes, list_project_names
-from rocm_wheels.models.release_lines import LineCompanion
+from rocm_wheels.core import errors, records, tables
+from rocm_wheels.models import estimates, gfx, project_names, release_lines
 
 
 def _check_inside(path: str) -> str:
@@ -32,7 +29,7 @@ def _check_inside(path: str) -> str:
     return path
 
 
-class PinFile(Record):
+class PinFile(records.Record):
     """A file of the torch tree that holds the commit of one project, for trees without ``related_commits``.
 
     ``origin`` is the repository that the commit is of, where it is not the source's.
@@ -47,7 +44,7 @@ class PinFile(Record):
         return _check_inside(value)
 
 
-class ReleaseBranch(Record):
+class ReleaseBranch(records.Record):
     """The project's release branch that goes with a torch tree (``--release``).
 
     ``version_file`` of the torch tree holds a version (``3.7.0``); ``ref`` is made from it by
@@ -70,7 +67,7 @@ class ReleaseBranch(Record):
         return value
 
 
-class ProjectSource(Record):
+class ProjectSource(records.Record):
     """Where the sources come from. An option goes before a pin in the torch tree, a pin before ``ref``.
 
     Pins are looked for in ``related_commits`` (under that name), then in ``pin_files``, in
@@ -93,12 +90,12 @@ class ProjectSource(Record):
             raise ValueError("`windows` cannot have a `windows` of its own")
         return self
 
-    def get_platform_source(self, platform: Platform) -> ProjectSource:
+    def get_platform_source(self, platform: project_names.Platform) -> ProjectSource:
         """Return the source on a platform."""
         return self.windows if platform == "windows" and self.windows is not None else self
 
 
-class HipifyRecipe(Record):
+class HipifyRecipe(records.Record):
     """How CUDA sources become HIP sources.
 
     ``script``: a program in the tree rewrites the tree at checkout. ``build``: the
@@ -111,7 +108,7 @@ class HipifyRecipe(Record):
     script: str | None = None
     variables: Mapping[str, str] | None = None
     reason: str | None = None
-    platforms: tuple[Platform, ...] = ("linux", "windows")
+    platforms: tuple[project_names.Platform, ...] = ("linux", "windows")
 
     @model_validator(mode="after")
     def _script_or_reason(self) -> HipifyRecipe:
@@ -124,7 +121,7 @@ class HipifyRecipe(Record):
         return self
 
 
-class StatedVersion(Record):
+class StatedVersion(records.Record):
     """A base version that a Python file of the tree assigns to ``variable``, for the project itself."""
 
     file: str
@@ -136,7 +133,7 @@ class StatedVersion(Record):
         return _check_inside(value)
 
 
-class VersionRecipe(Record):
+class VersionRecipe(records.Record):
     """How a build learns its version.
 
     ``file`` holds the base version (relative to the tree); without it the project makes
@@ -159,7 +156,7 @@ class VersionRecipe(Record):
         return self
 
 
-class AcrossPythons(Record):
+class AcrossPythons(records.Record):
     """One build tree for all Pythons; what belongs to one of them is made again for the next.
 
     ``again``: globs below the source tree. What they match is deleted when another Python comes: anything
@@ -175,13 +172,13 @@ class AcrossPythons(Record):
         return tuple(_check_inside(pattern) for pattern in value)
 
 
-class AcrossFamilies(Record):
+class AcrossFamilies(records.Record):
     """One wheel serves all families: it is built once, with code for the targets of all of them."""
 
     reason: str
 
 
-class PinnedProject(Record):
+class PinnedProject(records.Record):
     """A project of ours that the wheel requires at the very version that it was built against.
 
     ``variable``: what its own build reads that version from, where it does.
@@ -191,7 +188,7 @@ class PinnedProject(Record):
     variable: str | None = None
 
 
-class BuildDownload(Record):
+class BuildDownload(records.Record):
     """What a project's own build downloads, unless ``variable`` names a folder that ``contains`` it.
 
     A tree without the file that it is ``named_in`` downloads none. Without ``variable`` an offline build does
@@ -213,7 +210,7 @@ class BuildDownload(Record):
         return _check_inside(value)
 
 
-class BuildRecipe(Record):
+class BuildRecipe(records.Record):
     """How a wheel comes out of the tree.
 
     ``folders``: the first that holds the front end's file is built in. ``requirements``
@@ -236,7 +233,7 @@ class BuildRecipe(Record):
     after: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     pins: tuple[PinnedProject, ...] = ()
-    platforms: tuple[Platform, ...] = ("linux", "windows")
+    platforms: tuple[project_names.Platform, ...] = ("linux", "windows")
     installed_for_others: bool = False
     configure_first: bool = False
     across_pythons: AcrossPythons | None = None
@@ -252,25 +249,29 @@ class BuildRecipe(Record):
     @model_validator(mode="after")
     def _needs_come_before(self) -> BuildRecipe:
         if missing := [name for name in self.needs if name not in self.after]:
-            raise make_record_error(f"`needs` has {', '.join(missing)}, which is not in `after`", "needs")
+            raise records.make_record_error(
+                f"`needs` has {', '.join(missing)}, which is not in `after`", "needs"
+            )
         if missing := [pin.project for pin in self.pins if pin.project not in self.needs]:
-            raise make_record_error(f"`pins` has {', '.join(missing)}, which is not in `needs`", "pins")
+            raise records.make_record_error(
+                f"`pins` has {', '.join(missing)}, which is not in `needs`", "pins"
+            )
         if self.across_families and self.installed_for_others:
             raise ValueError("`across_families`: what others are built against has their family's code alone")
         return self
 
 
-class DeviceCodeRule(Record):
+class DeviceCodeRule(records.Record):
     """What a library in the wheel must hold: ``all`` requested targets, a ``subset``, or ``none``."""
 
     files: str  # a glob on the path inside the wheel
     expect: Literal["all", "subset", "none"]
     reason: str
-    platforms: tuple[Platform, ...] = ("linux", "windows")
+    platforms: tuple[project_names.Platform, ...] = ("linux", "windows")
     required: bool = True  # at least one file must match
 
 
-class AllowedContents(Record):
+class AllowedContents(records.Record):
     """What the wheel may install beside its package ``import_name``, as globs; anything else is an error.
 
     ``names``: top-level names of site-packages. ``scripts``: programs, of entry points or files.
@@ -285,7 +286,7 @@ class AllowedContents(Record):
     startup_files: tuple[str, ...] = ()
 
 
-class WheelChecks(Record):
+class WheelChecks(records.Record):
     """What a finished wheel must be."""
 
     import_name: str
@@ -298,7 +299,7 @@ class WheelChecks(Record):
     device_code: tuple[DeviceCodeRule, ...] = ()
 
 
-class InstallRecipe(Record):
+class InstallRecipe(records.Record):
     """What holds on a machine that the wheel is installed on.
 
     ``default_place``: its place (torch's is 1) among what `install` takes when nothing is named; such a one
@@ -310,14 +311,14 @@ class InstallRecipe(Record):
     mismatch: str = "its own operations fail"
 
 
-class Project(Record):
+class Project(records.Record):
     """A recipe. ``name`` is the recipe's file name; ``distribution`` is the wheel's.
 
     ``line_environment`` has variables for builds with a torch of one series (``2.10``),
     ``offline_environment`` those that keep a build from downloading. ``costs``: what a build takes; without
     them, as the table of steps says of a project. ``lines``: what goes with a release line of torch, where
     the table of lines has nothing of the project. ``hooks``: a Python file beside the recipe with ``HOOKS``
-    (``rocm_wheels.compile.Hooks``), for what a recipe cannot say.
+    (``rocm_wheels.compile.hooks.Hooks``), for what a recipe cannot say.
     """
 
     name: str
@@ -333,10 +334,10 @@ class Project(Record):
     line_environment: Mapping[str, Mapping[str, str]] = Field(default_factory=dict)
     offline_environment: Mapping[str, str] = Field(default_factory=dict)
     checks: WheelChecks
-    costs: StepCosts | None = None
+    costs: estimates.StepCosts | None = None
     hooks: str | None = None
     install: InstallRecipe = Field(default_factory=InstallRecipe)
-    lines: Mapping[str, LineCompanion] = Field(default_factory=dict)
+    lines: Mapping[str, release_lines.LineCompanion] = Field(default_factory=dict)
 
     @field_validator("line_environment")
     @classmethod
@@ -351,7 +352,9 @@ class Project(Record):
             raise ValueError("`across_families`: without device code a wheel serves all families anyway")
         return self
 
-    def get_environment(self, platform: Platform, torch_line: str | None = None) -> dict[str, str]:
+    def get_environment(
+        self, platform: project_names.Platform, torch_line: str | None = None
+    ) -> dict[str, str]:
         """Return the variables that the recipe sets on a platform, as they stand there.
 
         ``torch_line`` (``2.10``) is the series of the torch that is built, or built against.
@@ -371,12 +374,12 @@ class Project(Record):
         """Whether a wheel may hold code for a GPU; where it may not, it is the same for all targets."""
         return any(rule.expect != "none" for rule in self.checks.device_code)
 
-    def serves_every_family(self, platform: Platform) -> bool:
+    def serves_every_family(self, platform: project_names.Platform) -> bool:
         """Tell whether one wheel is for all families: it has code for all of them, or for none."""
         rules = self.list_device_code_rules(platform)
         return self.build.across_families is not None or all(rule.expect == "none" for rule in rules)
 
-    def list_device_code_rules(self, platform: Platform) -> tuple[DeviceCodeRule, ...]:
+    def list_device_code_rules(self, platform: project_names.Platform) -> tuple[DeviceCodeRule, ...]:
         """Return the rules about device code that hold on a platform."""
         return tuple(rule for rule in self.checks.device_code if platform in rule.platforms)
 
@@ -386,14 +389,14 @@ def load_project(name: str, folder: Path | None = None) -> Project:
 
     Raises DataError for an unknown name or a recipe that is not valid.
     """
-    if folder is None and (file := find_recipes().get(name)):
+    if folder is None and (file := project_names.find_recipes().get(name)):
         return read_recipe(file.path)
-    names = list_project_names(folder)
+    names = project_names.list_project_names(folder)
     if folder is not None and name in names:
         return read_recipe(folder / f"{name}.yaml")
     where = f" ({folder})" if folder else ""
-    raise DataError(
-        f"there is no project {name}{suggest_name(name, names)}",
+    raise errors.DataError(
+        f"there is no project {name}{tables.suggest_name(name, names)}",
         tip=f"known projects{where}: {', '.join(names)}; --recipe-dir names a folder with more",
     )
 
@@ -401,29 +404,29 @@ def load_project(name: str, folder: Path | None = None) -> Project:
 @lru_cache
 def read_recipe(path: Path) -> Project:
     """Read a recipe. Raises DataError for one that is not valid, or whose file is called otherwise."""
-    project = load_record(path, Project)
+    project = records.load_record(path, Project)
     if project.name != path.stem:
-        raise DataError(f"{path}: name is {project.name}, but the file is called {path.name}")
+        raise errors.DataError(f"{path}: name is {project.name}, but the file is called {path.name}")
     return project
 
 
-def get_step_costs(name: str) -> StepCosts:
+def get_step_costs(name: str) -> estimates.StepCosts:
     """Return the stated costs of building a project, or of another kind of step."""
-    table = load_estimate_table()
+    table = estimates.load_estimate_table()
     if name in table.steps:
         return table.steps[name]
-    costs = load_project(name).costs if name in find_recipes() else None
+    costs = load_project(name).costs if name in project_names.find_recipes() else None
     return costs or table.default
 
 
 def list_projects() -> list[Project]:
     """Return every project there is a recipe of, each after those it is built ``after``."""
-    return sort_projects(load_project(name) for name in list_project_names())
+    return sort_projects(load_project(name) for name in project_names.list_project_names())
 
 
 def find_project_of(distribution: str) -> Project | None:
     """Return the project whose wheel is called so (a normalized name); ``None``: none of ours."""
-    projects = map(load_project, list_project_names())
+    projects = map(load_project, project_names.list_project_names())
     return next((project for project in projects if project.normalized_name == distribution), None)
 
 
@@ -445,7 +448,7 @@ def list_closed_projects() -> tuple[str, ...]:
         "rocm rocm-sdk rocm-sdk-core rocm-sdk-devel rocm-sdk-libraries rocm-profiler amdsmi aotriton torch"
     )
     names += " torchtext torchcodec triton triton-rocm pytorch-triton pytorch-triton-rocm fbgemm-gpu"
-    targets = (*get_gfx_targets(), *get_gfx_families())
+    targets = (*gfx.get_gfx_targets(), *gfx.get_gfx_families())
     parts = (f"rocm-sdk-{kind}-{target.lower()}" for target in targets for kind in ("libraries", "device"))
     wheels = (project.normalized_name for project in list_projects())
     return tuple(sorted({*names.split(), *map(canonicalize_name, parts), *wheels}))
@@ -468,6 +471,6 @@ def sort_projects(projects: Iterable[Project]) -> list[Project]:
     while waiting:
         ready = [p for p in waiting.values() if not any(name in waiting for name in p.build.after)]
         if not ready:
-            raise DataError(f"recipes wait for each other: {', '.join(waiting)}")
+            raise errors.DataError(f"recipes wait for each other: {', '.join(waiting)}")
         order.append(waiting.pop(ready[0].name))
     return order

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
-from rocm_wheels.core import DataError, get_project_home
+from rocm_wheels.core import errors, workspace
 
 Platform = Literal["linux", "windows"]
 PackagingMode = Literal["per-family", "multi-arch", "split", "variant", "fat"]  # what people install
@@ -93,14 +93,14 @@ def _collect_recipes(files: Iterator[RecipeFile]) -> dict[str, RecipeFile]:
     for file in files:
         name = file.path.stem
         if _PROJECT_NAME.fullmatch(name) is None:
-            raise DataError(
+            raise errors.DataError(
                 f"{file.path} ({file.origin}) is called {name!r}, which is no name of a project",
                 tip="name it in small letters, digits and _, a letter first: my_extension.yaml",
             )
         first = recipes.setdefault(name, file)
         if first is not file and not first.path.samefile(file.path):
             places = [f"{recipe.path} ({recipe.origin})" for recipe in (first, file)]
-            raise DataError(
+            raise errors.DataError(
                 "\n  ".join([f"there are two recipes of {name}:", *places]),
                 tip="give one of them another name (its file and its `name`), or take it away",
             )
@@ -120,7 +120,7 @@ def _list_package_folders() -> Iterator[RecipeFolder]:
         distribution = entry_point.dist.name if entry_point.dist else "an installed package"
         folders = _find_module_folders(entry_point.value)
         if not folders:
-            raise DataError(
+            raise errors.DataError(
                 f"{distribution} names {entry_point.value} as a folder of recipes (its entry point "
                 f"{entry_point.name}), and there is no such package",
                 tip=f"install {distribution} again, or take it away",
@@ -157,7 +157,7 @@ def _find_module_folders(name: str) -> list[str]:
 
 def get_recipes_folder() -> Path:
     """Return the folder of our own recipes."""
-    return get_project_home() / "repos"
+    return workspace.get_project_home() / "repos"
 
 
 def list_project_names(folder: Path | None = None) -> list[str]:

@@ -16,8 +16,9 @@ from packaging.version import InvalidVersion, Version
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from rocm_wheels.core import DataError, Record, load_record, suggest_name
-from rocm_wheels.models.project_names import Platform, get_data_folder
+from rocm_wheels.core import records, tables
+from rocm_wheels.core.errors import DataError
+from rocm_wheels.models import project_names
 
 LineFactKind = Literal["read", "documented", "believed", "unknown"]
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _SOURCE_PLACE = re.compile(r"@[0-9a-f]{40}\b|\bat [0-9a-f]{40}\b|https://|\bPyPI
 _REF = re.compile(r"[^\s\x00-\x1f\x7f~^:?*\[\\-][^\s\x00-\x1f\x7f~^:?*\[\\]*\Z")
 
 
-class LineFact(Record):
+class LineFact(records.Record):
     """How something is known.
 
     ``read``: in the file that decides it. ``documented``: by those who release it.
@@ -89,7 +90,7 @@ class LineCheckout(LineFact):
 
     origin: str | None = None
     ref: str | None = None
-    platforms: tuple[Platform, ...] = ("linux", "windows")
+    platforms: tuple[project_names.Platform, ...] = ("linux", "windows")
 
     @model_validator(mode="after")
     def _origin_or_unknown(self) -> LineCheckout:
@@ -100,14 +101,14 @@ class LineCheckout(LineFact):
         return self
 
 
-class LineCompanion(Record):
+class LineCompanion(records.Record):
     """A project of a line; ``version`` is the series that goes with the line's torch."""
 
     version: LineValue | None = None
     checkout: LineCheckout
 
 
-class LineRocmVersions(Record):
+class LineRocmVersions(records.Record):
     """Versions of ROCm that a line was released with, by who released it."""
 
     pytorch_org: LineValues
@@ -123,7 +124,7 @@ class LineRocmVersions(Record):
         return tuple(sorted({*self.pytorch_org.values, *self.amd.values}, key=Version))
 
 
-class TorchLine(Record):
+class TorchLine(records.Record):
     """A row of the table. ``torch`` is its series (``2.13``); lines that move have none."""
 
     name: str
@@ -139,14 +140,14 @@ class TorchLine(Record):
         """Return what goes with the line of a project: as the table says, else as its recipe does."""
         return self.projects.get(project.name) or project.lines.get(self.name)
 
-    def get_checkout(self, project: Project, platform: Platform) -> LineCheckout | None:
+    def get_checkout(self, project: Project, platform: project_names.Platform) -> LineCheckout | None:
         """Return where a project comes from on a platform; ``None`` when that is unknown."""
         companion = self.get_companion(project)
         if companion is None or companion.checkout.origin is None:
             return None
         return companion.checkout if platform in companion.checkout.platforms else None
 
-    def leaves_out(self, project: Project, platform: Platform) -> bool:
+    def leaves_out(self, project: Project, platform: project_names.Platform) -> bool:
         """Tell whether the line states that it has a project on other platforms only.
 
         Nothing asks for it there then; a project whose place is unknown is asked for.
@@ -162,7 +163,9 @@ class TorchLine(Record):
     @field_validator("platforms")
     @classmethod
     def _are_platforms(cls, value: LineValues) -> LineValues:
-        return _check_values(value, lambda text: (get_args(Platform).index(text),), "linux or windows")
+        return _check_values(
+            value, lambda text: (get_args(project_names.Platform).index(text),), "linux or windows"
+        )
 
     @model_validator(mode="after")
     def _one_name(self) -> TorchLine:
@@ -200,13 +203,13 @@ def _check_values(value: LineValues, order: Callable[[str], tuple[int, ...]], de
 LINES_TABLE = "release_lines.yaml"
 
 
-class BuildTool(Record):
+class BuildTool(records.Record):
     """A package that a build environment gets; ``source`` says where ``spec`` was read."""
 
     name: str
     spec: str
     source: str
-    platforms: tuple[Platform, ...] = ("linux", "windows")
+    platforms: tuple[project_names.Platform, ...] = ("linux", "windows")
 
     @field_validator("spec")
     @classmethod
@@ -218,14 +221,14 @@ class BuildTool(Record):
         return value
 
 
-class Toolset(Record):
+class Toolset(records.Record):
     """The build tools that several lines share."""
 
     name: str
     tools: tuple[BuildTool, ...]
 
 
-class LineTable(Record):
+class LineTable(records.Record):
     """The whole of ``data/release_lines.yaml``."""
 
     toolsets: tuple[Toolset, ...]
@@ -238,7 +241,7 @@ class LineTable(Record):
         errors: list[InitErrorDetails] = []
         for row, line in enumerate(self.lines):
             if line.toolset not in toolset_names:
-                hint = suggest_name(line.toolset, toolset_names)
+                hint = tables.suggest_name(line.toolset, toolset_names)
                 errors.append(
                     _make_row_error(row, "toolset", f"there is no such toolset{hint}", line.toolset)
                 )
@@ -251,14 +254,14 @@ class LineTable(Record):
         return self
 
 
-class LineTools(Record):
+class LineTools(records.Record):
     """What a line of torch is built with. ``exact`` is false when a newer torch borrowed the newest line."""
 
     torch: str
     tools: tuple[BuildTool, ...]
     exact: bool = True
 
-    def list_requirements(self, platform: Platform) -> tuple[str, ...]:
+    def list_requirements(self, platform: project_names.Platform) -> tuple[str, ...]:
         """Return the tools as requirements (PEP 508) for an installer."""
         return tuple(f"{tool.name}{tool.spec}" for tool in self.tools if platform in tool.platforms)
 
@@ -274,7 +277,7 @@ def get_release_line(name: str) -> TorchLine:
     if name not in lines:
         bare = name.lower().rpartition("/")[2].removeprefix("v")  # of release/2.9, v2.9
         raise DataError(
-            f"there is no release line {name!r}{suggest_name(bare, lines)}",
+            f"there is no release line {name!r}{tables.suggest_name(bare, lines)}",
             tip=f"known lines: {', '.join(lines)}; for another ref of torch, give that instead of a line",
         )
     return lines[name]
@@ -314,7 +317,7 @@ def get_line_pythons(torch_version: str) -> tuple[str, tuple[str, ...]]:
     return row.name, (*row.pythons.values, *row.free_threaded.values)
 
 
-def list_unusable_tools(platform: Platform) -> tuple[str, ...]:
+def list_unusable_tools(platform: project_names.Platform) -> tuple[str, ...]:
     """Return the build tools whose packages are no good on a platform, whatever a tree requires."""
     tools = [tool for toolset in _read_line_table().toolsets for tool in toolset.tools]
     return tuple(sorted({tool.name for tool in tools if platform not in tool.platforms}))
@@ -327,12 +330,12 @@ def get_newest_line_tools() -> LineTools:
 
 def load_line_table(path: Path) -> LineTable:
     """Read a table of lines. Raises DataError with ``file:line:column`` of every mistake."""
-    return load_record(path, LineTable)
+    return records.load_record(path, LineTable)
 
 
 @lru_cache
 def _read_line_table() -> LineTable:
-    return load_line_table(get_data_folder() / LINES_TABLE)
+    return load_line_table(project_names.get_data_folder() / LINES_TABLE)
 
 
 def _parse_series(text: str) -> tuple[int, ...]:

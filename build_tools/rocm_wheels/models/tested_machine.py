@@ -11,18 +11,18 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from rocm_wheels.core import Record, format_size, require_pattern
+from rocm_wheels.core import records, tables
 
 _Word = Annotated[
     str,
     StringConstraints(max_length=300),
-    require_pattern(r"[^\x00-\x1f\x7f]*", "one printable line"),
+    records.require_pattern(r"[^\x00-\x1f\x7f]*", "one printable line"),
 ]
 _MOST_GPUS, _MOST_WORDS = 64, 400
 _VECTOR_FEATURES = ("amx", "avx", "asimd", "sve", "sme")  # by which torch and its libraries choose kernels
 
 
-class TestedGpu(Record):
+class TestedGpu(records.Record):
     """A GPU by what its driver says; "" and None are what nothing says.
 
     ``gfx``: its target. ``pci_id``: vendor:device (``1002:74a1``). ``memory`` in bytes. ``node``: what the
@@ -41,7 +41,7 @@ class TestedGpu(Record):
     firmware: Annotated[Mapping[_Word, _Word], Field(max_length=_MOST_WORDS)] = {}
 
 
-class TestedMachine(Record):
+class TestedMachine(records.Record):
     """A machine. ``kernel``: ``Linux 6.8.0``; ``driver``: that of AMD's GPUs, "" without one.
 
     ``rocm``: the version that torch has, or that is installed. ``cpu_features``: the flags of /proc/cpuinfo.
@@ -69,7 +69,7 @@ def describe_machine(machine: TestedMachine) -> list[str]:
     if machine.cpu or vector_features:
         lines.append(f"CPU: {' '.join([machine.cpu or 'unnamed', *vector_features])}")
     for gpu in machine.gpus:
-        words = [gpu.gfx, gpu.pci_id, gpu.address, format_size(gpu.memory) if gpu.memory else ""]
+        words = [gpu.gfx, gpu.pci_id, gpu.address, tables.format_size(gpu.memory) if gpu.memory else ""]
         words += [f"node {gpu.node}" if gpu.node else "", f"VBIOS {gpu.vbios}" if gpu.vbios else ""]
         lines.append(f"GPU: {gpu.name or 'of AMD'}, {', '.join(filter(None, words))}")
         if gpu.firmware:

@@ -16,36 +16,18 @@ from typing import Literal
 from packaging.version import Version
 from pydantic import field_validator
 
-from rocm_wheels.core import DataError, load_record
-from rocm_wheels.models.facts import (
-    Fact,
-    FactKind,
-    FactSource,
-    FactTable,
-    SpecifierField,
-    is_in_series,
-    parse_version,
-)
+from rocm_wheels.core import errors, records
+from rocm_wheels.models import facts, package_indexes, project_names, release_lines
 from rocm_wheels.models.gfx import strip_features
-from rocm_wheels.models.package_indexes import (
-    BuildRow,
-    IndexLayout,
-    PackageIndex,
-    TritonName,
-    get_index,
-    get_row_targets,
-    list_index_lines,
-    list_indexes,
-    load_build_table,
-)
 from rocm_wheels.models.project import list_projects
-from rocm_wheels.models.project_names import get_data_folder
-from rocm_wheels.models.release_lines import LineFactKind, TorchLine, get_release_lines
 
 LINES_READ_ON = date(
     2026, 11, 21
 )  # when release_lines.yaml was made; its facts name their places and commits
-_FACT_KINDS: Mapping[LineFactKind, FactKind] = {"read": "documented", "documented": "documented"}
+_FACT_KINDS: Mapping[release_lines.LineFactKind, facts.FactKind] = {
+    "read": "documented",
+    "documented": "documented",
+}
 
 
 @dataclass(frozen=True)
@@ -58,22 +40,22 @@ class TorchBuild:
 
     torch: Version
     rocm: Version
-    index: PackageIndex
+    index: package_indexes.PackageIndex
     pythons: tuple[str, ...]
     targets: Mapping[str, tuple[str, ...]]
     companions: Mapping[str, Version]
-    kind: FactKind
-    source: FactSource
+    kind: facts.FactKind
+    source: facts.FactSource
 
 
 @lru_cache
 def list_builds() -> tuple[TorchBuild, ...]:
     """Return every build, the newest torch first, then the newest ROCm."""
-    all_builds = [_make_row_build(row) for row in load_build_table().builds]
+    all_builds = [_make_row_build(row) for row in package_indexes.load_build_table().builds]
     all_builds += [
         _make_line_build(line, index)
-        for index in list_indexes()
-        for line in list_index_lines(index)
+        for index in package_indexes.list_indexes()
+        for line in package_indexes.list_index_lines(index)
         if line.torch
     ]
     return tuple(sorted(all_builds, key=lambda build: (build.torch, build.rocm), reverse=True))
@@ -92,12 +74,12 @@ def is_same_release(first: Version, second: Version) -> bool:
     """Say whether two versions can mean the same release: 2.13 and 2.13.1 can, 2.13.0 and 2.13.1 cannot."""
     shorter, longer = sorted((first, second), key=lambda version: len(version.release))
     if len(shorter.release) < 3:
-        return is_in_series(longer, shorter)
+        return facts.is_in_series(longer, shorter)
     return first.release == second.release
 
 
 def get_triton_name(
-    torch_version: str | Version, index: PackageIndex | str, *, platform: str = "linux"
+    torch_version: str | Version, index: package_indexes.PackageIndex | str, *, platform: str = "linux"
 ) -> str:
     """Return the name of the triton that goes with torch of an index; "" when none does.
 
@@ -109,7 +91,7 @@ def get_triton_name(
 
 
 def find_separate_triton(
-    torch_version: str | Version, index: PackageIndex | str, *, platform: str = "linux"
+    torch_version: str | Version, index: package_indexes.PackageIndex | str, *, platform: str = "linux"
 ) -> str:
     """Return the requirement (``triton-windows==3.5.*``) of a triton on PyPI that torch does not require.
 
@@ -122,9 +104,11 @@ def find_separate_triton(
     return f"{row.name}=={'.'.join(map(str, series.release[:2]))}.*" if series else row.name
 
 
-def _find_triton(torch: Version, index: PackageIndex | str, platform: str) -> TritonName | None:
-    layout = (get_index(index) if isinstance(index, str) else index).layout
-    for row in load_build_table().triton:
+def _find_triton(
+    torch: Version, index: package_indexes.PackageIndex | str, platform: str
+) -> package_indexes.TritonName | None:
+    layout = (package_indexes.get_index(index) if isinstance(index, str) else index).layout
+    for row in package_indexes.load_build_table().triton:
         if (
             layout in row.layouts
             and platform in row.platforms
@@ -135,7 +119,7 @@ def _find_triton(torch: Version, index: PackageIndex | str, platform: str) -> Tr
 
 
 def find_companions(
-    torch_version: str | Version, index: PackageIndex | str | None = None
+    torch_version: str | Version, index: package_indexes.PackageIndex | str | None = None
 ) -> dict[str, Version]:
     """Return versions of the projects around torch (torchvision, triton, …) that go with it, as far as known.
 
@@ -148,8 +132,8 @@ def find_companions(
     line = next(
         (
             candidate
-            for candidate in get_release_lines()
-            if candidate.torch and is_in_series(torch, Version(candidate.torch))
+            for candidate in release_lines.get_release_lines()
+            if candidate.torch and facts.is_in_series(torch, Version(candidate.torch))
         ),
         None,
     )
@@ -185,9 +169,9 @@ def tabulate_builds() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     return header, rows
 
 
-def _make_row_build(row: BuildRow) -> TorchBuild:
-    index = get_index(row.index)
-    row_targets = get_row_targets(row)
+def _make_row_build(row: package_indexes.BuildRow) -> TorchBuild:
+    index = package_indexes.get_index(row.index)
+    row_targets = package_indexes.get_row_targets(row)
     return TorchBuild(
         torch=row.torch,
         rocm=row.rocm,
@@ -196,26 +180,26 @@ def _make_row_build(row: BuildRow) -> TorchBuild:
         targets=row_targets or index.targets,
         companions=row.companions,
         kind=row.kind,
-        source=load_build_table().sources[row.source],
+        source=package_indexes.load_build_table().sources[row.source],
     )
 
 
-def _make_line_build(line: TorchLine, index: PackageIndex) -> TorchBuild:
+def _make_line_build(line: release_lines.TorchLine, index: package_indexes.PackageIndex) -> TorchBuild:
     fact = line.rocm.pytorch_org
-    rocm = next(version for version in map(parse_version, fact.values) if version in index.rocm)
+    rocm = next(version for version in map(facts.parse_version, fact.values) if version in index.rocm)
     return TorchBuild(
-        torch=parse_version(line.torch),
+        torch=facts.parse_version(line.torch),
         rocm=rocm,
         index=index,
         pythons=(*line.pythons.values, *line.free_threaded.values),
         targets=index.targets,
         companions=get_line_companions(line, by_default=True),
         kind=_FACT_KINDS.get(fact.kind, "believed"),
-        source=FactSource(url=fact.source, retrieved=LINES_READ_ON, at=f"release line {line.name}"),
+        source=facts.FactSource(url=fact.source, retrieved=LINES_READ_ON, at=f"release line {line.name}"),
     )
 
 
-def get_line_companions(line: TorchLine, *, by_default: bool = False) -> dict[str, Version]:
+def get_line_companions(line: release_lines.TorchLine, *, by_default: bool = False) -> dict[str, Version]:
     """Return the series of the projects around torch that a release line names, by the names of their wheels.
 
     ``by_default``: of those alone that are installed with torch when nothing is named.
@@ -225,15 +209,15 @@ def get_line_companions(line: TorchLine, *, by_default: bool = False) -> dict[st
         companion = line.get_companion(project)
         value = companion.version if companion else None
         if value and value.value and (project.install.default_place or not by_default):
-            versions[project.distribution] = parse_version(value.value)
+            versions[project.distribution] = facts.parse_version(value.value)
     return versions
 
 
 def _parse_torch(text: str | Version) -> Version:
     try:
-        return parse_version(text)
+        return facts.parse_version(text)
     except ValueError as fault:
-        raise DataError(f"torch: {fault}") from None
+        raise errors.DataError(f"torch: {fault}") from None
 
 
 IMAGES_TABLE = "container_images.yaml"
@@ -244,7 +228,7 @@ _IMAGE_TAG = re.compile(
 )
 
 
-class ImageRow(Fact):
+class ImageRow(facts.Fact):
     """Tags of an image that one source names."""
 
     image: str
@@ -262,7 +246,7 @@ class ImageRow(Fact):
         return value
 
 
-class ImageTable(FactTable):
+class ImageTable(facts.FactTable):
     """The whole of ``data/container_images.yaml``."""
 
     images: tuple[ImageRow, ...]
@@ -282,14 +266,14 @@ class TorchImage:
     python: str | None
     system: str | None
     family: str | None
-    kind: FactKind
-    source: FactSource
+    kind: facts.FactKind
+    source: facts.FactSource
 
 
 @lru_cache
 def load_image_table() -> ImageTable:
     """Return the table. Raises DataError with ``file:line:column`` of every mistake."""
-    return load_record(get_data_folder() / IMAGES_TABLE, ImageTable)
+    return records.load_record(project_names.get_data_folder() / IMAGES_TABLE, ImageTable)
 
 
 @lru_cache
@@ -325,7 +309,7 @@ def tabulate_images() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     return header, rows
 
 
-def _make_image(row: ImageRow, tag: str, source: FactSource) -> TorchImage:
+def _make_image(row: ImageRow, tag: str, source: facts.FactSource) -> TorchImage:
     match = _IMAGE_TAG.match(tag)
     if match is None:
         raise ValueError(tag)  # the record has let none through
@@ -333,8 +317,8 @@ def _make_image(row: ImageRow, tag: str, source: FactSource) -> TorchImage:
     return TorchImage(
         name=f"{row.image}:{tag}",
         use=row.use,
-        rocm=parse_version(match["rocm"]),
-        torch=parse_version(torch) if torch else None,
+        rocm=facts.parse_version(match["rocm"]),
+        torch=facts.parse_version(torch) if torch else None,
         python=match["python"],
         system=match["system"],
         family=match["family"],
@@ -347,7 +331,7 @@ ISSUES_TABLE = "known_issues.yaml"
 _ISSUE_NAME = re.compile(r"[\w.-]+/[\w.-]+#[1-9]\d*\Z")
 
 
-class KnownIssue(Fact):
+class KnownIssue(facts.Fact):
     """Something that goes wrong with builds of torch; empty ``targets``, ``platforms``, ``layouts``: all.
 
     ``without_device``: only where this device is missing (``/dev/kfd``). ``issue`` is like
@@ -356,11 +340,11 @@ class KnownIssue(Fact):
 
     title: str
     effect: Literal["wrong", "crash", "hang", "kernels", "import", "install", "slow", "documentation"]
-    torch: SpecifierField
-    rocm: SpecifierField
+    torch: facts.SpecifierField
+    rocm: facts.SpecifierField
     targets: tuple[str, ...] = ()
     platforms: tuple[Literal["linux", "windows"], ...] = ()
-    layouts: tuple[IndexLayout, ...] = ()
+    layouts: tuple[package_indexes.IndexLayout, ...] = ()
     without_device: Literal["", "/dev/kfd"] = ""
     workaround: str = ""
     state: Literal["open", "fixed", "closed"]
@@ -375,7 +359,7 @@ class KnownIssue(Fact):
         return value
 
 
-class IssueTable(FactTable):
+class IssueTable(facts.FactTable):
     """The whole of ``data/known_issues.yaml``."""
 
     issues: tuple[KnownIssue, ...]
@@ -384,7 +368,7 @@ class IssueTable(FactTable):
 @lru_cache
 def load_issue_table() -> IssueTable:
     """Return the table. Raises DataError with ``file:line:column`` of every mistake."""
-    return load_record(get_data_folder() / ISSUES_TABLE, IssueTable)
+    return records.load_record(project_names.get_data_folder() / ISSUES_TABLE, IssueTable)
 
 
 def get_issues() -> tuple[KnownIssue, ...]:
@@ -400,7 +384,7 @@ def get_issue_url(issue: KnownIssue) -> str:
     return f"https://github.com/{repository}/issues/{number}"
 
 
-def get_issue_source(issue: KnownIssue) -> FactSource:
+def get_issue_source(issue: KnownIssue) -> facts.FactSource:
     """Return where an issue was read."""
     return load_issue_table().sources[issue.source]
 

@@ -19,10 +19,8 @@ from typing import Annotated, Literal
 from packaging.version import Version
 from pydantic import model_validator
 
-from rocm_wheels.core import UsageError, load_record, make_record_error, require_pattern, suggest_name
-from rocm_wheels.models.facts import Fact, FactTable, VersionField
-from rocm_wheels.models.gfx import get_gfx_targets, strip_features
-from rocm_wheels.models.project_names import Platform, get_data_folder
+from rocm_wheels.core import errors, records, tables
+from rocm_wheels.models import facts, gfx, project_names
 
 FEATURES_TABLE = "torch_features.yaml"
 _API_NAME = r"(torch[a-z]*(\.[A-Za-z_][A-Za-z0-9_]*)*)?"
@@ -38,14 +36,14 @@ _CMAKE_FIND = re.compile(
 FeatureState = Literal["supported", "unsupported", "too old", "other targets", "not told"]
 
 
-class FeatureCorrection(Fact):
+class FeatureCorrection(facts.Fact):
     """What goes before the page: since when a feature is there, or that it is ``never``.
 
     ``aotriton``: on the targets that aotriton has kernels for.
     """
 
-    since: VersionField | None = None
-    rocm: VersionField | None = None
+    since: facts.VersionField | None = None
+    rocm: facts.VersionField | None = None
     targets: tuple[str, ...] = ()
     aotriton: bool = False
     never: bool = False
@@ -57,19 +55,21 @@ class FeatureCorrection(Fact):
         return self
 
 
-class TorchFeature(Fact):
+class TorchFeature(facts.Fact):
     """A feature as the page has it; without ``rocm``: not on ROCm. See the header of the table."""
 
     group: str
     project: str = "torch"
-    since: VersionField | None = None
-    rocm: VersionField | None = None
-    api: Annotated[str, require_pattern(_API_NAME, "a name in torch: torch.cuda.CUDAGraph; or empty")] = ""
+    since: facts.VersionField | None = None
+    rocm: facts.VersionField | None = None
+    api: Annotated[
+        str, records.require_pattern(_API_NAME, "a name in torch: torch.cuda.CUDAGraph; or empty")
+    ] = ""
     targets: tuple[str, ...] = ()
     correction: FeatureCorrection | None = None
 
 
-class FeatureTable(FactTable):
+class FeatureTable(facts.FactTable):
     """``data/torch_features.yaml``, whole: every target is one."""
 
     features: Mapping[str, TorchFeature]
@@ -79,9 +79,12 @@ class FeatureTable(FactTable):
         for name, feature in self.features.items():
             targets = (*feature.targets, *(feature.correction.targets if feature.correction else ()))
             for target in targets:
-                if target not in get_gfx_targets():
-                    message = f"{name}: {target} is no GPU target{suggest_name(target, get_gfx_targets())}"
-                    raise make_record_error(message, "features", name)
+                if target not in gfx.get_gfx_targets():
+                    message = (
+                        f"{name}: {target} is no GPU "
+                        f"target{tables.suggest_name(target, gfx.get_gfx_targets())}"
+                    )
+                    raise records.make_record_error(message, "features", name)
         return self
 
 
@@ -93,13 +96,13 @@ class FeatureAnswer:
     feature: TorchFeature
     state: FeatureState
     reason: str
-    fact: Fact
+    fact: facts.Fact
 
 
 @lru_cache
 def load_feature_table() -> FeatureTable:
     """Return the whole table."""
-    return load_record(get_data_folder() / FEATURES_TABLE, FeatureTable)
+    return records.load_record(project_names.get_data_folder() / FEATURES_TABLE, FeatureTable)
 
 
 def get_features() -> Mapping[str, TorchFeature]:
@@ -115,10 +118,10 @@ def list_feature_answers(
     ``versions``: torch and what there is beside it (``{"torch": Version("2.13"), "torchvision": …}``);
     a feature of a library that is not among them is ``not told``. Raises UsageError for an unknown target.
     """
-    if target is not None and strip_features(target) not in get_gfx_targets():
-        raise UsageError(
-            f"{target} is no GPU target{suggest_name(target, get_gfx_targets())}",
-            tip=f"targets: {', '.join(get_gfx_targets())}",
+    if target is not None and gfx.strip_features(target) not in gfx.get_gfx_targets():
+        raise errors.UsageError(
+            f"{target} is no GPU target{tables.suggest_name(target, gfx.get_gfx_targets())}",
+            tip=f"targets: {', '.join(gfx.get_gfx_targets())}",
         )
     return tuple(
         _judge_feature(name, feature, rocm, versions, target) for name, feature in get_features().items()
@@ -140,7 +143,7 @@ def _judge_feature(
         if since is not None and version < since:
             return FeatureAnswer(name, feature, "too old", f"from {component} {since} on", fact)
     feature_targets = list_feature_targets(name)
-    if target is not None and strip_features(target) not in feature_targets:
+    if target is not None and gfx.strip_features(target) not in feature_targets:
         return FeatureAnswer(name, feature, "other targets", f"on {' '.join(feature_targets)}", fact)
     return FeatureAnswer(name, feature, "supported", fact.note, fact)
 
@@ -148,14 +151,14 @@ def _judge_feature(
 def list_feature_targets(name: str) -> tuple[str, ...]:
     """Return the targets on which a feature can be there. Raises UsageError for an unknown feature."""
     if name not in get_features():
-        raise UsageError(
-            f"no feature {name} is known{suggest_name(name, get_features())}",
+        raise errors.UsageError(
+            f"no feature {name} is known{tables.suggest_name(name, get_features())}",
             tip=f"features: {', '.join(get_features())}",
         )
     fact = get_features()[name].correction or get_features()[name]
     if isinstance(fact, FeatureCorrection) and fact.aotriton:
-        return tuple(target for target, record in get_gfx_targets().items() if record.aotriton)
-    return fact.targets or tuple(get_gfx_targets())
+        return tuple(target for target, record in gfx.get_gfx_targets().items() if record.aotriton)
+    return fact.targets or tuple(gfx.get_gfx_targets())
 
 
 def tabulate_features() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -172,7 +175,7 @@ def tabulate_features() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
                 feature.project,
                 str(fact.since or ""),
                 str(fact.rocm or "no"),
-                "" if len(feature_targets) == len(get_gfx_targets()) else " ".join(feature_targets),
+                "" if len(feature_targets) == len(gfx.get_gfx_targets()) else " ".join(feature_targets),
                 fact.note,
                 fact.kind,
                 load_feature_table().sources[fact.source].url,
@@ -196,7 +199,7 @@ class FlashAttention:
 def decide_flash_attention(
     option: bool | None,
     *,
-    platform: Platform,
+    platform: project_names.Platform,
     with_triton: bool,
     targets: Iterable[str],
     aotriton: str | None = None,
@@ -209,7 +212,7 @@ def decide_flash_attention(
     asked for on Linux without triton.
     """
     if option and platform == "linux" and not with_triton:
-        raise UsageError(
+        raise errors.UsageError(
             f"{_OPTION} needs triton on Linux, and {why_not}",
             tip="add --build-triton, or --triton-wheel FILE",
         )
@@ -226,7 +229,7 @@ def decide_flash_attention(
 
 def has_aotriton_kernels(target: str, aotriton: str | None = None) -> bool:
     """Tell whether a release of aotriton (``None``: any) has kernels for a target."""
-    record = get_gfx_targets().get(strip_features(target))
+    record = gfx.get_gfx_targets().get(gfx.strip_features(target))
     if record is None or record.aotriton is None:
         return False
     return aotriton is None or _parse_release(record.aotriton) <= _parse_release(aotriton)

@@ -17,10 +17,9 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from rocm_wheels.core import Record, load_record, make_record_error, require_pattern, suggest_name
-from rocm_wheels.models.facts import Fact, FactTable, PythonField
+from rocm_wheels.core import records, tables
+from rocm_wheels.models import facts, project_names
 from rocm_wheels.models.gfx import get_gfx_targets, strip_features
-from rocm_wheels.models.project_names import Platform, get_data_folder
 
 SuiteName = Literal["default", "full", "distributed", "inductor"]
 SUITE_NAMES: tuple[SuiteName, ...] = get_args(SuiteName)
@@ -42,7 +41,7 @@ def _check_specifier(text: str) -> str:
 VersionSpecifier = Annotated[str, AfterValidator(_check_specifier)]
 
 
-class TorchTestGroup(Record):
+class TorchTestGroup(records.Record):
     """Files that are run alike: named (``test_nn`` for ``test/test_nn.py``), or listed by its run_test.py.
 
     ``listed_by`` are the words that it is told; ``environment`` is theirs alone. ``run_by``: pytest runs a
@@ -62,24 +61,24 @@ class TorchTestGroup(Record):
         if self.words and self.run_by != "run_test":
             raise ValueError("`words` are for run_test.py: the group is to be `run_by: run_test`")
         if odd := [file for file in self.files if not _FILE_NAME.fullmatch(file) or file.endswith(".py")]:
-            raise make_record_error(
+            raise records.make_record_error(
                 f"{odd[0]!r} is no file of test/ without .py", "files", self.files.index(odd[0])
             )
         return self
 
 
-class LeftOutFiles(Fact):
+class LeftOutFiles(facts.Fact):
     """Files that are listed, and not run; ``reason`` says why."""
 
     files: tuple[str, ...] = Field(min_length=1)
     reason: str = Field(min_length=1)
 
 
-class TorchTestSuite(Record):
+class TorchTestSuite(records.Record):
     """What a run holds. ``gpus``: each alone, or every one of a target at once."""
 
     about: str
-    fact: Fact
+    fact: facts.Fact
     gpus: Literal["one", "every"] = "one"
     groups: tuple[TorchTestGroup, ...] = Field(min_length=1)
     left_out: tuple[LeftOutFiles, ...] = ()
@@ -98,7 +97,7 @@ class TorchTestSuite(Record):
         return self
 
 
-class KnownTestRow(Fact):
+class KnownTestRow(facts.Fact):
     """Tests that are known not to pass, and where; what is not named is meant whole.
 
     ``tests`` are exact: ``test_nn.py::TestNN::test_print``; without the class, the tests of that very name in
@@ -111,11 +110,13 @@ class KnownTestRow(Fact):
     effect: FailureEffect
     reason: str = Field(min_length=1)
     owner: str = Field(min_length=1)
-    issue: Annotated[str, require_pattern(r"https://\S+", "the address of where it is tracked: https://…")]
+    issue: Annotated[
+        str, records.require_pattern(r"https://\S+", "the address of where it is tracked: https://…")
+    ]
     expires: date
     torch: VersionSpecifier = ""
     targets: tuple[str, ...] = ()
-    platforms: tuple[Platform, ...] = ()
+    platforms: tuple[project_names.Platform, ...] = ()
     pythons: tuple[str, ...] = ()
 
     @field_validator("tests")
@@ -123,7 +124,7 @@ class KnownTestRow(Fact):
     def _are_tests(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for test in value:
             if not _TEST_NAME.fullmatch(test):
-                raise make_record_error(
+                raise records.make_record_error(
                     f"{test!r} is no test: FILE.py::[Class::]name, no pattern", value.index(test)
                 )
         if len(set(value)) != len(value):
@@ -135,12 +136,15 @@ class KnownTestRow(Fact):
     def _are_targets(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for target in value:
             if target not in get_gfx_targets():
-                raise make_record_error(
-                    f"{target} is no GPU target{suggest_name(target, get_gfx_targets())}", value.index(target)
+                raise records.make_record_error(
+                    f"{target} is no GPU target{tables.suggest_name(target, get_gfx_targets())}",
+                    value.index(target),
                 )
         return value
 
-    def applies_to(self, torch: Version | None, gfx: str, platform: Platform, python: str) -> bool:
+    def applies_to(
+        self, torch: Version | None, gfx: str, platform: project_names.Platform, python: str
+    ) -> bool:
         """Tell whether it is about a torch (``None``: any) on a GPU target; ``python`` is as ``3.12``."""
         return (
             (torch is None or SpecifierSet(self.torch).contains(torch.base_version, prereleases=True))
@@ -150,14 +154,14 @@ class KnownTestRow(Fact):
         )
 
 
-class TorchTestTimeouts(Fact):
+class TorchTestTimeouts(facts.Fact):
     """Minutes after which a test that says nothing is ended, and after which a whole file is."""
 
     test_minutes: float = Field(gt=0)
     file_minutes: float = Field(gt=0)
 
 
-class TorchTestLimits(Record):
+class TorchTestLimits(records.Record):
     """Our own decisions: ``unrecorded_seconds`` stand for a file whose duration no results record, one that
     took longer than ``share_seconds`` is cut, ``tests_alone`` are tried again of a file: where more failed,
     it is no matter of chance.
@@ -168,15 +172,15 @@ class TorchTestLimits(Record):
     tests_alone: int = Field(default=20, ge=0)
 
 
-class LeftOutRequirements(Fact):
+class LeftOutRequirements(facts.Fact):
     """Packages that torch's list for its CI names, and that cannot be installed: with ``pythons``, or any."""
 
     names: tuple[str, ...] = Field(min_length=1)
-    pythons: tuple[PythonField, ...] = ()
+    pythons: tuple[facts.PythonField, ...] = ()
     reason: str = Field(min_length=1)
 
 
-class TorchTestTable(FactTable):
+class TorchTestTable(facts.FactTable):
     """The whole of ``data/torch_tests.yaml``; ``environment`` is of tests on a GPU."""
 
     suites: Mapping[str, TorchTestSuite]
@@ -251,7 +255,13 @@ def _name_in(file: str, key: _TestKey) -> str:
 
 
 def select_known_tests(
-    rows: Sequence[KnownTestRow], torch: str | None, gfx: str, platform: Platform, python: str, *, today: date
+    rows: Sequence[KnownTestRow],
+    torch: str | None,
+    gfx: str,
+    platform: project_names.Platform,
+    python: str,
+    *,
+    today: date,
 ) -> KnownTests:
     """Return what is known of tests of a torch (``None``: of any) on a GPU target."""
     version = Version(torch) if torch is not None else None
@@ -272,7 +282,7 @@ def split_test_share(name: str) -> tuple[str, int, int]:
     return match[1], int(match[2]), int(match[3])
 
 
-class KnownTestTable(FactTable):
+class KnownTestTable(facts.FactTable):
     """The whole of ``data/therock_known_tests.yaml``."""
 
     known: tuple[KnownTestRow, ...]
@@ -285,8 +295,10 @@ def load_torch_tests() -> TorchTestTable:
 
 @lru_cache
 def _read_torch_tests() -> TorchTestTable:
-    table = load_record(get_data_folder() / "torch_tests.yaml", TorchTestTable)
-    imported = load_record(get_data_folder() / "therock_known_tests.yaml", KnownTestTable)
+    table = records.load_record(project_names.get_data_folder() / "torch_tests.yaml", TorchTestTable)
+    imported = records.load_record(
+        project_names.get_data_folder() / "therock_known_tests.yaml", KnownTestTable
+    )
     changes = {
         "known": (*table.known, *imported.known),
         "sources": {**imported.sources, **table.sources},

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.core import DataError, SdkError, SourceError, UsageError
+from rocm_wheels.core import errors
+from rocm_wheels.models import project_names
 from rocm_wheels.models.project import Project
-from rocm_wheels.models.project_names import RELEASE_TYPES
 
 _WITH_COMMIT = ("dev", "dev-bkc")
 _COMMIT_DIGITS = 8
@@ -29,9 +29,9 @@ def make_version_suffix(rocm_version: str, explicit: str | None = None) -> str:
     make a version with a base before it. Raises UsageError, or SdkError for a bad ``rocm_version``.
     """
     if explicit:
-        _parse_version(f"1.0{explicit}", f"--version-suffix {explicit}", UsageError)
+        _parse_version(f"1.0{explicit}", f"--version-suffix {explicit}", errors.UsageError)
         return explicit
-    _parse_version(rocm_version, "the version of the ROCm SDK", SdkError)
+    _parse_version(rocm_version, "the version of the ROCm SDK", errors.SdkError)
     prefix = "devrocm" if "dev" in rocm_version else "rocm"
     return f"+{prefix}{rocm_version.replace('+', '-')}"
 
@@ -44,7 +44,7 @@ def add_version_parts(suffix: str, *parts: str) -> str:
     if not parts:
         return suffix
     if suffix and not suffix.startswith("+"):
-        raise UsageError(
+        raise errors.UsageError(
             f"--version-suffix {suffix} leaves no place for +{'.'.join(parts)}, which the lock says"
         )
     return "+" + ".".join(part for part in (*parts, suffix[1:]) if part)
@@ -89,7 +89,7 @@ def read_base_version(source: Path, file: str = "version.txt") -> str:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as cause:
-        raise DataError(
+        raise errors.DataError(
             f"cannot read the version of {source.name} from {path}",
             tip="it must hold the base version, such as 2.9.0; is this the right folder?",
         ) from cause
@@ -100,10 +100,12 @@ def parse_base_version(text: str, *, name: str) -> str:
     """Return the base version that a file holds; ``name`` stands for the file. Raises DataError."""
     text = text.strip()
     if not text:
-        raise DataError(f"{name} is empty", tip="it must hold the base version, such as 2.9.0")
-    version = _parse_version(text, name, DataError)
+        raise errors.DataError(f"{name} is empty", tip="it must hold the base version, such as 2.9.0")
+    version = _parse_version(text, name, errors.DataError)
     if version.local:
-        raise DataError(f"{name}: {text} has a local part (+{version.local}) before any suffix is added")
+        raise errors.DataError(
+            f"{name}: {text} has a local part (+{version.local}) before any suffix is added"
+        )
     return text
 
 
@@ -115,7 +117,7 @@ def read_stated_version(text: str, variable: str, *, name: str) -> str:
     assigned = rf"^{re.escape(variable)}[ \t]*=[ \t]*(?P<quote>['\"])(?P<value>[^'\"\n]*)(?P=quote)"
     values = {match["value"] for match in re.finditer(assigned, text, re.MULTILINE)}
     if len(values) != 1:
-        raise DataError(
+        raise errors.DataError(
             f"{name}: a version must be assigned to {variable} once, here are {len(values)}",
             tip="the recipe's `version.stated` names the file and the variable",
         )
@@ -135,21 +137,25 @@ def make_wheel_version(
     ``git_tag`` is the recipe's word on whether this project takes part in that. Raises
     SourceError when the commit is needed and not there, UsageError when the parts do not fit.
     """
-    if release_type not in RELEASE_TYPES:
-        raise UsageError(f"--release-type {release_type} is none of {', '.join(RELEASE_TYPES)}")
+    if release_type not in project_names.RELEASE_TYPES:
+        raise errors.UsageError(
+            f"--release-type {release_type} is none of {', '.join(project_names.RELEASE_TYPES)}"
+        )
     if release_type in _WITH_COMMIT and git_tag:
         if not re.fullmatch(rf"[0-9a-f]{{{_COMMIT_DIGITS},64}}", commit or ""):
-            raise SourceError(
+            raise errors.SourceError(
                 f"a build of release type {release_type} carries its commit, and the sources have none"
                 + (f" (found {commit!r})" if commit else ""),
                 tip="build from a git checkout, or choose another --release-type",
             )
         if suffix and not suffix.startswith("+"):
-            raise UsageError(f"a build of release type {release_type} cannot carry the suffix {suffix}")
+            raise errors.UsageError(
+                f"a build of release type {release_type} cannot carry the suffix {suffix}"
+            )
         suffix = "+" + ".".join(
             part for part in (f"git{(commit or '')[:_COMMIT_DIGITS]}", suffix[1:]) if part
         )
-    return str(_parse_version(base + suffix, f"{base}{suffix}", UsageError))
+    return str(_parse_version(base + suffix, f"{base}{suffix}", errors.UsageError))
 
 
 def make_project_version(
@@ -169,7 +175,7 @@ def make_project_version(
 
 def get_local_part(suffix: str) -> str:
     """Return the local part that a suffix gives, as finished versions spell it (``""`` when none)."""
-    return _parse_version(f"1.0{suffix}", suffix, UsageError).local or ""
+    return _parse_version(f"1.0{suffix}", suffix, errors.UsageError).local or ""
 
 
 DEFAULT_ROCM = ">1.0"
@@ -178,7 +184,7 @@ DEFAULT_ROCM = ">1.0"
 
 def make_rocm_requirement(rocm_version: str) -> str:
     """Return what torch requires: exactly this build of the ROCm libraries, local part included (PEP 440)."""
-    version = _parse_version(rocm_version, "the version of the ROCm SDK", SdkError)
+    version = _parse_version(rocm_version, "the version of the ROCm SDK", errors.SdkError)
     return f"rocm[libraries]=={version}"
 
 
@@ -189,14 +195,19 @@ def check_exact_requirement(text: str) -> str:
     try:
         specifiers = [(s.operator, s.version) for s in Requirement(text).specifier]
     except InvalidRequirement as cause:
-        raise UsageError(f"{text!r} is not a requirement") from cause
+        raise errors.UsageError(f"{text!r} is not a requirement") from cause
     if len(specifiers) != 1 or specifiers[0][0] != "==" or "*" in specifiers[0][1]:
-        raise UsageError(f"{text} does not require one exact version")
+        raise errors.UsageError(f"{text} does not require one exact version")
     return text
 
 
 def _parse_version(
-    text: str, label: str, error: type[UsageError] | type[DataError] | type[SdkError] | type[SourceError]
+    text: str,
+    label: str,
+    error: type[errors.UsageError]
+    | type[errors.DataError]
+    | type[errors.SdkError]
+    | type[errors.SourceError],
 ) -> Version:
     try:
         return Version(text)

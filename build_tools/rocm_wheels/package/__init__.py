@@ -5,7 +5,3 @@
 into a wheel; ``verify_provenance`` compares a wheel with the statement beside it. The formats of variants are
 in ``variants/``, the rewriting of wheels in ``wheels/``.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

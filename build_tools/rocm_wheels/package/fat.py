@@ -28,51 +28,16 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from rocm_wheels.core import (
-    DataError,
-    PackageError,
-    Record,
-    format_count,
-    hide_credentials,
-    load_record,
-    log_note,
-    require_extras,
-)
-from rocm_wheels.index import (
-    IndexReader,
-    download_link,
-    file_name_of_link,
-    resolve_index_url,
-)
-from rocm_wheels.models import get_data_folder, get_gfx_targets, is_rocm_library, strip_features
-from rocm_wheels.package.prune import (
-    PrunedMembers,
-    TargetFilter,
-    prune_members,
-    require_plain_wheel,
-    sizes_as_json,
-)
-from rocm_wheels.wheels import (
-    PackagePart,
-    RewrittenWheel,
-    StoredMember,
-    TargetId,
-    WheelArchive,
-    WheelEdit,
-    ZipEntry,
-    correct_record_digest,
-    exceeds_ratio,
-    get_edited_name,
-    list_database_labels,
-    list_dist_info_folders,
-    parse_metadata,
-    parse_wheel_name,
-    parse_wheel_record,
-    read_loader_info,
-    read_pe_imports,
-    rewrite_wheel,
-    split_wheel_name,
-)
+from rocm_wheels.binaries import elf, loader
+from rocm_wheels.core import errors, extras, log, records, shell, tables
+from rocm_wheels.device_code import code_objects, kernel_databases
+from rocm_wheels.index.reader import IndexReader, download_link, file_name_of_link, resolve_index_url
+from rocm_wheels.models import gfx, project_names
+from rocm_wheels.models.libraries import is_rocm_library
+from rocm_wheels.package import prune
+from rocm_wheels.wheels import dist_info, rewrite, sbom, stored_member, zip_format, zip_layout
+from rocm_wheels.wheels.archive import WheelArchive
+from rocm_wheels.wheels.edit import WheelEdit, correct_record_digest, get_edited_name
 
 ROCM_FOLDER = "torch/_rocm"
 _DEVICE_PREFIX = "rocm-sdk-device-"
@@ -83,13 +48,13 @@ _LIBRARY = re.compile(r"(?:^|/)(?:lib[^/]+\.so(?:\.[0-9.]+)?|[^/]+\.dll)$", re.I
 _STEM = re.compile(r"(?:lib)?(?P<stem>.+?)(?:\.so(?:\.[0-9.]+)?|(?:_?[0-9]+)?\.dll)$", re.IGNORECASE)
 
 
-class _FatRow(Record):
+class _FatRow(records.Record):
     opens: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
     database: str | None = None
 
 
-class _FatTable(Record):
+class _FatTable(records.Record):
     always: tuple[str, ...]
     licenses: tuple[str, ...]
     libraries: Mapping[str, _FatRow]
@@ -101,7 +66,7 @@ class _FatTable(Record):
 
 @lru_cache
 def _load_table() -> _FatTable:
-    return load_record(get_data_folder() / "fat_contents.yaml", _FatTable)
+    return records.load_record(project_names.get_data_folder() / "fat_contents.yaml", _FatTable)
 
 
 def get_stem(library: str) -> str:
@@ -151,7 +116,7 @@ class FatPlan:
             "from_system": list(self.from_system),
             "licenses": list(self.licenses),
             "unlicensed": list(self.unlicensed),
-            **sizes_as_json(self.before, self.after),
+            **prune.sizes_as_json(self.before, self.after),
         }
 
 
@@ -169,14 +134,14 @@ def read_rocm_version(wheel: Path) -> str:
     """Return the version of ROCm that a wheel requires; PackageError when it requires none, or several."""
     with WheelArchive.open(wheel) as archive:
         metadata = _read_dist_info(archive, "METADATA")
-    for text in parse_metadata(metadata, name=f"{wheel}: METADATA").requires_dist:
+    for text in dist_info.parse_metadata(metadata, name=f"{wheel}: METADATA").requires_dist:
         requirement = Requirement(text)
         specifiers = list(requirement.specifier)
         if canonicalize_name(requirement.name) != "rocm" or len(specifiers) != 1:
             continue
         if specifiers[0].operator == "==" and "*" not in specifiers[0].version:
             return specifiers[0].version
-    raise PackageError(
+    raise errors.PackageError(
         f"{wheel} does not require rocm in one version",
         tip="a fat wheel is made from a torch that was built against ROCm's Python packages",
     )
@@ -188,7 +153,7 @@ def fetch_rocm_wheels(index_url: str, request: FatRequest, folder: Path) -> tupl
     PackageError when the index lacks one that is needed.
     """
     version = Version(read_rocm_version(request.wheel))
-    is_windows = split_wheel_name(request.wheel.name).platform.startswith("win")
+    is_windows = dist_info.split_wheel_name(request.wheel.name).platform.startswith("win")
     reader, url = IndexReader(), resolve_index_url(index_url)
     paths = []
     for project in list_part_names(request.targets):
@@ -201,24 +166,24 @@ def fetch_rocm_wheels(index_url: str, request: FatRequest, folder: Path) -> tupl
             if _fits(file_name_of_link(link), version, is_windows)
         ]
         if not links:
-            raise PackageError(
-                f"{hide_credentials(url)} has no wheel of {project} {version} for this platform"
+            raise errors.PackageError(
+                f"{shell.hide_credentials(url)} has no wheel of {project} {version} for this platform"
             )
-        paths.append(download_link(links[0], folder, error=PackageError))
+        paths.append(download_link(links[0], folder, error=errors.PackageError))
     return tuple(paths)
 
 
 def _fits(file_name: str, version: Version, is_windows: bool) -> bool:
     if not file_name.endswith(".whl"):
         return False
-    name = parse_wheel_name(file_name)
+    name = dist_info.parse_wheel_name(file_name)
     is_ours = any(tag.platform == "any" or tag.platform.startswith("win") == is_windows for tag in name.tags)
     return name.version == version and is_ours
 
 
 def list_part_names(targets: Iterable[str]) -> tuple[str, ...]:
     """Return the projects whose wheels a fat wheel is made from; those of targets may not exist."""
-    devices = dict.fromkeys(f"{_DEVICE_PREFIX}{strip_features(target)}" for target in targets)
+    devices = dict.fromkeys(f"{_DEVICE_PREFIX}{gfx.strip_features(target)}" for target in targets)
     return ("rocm-sdk-core", "rocm-sdk-libraries", *devices)
 
 
@@ -227,14 +192,14 @@ def plan_fat(request: FatRequest, stack: ExitStack) -> FatPlan:
 
     PackageError names the library, file or target that is missing.
     """
-    require_extras("making a fat wheel", "build")
-    require_plain_wheel(request.wheel)
+    extras.require_extras("making a fat wheel", "build")
+    prune.require_plain_wheel(request.wheel)
     return _FatMaker(request, stack).make_plan()
 
 
-def write_fat_wheel(plan: FatPlan, folder: Path) -> RewrittenWheel:
+def write_fat_wheel(plan: FatPlan, folder: Path) -> rewrite.RewrittenWheel:
     """Write a fat wheel into ``folder``; it is there whole or not at all. Raises as ``rewrite_wheel``."""
-    return rewrite_wheel(plan.wheel, folder, plan.edit)
+    return rewrite.rewrite_wheel(plan.wheel, folder, plan.edit)
 
 
 @dataclass(frozen=True)
@@ -245,7 +210,7 @@ class _Part:
     project: str
     names: Mapping[str, str]
     digests: Mapping[str, str]
-    entries: Mapping[str, ZipEntry]
+    entries: Mapping[str, zip_format.ZipEntry]
     record: str
 
 
@@ -257,12 +222,12 @@ class _FatMaker:
         self._stack = stack
         self._table = _load_table()
         self._needs: dict[str, tuple[str, ...]] = {}  # of each library that was read, by its path in the tree
-        self._chosen: dict[str, tuple[_Part, PrunedMembers]] = {}
+        self._chosen: dict[str, tuple[_Part, prune.PrunedMembers]] = {}
         self._sonames: dict[str, str] = {}
         self._system: set[str] = set()
         self._version = read_rocm_version(request.wheel)
         self._torch = stack.enter_context(WheelArchive.open(request.wheel))
-        self._is_windows = split_wheel_name(request.wheel.name).platform.startswith("win")
+        self._is_windows = dist_info.split_wheel_name(request.wheel.name).platform.startswith("win")
         self._parts = self._open_parts()
         self._places = self._locate_files()
 
@@ -290,8 +255,8 @@ class _FatMaker:
         )
         before = (sum(entry.size for entry in self._torch.members), self._torch.size)
         after = self._measure(edit, before)
-        if exceeds_ratio(*after):
-            raise PackageError(
+        if zip_layout.exceeds_ratio(*after):
+            raise errors.PackageError(
                 f"the content ({after[0]} bytes) would be more than 50 times the archive ({after[1]} bytes),"
                 " which PyPI refuses"
             )
@@ -317,7 +282,7 @@ class _FatMaker:
         """Open the rocm wheels of this version and platform, all device wheels among them."""
         parts = []
         for path in sorted(self._request.rocm_wheels):
-            name = parse_wheel_name(path.name)
+            name = dist_info.parse_wheel_name(path.name)
             project = canonicalize_name(name.name)
             if not project.startswith("rocm-sdk-") or project == "rocm-sdk-devel":
                 continue
@@ -328,7 +293,7 @@ class _FatMaker:
             parts.append(_read_part(archive, project))
         projects = {part.project for part in parts}
         if "rocm-sdk-core" not in projects:
-            raise PackageError(
+            raise errors.PackageError(
                 f"there is no wheel of rocm-sdk-core {self._version} for this platform",
                 tip="name the folder or index of the ROCm packages that torch was built against",
             )
@@ -336,7 +301,7 @@ class _FatMaker:
 
     def _locate_files(self) -> dict[str, _Part]:
         """Return the part that each file of the tree is taken from: the first that has it."""
-        devices = {f"{_DEVICE_PREFIX}{strip_features(target)}" for target in self._request.targets}
+        devices = {f"{_DEVICE_PREFIX}{gfx.strip_features(target)}" for target in self._request.targets}
         places: dict[str, _Part] = {}
         for part in self._parts:
             if part.project.startswith(_DEVICE_PREFIX) and part.project not in devices:
@@ -346,26 +311,27 @@ class _FatMaker:
                 if other is part or not _LIBRARY.search(path):
                     continue
                 if other.digests[other.names[path]] != part.digests[name]:
-                    raise PackageError(
+                    raise errors.PackageError(
                         f"{other.archive.path.name} and {part.archive.path.name} have different {path}"
                     )
         return places
 
-    def _read_torch(self) -> tuple[dict[str, tuple[str, ...]], PrunedMembers]:
+    def _read_torch(self) -> tuple[dict[str, tuple[str, ...]], prune.PrunedMembers]:
         """Return what torch's own libraries are linked to, and what becomes of its device code."""
-        target_filter = TargetFilter(self._request.targets)
+        target_filter = prune.TargetFilter(self._request.targets)
         needs: dict[str, tuple[str, ...]] = {}
         folders = tuple(
-            f"{name}/" for name in list_dist_info_folders(entry.name for entry in self._torch.members)
+            f"{name}/"
+            for name in dist_info.list_dist_info_folders(entry.name for entry in self._torch.members)
         )
         names = [entry.name for entry in self._torch.members if not entry.name.startswith(folders)]
         if any(name.startswith(f"{ROCM_FOLDER}/") for name in names):
-            raise PackageError(f"{self._request.wheel} carries its ROCm already")
-        pruned = prune_members(
+            raise errors.PackageError(f"{self._request.wheel} carries its ROCm already")
+        pruned = prune.prune_members(
             self._torch, names, target_filter, self._stack, inspect=_make_inspector(needs, {})
         )
         if missing := target_filter.list_missing():
-            raise PackageError(
+            raise errors.PackageError(
                 f"{self._request.wheel} has no code for {', '.join(missing)}",
                 tip=f"it has {' '.join(pruned.targets) or 'none'}",
             )
@@ -379,13 +345,15 @@ class _FatMaker:
         """Return the short names of the libraries that torch loads first, as its own module says."""
         entry = next((entry for entry in self._torch.members if entry.name == INIT_MODULE), None)
         if entry is None:
-            raise PackageError(
+            raise errors.PackageError(
                 f"{self._request.wheel} has no {INIT_MODULE}, which starts ROCm",
                 tip="a fat wheel is made from a torch that was built against ROCm's Python packages",
             )
         names = find_preload_names(self._torch.read(entry).decode("utf-8", "replace"))
         if names is None:
-            raise PackageError(f"{self._request.wheel}: {INIT_MODULE} does not say which libraries it loads")
+            raise errors.PackageError(
+                f"{self._request.wheel}: {INIT_MODULE} does not say which libraries it loads"
+            )
         return names
 
     def _find_preload(self, short_name: str) -> str:
@@ -393,7 +361,7 @@ class _FatMaker:
         for path in self._places:
             if _LIBRARY.search(path) and get_stem(path).lower() in stems:
                 return path
-        raise PackageError(
+        raise errors.PackageError(
             f"the ROCm packages have no library {short_name}, which {INIT_MODULE} loads",
             tip="name packages of the ROCm that torch was built against",
         )
@@ -407,7 +375,7 @@ class _FatMaker:
                 if path is not None:
                     paths.append(path)
                 elif is_rocm_library(need):
-                    raise PackageError(
+                    raise errors.PackageError(
                         f"no ROCm package has {need}, which {library} in {what} is linked to",
                         tip="name packages of the ROCm that torch was built against",
                     )
@@ -444,11 +412,11 @@ class _FatMaker:
             names = {part.names[path] for path in mine}
             if not names:
                 continue
-            log_note(f"reading {format_count(len(names), 'file')} of {part.archive.path.name}")
+            log.log_note(f"reading {tables.format_count(len(names), 'file')} of {part.archive.path.name}")
             needs: dict[str, tuple[str, ...]] = {}
             sonames: dict[str, str] = {}
-            target_filter = TargetFilter(self._request.targets)
-            pruned = prune_members(
+            target_filter = prune.TargetFilter(self._request.targets)
+            pruned = prune.prune_members(
                 part.archive, names, target_filter, self._stack, inspect=_make_inspector(needs, sonames)
             )
             for path in mine:
@@ -462,12 +430,16 @@ class _FatMaker:
     def _require_code(self, path: str, held: Sequence[str]) -> None:
         """Raise PackageError for a library that has code for other targets, and not for one of ours."""
         stem = get_stem(path).lower()
-        is_database = bool(list_database_labels(path))  # a library a target: others have others
+        is_database = bool(
+            kernel_databases.list_database_labels(path)
+        )  # a library a target: others have others
         for target in self._request.targets if _LIBRARY.search(path) and held and not is_database else ():
-            target_filter = TargetFilter([target])
-            excluded = {name.lower() for name in get_gfx_targets()[strip_features(target)].excluded}
-            if stem not in excluded and not any(target_filter.keeps(TargetId.parse(name)) for name in held):
-                raise PackageError(
+            target_filter = prune.TargetFilter([target])
+            excluded = {name.lower() for name in gfx.get_gfx_targets()[gfx.strip_features(target)].excluded}
+            if stem not in excluded and not any(
+                target_filter.keeps(code_objects.TargetId.parse(name)) for name in held
+            ):
+                raise errors.PackageError(
                     f"{PurePosixPath(path).name} of the ROCm packages has no code for {target}",
                     tip=f"it has {' '.join(held)}",
                 )
@@ -488,22 +460,22 @@ class _FatMaker:
                 for part in self._parts
                 for path in part.names
                 if _matches(path, row.data)
-                for label in list_database_labels(path)
+                for label in kernel_databases.list_database_labels(path)
             }
             for target in self._request.targets:
-                excluded = get_gfx_targets()[strip_features(target)].excluded
-                target_filter = TargetFilter([target])
+                excluded = gfx.get_gfx_targets()[gfx.strip_features(target)].excluded
+                target_filter = prune.TargetFilter([target])
                 held = any(
                     target_filter.keeps_label(label)
                     for path in self._chosen
                     if _matches(path, row.data)
-                    for label in list_database_labels(path)
+                    for label in kernel_databases.list_database_labels(path)
                 )
                 if labels and not held and row.database not in excluded:
-                    raise PackageError(
+                    raise errors.PackageError(
                         f"the ROCm packages have no kernels of {row.database} for {target},"
                         f" which {PurePosixPath(library).name} needs",
-                        tip=f"add the wheel of rocm-sdk-device-{strip_features(target)} {self._version}",
+                        tip=f"add the wheel of rocm-sdk-device-{gfx.strip_features(target)} {self._version}",
                     )
 
     def _order_libraries(self) -> tuple[str, ...]:
@@ -530,9 +502,9 @@ class _FatMaker:
     def _is_data(self, path: str) -> bool:
         return any(_matches(path, row.data) for row in self._table.libraries.values())
 
-    def _collect_files(self) -> tuple[dict[str, StoredMember], int, int]:
+    def _collect_files(self) -> tuple[dict[str, stored_member.StoredMember], int, int]:
         """Return the files of the tree by their new names; how many are left out, how many only copied."""
-        stored: dict[str, StoredMember] = {}
+        stored: dict[str, stored_member.StoredMember] = {}
         removed = copied = 0
         for path in sorted(self._chosen):
             part, pruned = self._chosen[path]
@@ -545,7 +517,9 @@ class _FatMaker:
                 stored[target] = pruned.stored[name]
                 continue
             entry = part.entries[name]
-            stored[target] = StoredMember(entry, part.digests[name], part.archive.descriptor, entry.data)
+            stored[target] = stored_member.StoredMember(
+                entry, part.digests[name], part.archive.descriptor, entry.data
+            )
             copied += 1
         return stored, removed, copied
 
@@ -570,11 +544,11 @@ class _FatMaker:
                 unlicensed.append(part.project)
         return dict(sorted(texts.items())), tuple(unlicensed)
 
-    def _list_packages(self) -> tuple[PackagePart, ...]:
+    def _list_packages(self) -> tuple[sbom.PackagePart, ...]:
         """Return the rocm packages that files are taken from, for the bill of materials."""
         projects = {part.project: part for part, _ in self._chosen.values()}
         return tuple(
-            PackagePart(project, self._version, projects[project].record) for project in sorted(projects)
+            sbom.PackagePart(project, self._version, projects[project].record) for project in sorted(projects)
         )
 
     def _measure(self, edit: WheelEdit, before: tuple[int, int]) -> tuple[int, int]:
@@ -595,12 +569,12 @@ def _make_inspector(
     """Return what notes the libraries that a member is linked to, and its own SONAME."""
 
     def inspect(name: str, data: memoryview) -> None:
-        loaded = read_loader_info(data, name)
+        loaded = elf.read_loader_info(data, name)
         if loaded is not None:
             needs[name] = loaded.needed
             if loaded.soname:
                 sonames[name] = loaded.soname
-        elif (imports := read_pe_imports(data, name)) is not None:
+        elif (imports := loader.read_pe_imports(data, name)) is not None:
             needs[name] = imports
 
     return inspect
@@ -618,10 +592,10 @@ def _read_part(archive: WheelArchive, project: str) -> _Part:
         if match and match["path"] != "__init__.py" and not match["path"].startswith(".devel_links/"):
             names[match["path"]] = entry.name
     content = _read_dist_info(archive, "RECORD")
-    record = parse_wheel_record(content, name=f"{archive.path}: RECORD", files=len(archive.members))
+    record = dist_info.parse_wheel_record(content, name=f"{archive.path}: RECORD", files=len(archive.members))
     digests = {entry.path: correct_record_digest(entry.digest) for entry in record}
     if bare := sorted(name for name in names.values() if not digests.get(name)):
-        raise DataError(f"{archive.path}: RECORD has no sha256 digest of {', '.join(bare[:3])}")
+        raise errors.DataError(f"{archive.path}: RECORD has no sha256 digest of {', '.join(bare[:3])}")
     spelled = {name: digest or "" for name, digest in digests.items()}
     entries = {entry.name: entry for entry in archive.members}
     return _Part(archive, project, names, spelled, entries, hashlib.sha256(content).hexdigest())
@@ -632,7 +606,7 @@ def _read_dist_info(archive: WheelArchive, name: str) -> bytes:
         (e for e in archive.members if e.name.endswith(f".dist-info/{name}") and e.name.count("/") == 1), None
     )
     if entry is None:
-        raise DataError(f"{archive.path} has no {name}")
+        raise errors.DataError(f"{archive.path} has no {name}")
     return archive.read(entry)
 
 

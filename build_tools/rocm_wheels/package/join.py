@@ -20,42 +20,14 @@ from threading import Lock
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.core import (
-    DataError,
-    PackageError,
-    SpoolFile,
-    format_count,
-    log_note,
-    require_extras,
-    run_in_parallel,
-)
-from rocm_wheels.package.prune import require_plain_wheel
-from rocm_wheels.package.split import NOTICE_LINES, NOTICE_MODULE
-from rocm_wheels.wheels import (
-    KPACK_SUFFIX,
-    BinarySpan,
-    KpackKernel,
-    StoredMember,
-    TargetId,
-    WheelArchive,
-    WheelEdit,
-    WheelMetadata,
-    build_bundle,
-    correct_record_digest,
-    find_kpack_archives,
-    list_dist_info_folders,
-    list_named_archives,
-    may_hold_code,
-    pack_member,
-    parse_metadata,
-    parse_wheel_record,
-    read_fat_library,
-    read_kpack_kernels,
-    read_origin,
-    remove_statement,
-    rewrite_wheel,
-    write_step_statement,
-)
+from rocm_wheels.binaries import elf
+from rocm_wheels.core import errors, log, parallel, spool, tables
+from rocm_wheels.core.extras import require_extras
+from rocm_wheels.device_code import code_objects, fat_library, kpack, repack
+from rocm_wheels.package import prune, split
+from rocm_wheels.wheels import dist_info, rewrite, statement, stored_member
+from rocm_wheels.wheels.archive import WheelArchive
+from rocm_wheels.wheels.edit import WheelEdit, correct_record_digest
 
 _DEVICE_EXTRA = re.compile(r"device-(?:gfx[\w-]+|all)")
 _LARGE_KERNELS = 64 << 20  # of one bundle: only one of that size at a time
@@ -100,22 +72,24 @@ def plan_join(request: JoinRequest, stack: ExitStack) -> JoinPlan:
     PackageError for a wheel that is not split, device wheels of another one, and a kernel that none has.
     """
     require_extras("joining", "build")
-    require_plain_wheel(request.host)
-    log_note(f"joining {request.host.name} with {format_count(len(request.devices), 'device wheel')}")
+    prune.require_plain_wheel(request.host)
+    log.log_note(
+        f"joining {request.host.name} with {tables.format_count(len(request.devices), 'device wheel')}"
+    )
     try:
         return _WheelJoiner(request, stack).make_plan()
-    except DataError as cause:
-        raise PackageError(f"{request.host} cannot be joined") from cause
+    except errors.DataError as cause:
+        raise errors.PackageError(f"{request.host} cannot be joined") from cause
 
 
 def write_join(plan: JoinPlan, folder: Path) -> Path:
     """Write the wheel into ``folder``; it is there whole or not at all. Raises as ``rewrite_wheel``."""
-    origins = [read_origin(wheel) for wheel in (plan.host, *plan.devices)]
-    written = rewrite_wheel(plan.host, folder, plan.edit)
+    origins = [statement.read_origin(wheel) for wheel in (plan.host, *plan.devices)]
+    written = rewrite.rewrite_wheel(plan.host, folder, plan.edit)
     if None in origins:
-        remove_statement(written.path)  # nobody knows the origin of all of it
+        statement.remove_statement(written.path)  # nobody knows the origin of all of it
     else:
-        write_step_statement(origins, written.path, written.sha256, plan.edit.step)
+        statement.write_step_statement(origins, written.path, written.sha256, plan.edit.step)
     return written.path
 
 
@@ -123,8 +97,8 @@ def write_join(plan: JoinPlan, folder: Path) -> Path:
 class _JoinedLibrary:
     """A library with its code: what is stored, its targets, and the number of its records."""
 
-    stored: StoredMember
-    targets: frozenset[TargetId]
+    stored: stored_member.StoredMember
+    targets: frozenset[code_objects.TargetId]
     records: int
 
 
@@ -135,12 +109,12 @@ class _WheelJoiner:
         self._request = request
         self._stack = stack
         self._large = Lock()
-        self._bundles = SpoolFile(stack)
+        self._bundles = spool.SpoolFile(stack)
         self._host = self._open(request.host)
         self._entries = {entry.name: entry for entry in self._host.members}
         self._metadata = _read_metadata(self._host)
-        self._kernels: dict[str, list[KpackKernel]] = {}  # by the name of their archive
-        self._files: dict[str, StoredMember] = {}
+        self._kernels: dict[str, list[kpack.KpackKernel]] = {}  # by the name of their archive
+        self._files: dict[str, stored_member.StoredMember] = {}
         for archive in [self._host, *map(self._open_device, request.devices)]:
             self._read_archives(archive)
 
@@ -149,24 +123,25 @@ class _WheelJoiner:
         libraries: dict[str, _JoinedLibrary] = {}
         for content in self._host.read_all(self._choose_reader, digest=False):
             if content.fault:
-                raise DataError(content.fault)
+                raise errors.DataError(content.fault)
             if content.result is not None:
                 libraries[content.name] = content.result
         if not libraries:
-            raise PackageError(
+            raise errors.PackageError(
                 f"{self._request.host} is not split: no library of it has its device code elsewhere"
             )
         if existing := sorted(self._files.keys() & self._entries.keys()):
-            raise PackageError(f"{self._request.host} and a device wheel both have {existing[0]}")
+            raise errors.PackageError(f"{self._request.host} and a device wheel both have {existing[0]}")
         targets = {target for library in libraries.values() for target in library.targets}
-        names = tuple(str(target) for target in sorted(targets, key=TargetId.get_sort_key))
+        names = tuple(str(target) for target in sorted(targets, key=code_objects.TargetId.get_sort_key))
         notices, texts = self._take_notices_out()
         edit = WheelEdit(
             requirements=_drop_device_requirements,
             extras=lambda old: [extra for extra in old if not _is_device_extra(extra)],
             members=texts,
             stored={**self._files, **{name: library.stored for name, library in libraries.items()}},
-            drop_members=frozenset(name for name in self._entries if name.endswith(KPACK_SUFFIX)) | notices,
+            drop_members=frozenset(name for name in self._entries if name.endswith(kpack.KPACK_SUFFIX))
+            | notices,
             step=f"join {' '.join(names)}",
         )
         return JoinPlan(
@@ -181,11 +156,11 @@ class _WheelJoiner:
     def _take_notices_out(self) -> tuple[frozenset[str], dict[str, bytes]]:
         """Return the modules that splitting added, and the texts of packages as they were before that."""
         texts = {}
-        for name in (name for name in self._entries if name.endswith(f"/{NOTICE_MODULE}")):
-            start = f"{name.removesuffix(NOTICE_MODULE)}__init__.py"
+        for name in (name for name in self._entries if name.endswith(f"/{split.NOTICE_MODULE}")):
+            start = f"{name.removesuffix(split.NOTICE_MODULE)}__init__.py"
             text = self._host.read(self._entries[start]) if start in self._entries else b""
-            if text.endswith(NOTICE_LINES):
-                texts[name] = (start, text.removesuffix(NOTICE_LINES))
+            if text.endswith(split.NOTICE_LINES):
+                texts[name] = (start, text.removesuffix(split.NOTICE_LINES))
         return frozenset(texts), dict(texts.values())
 
     def _open(self, wheel: Path) -> WheelArchive:
@@ -200,7 +175,7 @@ class _WheelJoiner:
         requirements = map(Requirement, _read_metadata(archive).requires_dist)
         pins = [str(r.specifier) for r in requirements if canonicalize_name(r.name) == host]
         if pins != [f"=={version}"]:
-            raise PackageError(
+            raise errors.PackageError(
                 f"{wheel} is no device wheel of {host} {version}: it requires {', '.join(pins) or 'none'}",
                 tip="host and device wheels come out of one split",
             )
@@ -209,93 +184,97 @@ class _WheelJoiner:
     def _read_archives(self, archive: WheelArchive) -> None:
         """Note the kernels in the archives of a wheel, and the other files of a device wheel."""
 
-        def choose(name: str, head: bytes) -> Callable[[memoryview], list[KpackKernel]] | None:
-            if not name.endswith(KPACK_SUFFIX):
+        def choose(name: str, head: bytes) -> Callable[[memoryview], list[kpack.KpackKernel]] | None:
+            if not name.endswith(kpack.KPACK_SUFFIX):
                 return None
-            return lambda data: list(read_kpack_kernels(BinarySpan(data, f"{archive.path}: {name}")))
+            return lambda data: list(
+                kpack.read_kpack_kernels(elf.BinarySpan(data, f"{archive.path}: {name}"))
+            )
 
         for content in archive.read_all(choose, digest=False):
             if content.fault:
-                raise DataError(content.fault)
+                raise errors.DataError(content.fault)
             if content.result is not None:
                 if content.name in self._kernels:
-                    raise PackageError(f"{archive.path}: another device wheel has {content.name}, too")
+                    raise errors.PackageError(f"{archive.path}: another device wheel has {content.name}, too")
                 self._kernels[content.name] = content.result
         if archive is not self._host:
             self._files |= _list_files(archive)
 
     def _choose_reader(self, name: str, head: bytes) -> Callable[[memoryview], _JoinedLibrary | None] | None:
-        if name.endswith(KPACK_SUFFIX) or not may_hold_code(name, head):
+        if name.endswith(kpack.KPACK_SUFFIX) or not code_objects.may_hold_code(name, head):
             return None
         return partial(self._join_library, name=name)
 
     def _join_library(self, data: memoryview, *, name: str) -> _JoinedLibrary | None:
         """Return a library with its code; None for one that is not split."""
         place = f"{self._request.host}: {name}"
-        paths = list_named_archives(data, place)
+        paths = code_objects.list_named_archives(data, place)
         if not paths:
             return None
-        library = read_fat_library(data, place)
-        kernels: dict[str, dict[TargetId, KpackKernel]] = {}
-        for archive in find_kpack_archives(name, paths, sorted(self._kernels)):
+        library = fat_library.read_fat_library(data, place)
+        kernels: dict[str, dict[code_objects.TargetId, kpack.KpackKernel]] = {}
+        for archive in kpack.find_kpack_archives(name, paths, sorted(self._kernels)):
             for kernel in self._kernels[archive]:
-                target = TargetId.parse(kernel.target)
+                target = code_objects.TargetId.parse(kernel.target)
                 other = kernels.setdefault(kernel.library, {}).setdefault(target, kernel)
                 if other is not kernel and other.read_content() != kernel.read_content():
-                    raise PackageError(f"two archives have different {kernel.library} for {target}")
+                    raise errors.PackageError(f"two archives have different {kernel.library} for {target}")
         library_name = library.read_kernel_name()
         kernel_names = {record.number: f"{library_name}#{record.number}" for record in library.records}
         if missing := sorted(kernel for kernel in kernel_names.values() if kernel not in kernels):
-            raise PackageError(
+            raise errors.PackageError(
                 f"no device wheel has {missing[0]}, which {name} needs",
                 tip="name all device wheels of this host wheel",
             )
         work = partial(self._build_bundle, host_id=library.host_id)
         numbers = sorted(kernel_names)
-        bundles = run_in_parallel(
+        bundles = parallel.run_in_parallel(
             work, [kernels[kernel_names[number]] for number in numbers], jobs=os.cpu_count() or 1
         )
         content = self._bundles.view()
         views = {n: content[at : at + size] for n, (at, size) in zip(numbers, bundles, strict=True)}
         pieces = library.insert_code(views)
         targets = {target for kernel in kernel_names.values() for target in kernels[kernel]}
-        stored = pack_member(self._entries[name], pieces, self._stack)
+        stored = stored_member.pack_member(self._entries[name], pieces, self._stack)
         return _JoinedLibrary(stored, frozenset(targets), len(library.records))
 
-    def _build_bundle(self, kernels: Mapping[TargetId, KpackKernel], *, host_id: str) -> tuple[int, int]:
+    def _build_bundle(
+        self, kernels: Mapping[code_objects.TargetId, kpack.KpackKernel], *, host_id: str
+    ) -> tuple[int, int]:
         """Write the bundle of a record aside; return where, and its size."""
         size = sum(kernel.size for kernel in kernels.values())
         with self._large if size > _LARGE_KERNELS else nullcontext():
             entries: list[tuple[str, bytes]] = [(host_id, b"")]
-            for target in sorted(kernels, key=TargetId.get_sort_key):
+            for target in sorted(kernels, key=code_objects.TargetId.get_sort_key):
                 entries.append((f"hipv4-amdgcn-amd-amdhsa--{target}", kernels[target].read_content()))
-            bundle = build_bundle(entries)
+            bundle = repack.build_bundle(entries)
         return self._bundles.append(bundle), len(bundle)
 
 
-def _read_metadata(archive: WheelArchive) -> WheelMetadata:
-    info = list_dist_info_folders(entry.name for entry in archive.members)[0]
+def _read_metadata(archive: WheelArchive) -> dist_info.WheelMetadata:
+    info = dist_info.list_dist_info_folders(entry.name for entry in archive.members)[0]
     entry = next((entry for entry in archive.members if entry.name == f"{info}/METADATA"), None)
     if entry is None:
-        raise DataError(f"{archive.path} has no METADATA")
-    return parse_metadata(archive.read(entry), name=f"{archive.path}: METADATA")
+        raise errors.DataError(f"{archive.path} has no METADATA")
+    return dist_info.parse_metadata(archive.read(entry), name=f"{archive.path}: METADATA")
 
 
-def _list_files(archive: WheelArchive) -> dict[str, StoredMember]:
+def _list_files(archive: WheelArchive) -> dict[str, stored_member.StoredMember]:
     """Return the files of a device wheel that are no archives, as they lie in it."""
-    info = list_dist_info_folders(entry.name for entry in archive.members)[0]
+    info = dist_info.list_dist_info_folders(entry.name for entry in archive.members)[0]
     entries = {entry.name: entry for entry in archive.members}
-    record = parse_wheel_record(
+    record = dist_info.parse_wheel_record(
         archive.read(entries[f"{info}/RECORD"]), name=f"{archive.path}: RECORD", files=len(entries)
     )
     digests = {row.path: correct_record_digest(row.digest) for row in record}
     files = {}
     for name, entry in entries.items():
-        if name.startswith(f"{info}/") or name.endswith(KPACK_SUFFIX):
+        if name.startswith(f"{info}/") or name.endswith(kpack.KPACK_SUFFIX):
             continue
         if (digest := digests.get(name)) is None:
-            raise DataError(f"{archive.path}: RECORD has no digest of {name}")
-        files[name] = StoredMember(entry, digest, archive.descriptor, entry.data)
+            raise errors.DataError(f"{archive.path}: RECORD has no digest of {name}")
+        files[name] = stored_member.StoredMember(entry, digest, archive.descriptor, entry.data)
     return files
 
 

@@ -14,31 +14,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rocm_wheels.core import (
-    DataError,
-    Finding,
-    SshSignature,
-    explain_error,
-    find_signer,
-    hash_file,
-    is_signature_of,
-    parse_signature,
-    sign_content,
-    write_atomically,
-)
+from rocm_wheels.core import errors, ssh_signature
+from rocm_wheels.core.files import hash_file, write_atomically
 from rocm_wheels.package.sbom import LOCK_MEMBER
-from rocm_wheels.wheels import (
+from rocm_wheels.wheels import dist_info, rewrite
+from rocm_wheels.wheels.sbom import SBOM_MEMBER, make_package_url
+from rocm_wheels.wheels.statement import (
     BUILD_TYPE,
-    SBOM_MEMBER,
     STATEMENT_NAMESPACE,
     STEP_TYPE,
     ProvenanceStatement,
     locate_statement,
     locate_statement_signature,
-    make_package_url,
     parse_statement,
-    parse_wheel_name,
-    read_dist_info_files,
     read_statement,
     walk_statements,
 )
@@ -69,7 +57,7 @@ class ProvenanceReport:
     earlier: tuple[ProvenanceStatement, ...] = ()
     public_key: str = ""
     signer: str = ""
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[errors.Finding] = field(default_factory=list)
 
     @property
     def passed(self) -> bool:
@@ -96,7 +84,7 @@ class ProvenanceReport:
 
     def add_finding(self, fault: str, message: str, tip: str = "") -> None:
         """Note a fault by its name in ``PROVENANCE_FAULTS``."""
-        self.findings.append(Finding("error", message, subject=self.wheel.name, check=fault, tip=tip))
+        self.findings.append(errors.Finding("error", message, subject=self.wheel.name, check=fault, tip=tip))
 
 
 def verify_provenance(
@@ -114,8 +102,8 @@ def verify_provenance(
     report = ProvenanceReport(wheel)
     try:
         report.statement = read_statement(wheel)
-    except DataError as damaged:
-        report.add_finding("bad-statement", explain_error(damaged))
+    except errors.DataError as damaged:
+        report.add_finding("bad-statement", errors.explain_error(damaged))
         return report
     if report.statement is None:
         report.add_finding("no-statement", f"there is no {locate_statement(wheel).name} beside it")
@@ -133,23 +121,23 @@ def check_signature(
     content: bytes, signature: bytes, signers: Mapping[str, str], env: Mapping[str, str]
 ) -> str:
     """Return who signed the bytes of a statement, "" for nobody of ``signers`` (keys by name)."""
-    parsed = parse_signature(signature.decode("ascii", "replace"))
-    if parsed is None or not (signer := find_signer(parsed.public_key, signers)):
+    parsed = ssh_signature.parse_signature(signature.decode("ascii", "replace"))
+    if parsed is None or not (signer := ssh_signature.find_signer(parsed.public_key, signers)):
         return ""
-    return signer if is_signature_of(parsed, content, STATEMENT_NAMESPACE, env) else ""
+    return signer if ssh_signature.is_signature_of(parsed, content, STATEMENT_NAMESPACE, env) else ""
 
 
-def sign_statement(wheel: Path, key: Path, env: Mapping[str, str]) -> SshSignature:
+def sign_statement(wheel: Path, key: Path, env: Mapping[str, str]) -> ssh_signature.SshSignature:
     """Sign the statement beside a wheel with the private key in a file, or by an agent; write the signature.
 
     DataError without a statement, or for one about other bytes; UsageError as ``sign_content``.
     """
     statement = read_statement(wheel)
     if statement is None:
-        raise DataError(f"{wheel} has no statement beside it to sign")
+        raise errors.DataError(f"{wheel} has no statement beside it to sign")
     if (statement.name, statement.sha256) != (wheel.name, hash_file(wheel)):
-        raise DataError(f"{locate_statement(wheel)} is about other bytes than {wheel.name} has")
-    signature = sign_content(statement.content, key, STATEMENT_NAMESPACE, env)
+        raise errors.DataError(f"{locate_statement(wheel)} is about other bytes than {wheel.name} has")
+    signature = ssh_signature.sign_content(statement.content, key, STATEMENT_NAMESPACE, env)
     write_atomically(locate_statement_signature(wheel), signature.text)
     return signature
 
@@ -176,12 +164,14 @@ def _check_signature(
         if signers is not None:
             report.add_finding("unsigned", f"there is no {path.name}")
         return
-    signature = parse_signature(path.read_bytes().decode("ascii", "replace"))
-    if signature is None or not is_signature_of(signature, statement.content, STATEMENT_NAMESPACE, env):
+    signature = ssh_signature.parse_signature(path.read_bytes().decode("ascii", "replace"))
+    if signature is None or not ssh_signature.is_signature_of(
+        signature, statement.content, STATEMENT_NAMESPACE, env
+    ):
         report.add_finding("wrong-signature", f"{path.name} is no signature of the statement as it is")
         return
     report.public_key = signature.public_key
-    report.signer = find_signer(signature.public_key, signers or {})
+    report.signer = ssh_signature.find_signer(signature.public_key, signers or {})
     if signers is not None and not report.signer:
         report.add_finding("unknown-signer", f"it is signed by {signature.public_key}")
 
@@ -189,8 +179,8 @@ def _check_signature(
 def _check_steps(report: ProvenanceReport, statement: ProvenanceStatement) -> None:
     try:
         report.earlier = tuple(inner for inner, _ in walk_statements(statement))
-    except DataError as broken:
-        report.add_finding("wrong-step", explain_error(broken))
+    except errors.DataError as broken:
+        report.add_finding("wrong-step", errors.explain_error(broken))
         return
     if report.build is None and statement.build_type == STEP_TYPE:
         report.add_finding("wrong-step", "no statement inside is that of a build")
@@ -201,7 +191,7 @@ def _check_contents(report: ProvenanceReport) -> None:
 
     A device wheel is a part of the wheel that was built: it has no lock, and a bill of its own.
     """
-    files = read_dist_info_files(report.wheel)
+    files = rewrite.read_dist_info_files(report.wheel)
     statements = [item for item in (report.statement, *report.earlier) if item is not None]
     builds = [item for item in statements if item.build_type == BUILD_TYPE]
     project = _find_project(report.wheel.name)
@@ -232,7 +222,7 @@ def _compare_sbom(
 
     ``is_part``: the wheel was split off from what was built; not all sources need be in it.
     """
-    name = parse_wheel_name(wheel_name)
+    name = dist_info.parse_wheel_name(wheel_name)
     if document["metadata"]["component"]["purl"] != make_package_url(name.name, str(name.version)):
         yield f"it is of {document['metadata']['component']['purl']}"
     records: dict[str, str | None] = {}
@@ -254,8 +244,8 @@ def _compare_sbom(
 
 def _find_project(file_name: str) -> str:
     try:
-        return str(parse_wheel_name(file_name).name)
-    except DataError:
+        return str(dist_info.parse_wheel_name(file_name).name)
+    except errors.DataError:
         return ""
 
 
@@ -267,5 +257,5 @@ def parse_stored_statement(content: bytes, *, name: str, wheel: str, sha256: str
     """Read a statement that must be about a wheel of this name and digest (hex). DataError else."""
     statement = parse_statement(content, name=name)
     if (statement.name, statement.sha256) != (wheel, sha256):
-        raise DataError(f"{name} is not about {wheel} with sha256 {sha256[:12]}…")
+        raise errors.DataError(f"{name} is not about {wheel} with sha256 {sha256[:12]}…")
     return statement

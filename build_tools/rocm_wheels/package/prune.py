@@ -17,42 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from rocm_wheels.core import (
-    DataError,
-    PackageError,
-    format_count,
-    format_size,
-    log_note,
-    require_extras,
-    run_in_parallel,
-)
-from rocm_wheels.variants import COMPILER_GENERICS
-from rocm_wheels.wheels import (
-    PE_MAGIC,
-    BundleEntryId,
-    FilePiece,
-    HeldCode,
-    RepackedBundle,
-    RewrittenWheel,
-    StoredMember,
-    TargetId,
-    WheelArchive,
-    WheelEdit,
-    ZipEntry,
-    cut_section_pages,
-    exceeds_ratio,
-    find_held_code,
-    is_label,
-    list_database_labels,
-    list_dist_info_folders,
-    may_hold_code,
-    pack_member,
-    parse_label,
-    repack_bundles,
-    replace_section,
-    rewrite_wheel,
-    split_wheel_name,
-)
+from rocm_wheels.binaries import elf, elf_pages
+from rocm_wheels.core import errors, extras, log, parallel, tables
+from rocm_wheels.device_code import code_objects, kernel_databases, repack
+from rocm_wheels.variants.targets import COMPILER_GENERICS
+from rocm_wheels.wheels import dist_info, rewrite, stored_member, zip_format, zip_layout
+from rocm_wheels.wheels.archive import WheelArchive
+from rocm_wheels.wheels.edit import WheelEdit
 
 _PORTABLE = ("amdgcnspirv", "spirv")
 
@@ -64,10 +35,10 @@ class TargetFilter:
     """Says which code runs on one of some targets, and notes for which of them there was any."""
 
     def __init__(self, targets: Iterable[str]) -> None:
-        self._targets = [TargetId.parse(target) for target in targets]
-        self._seen: set[TargetId] = set()
+        self._targets = [code_objects.TargetId.parse(target) for target in targets]
+        self._seen: set[code_objects.TargetId] = set()
 
-    def keeps(self, code: TargetId) -> bool:
+    def keeps(self, code: code_objects.TargetId) -> bool:
         """Tell whether code for a target ID runs on one of the targets."""
         running = [target for target in self._targets if _runs_on(code, target)]
         self._seen.update(running)
@@ -79,7 +50,9 @@ class TargetFilter:
         The runtime takes a target's own code first, then that of a generic target, then SPIR-V: what it
         would never come to is not needed.
         """
-        code_by_name = {name: TargetId.parse(BundleEntryId.parse(name).target) for name in names}
+        code_by_name = {
+            name: code_objects.TargetId.parse(code_objects.BundleEntryId.parse(name).target) for name in names
+        }
         chosen: set[str] = set()
         for target in self._targets:
             running = {name: code for name, code in code_by_name.items() if _runs_on(code, target)}
@@ -94,7 +67,7 @@ class TargetFilter:
 
     def keeps_label(self, label: str) -> bool:
         """Tell so of the label of a file: ``gfx90a-xnack+``, ``gfx942130``, ``gfx11xx``."""
-        code = parse_label(label)
+        code = kernel_databases.parse_label(label)
         if code is not None:
             return self.keeps(code)
         shape = label.removeprefix("gfx").replace("x", "[0-9a-f]")
@@ -107,26 +80,26 @@ class TargetFilter:
         return [str(target) for target in self._targets if target not in self._seen]
 
 
-def _is_own(code: TargetId, target: TargetId) -> bool:
+def _is_own(code: code_objects.TargetId, target: code_objects.TargetId) -> bool:
     return code.processor == target.processor
 
 
-def _is_portable(code: TargetId, target: TargetId) -> bool:
+def _is_portable(code: code_objects.TargetId, target: code_objects.TargetId) -> bool:
     return code.processor in _PORTABLE
 
 
-def _is_generic(code: TargetId, target: TargetId) -> bool:
+def _is_generic(code: code_objects.TargetId, target: code_objects.TargetId) -> bool:
     return not _is_own(code, target) and not _is_portable(code, target)
 
 
-def _serves_all_settings(codes: Iterable[TargetId], target: TargetId) -> bool:
+def _serves_all_settings(codes: Iterable[code_objects.TargetId], target: code_objects.TargetId) -> bool:
     """Tell whether code runs in every setting of a GPU's features that the target leaves open."""
     stated = dict(target.features)
     settings = {tuple(item for item in code.features if item[0] not in stated) for code in codes}
     return () in settings or len(settings) > 1
 
 
-def _runs_on(code: TargetId, target: TargetId) -> bool:
+def _runs_on(code: code_objects.TargetId, target: code_objects.TargetId) -> bool:
     """Tell whether code runs on a target; a feature that one leaves open agrees with either setting."""
     if code.processor in _PORTABLE:
         return True
@@ -166,7 +139,7 @@ class PrunedMembers:
     """
 
     changes: Mapping[str, PruneChange] = field(default_factory=dict)
-    stored: Mapping[str, StoredMember] = field(default_factory=dict)
+    stored: Mapping[str, stored_member.StoredMember] = field(default_factory=dict)
     targets: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
     held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -221,28 +194,28 @@ def plan_prune(
     stays as it is. PackageError where no wheel has any, for a target without code in a wheel that has some,
     and for what an index would refuse.
     """
-    require_extras("pruning", "build")
+    extras.require_extras("pruning", "build")
     for wheel in wheels:
         require_plain_wheel(wheel)
     work = partial(_plan_wheel, targets=targets, stack=stack, give_back=give_back)
-    plans = run_in_parallel(work, wheels, jobs=jobs)
+    plans = parallel.run_in_parallel(work, wheels, jobs=jobs)
     if not any(plan.targets for plan in plans):
-        raise PackageError(
+        raise errors.PackageError(
             f"no device code inside: {', '.join(map(str, wheels))}",
             tip="a wheel whose code is in device wheels is thin already: see `rocm-wheels targets`",
         )
     return plans
 
 
-def write_pruned_wheel(plan: PrunePlan, folder: Path) -> RewrittenWheel:
+def write_pruned_wheel(plan: PrunePlan, folder: Path) -> rewrite.RewrittenWheel:
     """Write a thin wheel into ``folder``; it is there whole or not at all. Raises as ``rewrite_wheel``."""
-    return rewrite_wheel(plan.wheel, folder, plan.edit)
+    return rewrite.rewrite_wheel(plan.wheel, folder, plan.edit)
 
 
 def require_plain_wheel(wheel: Path) -> None:
     """Raise PackageError for a variant wheel: its properties would name GPUs that it has no code for."""
-    if split_wheel_name(wheel.name).label:
-        raise PackageError(
+    if dist_info.split_wheel_name(wheel.name).label:
+        raise errors.PackageError(
             f"{wheel.name} is a variant, whose properties would no longer be true",
             tip="`rocm-wheels wheel unstamp` makes a plain wheel of it; stamp the new one afterwards",
         )
@@ -250,10 +223,10 @@ def require_plain_wheel(wheel: Path) -> None:
 
 def _plan_wheel(wheel: Path, *, targets: Sequence[str], stack: ExitStack, give_back: bool) -> PrunePlan:
     target_filter = TargetFilter(targets)
-    log_note(f"pruning {wheel.name} ({format_size(wheel.stat().st_size)})")
+    log.log_note(f"pruning {wheel.name} ({tables.format_size(wheel.stat().st_size)})")
     with WheelArchive.open(wheel) as archive:
         folders = tuple(
-            f"{name}/" for name in list_dist_info_folders(entry.name for entry in archive.members)
+            f"{name}/" for name in dist_info.list_dist_info_folders(entry.name for entry in archive.members)
         )
         names = {entry.name for entry in archive.members if not entry.name.startswith(folders)}
         pruned = prune_members(archive, names, target_filter, stack, give_back=give_back)
@@ -262,14 +235,14 @@ def _plan_wheel(wheel: Path, *, targets: Sequence[str], stack: ExitStack, give_b
     if not pruned.targets:
         return PrunePlan(wheel, (), (), (content, size), (content, size), WheelEdit())
     if missing := target_filter.list_missing():
-        raise PackageError(
+        raise errors.PackageError(
             f"{wheel} has no code for {', '.join(missing)}", tip=f"it has {' '.join(pruned.targets)}"
         )
     changes = tuple(pruned.changes[name] for name in sorted(pruned.changes))
     content_after = content + sum(change.after[0] - change.before[0] for change in changes)
     packed_after = packed + sum(change.after[1] - change.before[1] for change in changes)
-    if exceeds_ratio(content_after, packed_after):
-        raise PackageError(
+    if zip_layout.exceeds_ratio(content_after, packed_after):
+        raise errors.PackageError(
             f"{wheel}: pruned, its content ({content_after} bytes) would be more than 50 times its archive"
             f" ({packed_after} bytes), which PyPI refuses",
             tip="give the empty pages back: leave out --keep-pages",
@@ -301,7 +274,7 @@ def prune_members(
     def choose_reader(name: str, head: bytes) -> Callable[[memoryview], _Outcome] | None:
         if name not in selected or name in outcomes:
             return None
-        if not may_hold_code(name, head) and not (inspect and head.startswith(PE_MAGIC)):
+        if not code_objects.may_hold_code(name, head) and not (inspect and head.startswith(elf.PE_MAGIC)):
             return None
         return partial(
             _prune_content,
@@ -314,13 +287,15 @@ def prune_members(
         )
 
     for name in sorted(selected):
-        if labels := list_database_labels(name):
+        if labels := kernel_databases.list_database_labels(name):
             keeping = [label for label in labels if target_filter.keeps_label(label)]
-            targets = tuple(dict.fromkeys(str(parse_label(label) or label) for label in labels))
+            targets = tuple(
+                dict.fromkeys(str(kernel_databases.parse_label(label) or label) for label in labels)
+            )
             outcomes[name] = _Outcome(targets, () if keeping else None)
     for content in archive.read_all(choose_reader, digest=False):
         if content.fault and content.name in selected:
-            raise DataError(content.fault)
+            raise errors.DataError(content.fault)
         if content.result is not None:
             outcomes[content.name] = content.result
     changes, stored = {}, {}
@@ -342,7 +317,7 @@ class _Outcome:
 
     targets: tuple[str, ...]
     removed: tuple[str, ...] | None
-    stored: StoredMember | None = None
+    stored: stored_member.StoredMember | None = None
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -350,7 +325,7 @@ class _Outcome:
         gone = self.targets if self.removed is None else self.removed
         return tuple(target for target in self.targets if target not in gone)
 
-    def make_change(self, entry: ZipEntry) -> PruneChange | None:
+    def make_change(self, entry: zip_format.ZipEntry) -> PruneChange | None:
         before = (entry.size, entry.compressed)
         if self.removed is None:
             return PruneChange(entry.name, "dropped", (), self.targets, before)
@@ -364,7 +339,7 @@ def _prune_content(
     data: memoryview,
     *,
     wheel: Path,
-    entry: ZipEntry,
+    entry: zip_format.ZipEntry,
     target_filter: TargetFilter,
     stack: ExitStack,
     give_back: bool,
@@ -374,14 +349,14 @@ def _prune_content(
     if inspect is not None:
         inspect(entry.name, data)
     place = f"{wheel}: {entry.name}"
-    held = find_held_code(data, place)
+    held = code_objects.find_held_code(data, place)
     if not held.bundle_spans:
         keeping = [target for target in held.targets if target_filter.keeps(target)]
         targets = _format_targets(held.targets)
         if len(keeping) == len(held.targets):
             return _Outcome(targets, ())
         if keeping or not held.is_whole_file:
-            raise PackageError(
+            raise errors.PackageError(
                 f"{place}: code for several targets in a file that cannot be pruned ({' '.join(targets)})",
                 tip="leave the file out of the wheel, or prune the linked library instead",
             )
@@ -389,7 +364,7 @@ def _prune_content(
     repacked = []
     for span in held.bundle_spans:
         try:
-            repacked.append(repack_bundles(span, target_filter.choose_entries, stack))
+            repacked.append(repack.repack_bundles(span, target_filter.choose_entries, stack))
         except ValueError as cause:
             raise span.make_fault(str(cause)) from None
     bundles = [bundle for group in repacked for bundle in group]
@@ -401,38 +376,44 @@ def _prune_content(
     if held.is_whole_file and not kept:
         return _Outcome(targets, None)
     pieces = _make_pieces(data, place, held, repacked, give_back=give_back)
-    return _Outcome(targets, _format_targets(removed - kept), pack_member(entry, pieces, stack))
+    return _Outcome(targets, _format_targets(removed - kept), stored_member.pack_member(entry, pieces, stack))
 
 
 def _make_pieces(
     data: memoryview,
     place: str,
-    held: HeldCode,
-    repacked: Sequence[Sequence[RepackedBundle]],
+    held: code_objects.HeldCode,
+    repacked: Sequence[Sequence[repack.RepackedBundle]],
     *,
     give_back: bool,
-) -> Sequence[FilePiece]:
+) -> Sequence[elf_pages.FilePiece]:
     """Return the new content of a file, piece by piece."""
     if len(repacked) != 1:
-        raise PackageError(f"{place}: {format_count(len(repacked), 'section')} with device code, not one")
+        raise errors.PackageError(
+            f"{place}: {tables.format_count(len(repacked), 'section')} with device code, not one"
+        )
     span, begin = held.bundle_spans[0], held.section_begin
     chunks = [chunk for bundle in repacked[0] for chunk in bundle.chunks]
     if held.is_whole_file:
         end = chunks[-1][0] + len(chunks[-1][1])
-        return replace_section(data[:end], 0, end, chunks)
-    cut = cut_section_pages(data, place, begin, len(span), chunks) if give_back else None
-    return cut if cut is not None else replace_section(data, begin, len(span), chunks)
+        return elf_pages.replace_section(data[:end], 0, end, chunks)
+    cut = elf_pages.cut_section_pages(data, place, begin, len(span), chunks) if give_back else None
+    return cut if cut is not None else elf_pages.replace_section(data, begin, len(span), chunks)
 
 
-def _parse_entries(names: Iterable[str]) -> set[TargetId]:
-    return {TargetId.parse(BundleEntryId.parse(name).target) for name in names}
+def _parse_entries(names: Iterable[str]) -> set[code_objects.TargetId]:
+    return {code_objects.TargetId.parse(code_objects.BundleEntryId.parse(name).target) for name in names}
 
 
 def _sort_targets(texts: Iterable[str]) -> tuple[str, ...]:
     """Return targets once each, sorted as people do; families of labels (``gfx11xx``) are left out."""
-    named = {text for text in texts if not (is_label(text) and parse_label(text) is None)}
-    return _format_targets(map(TargetId.parse, named))
+    named = {
+        text
+        for text in texts
+        if not (kernel_databases.is_label(text) and kernel_databases.parse_label(text) is None)
+    }
+    return _format_targets(map(code_objects.TargetId.parse, named))
 
 
-def _format_targets(targets: Iterable[TargetId]) -> tuple[str, ...]:
-    return tuple(str(target) for target in sorted(set(targets), key=TargetId.get_sort_key))
+def _format_targets(targets: Iterable[code_objects.TargetId]) -> tuple[str, ...]:
+    return tuple(str(target) for target in sorted(set(targets), key=code_objects.TargetId.get_sort_key))

@@ -18,19 +18,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from rocm_wheels.core import PackageError, UsageError, format_count, hash_file, run_in_parallel
-from rocm_wheels.models import find_rocm_package, is_rocm_library
-from rocm_wheels.wheels import (
-    copy_statement,
-    parse_wheel_name,
-    read_origin,
-    require_distinct_targets,
-    write_step_statement,
-    write_together,
-)
+from rocm_wheels.core import errors, files, parallel, tables
+from rocm_wheels.models.libraries import find_rocm_package, is_rocm_library
+from rocm_wheels.wheels import dist_info, rewrite, statement, write_together
 
 if TYPE_CHECKING:
-    from rocm_wheels.wheels import PackagePool, RequiredPackages, WheelPlatform
+    from rocm_wheels.wheels import required_packages
 
 _LIBRARY = re.compile(r"\.so(\.|$)|\.dll$", re.IGNORECASE)
 
@@ -191,9 +184,9 @@ class RepairedWheel:
 class Surroundings:
     """What needs are met from: where a wheel is for, what it requires, all that is at hand, the request."""
 
-    platform: WheelPlatform
-    required: RequiredPackages
-    offers: PackagePool
+    platform: required_packages.WheelPlatform
+    required: required_packages.RequiredPackages
+    offers: required_packages.PackagePool
     request: RepairRequest
 
     def find_rocm_owner(self, library: str) -> str | None:
@@ -222,46 +215,45 @@ def shorten_list(names: Sequence[str]) -> str:
 
 
 def plan_repairs(
-    wheels: Sequence[Path], offers: PackagePool, request: RepairRequest
+    wheels: Sequence[Path], offers: required_packages.PackagePool, request: RepairRequest
 ) -> tuple[RepairPlan, ...]:
     """Return what becomes of each wheel, in their order; faults are in the plans.
 
     UsageError for a variant wheel, DataError for a wheel that cannot be read or is for another system.
     """
     for wheel in wheels:
-        if label := parse_wheel_name(wheel.name).label:
-            raise UsageError(
+        if label := dist_info.parse_wheel_name(wheel.name).label:
+            raise errors.UsageError(
                 f"{wheel} is a variant wheel: {label}",
                 tip="repair before `wheel stamp`; `wheel unstamp` makes a plain wheel of it",
             )
     searched, notes = [], []
     for folder in request.library_dirs:
         if not folder.is_dir():
-            raise UsageError(f"--library-dir: there is no folder {folder}")
+            raise errors.UsageError(f"--library-dir: there is no folder {folder}")
         if name := find_rocm_library(folder):
             notes.append(f"{folder} is not searched: it has {name}, and nothing of ROCm is grafted")
         else:
             searched.append(folder)
     searching = replace(request, library_dirs=tuple(searched))
-    plans = run_in_parallel(
+    plans = parallel.run_in_parallel(
         lambda wheel: _plan_repair(wheel, offers, searching), wheels, jobs=os.cpu_count() or 1
     )
     return tuple(replace(plan, notes=(*plan.notes, *notes)) for plan in plans)
 
 
-def _plan_repair(wheel: Path, offers: PackagePool, request: RepairRequest) -> RepairPlan:
-    from rocm_wheels.package.repair_linux import plan_linux_repair, read_libraries
-    from rocm_wheels.package.repair_windows import plan_windows_repair
-    from rocm_wheels.wheels import read_wheel_platform
+def _plan_repair(wheel: Path, offers: required_packages.PackagePool, request: RepairRequest) -> RepairPlan:
+    from rocm_wheels.package import repair_linux, repair_windows
+    from rocm_wheels.wheels import required_packages
 
-    platform = read_wheel_platform(wheel)
+    platform = required_packages.read_wheel_platform(wheel)
     if platform is None:
-        libraries, _ = read_libraries(wheel)
+        libraries, _ = repair_linux.read_libraries(wheel)
         fault = f"its name says any machine, and it holds {shorten_list(sorted(libraries))}"
         return RepairPlan(wheel, "any", wheel.name, faults=(fault,) if libraries else ())
     if platform.system == "windows":
-        return plan_windows_repair(wheel, platform, offers, request)
-    return plan_linux_repair(wheel, platform, offers, request)
+        return repair_windows.plan_windows_repair(wheel, platform, offers, request)
+    return repair_linux.plan_linux_repair(wheel, platform, offers, request)
 
 
 def require_repairable(plans: Sequence[RepairPlan]) -> None:
@@ -272,9 +264,9 @@ def require_repairable(plans: Sequence[RepairPlan]) -> None:
     if not faults:
         return
     failed = sum(bool(plan.faults) for plan in plans)
-    which = "the wheel" if len(plans) == 1 else f"{failed} of {format_count(len(plans), 'wheel')}"
+    which = "the wheel" if len(plans) == 1 else f"{failed} of {tables.format_count(len(plans), 'wheel')}"
     head = f"{which} cannot be repaired; nothing was written"
-    raise PackageError("\n  ".join([head, *faults]))
+    raise errors.PackageError("\n  ".join([head, *faults]))
 
 
 def write_repairs(
@@ -287,13 +279,15 @@ def write_repairs(
     """
     require_repairable(plans)
     targets = [(folder or plan.source.parent) / plan.file_name for plan in plans]
-    require_distinct_targets((plan.source, target) for plan, target in zip(plans, targets, strict=True))
-    with write_together(replace=replace_files) as batch:
+    rewrite.require_distinct_targets(
+        (plan.source, target) for plan, target in zip(plans, targets, strict=True)
+    )
+    with write_together.write_together(replace=replace_files) as batch:
 
         def make_wheel(number: int) -> None:
             _make_repaired(plans[number], batch.find_stage(targets[number].parent), env)
 
-        run_in_parallel(make_wheel, range(len(plans)), jobs=os.cpu_count() or 1)
+        parallel.run_in_parallel(make_wheel, range(len(plans)), jobs=os.cpu_count() or 1)
     return [
         RepairedWheel(plan, target, target.with_name(plan.debug_archive) if plan.debug_archive else None)
         for plan, target in zip(plans, targets, strict=True)
@@ -302,15 +296,16 @@ def write_repairs(
 
 def _make_repaired(plan: RepairPlan, stage: Path, env: Mapping[str, str]) -> None:
     """Write one wheel and what goes with it into a folder; nothing of one that stays where it is."""
-    from rocm_wheels.package.repair_linux import write_linux_repair
-    from rocm_wheels.package.repair_windows import write_windows_repair
+    from rocm_wheels.package import repair_linux, repair_windows
 
     if plan.is_empty:
         if stage.parent.resolve() != plan.source.parent.resolve():
             shutil.copyfile(plan.source, stage / plan.file_name)
-            copy_statement(plan.source, stage / plan.file_name)
+            statement.copy_statement(plan.source, stage / plan.file_name)
         return
-    write = write_windows_repair if plan.system == "windows" else write_linux_repair
+    write = (
+        repair_windows.write_windows_repair if plan.system == "windows" else repair_linux.write_linux_repair
+    )
     path = write(plan, stage, env)
-    if plan.grafts and (origin := read_origin(plan.source)) is not None:  # another tool wrote it
-        write_step_statement([origin], path, hash_file(path), "repair")
+    if plan.grafts and (origin := statement.read_origin(plan.source)) is not None:  # another tool wrote it
+        statement.write_step_statement([origin], path, files.hash_file(path), "repair")

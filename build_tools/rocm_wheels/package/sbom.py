@@ -19,24 +19,17 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.models import load_project
-from rocm_wheels.wheels import (
-    SBOM_MEMBER,
-    RecordEntry,
-    SourcePart,
-    WheelEdit,
-    WheelParts,
-    parse_wheel_record,
-    read_dist_info_files,
-    rewrite_wheel,
-)
+from rocm_wheels.models.project import load_project
+from rocm_wheels.wheels import dist_info, rewrite, sbom
+from rocm_wheels.wheels.edit import WheelEdit
 
 if TYPE_CHECKING:
-    from rocm_wheels.models import Lock, Project
-    from rocm_wheels.sources import TreeIdentity
+    from rocm_wheels.models.lock import Lock
+    from rocm_wheels.models.project import Project
+    from rocm_wheels.sources import trees
 
 LOCK_MEMBER = "sources.lock.json"
-_NOT_CONTENT = tuple(f".dist-info/{name}" for name in (LOCK_MEMBER, SBOM_MEMBER, "RECORD", "WHEEL"))
+_NOT_CONTENT = tuple(f".dist-info/{name}" for name in (LOCK_MEMBER, sbom.SBOM_MEMBER, "RECORD", "WHEEL"))
 
 
 def extract_lock_part(lock: Lock, name: str) -> bytes:
@@ -44,7 +37,7 @@ def extract_lock_part(lock: Lock, name: str) -> bytes:
 
     Tools are left out: the statement beside a wheel has those that it was built with.
     """
-    from rocm_wheels.sources import format_lock
+    from rocm_wheels.sources.lock import format_lock
 
     selected: set[str] = set()
     pending = [name]
@@ -65,7 +58,9 @@ def digest_lock_part(lock: Lock, name: str) -> str:
     return hashlib.sha256(extract_lock_part(lock, name)).hexdigest()
 
 
-def list_source_parts(project: Project, lock: Lock | None, identity: TreeIdentity) -> tuple[SourcePart, ...]:
+def list_source_parts(
+    project: Project, lock: Lock | None, identity: trees.TreeIdentity
+) -> tuple[sbom.SourcePart, ...]:
     """Return the repositories of one project: those of its lock, else the commit of its tree alone.
 
     A tree that somebody has changed since its commit says so by its digest.
@@ -73,11 +68,11 @@ def list_source_parts(project: Project, lock: Lock | None, identity: TreeIdentit
     changed = identity.tree if identity.dirty else None
     locked = lock.projects.get(project.name) if lock is not None else None
     if locked is None:
-        return (SourcePart(project.name, "", identity.source or identity.commit, tree=changed),)
+        return (sbom.SourcePart(project.name, "", identity.source or identity.commit, tree=changed),)
     patches = locked.patches.digest if locked.patches is not None else None
-    root = SourcePart(project.name, locked.origin, locked.commit, patches=patches, tree=changed)
+    root = sbom.SourcePart(project.name, locked.origin, locked.commit, patches=patches, tree=changed)
     submodules = [
-        SourcePart(path.rpartition("/")[2], submodule.origin, submodule.commit, path)
+        sbom.SourcePart(path.rpartition("/")[2], submodule.origin, submodule.commit, path)
         for path, submodule in sorted((locked.submodules or {}).items())
     ]
     return (root, *submodules)
@@ -87,7 +82,7 @@ def embed_provenance(
     wheel: Path,
     folder: Path,
     text: bytes | None,
-    parts: WheelParts,
+    parts: sbom.WheelParts,
     pins: Sequence[str] = (),
     *,
     external: Sequence[str] = (),
@@ -103,7 +98,7 @@ def embed_provenance(
     edit = WheelEdit(put=put, parts=parts, requirements=requirements, plain_modes=True)
     if external:
         edit = replace(edit, external=lambda old: list(dict.fromkeys([*old, *external])))
-    written = rewrite_wheel(wheel, folder, edit, replace=True)
+    written = rewrite.rewrite_wheel(wheel, folder, edit, replace=True)
     return written.path, digest_record(written.record)
 
 
@@ -144,11 +139,11 @@ def digest_content(wheel: Path) -> str:
     Its tags are no content: a repair that gives a wheel another changes nothing for what is built against it.
     Nothing is inflated.
     """
-    files = read_dist_info_files(wheel)
-    return digest_record(parse_wheel_record(files["RECORD"], name=f"RECORD of {wheel.name}"))
+    files = rewrite.read_dist_info_files(wheel)
+    return digest_record(dist_info.parse_wheel_record(files["RECORD"], name=f"RECORD of {wheel.name}"))
 
 
-def digest_record(record: Iterable[RecordEntry]) -> str:
+def digest_record(record: Iterable[dist_info.RecordEntry]) -> str:
     """Return the same digest of a RECORD that is read already."""
     lines = sorted(
         f"{entry.path}\0{entry.digest}\0{entry.size}\n"

@@ -28,67 +28,15 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from rocm_wheels import __version__
-from rocm_wheels.core import (
-    DataError,
-    PackageError,
-    SpoolFile,
-    format_count,
-    format_size,
-    log_note,
-    require_extras,
-    run_in_parallel,
-)
-from rocm_wheels.package.prune import require_plain_wheel, sizes_as_json
-from rocm_wheels.variants import (
-    COMPILER_GENERICS,
-    DEVICE_ALL,
-    find_package_key,
-    get_package_chain,
-    list_members,
-    make_device_extra,
-    make_device_name,
-)
-from rocm_wheels.wheels import (
-    ANY_TARGET,
-    ELF_MAGIC,
-    KPACK_SUFFIX,
-    SBOM_MEMBER,
-    BinarySpan,
-    BundleEntryId,
-    BundlePlace,
-    FilePiece,
-    PackedKernel,
-    StoredMember,
-    TargetId,
-    WheelArchive,
-    WheelEdit,
-    WheelNameFields,
-    WheelParts,
-    ZipEntry,
-    compress_kernel,
-    exceeds_ratio,
-    find_held_code,
-    format_archive,
-    format_reference,
-    format_sbom,
-    list_bundle_places,
-    list_database_labels,
-    list_dist_info_folders,
-    list_named_archives,
-    locate_bundles,
-    make_zip_entry,
-    may_hold_code,
-    pack_member,
-    parse_label,
-    parse_metadata,
-    read_fat_library,
-    revise_sbom,
-    split_wheel_name,
-    stage_new_wheel,
-    stage_rewrite,
-    store_member,
-    write_together,
-)
+from rocm_wheels.binaries import elf, elf_pages
+from rocm_wheels.core import errors, extras, log, parallel, spool, tables
+from rocm_wheels.device_code import code_objects, fat_library, kernel_databases, kpack, repack
+from rocm_wheels.package import prune
+from rocm_wheels.variants import device_names
+from rocm_wheels.variants.targets import COMPILER_GENERICS
+from rocm_wheels.wheels import dist_info, rewrite, sbom, stored_member, write_together, zip_format, zip_layout
+from rocm_wheels.wheels.archive import WheelArchive
+from rocm_wheels.wheels.edit import WheelEdit
 
 SplitGroup: TypeAlias = Literal["target", "family"]
 
@@ -128,7 +76,7 @@ class DevicePlan:
     archives: Mapping[str, str]
     files: int
     size: int
-    stored: Mapping[str, StoredMember] = field(repr=False, default_factory=dict)
+    stored: Mapping[str, stored_member.StoredMember] = field(repr=False, default_factory=dict)
     texts: Mapping[str, bytes] = field(repr=False, default_factory=dict)
 
 
@@ -157,7 +105,7 @@ class SplitPlan:
             "targets": list(self.targets),
             "libraries": dict(self.libraries),
             "kept": list(self.kept),
-            **sizes_as_json(self.before, self.after),
+            **prune.sizes_as_json(self.before, self.after),
             "devices": {
                 key: {
                     "name": device.name,
@@ -191,9 +139,9 @@ def plan_split(request: SplitRequest, stack: ExitStack) -> SplitPlan:
     PackageError for a variant wheel, one without device code, one that is split already, and for code that no
     archive can hold or that is damaged.
     """
-    require_extras("splitting", "build")
-    require_plain_wheel(request.wheel)
-    log_note(f"splitting {request.wheel.name} ({format_size(request.wheel.stat().st_size)})")
+    extras.require_extras("splitting", "build")
+    prune.require_plain_wheel(request.wheel)
+    log.log_note(f"splitting {request.wheel.name} ({tables.format_size(request.wheel.stat().st_size)})")
     archive = stack.enter_context(WheelArchive.open(request.wheel))
     return _WheelSplitter(request, archive, stack).make_plan()
 
@@ -203,12 +151,12 @@ def write_split(plan: SplitPlan, folder: Path) -> SplitWheels:
 
     One that exists with the same bytes is left; DataError when one exists with other bytes.
     """
-    with write_together() as batch, ExitStack() as stack:
+    with write_together.write_together() as batch, ExitStack() as stack:
         stage = batch.find_stage(folder)
-        host = stack.enter_context(stage_rewrite(plan.wheel, stage, plan.edit))
+        host = stack.enter_context(rewrite.stage_rewrite(plan.wheel, stage, plan.edit))
         for device in plan.devices.values():
             target, step = stage / device.file_name, plan.edit.step
-            new = stage_new_wheel(target, device.stored, device.texts, origin=host.origin, step=step)
+            new = rewrite.stage_new_wheel(target, device.stored, device.texts, origin=host.origin, step=step)
             stack.enter_context(new).commit()
         host.commit()
     devices = {key: folder / device.file_name for key, device in plan.devices.items()}
@@ -221,7 +169,7 @@ class _Frame:
 
     library: str
     number: int
-    target: TargetId
+    target: code_objects.TargetId
     size: int
     offset: int
     frame_size: int
@@ -231,9 +179,9 @@ class _Frame:
 class _SplitMember:
     """What becomes of a member: a host library with its ``frames``, or a file that moves to a package."""
 
-    stored: StoredMember
+    stored: stored_member.StoredMember
     key: str = ""
-    target: TargetId | None = None
+    target: code_objects.TargetId | None = None
     frames: tuple[_Frame, ...] = ()
     records: int = 0
 
@@ -245,16 +193,16 @@ class _WheelSplitter:
         self._request = request
         self._archive = archive
         self._stack = stack
-        self._frames = SpoolFile(stack)
+        self._frames = spool.SpoolFile(stack)
         self._large = Lock()
         self._kept: set[str] = set()
-        self._name = split_wheel_name(request.wheel.name)
+        self._name = dist_info.split_wheel_name(request.wheel.name)
         self._entries = {entry.name: entry for entry in archive.members}
-        self._info = list_dist_info_folders(self._entries)[0]
+        self._info = dist_info.list_dist_info_folders(self._entries)[0]
         if (where := f"{self._info}/METADATA") not in self._entries:
-            raise DataError(f"{request.wheel}: {where} is missing", tip="build it, or fetch it, again")
+            raise errors.DataError(f"{request.wheel}: {where} is missing", tip="build it, or fetch it, again")
         metadata = archive.read(self._entries[where])
-        self._metadata = parse_metadata(metadata, name=f"{request.wheel}: METADATA")
+        self._metadata = dist_info.parse_metadata(metadata, name=f"{request.wheel}: METADATA")
         self._group = canonicalize_name(self._metadata.name).replace("-", "_")
         self._root = self._find_root()
 
@@ -266,7 +214,7 @@ class _WheelSplitter:
         frames = [frame for name in sorted(libraries) for frame in libraries[name].frames]
         if not frames and not moved:
             rest = f" but in {', '.join(sorted(self._kept))}, which cannot move" if self._kept else ""
-            raise PackageError(
+            raise errors.PackageError(
                 f"{self._request.wheel} has no device code{rest}",
                 tip="only a wheel with device code is split; `rocm-wheels targets` lists what is inside",
             )
@@ -274,7 +222,7 @@ class _WheelSplitter:
         targets = {frame.target for frame in frames} | {m.target for m in moved.values() if m.target}
         chips = _list_chips(targets)
         keys = sorted({self._find_key(frame.target) for frame in frames} | {m.key for m in moved.values()})
-        devices = run_in_parallel(
+        devices = parallel.run_in_parallel(
             partial(self._plan_device, keys=keys, chips=chips, frames=frames, moved=moved),
             keys,
             jobs=os.cpu_count() or 1,
@@ -283,7 +231,7 @@ class _WheelSplitter:
         texts = self._add_notice(chips, keys, stored)
         edit = WheelEdit(
             requirements=lambda old: [*old, *self._list_requirements(chips, keys, old)],
-            extras=lambda old: [*old, *map(make_device_extra, chips), DEVICE_ALL],
+            extras=lambda old: [*old, *map(device_names.make_device_extra, chips), device_names.DEVICE_ALL],
             members=texts,
             stored=stored,
             drop_members=frozenset(moved),
@@ -302,7 +250,7 @@ class _WheelSplitter:
         )
 
     def _add_notice(
-        self, chips: Sequence[str], keys: Sequence[str], stored: dict[str, StoredMember]
+        self, chips: Sequence[str], keys: Sequence[str], stored: dict[str, stored_member.StoredMember]
     ) -> dict[str, bytes]:
         """Add the module that says at import which extra is missing; return the package's text, which has it.
 
@@ -313,12 +261,16 @@ class _WheelSplitter:
             return {}
         devices = {}
         for chip in chips:
-            names = [make_device_name(self._metadata.name, k) for k in get_package_chain(chip) if k in keys]
-            devices[make_device_extra(chip)] = tuple(names)
+            names = [
+                device_names.make_device_name(self._metadata.name, k)
+                for k in device_names.get_package_chain(chip)
+                if k in keys
+            ]
+            devices[device_names.make_device_extra(chip)] = tuple(names)
         text = _NOTICE_TEMPLATE.read_text(encoding="utf-8")
         text = text.replace('HOST = ""', f'HOST = "{self._metadata.name}"')
         text = text.replace("]] = {}", f"]] = {devices!r}")
-        stored[notice] = pack_member(_make_entry(notice), [text.encode()], self._stack)
+        stored[notice] = stored_member.pack_member(_make_entry(notice), [text.encode()], self._stack)
         return {start: self._archive.read(self._entries[start]) + NOTICE_LINES}
 
     def _find_root(self) -> str:
@@ -328,7 +280,7 @@ class _WheelSplitter:
         if self._group in packages or not packages:
             return self._group
         if len(packages) > 1:
-            raise PackageError(
+            raise errors.PackageError(
                 f"{self._request.wheel} has several packages, and none is called {self._group}:"
                 f" {', '.join(packages)}"
             )
@@ -340,84 +292,94 @@ class _WheelSplitter:
         try:
             for content in self._archive.read_all(self._choose_reader, digest=False):
                 if content.fault:
-                    raise DataError(content.fault)
+                    raise errors.DataError(content.fault)
                 if content.result is not None:
                     members[content.name] = content.result
-        except DataError as cause:
-            raise PackageError(f"{self._request.wheel} cannot be split") from cause
+        except errors.DataError as cause:
+            raise errors.PackageError(f"{self._request.wheel} cannot be split") from cause
         return members
 
     def _choose_reader(self, name: str, head: bytes) -> Callable[[memoryview], _SplitMember | None] | None:
         if name.startswith(f"{self._info}/"):
             return None
-        if name.endswith(KPACK_SUFFIX):
+        if name.endswith(kpack.KPACK_SUFFIX):
             raise self._make_split_error(name)
-        if labels := list_database_labels(name):
+        if labels := kernel_databases.list_database_labels(name):
             return partial(self._move_database, name=name, labels=labels)
-        return partial(self._split_file, name=name) if may_hold_code(name, head) else None
+        return partial(self._split_file, name=name) if code_objects.may_hold_code(name, head) else None
 
-    def _make_split_error(self, name: str) -> PackageError:
-        return PackageError(
+    def _make_split_error(self, name: str) -> errors.PackageError:
+        return errors.PackageError(
             f"{self._request.wheel} is split already: {name}",
             tip="`rocm-wheels wheel join` puts the code of device wheels back in",
         )
 
     def _move_database(self, data: memoryview, *, name: str, labels: Sequence[str]) -> _SplitMember:
         """Return a file of a kernel database, which is for the target or family that its name has."""
-        targets = [parse_label(label) for label in labels]
+        targets = [kernel_databases.parse_label(label) for label in labels]
         processors = [t.processor if t else label for t, label in zip(targets, labels, strict=True)]
-        keys = {find_package_key(processor) for processor in processors}
+        keys = {device_names.find_package_key(processor) for processor in processors}
         if len(keys) > 1:
-            raise PackageError(f"{self._request.wheel}: {name} is labelled with several targets")
+            raise errors.PackageError(f"{self._request.wheel}: {name} is labelled with several targets")
         return self._move_file(data, name=name, key=self._widen_key(keys.pop()), target=targets[0])
 
-    def _move_file(self, data: memoryview, *, name: str, key: str, target: TargetId | None) -> _SplitMember:
+    def _move_file(
+        self, data: memoryview, *, name: str, key: str, target: code_objects.TargetId | None
+    ) -> _SplitMember:
         """Return a file that a device wheel has in place of the host: deflated anew, with our own date."""
         self._require_movable(name)
         entry = _make_entry(name, self._entries[name].mode)
-        return _SplitMember(pack_member(entry, [data], self._stack), key, target)
+        return _SplitMember(stored_member.pack_member(entry, [data], self._stack), key, target)
 
     def _require_movable(self, name: str) -> None:
         """Raise PackageError for a file that is not unpacked to where it is in the wheel, and for a link."""
         if name.partition("/")[0].endswith(".data"):
-            raise PackageError(f"{self._request.wheel}: {name} has device code, and is installed elsewhere")
+            raise errors.PackageError(
+                f"{self._request.wheel}: {name} has device code, and is installed elsewhere"
+            )
         if stat.S_ISLNK(self._entries[name].mode):
-            raise PackageError(f"{self._request.wheel}: {name} is a link, which no device wheel can have")
+            raise errors.PackageError(
+                f"{self._request.wheel}: {name} is a link, which no device wheel can have"
+            )
 
     def _split_file(self, data: memoryview, *, name: str) -> _SplitMember | None:
         place = f"{self._request.wheel}: {name}"
-        if list_named_archives(data, place):
+        if code_objects.list_named_archives(data, place):
             raise self._make_split_error(name)
-        held = find_held_code(data, place)
+        held = code_objects.find_held_code(data, place)
         if held.is_whole_file:
             targets = set(held.targets)
             for span in held.bundle_spans:
-                targets |= {t for bundle in locate_bundles(span) for t, _ in _read_objects(bundle)}
+                targets |= {t for bundle in repack.locate_bundles(span) for t, _ in _read_objects(bundle)}
             return self._move_code(data, name, targets) if targets else None
         if not held.bundle_spans:
             if held.targets:  # an object file or static library, which is never loaded
                 self._kept.add(name)
             return None
         if len(held.bundle_spans) != 1:
-            raise PackageError(f"{place}: {format_count(len(held.bundle_spans), 'section')} with device code")
+            raise errors.PackageError(
+                f"{place}: {tables.format_count(len(held.bundle_spans), 'section')} with device code"
+            )
         self._require_movable(name)
-        library = read_fat_library(data, place)
-        frames = self._extract_frames(name, held.bundle_spans[0], list_bundle_places(library))
-        marker = format_reference(self._name_library(name), self._list_paths(name, frames))
-        stored = pack_member(self._entries[name], library.remove_code(marker), self._stack)
+        library = fat_library.read_fat_library(data, place)
+        frames = self._extract_frames(name, held.bundle_spans[0], fat_library.list_bundle_places(library))
+        marker = kpack.format_reference(self._name_library(name), self._list_paths(name, frames))
+        stored = stored_member.pack_member(self._entries[name], library.remove_code(marker), self._stack)
         return _SplitMember(stored, frames=frames, records=len(library.records))
 
-    def _move_code(self, data: memoryview, name: str, targets: set[TargetId]) -> _SplitMember | None:
+    def _move_code(
+        self, data: memoryview, name: str, targets: set[code_objects.TargetId]
+    ) -> _SplitMember | None:
         """Return what becomes of a file that is nothing but code: of several targets it stays."""
         if len({self._find_key(target) for target in targets}) > 1:
             self._kept.add(name)
             return None
-        first = min(targets, key=TargetId.get_sort_key)
+        first = min(targets, key=code_objects.TargetId.get_sort_key)
         return self._move_file(data, name=name, key=self._find_key(first), target=first)
 
-    def _extract_frames(self, name: str, span: BinarySpan, places: Sequence[int]) -> tuple[_Frame, ...]:
+    def _extract_frames(self, name: str, span: elf.BinarySpan, places: Sequence[int]) -> tuple[_Frame, ...]:
         """Compress the code objects of a library; ``places`` are where the bundles of its records begin."""
-        bundles = {bundle.begin: bundle for bundle in locate_bundles(span)}
+        bundles = {bundle.begin: bundle for bundle in repack.locate_bundles(span)}
         if unknown := sorted(set(places) - bundles.keys()):
             raise span.make_fault(f"a record refers to {unknown[0]}, where no bundle begins")
         if idle := sorted(bundles.keys() - set(places)):
@@ -425,16 +387,16 @@ class _WheelSplitter:
         library = self._name_library(name)
         work = partial(self._compress_bundle, library=library)
         numbered = [(number, bundles[begin]) for number, begin in enumerate(places)]
-        frames_by_bundle = run_in_parallel(work, numbered, jobs=os.cpu_count() or 1)
+        frames_by_bundle = parallel.run_in_parallel(work, numbered, jobs=os.cpu_count() or 1)
         return tuple(frame for frames in frames_by_bundle for frame in frames)
 
-    def _compress_bundle(self, numbered: tuple[int, BundlePlace], *, library: str) -> list[_Frame]:
+    def _compress_bundle(self, numbered: tuple[int, repack.BundlePlace], *, library: str) -> list[_Frame]:
         number, bundle = numbered
         size = bundle.packed.size if bundle.packed else 0
         frames = []
         with self._large if size > _LARGE_BUNDLE else nullcontext():
             for target, content in _read_objects(bundle):
-                packed = compress_kernel(content)
+                packed = kpack.compress_kernel(content)
                 at = self._frames.append(packed)
                 frames.append(_Frame(f"{library}#{number}", number, target, len(content), at, len(packed)))
         return frames
@@ -446,20 +408,20 @@ class _WheelSplitter:
     def _list_paths(self, name: str, frames: Iterable[_Frame]) -> list[str]:
         """Return the archives that a library names, relative to itself."""
         folder = posixpath.dirname(name) or "."
-        labels = [ANY_TARGET]
+        labels = [kpack.ANY_TARGET]
         if self._request.group == "family":
             labels = sorted({self._find_key(frame.target) for frame in frames})
         return [posixpath.relpath(self._name_archive(label), folder) for label in labels]
 
     def _name_archive(self, label: str) -> str:
-        return f"{self._root}/.kpack/{self._group}_{label}{KPACK_SUFFIX}"
+        return f"{self._root}/.kpack/{self._group}_{label}{kpack.KPACK_SUFFIX}"
 
-    def _find_key(self, target: TargetId) -> str:
+    def _find_key(self, target: code_objects.TargetId) -> str:
         """Return the package that code for a target goes into; PackageError for what has none."""
         try:
-            return self._widen_key(find_package_key(target.processor))
+            return self._widen_key(device_names.find_package_key(target.processor))
         except ValueError:
-            raise PackageError(
+            raise errors.PackageError(
                 f"{self._request.wheel} has code for {target}, which no device package is for"
             ) from None
 
@@ -468,15 +430,15 @@ class _WheelSplitter:
         if self._request.group == "target":
             return key
         try:
-            return get_package_chain(key)[1]
+            return device_names.get_package_chain(key)[1]
         except ValueError:  # it is for several targets as it is
             return key
 
     def _require_distinct_kernels(self, frames: Iterable[_Frame]) -> None:
-        kernels: set[tuple[str, TargetId]] = set()
+        kernels: set[tuple[str, code_objects.TargetId]] = set()
         for frame in frames:
             if (frame.library, frame.target) in kernels:
-                raise PackageError(
+                raise errors.PackageError(
                     f"{self._request.wheel}: {frame.library} has two code objects for {frame.target}"
                 )
             kernels.add((frame.library, frame.target))
@@ -498,16 +460,18 @@ class _WheelSplitter:
             kernels = [frame for frame in mine if labels[frame] == label]
             name = self._name_archive(label)
             archives[_join_targets(frame.target for frame in kernels)] = name
-            stored[name] = store_member(_make_entry(name), self._iterate_archive(label, kernels), self._stack)
+            stored[name] = stored_member.store_member(
+                _make_entry(name), self._iterate_archive(label, kernels), self._stack
+            )
         files = {name: member.stored for name, member in moved.items() if member.key == key}
-        distribution = make_device_name(self._metadata.name, key)
+        distribution = device_names.make_device_name(self._metadata.name, key)
         escaped = distribution.replace("-", "_")
         info = f"{escaped}-{self._name.version}.dist-info"
-        members = list_members(key, chips)
+        members = device_names.list_members(key, chips)
         texts = {
             "METADATA": self._format_metadata(distribution, key, keys, members),
             "WHEEL": _format_wheel_file(self._name),
-            SBOM_MEMBER: self._format_sbom(distribution, members),
+            sbom.SBOM_MEMBER: self._format_sbom(distribution, members),
         }
         return DevicePlan(
             key=key,
@@ -520,15 +484,19 @@ class _WheelSplitter:
             texts={f"{info}/{name}": text.encode() for name, text in texts.items()},
         )
 
-    def _iterate_archive(self, label: str, frames: Sequence[_Frame]) -> Iterator[FilePiece]:
+    def _iterate_archive(self, label: str, frames: Sequence[_Frame]) -> Iterator[elf_pages.FilePiece]:
         """Yield an archive piece by piece: kernels in the order of libraries, records and targets."""
         ordered = sorted(
             frames,
-            key=lambda f: (f.library.rpartition("#")[0], f.number, TargetId.get_sort_key(f.target)),
+            key=lambda f: (
+                f.library.rpartition("#")[0],
+                f.number,
+                code_objects.TargetId.get_sort_key(f.target),
+            ),
         )
-        kernels = [PackedKernel(f.library, str(f.target), f.size, f.frame_size) for f in ordered]
+        kernels = [kpack.PackedKernel(f.library, str(f.target), f.size, f.frame_size) for f in ordered]
         targets = _format_targets(frame.target for frame in frames)
-        head, lengths, table = format_archive(self._group, label, targets, kernels)
+        head, lengths, table = kpack.format_archive(self._group, label, targets, kernels)
         content = self._frames.view()
         yield head
         for frame, length in zip(ordered, lengths, strict=True):
@@ -543,16 +511,16 @@ class _WheelSplitter:
         if not any(canonicalize_name(Requirement(text).name) == "rocm-bootstrap" for text in old):
             yield "rocm-bootstrap"
         for chip in chips:
-            marker = f'extra == "{make_device_extra(chip)}"'
-            for key in (key for key in get_package_chain(chip) if key in keys):
+            marker = f'extra == "{device_names.make_device_extra(chip)}"'
+            for key in (key for key in device_names.get_package_chain(chip) if key in keys):
                 yield f"{self._require_device(key)}; {marker}"
             if self._request.group == "family" and (version := self._rocm_version):
                 yield f"rocm-sdk-device-{chip} == {version}; {marker}"
         for key in keys:
-            yield f'{self._require_device(key)}; extra == "{DEVICE_ALL}"'
+            yield f'{self._require_device(key)}; extra == "{device_names.DEVICE_ALL}"'
 
     def _require_device(self, key: str) -> str:
-        return f"{make_device_name(self._metadata.name, key)} == {self._metadata.version}"
+        return f"{device_names.make_device_name(self._metadata.name, key)} == {self._metadata.version}"
 
     @property
     def _rocm_version(self) -> str | None:
@@ -570,7 +538,7 @@ class _WheelSplitter:
         self, distribution: str, key: str, keys: Sequence[str], members: Sequence[str]
     ) -> str:
         """Return METADATA of a device wheel; ``members`` are its targets."""
-        parents = get_package_chain(key)[1:] if key in members else ()
+        parents = device_names.get_package_chain(key)[1:] if key in members else ()
         requirements = [f"{self._metadata.name} == {self._metadata.version}"]
         if key in members and self._request.group == "target" and (version := self._rocm_version):
             requirements.append(f"rocm-sdk-device-{key} == {version}")
@@ -586,9 +554,9 @@ class _WheelSplitter:
 
     def _format_sbom(self, distribution: str, members: Sequence[str]) -> str:
         """Return the bill of materials of a device wheel: no word of the host, which may be built anew."""
-        parts = WheelParts(__version__, tuple(members), self._rocm_version)
-        document = format_sbom(parts, distribution, str(self._metadata.version))
-        return revise_sbom(document, step="split").decode()
+        parts = sbom.WheelParts(__version__, tuple(members), self._rocm_version)
+        document = sbom.format_sbom(parts, distribution, str(self._metadata.version))
+        return sbom.revise_sbom(document, step="split").decode()
 
     def _measure(self, edit: WheelEdit, before: tuple[int, int]) -> tuple[int, int]:
         """Return the sizes of the host wheel; PackageError for what PyPI refuses."""
@@ -600,48 +568,48 @@ class _WheelSplitter:
         for name in edit.drop_members:
             content -= self._entries[name].size
             packed -= self._entries[name].compressed
-        if exceeds_ratio(content, packed):
-            raise PackageError(
+        if zip_layout.exceeds_ratio(content, packed):
+            raise errors.PackageError(
                 f"{self._request.wheel}: the content of the host wheel ({content} bytes) would be more than"
                 f" 50 times its archive ({packed} bytes), which PyPI refuses"
             )
         return content, packed
 
 
-def _read_objects(bundle: BundlePlace) -> Iterator[tuple[TargetId, FilePiece]]:
+def _read_objects(bundle: repack.BundlePlace) -> Iterator[tuple[code_objects.TargetId, elf_pages.FilePiece]]:
     """Yield the code objects of a bundle with their targets; PackageError for what no archive can hold."""
     for name, content in bundle.read_contents():
         try:
-            identity = BundleEntryId.parse(name)
+            identity = code_objects.BundleEntryId.parse(name)
             if identity.kind == "host":
                 continue
-            target = TargetId.parse(identity.target)
+            target = code_objects.TargetId.parse(identity.target)
         except ValueError as cause:
             raise bundle.bundle.make_fault(str(cause)) from None
-        if identity.kind not in _KINDS or bytes(content[:4]) != ELF_MAGIC:
-            raise PackageError(
+        if identity.kind not in _KINDS or bytes(content[:4]) != elf.ELF_MAGIC:
+            raise errors.PackageError(
                 f"{bundle.bundle.place}: {name} is no code object of a GPU, and archives hold nothing else"
             )
         yield target, content
 
 
-def _list_chips(targets: Iterable[TargetId]) -> list[str]:
+def _list_chips(targets: Iterable[code_objects.TargetId]) -> list[str]:
     """Return the targets of one chip that there is code for, also by code of a generic target."""
     chips: set[str] = set()
     for target in targets:
         chips.update(COMPILER_GENERICS.get(target.processor, (target.processor,)))
-    return sorted(chips, key=lambda chip: TargetId(chip).get_sort_key())
+    return sorted(chips, key=lambda chip: code_objects.TargetId(chip).get_sort_key())
 
 
-def _format_targets(targets: Iterable[TargetId]) -> tuple[str, ...]:
-    return tuple(str(target) for target in sorted(set(targets), key=TargetId.get_sort_key))
+def _format_targets(targets: Iterable[code_objects.TargetId]) -> tuple[str, ...]:
+    return tuple(str(target) for target in sorted(set(targets), key=code_objects.TargetId.get_sort_key))
 
 
-def _join_targets(targets: Iterable[TargetId]) -> str:
+def _join_targets(targets: Iterable[code_objects.TargetId]) -> str:
     return " ".join(_format_targets(targets))
 
 
-def _format_wheel_file(name: WheelNameFields) -> str:
+def _format_wheel_file(name: dist_info.WheelNameFields) -> str:
     """Return WHEEL of a device wheel: the tags of the host's name."""
     tags = product(name.python.split("."), name.abi.split("."), name.platform.split("."))
     lines = ["Wheel-Version: 1.0", "Generator: rocm-wheels", "Root-Is-Purelib: false"]
@@ -649,7 +617,7 @@ def _format_wheel_file(name: WheelNameFields) -> str:
     return "\n".join([*lines, *(f"Tag: {'-'.join(tag)}" for tag in tags)]) + "\n"
 
 
-def _make_entry(name: str, mode: int = 0) -> ZipEntry:
+def _make_entry(name: str, mode: int = 0) -> zip_format.ZipEntry:
     """Return a new member: executable where the old one was."""
-    entry, _ = make_zip_entry(name, b"", date=0, time=0)
+    entry, _ = zip_format.make_zip_entry(name, b"", date=0, time=0)
     return entry._replace(external=(0o100755 if mode & 0o111 else 0o100644) << 16)

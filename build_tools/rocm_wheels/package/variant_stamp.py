@@ -20,13 +20,12 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.core import DataError, UsageError, run_in_parallel
-from rocm_wheels.variants import (
+from rocm_wheels.core import errors, parallel
+from rocm_wheels.variants import device_names, order
+from rocm_wheels.variants.document import (
     AMD_NAMESPACE,
-    FROM_WHEEL,
     GFX_ARCH,
     HOST_ROCM_VERSION,
-    NO_TARGETS,
     ROCM_NAMESPACE,
     ROCM_VERSION,
     VARIANT_FILE_NAME,
@@ -34,35 +33,27 @@ from rocm_wheels.variants import (
     Provider,
     ProviderChoice,
     VariantMetadata,
-    WheelTargets,
-    check_label,
-    choose_targets,
-    make_device_extra,
-    make_label,
     make_properties,
     merge_documents,
     parse_document,
     parse_minor_version,
+)
+from rocm_wheels.variants.targets import (
+    FROM_WHEEL,
+    NO_TARGETS,
+    WheelTargets,
+    choose_targets,
     read_wheel_targets,
     select_rocm_targets,
 )
-from rocm_wheels.wheels import (
-    SBOM_MEMBER,
+from rocm_wheels.wheels import dist_info, sbom, write_together
+from rocm_wheels.wheels.edit import WheelEdit, get_edited_name, get_field_values, read_metadata_fields
+from rocm_wheels.wheels.rewrite import (
     BegunRewrite,
-    WheelBatch,
-    WheelEdit,
-    WheelName,
     begin_rewrite,
-    get_edited_name,
-    get_field_values,
-    has_variant_marker,
-    list_rocm_devices,
-    parse_wheel_name,
     read_dist_info_files,
-    read_metadata_fields,
     require_distinct_targets,
     rewrite_wheel,
-    write_together,
 )
 
 _ROCM_LOCAL = re.compile(r"(?:^|\.)(?:(?:dev)?rocm(?P<version>[0-9][0-9a-z.]*)|cpu)$")
@@ -113,13 +104,13 @@ def read_rocm_version(
             **versions,
         }
     if not versions:
-        raise DataError(
+        raise errors.DataError(
             f"{wheel} does not say which ROCm it was made with: neither its version nor a requirement does",
             tip="name it: --rocm 7.2",
         )
     if len(set(versions.values())) > 1:
         statements = "; ".join(f"{origin} says {version}" for origin, version in versions.items())
-        raise DataError(f"{wheel}: its ROCm version is not one: {statements}")
+        raise errors.DataError(f"{wheel}: its ROCm version is not one: {statements}")
     return next(iter(versions.values()))
 
 
@@ -154,7 +145,7 @@ class WheelFacts:
     """
 
     path: Path
-    name: WheelName
+    name: dist_info.WheelName
     requirements: tuple[str, ...]
     document: bytes | None
     devices: tuple[str, ...] = ()
@@ -173,12 +164,12 @@ class WheelFacts:
 
 def read_wheel_facts(wheel: Path) -> WheelFacts:
     """Read a wheel's name and ``.dist-info`` folder, and inflate nothing else. DataError when it is none."""
-    name = parse_wheel_name(wheel.name)
+    name = dist_info.parse_wheel_name(wheel.name)
     files = read_dist_info_files(wheel)
     if "METADATA" not in files:
-        raise DataError(f"{wheel}: its .dist-info folder has no METADATA")
+        raise errors.DataError(f"{wheel}: its .dist-info folder has no METADATA")
     fields, _ = read_metadata_fields(files["METADATA"], f"{wheel}: METADATA")
-    devices = tuple(list_rocm_devices(files[SBOM_MEMBER])) if SBOM_MEMBER in files else ()
+    devices = tuple(sbom.list_rocm_devices(files[sbom.SBOM_MEMBER])) if sbom.SBOM_MEMBER in files else ()
     requirements = get_field_values(fields, "Requires-Dist")
     return WheelFacts(wheel, name, requirements, files.get(VARIANT_FILE_NAME), devices)
 
@@ -204,17 +195,17 @@ def read_joined_document(path: Path) -> VariantMetadata:
     if path.suffix == ".whl":
         content = read_dist_info_files(path).get(VARIANT_FILE_NAME)
         if content is None:
-            raise DataError(
+            raise errors.DataError(
                 f"{path} has no {VARIANT_FILE_NAME}", tip="--join names a wheel that is stamped already"
             )
     else:
         try:
             content = path.read_bytes()
         except OSError as cause:
-            raise DataError(f"cannot read {path}: {cause.strerror}") from None
+            raise errors.DataError(f"cannot read {path}: {cause.strerror}") from None
     document = parse_document(content, name=str(path))
     if not document.providers:
-        raise DataError(
+        raise errors.DataError(
             f"{path} names no providers, and a stamp names one for each namespace (PEP 850)",
             tip="stamp its wheels once more: rocm-wheels wheel stamp --replace",
         )
@@ -270,7 +261,7 @@ def _require_same_provider(
         for feature, values in ours.static_properties.items()
     )
     if existing != ours and not longer:
-        raise DataError(
+        raise errors.DataError(
             f"{joined[0][0]} has {json.dumps(existing.as_json())} as the provider of {namespace}, this stamp "
             f"{json.dumps(ours.as_json())}",
             tip="a namespace has one provider in a release: choose the same, or stamp the others again",
@@ -286,7 +277,7 @@ def _require_listed(release: VariantRelease, variants: Iterable[Properties]) -> 
             static = provider.static_properties if provider else {}
             for feature, values in features.items() if static else ():
                 if unlisted := sorted(set(values) - set(static.get(feature, ()))):
-                    raise DataError(
+                    raise errors.DataError(
                         f"the release lists {_shorten_list(static.get(feature, ()))} "
                         f"as {namespace} :: {feature}, "
                         f"and not {', '.join(unlisted)}",
@@ -325,7 +316,7 @@ class StampRequest:
             if value
         ]
         if self.null and options:
-            raise UsageError(
+            raise errors.UsageError(
                 f"--null states no properties at all, so it does not go with {', '.join(options)}"
             )
 
@@ -374,12 +365,14 @@ def plan_stamps(
     ``read_targets`` is asked for the device code of each wheel, several at a time, when all else is right.
     """
     if not wheels:
-        raise UsageError("no wheels were named", tip="for example: rocm-wheels wheel stamp dist/torch-*.whl")
+        raise errors.UsageError(
+            "no wheels were named", tip="for example: rocm-wheels wheel stamp dist/torch-*.whl"
+        )
     facts = [read_wheel_facts(wheel) for wheel in wheels]
     for wheel_facts in facts:
         _require_stampable(wheel_facts, replace=request.replace)
     versions = [_choose_version(wheel_facts, request) for wheel_facts in facts]
-    targets = run_in_parallel(read_targets, wheels, jobs=os.cpu_count() or 1)
+    targets = parallel.run_in_parallel(read_targets, wheels, jobs=os.cpu_count() or 1)
     properties = {
         wheel_facts.path: _choose_properties(wheel_facts, request, version, wheel_targets)
         for wheel_facts, version, wheel_targets in zip(facts, versions, targets, strict=True)
@@ -402,7 +395,7 @@ def _plan_release(
     stamps = []
     for wheel_facts in group:
         wheel_properties = properties[wheel_facts.path]
-        label = check_label(request.label or make_label(wheel_properties), wheel_properties)
+        label = order.check_label(request.label or order.make_label(wheel_properties), wheel_properties)
         document = release.make_document(label, wheel_properties)
         edit = _make_edit(wheel_facts, document, request)
         stamps.append(VariantStamp(wheel_facts.path, label, wheel_properties, document, edit))
@@ -414,7 +407,7 @@ def write_stamps(
     stamps: Sequence[VariantStamp],
     folder: Path | None,
     *,
-    batch: WheelBatch,
+    batch: write_together.WheelBatch,
     begun: Mapping[Path, BegunRewrite] | None = None,
 ) -> list[StampedWheel]:
     """Write what was planned into ``folder`` (None: beside each wheel); the wheels themselves stay.
@@ -433,7 +426,7 @@ def write_stamps(
             rewritten = rewrite_wheel(stamp.source, batch.find_stage(target.parent), stamp.edit)
         return stamp.describe(target, rewritten.size)
 
-    return run_in_parallel(write_stamp, stamps, jobs=os.cpu_count() or 1)
+    return parallel.run_in_parallel(write_stamp, stamps, jobs=os.cpu_count() or 1)
 
 
 def stamp_wheels(
@@ -443,7 +436,7 @@ def stamp_wheels(
 
     No file is there before all stamps are decided.
     """
-    with write_together(replace=replace) as batch, ExitStack() as stack:
+    with write_together.write_together(replace=replace) as batch, ExitStack() as stack:
         begun: dict[Path, BegunRewrite] = {}
 
         def read_targets(wheel: Path) -> WheelTargets:
@@ -465,7 +458,7 @@ def plan_unstamps(wheels: Sequence[Path], *, local: str | None = None) -> list[V
     for wheel in wheels:
         facts = read_wheel_facts(wheel)
         if not facts.is_stamped:
-            raise DataError(f"{wheel} is not a variant wheel: its name has no label")
+            raise errors.DataError(f"{wheel} is not a variant wheel: its name has no label")
         drop = frozenset([VARIANT_FILE_NAME] if facts.document is not None else [])
         edit = WheelEdit(label="", local=local, drop=drop, undone="stamp")
         stamps.append(VariantStamp(wheel, "", {}, VariantMetadata((), {}), edit))
@@ -474,12 +467,14 @@ def plan_unstamps(wheels: Sequence[Path], *, local: str | None = None) -> list[V
 
 def _require_stampable(wheel: WheelFacts, *, replace: bool) -> None:
     if wheel.is_stamped and not replace:
-        raise DataError(
+        raise errors.DataError(
             f"{wheel.path} is a variant wheel already: {wheel.name.label or VARIANT_FILE_NAME}",
             tip="--replace gives it a new stamp",
         )
-    if marked := [requirement for requirement in wheel.requirements if has_variant_marker(requirement)]:
-        raise DataError(
+    if marked := [
+        requirement for requirement in wheel.requirements if dist_info.has_variant_marker(requirement)
+    ]:
+        raise errors.DataError(
             f"{wheel.path}: METADATA has a variant marker, which no installer reads: {marked[0]}",
             tip="take it out: rocm-wheels wheel retag --drop-requirement",
         )
@@ -520,7 +515,11 @@ def _make_edit(wheel: WheelFacts, document: VariantMetadata, request: StampReque
     (label,) = document.variants
     put = {VARIANT_FILE_NAME: document.to_json()}
     targets = document.variants[label].get(AMD_NAMESPACE, {}).get(GFX_ARCH, ())
-    extra = make_device_extra(targets[0]) if len(targets) == 1 and targets[0] in wheel.devices else ""
+    extra = (
+        device_names.make_device_extra(targets[0])
+        if len(targets) == 1 and targets[0] in wheel.devices
+        else ""
+    )
 
     def change_requirements(old: Sequence[str]) -> list[str]:
         with_extra = [_require_rocm_extra(text, extra) for text in old] if extra else list(old)
@@ -562,7 +561,7 @@ def _require_different_files(stamps: Iterable[tuple[WheelFacts, VariantStamp]], 
         key = (wheel.get_release(keep_local=keep_local), wheel.name.build, wheel.name.tags, stamp.label)
         first_source = sources.setdefault(key, stamp.source)
         if first_source != stamp.source:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{first_source} and {stamp.source} would become the same variant, {stamp.label}",
                 tip="give one of them another --label, or another build tag",
             )

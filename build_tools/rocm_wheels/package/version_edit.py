@@ -15,8 +15,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.core import ReleaseError, log_warning
-from rocm_wheels.models import Project, get_local_part, make_version_suffix
+from rocm_wheels.core import errors, log
+from rocm_wheels.models.project import Project
+from rocm_wheels.models.versions import get_local_part, make_version_suffix
 
 ROCM_PROJECT_NAMES = re.compile(r"rocm|(rocm|amd|hip)-.+")  # what ROCm's own index has, by its names there
 _EXACT_PIN = re.compile(r"(?P<pin>===?\s*)(?P<version>[^\s,;()]+)")
@@ -52,11 +53,11 @@ def rewrite_requirement(text: str, new_versions: NewVersions, rocm: Mapping[Vers
         requirement.extras,
         str(requirement.marker),
     ):
-        raise ReleaseError(f"{text!r} cannot be rewritten: it would become {new!r}")
+        raise errors.ReleaseError(f"{text!r} cannot be rewritten: it would become {new!r}")
     for old, version in pairs.items():
         was = requirement.specifier.contains(old, prereleases=True)
         if was and not rewritten.specifier.contains(version, prereleases=True):
-            raise ReleaseError(f"it requires {text}, which {version} is not")
+            raise errors.ReleaseError(f"it requires {text}, which {version} is not")
     return new
 
 
@@ -109,7 +110,7 @@ def _parse_python(content: bytes, name: str) -> ast.Module:
     try:
         return ast.parse(content, filename=name)
     except (SyntaxError, ValueError) as wrong:
-        raise ReleaseError(f"{name} is not Python, and may hold a version: {wrong}") from wrong
+        raise errors.ReleaseError(f"{name} is not Python, and may hold a version: {wrong}") from wrong
 
 
 def _rewrite_version(
@@ -125,7 +126,7 @@ def _rewrite_version(
             text = _make_stated_version(stated, old, new, rocm)
             content = _replace_string(content, value, text, name) if Version(text) != stated else content
         elif stated is None or stated.public != new.public:
-            log_warning(
+            log.log_warning(
                 f"{name} says {value.value!r}, which is not the version of its wheel, {old}: it stays"
             )
     return content
@@ -165,7 +166,7 @@ def _rewrite_rocm_version(content: bytes, tree: ast.Module, name: str, rocm: tup
         or not isinstance(stated_values[0], ast.Constant)
         or stated_values[0].value != rocm[0]
     ):
-        raise ReleaseError(f"{name} does not ask for ROCm {rocm[0]} in the way that can be rewritten")
+        raise errors.ReleaseError(f"{name} does not ask for ROCm {rocm[0]} in the way that can be rewritten")
     return _replace_string(content, stated_values[0], rocm[1], name)
 
 
@@ -175,7 +176,9 @@ def _replace_string(content: bytes, value: ast.Constant, text: str, name: str) -
     line = lines[value.lineno - 1]
     old = line[value.col_offset : value.end_col_offset]
     if value.end_lineno != value.lineno or old[1:-1] != str(value.value).encode() or old[:1] not in b"'\"":
-        raise ReleaseError(f"{name}:{value.lineno}: {old.decode(errors='replace')} cannot be rewritten")
+        raise errors.ReleaseError(
+            f"{name}:{value.lineno}: {old.decode(errors='replace')} cannot be rewritten"
+        )
     new = old[:1] + text.encode() + old[:1]
     lines[value.lineno - 1] = line[: value.col_offset] + new + line[value.end_col_offset :]
     return b"".join(lines)

@@ -6,7 +6,3 @@ steps gives the ``Plan``: for each ``Step`` its inputs, its fingerprint, and whe
 ``run_step``; what each kind does is in ``step_kinds``). What happened goes into the run's ``record``, what a
 step made into its stamp (``outputs``); ``report`` shows a record, ``clean`` deletes what builds left.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

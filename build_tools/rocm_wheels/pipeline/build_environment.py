@@ -23,33 +23,14 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.compile import SdkTree, inspect_sdk
-from rocm_wheels.core import (
-    BuildError,
-    DataError,
-    SdkError,
-    Workspace,
-    capture_output,
-    lock_folder,
-    parse_toml,
-    read_text_file,
-    write_json_file,
-)
-from rocm_wheels.models import Project, load_project
+from rocm_wheels.compile.sdk_tree import SdkTree, inspect_sdk
+from rocm_wheels.core import errors, process, toml_reader
+from rocm_wheels.core.files import lock_folder, write_json_file
+from rocm_wheels.core.records import read_text_file
+from rocm_wheels.core.workspace import Workspace
+from rocm_wheels.models.project import Project, load_project
 from rocm_wheels.pipeline.request import SdkRequest
-from rocm_wheels.sdk import (
-    SHARED_FOLDER,
-    BuildEnvironment,
-    RocmSdk,
-    install_wheel,
-    locate_layer,
-    locate_layer_packages,
-    query_sdk,
-    read_installed_sdk,
-    read_target_family,
-    share_sdk,
-    uninstall_distribution,
-)
+from rocm_wheels.sdk import build_environment, rocm_sdk
 
 PYPROJECT = "pyproject.toml"
 # as pip and uv read them: -r FILE, -rFILE, --requirement=FILE
@@ -213,12 +194,12 @@ def read_build_requirements(file: Path) -> tuple[str, ...]:
     Raises DataError for a file that is no TOML or says something else there.
     """
     try:
-        table = parse_toml(read_text_file(file), name=str(file))
+        table = toml_reader.parse_toml(read_text_file(file), name=str(file))
         requires = table.get("build-system", {}).get("requires", [])
     except AttributeError as cause:
-        raise DataError(f"{file}: build-system.requires cannot be read: {cause}") from cause
+        raise errors.DataError(f"{file}: build-system.requires cannot be read: {cause}") from cause
     if not isinstance(requires, list) or not all(isinstance(line, str) for line in requires):
-        raise DataError(f"{file}: build-system.requires is not a list of requirements")
+        raise errors.DataError(f"{file}: build-system.requires is not a list of requirements")
     return tuple(requires)
 
 
@@ -266,8 +247,8 @@ class ReadyEnvironment:
     does not tell two builds of it apart. Of an installed ROCm it says version and folder, too.
     """
 
-    environment: BuildEnvironment
-    sdk: RocmSdk
+    environment: build_environment.BuildEnvironment
+    sdk: rocm_sdk.RocmSdk
     python_tag: str
     site_packages: Path
     content: str
@@ -290,14 +271,17 @@ class ReadyEnvironment:
 
 
 def inspect_environment(
-    environment: BuildEnvironment, request: SdkRequest, workspace: Workspace, env: Mapping[str, str]
+    environment: build_environment.BuildEnvironment,
+    request: SdkRequest,
+    workspace: Workspace,
+    env: Mapping[str, str],
 ) -> ReadyEnvironment:
     """Ask what an environment has, or take what it said before of the very same packages. Raises SdkError.
 
     ROCm is reached by a path that all environments with the same packages share, whatever GPUs they are for.
     """
     if request.rocm_path is not None:
-        return _ask_python(environment, read_installed_sdk(request.rocm_path, env), env)
+        return _ask_python(environment, rocm_sdk.read_installed_sdk(request.rocm_path, env), env)
     if request.current_env:  # somebody else's: nothing is written there
         return _ask_environment(environment, env)
     answers_path = environment.prefix / _ANSWERS_NAME
@@ -305,14 +289,16 @@ def inspect_environment(
         return cached
     ready = _ask_environment(environment, env)
     content = _digest_compiled_rocm(ready.site_packages)
-    shared = share_sdk(ready.sdk, content, workspace.root / SHARED_FOLDER, _digest_compiled_rocm)
+    shared = rocm_sdk.share_sdk(
+        ready.sdk, content, workspace.root / rocm_sdk.SHARED_FOLDER, _digest_compiled_rocm
+    )
     ready = replace(ready, sdk=shared)
     write_json_file(
         answers_path,
         {
             "format": _ANSWERS_FORMAT,
             "packages": _list_rocm_packages(ready.site_packages),
-            "family": read_target_family(env),
+            "family": build_environment.read_target_family(env),
             "sdk": {name: str(v) if isinstance(v, Path) else v for name, v in asdict(ready.sdk).items()},
             "python_tag": ready.python_tag,
             "site_packages": str(ready.site_packages),
@@ -335,15 +321,23 @@ def digest_records(site_packages: Path, pattern: str, *, without: str = "") -> s
     return digest.hexdigest()[:16]
 
 
-def _ask_environment(environment: BuildEnvironment, env: Mapping[str, str]) -> ReadyEnvironment:
-    return _ask_python(environment, query_sdk(environment.python, env), env)
+def _ask_environment(
+    environment: build_environment.BuildEnvironment, env: Mapping[str, str]
+) -> ReadyEnvironment:
+    return _ask_python(environment, rocm_sdk.query_sdk(environment.python, env), env)
 
 
-def _ask_python(environment: BuildEnvironment, sdk: RocmSdk, env: Mapping[str, str]) -> ReadyEnvironment:
-    answer = capture_output([environment.python, "-I", "-c", _TAG_SCRIPT], env=env, check=SdkError)
+def _ask_python(
+    environment: build_environment.BuildEnvironment, sdk: rocm_sdk.RocmSdk, env: Mapping[str, str]
+) -> ReadyEnvironment:
+    answer = process.capture_output(
+        [environment.python, "-I", "-c", _TAG_SCRIPT], env=env, check=errors.SdkError
+    )
     implementation, tag, purelib, _ = json.loads(answer)
     if implementation != "cpython":
-        raise SdkError(f"{environment.python} is {implementation}; wheels of torch are built for CPython")
+        raise errors.SdkError(
+            f"{environment.python} is {implementation}; wheels of torch are built for CPython"
+        )
     site_packages = Path(purelib)
     if sdk.prefix is None:
         content = _digest_rocm_packages(site_packages)
@@ -366,13 +360,13 @@ def _digest_compiled_rocm(site_packages: Path) -> str:
 
 
 def _read_answers(
-    answers_path: Path, environment: BuildEnvironment, env: Mapping[str, str]
+    answers_path: Path, environment: build_environment.BuildEnvironment, env: Mapping[str, str]
 ) -> ReadyEnvironment | None:
     """Return what an environment said, unless its ROCm packages were touched since."""
     try:
         answers = json.loads(answers_path.read_text(encoding="utf-8"))
         sdk_answers = answers["sdk"]
-        sdk = RocmSdk(
+        sdk = rocm_sdk.RocmSdk(
             version=sdk_answers["version"],
             root=Path(sdk_answers["root"]),
             cmake=Path(sdk_answers["cmake"]),
@@ -381,7 +375,10 @@ def _read_answers(
             installed=sdk_answers["installed"],
         )
         site_packages = Path(answers["site_packages"])
-        same = (answers["format"], answers["family"]) == (_ANSWERS_FORMAT, read_target_family(env))
+        same = (answers["format"], answers["family"]) == (
+            _ANSWERS_FORMAT,
+            build_environment.read_target_family(env),
+        )
         same = same and answers["packages"] == _list_rocm_packages(site_packages)
         same = same and all(folder.is_dir() for folder in (sdk.root, sdk.cmake, sdk.bin))
         return (
@@ -407,14 +404,18 @@ def layers_folder(ready: ReadyEnvironment, workspace: Workspace) -> Path:
     return workspace.environments / ".tools" / hashlib.sha256(str(prefix).encode()).hexdigest()[:12]
 
 
-def find_project_layer(project: str, ready: ReadyEnvironment, workspace: Workspace) -> BuildEnvironment:
+def find_project_layer(
+    project: str, ready: ReadyEnvironment, workspace: Workspace
+) -> build_environment.BuildEnvironment:
     """Return the environment that a project is built in, whether it is there yet or not."""
-    return locate_layer(layers_folder(ready, workspace) / project)
+    return build_environment.locate_layer(layers_folder(ready, workspace) / project)
 
 
 def layer_packages_folder(project: str, ready: ReadyEnvironment, workspace: Workspace) -> Path:
     """Return the folder of packages of a project's layer."""
-    return locate_layer_packages(layers_folder(ready, workspace) / project, ready.python_tag)
+    return build_environment.locate_layer_packages(
+        layers_folder(ready, workspace) / project, ready.python_tag
+    )
 
 
 def list_packages_below(project: Project, ready: ReadyEnvironment, workspace: Workspace) -> list[Path]:
@@ -498,10 +499,12 @@ def install_built_wheel(
         return
     if entries.pop(distribution, None) is not None:
         write_json_file(note, entries)  # half installed must not count as installed
-    install_wheel(ready.environment, wheel, env=env)
+    build_environment.install_wheel(ready.environment, wheel, env=env)
     install_time = read_install_time(ready, distribution)
     if not install_time:
-        raise BuildError(f"{wheel.name} was installed, but {ready.site_packages} has no {distribution}")
+        raise errors.BuildError(
+            f"{wheel.name} was installed, but {ready.site_packages} has no {distribution}"
+        )
     write_json_file(note, {**entries, distribution: [content, install_time]})
 
 
@@ -511,4 +514,4 @@ def uninstall_built_wheel(ready: ReadyEnvironment, *, distribution: str, env: Ma
     entries = read_installed_note(note)
     entries.pop(distribution, None)
     write_json_file(note, entries)
-    uninstall_distribution(ready.environment, distribution, env=env)
+    build_environment.uninstall_distribution(ready.environment, distribution, env=env)

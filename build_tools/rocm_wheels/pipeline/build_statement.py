@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rocm_wheels import __version__
-from rocm_wheels.compile import hash_compilers, is_configuration_variable
-from rocm_wheels.core import IMAGE_VARIABLE, hide_variable_value
-from rocm_wheels.sdk import PACKAGES_NOTE, InstalledPackage, read_installed
+from rocm_wheels.compile import build_trees, variables
+from rocm_wheels.core import machine, shell
+from rocm_wheels.sdk import resolve_packages
 
 if TYPE_CHECKING:
-    from rocm_wheels.pipeline.planner import PlannedBuild
+    from rocm_wheels.pipeline import planner
     from rocm_wheels.pipeline.step_run import StepRun
-    from rocm_wheels.wheels import SourcePart, WheelParts
+    from rocm_wheels.wheels import sbom
 
 _BUILD_PACKAGE = "build package "  # begins the inputs of a build that are packages
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -59,38 +59,38 @@ def format_moment() -> str:
 
 def write_build_statement(
     step_run: StepRun,
-    planned: PlannedBuild,
+    planned: planner.PlannedBuild,
     wheel: Path,
     sha256: str,
     *,
-    parts: WheelParts,
+    parts: sbom.WheelParts,
     moment: BuildMoment,
 ) -> dict[str, Any]:
     """Write the statement of a finished wheel beside it, and return what it says."""
-    from rocm_wheels.package import LOCK_MEMBER
-    from rocm_wheels.wheels import format_statement, read_dist_info_files, write_statement
+    from rocm_wheels.package.sbom import LOCK_MEMBER
+    from rocm_wheels.wheels import rewrite, statement
 
-    lock = read_dist_info_files(wheel).get(LOCK_MEMBER)
+    lock = rewrite.read_dist_info_files(wheel).get(LOCK_MEMBER)
     lock_digest = "" if lock is None else hashlib.sha256(lock).hexdigest()
     predicate = {
         "buildDefinition": _define_build(step_run, planned, parts, lock_digest),
         "runDetails": _describe_run(step_run.facts.env, moment),
     }
-    write_statement(wheel, format_statement(wheel.name, sha256, predicate))
+    statement.write_statement(wheel, statement.format_statement(wheel.name, sha256, predicate))
     return predicate
 
 
 def restore_build_statement(wheel: Path, sha256: str, predicate: Mapping[str, Any]) -> None:
     """Write the statement of a wheel beside it as it was when it was built."""
-    from rocm_wheels.wheels import format_statement, write_statement
+    from rocm_wheels.wheels import statement
 
-    write_statement(wheel, format_statement(wheel.name, sha256, predicate))
+    statement.write_statement(wheel, statement.format_statement(wheel.name, sha256, predicate))
 
 
 def _define_build(
-    step_run: StepRun, planned: PlannedBuild, parts: WheelParts, lock_digest: str
+    step_run: StepRun, planned: planner.PlannedBuild, parts: sbom.WheelParts, lock_digest: str
 ) -> dict[str, Any]:
-    from rocm_wheels.wheels import BUILD_TYPE, describe_package_dependency
+    from rocm_wheels.wheels import statement
 
     request, build = step_run.facts.request, planned.request
     options = {
@@ -109,15 +109,18 @@ def _define_build(
         "installed-rocm": build.sdk.content,
     }
     environment, withheld = select_variables(planned)
-    rocm = read_installed(step_run.ready.environment.prefix / PACKAGES_NOTE) or {}
+    rocm = (
+        resolve_packages.read_installed(step_run.ready.environment.prefix / resolve_packages.PACKAGES_NOTE)
+        or {}
+    )
     return {
-        "buildType": BUILD_TYPE,
+        "buildType": statement.BUILD_TYPE,
         "externalParameters": {"command": "rocm-wheels build", **drop_unknown(options)},
         "internalParameters": drop_unknown({"environment": environment, "withheld": withheld}),
         "resolvedDependencies": [
             *map(_describe_source, parts.sources),
             *(
-                _add_file_digest(describe_package_dependency(part), rocm.get(part.name))
+                _add_file_digest(statement.describe_package_dependency(part), rocm.get(part.name))
                 for part in parts.packages
             ),
             *_describe_build_packages(planned.inputs, planned.tools),
@@ -127,7 +130,7 @@ def _define_build(
     }
 
 
-def select_variables(planned: PlannedBuild) -> tuple[dict[str, str], list[str]]:
+def select_variables(planned: planner.PlannedBuild) -> tuple[dict[str, str], list[str]]:
     """Return the variables that reached the compilers, and the names of those whose values stay here.
 
     A variable that somebody set for this build alone counts where it is one that builds are known to read.
@@ -138,7 +141,7 @@ def select_variables(planned: PlannedBuild) -> tuple[dict[str, str], list[str]]:
         if value is None or not _VARIABLE_NAME.fullmatch(name):
             continue
         chosen = name in planned.request.set_env and name not in planned.request.recipe_variables
-        if (chosen and not is_configuration_variable(name, value)) or _is_private(name, value):
+        if (chosen and not variables.is_configuration_variable(name, value)) or _is_private(name, value):
             withheld.append(name)
         else:
             environment[name] = value
@@ -151,25 +154,27 @@ def drop_unknown(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_private(name: str, value: str) -> bool:
-    return hide_variable_value(name, value) != value or _PLACE.search(value) is not None
+    return shell.hide_variable_value(name, value) != value or _PLACE.search(value) is not None
 
 
-def _describe_source(part: SourcePart) -> dict[str, Any]:
+def _describe_source(part: sbom.SourcePart) -> dict[str, Any]:
     """Return a repository; its address only where that is a public one, which its purl tells."""
-    from rocm_wheels.wheels import make_repository_url
+    from rocm_wheels.wheels import sbom
 
     notes = {"path": part.path, "patches-sha256": part.patches, "changed-tree": part.tree}
     return drop_unknown(
         {
             "name": part.name,
-            "uri": make_repository_url(part),
+            "uri": sbom.make_repository_url(part),
             "digest": {"gitCommit": part.commit},
             "annotations": drop_unknown(notes),
         }
     )
 
 
-def _add_file_digest(dependency: dict[str, Any], package: InstalledPackage | None) -> dict[str, Any]:
+def _add_file_digest(
+    dependency: dict[str, Any], package: resolve_packages.InstalledPackage | None
+) -> dict[str, Any]:
     """Return a package as a dependency, with the digest of the file that it was installed from, if known."""
     if package is None or not package.sha256:
         return dependency
@@ -177,37 +182,37 @@ def _add_file_digest(dependency: dict[str, Any], package: InstalledPackage | Non
 
 
 def _describe_build_packages(
-    inputs: Mapping[str, str], tools: Mapping[str, InstalledPackage]
+    inputs: Mapping[str, str], tools: Mapping[str, resolve_packages.InstalledPackage]
 ) -> list[dict[str, Any]]:
     """Return the packages that the build ran with: their inputs are a version, and how a digest begins.
 
     ``tools`` are all that are installed, and from which files.
     """
-    from rocm_wheels.wheels import PackagePart, describe_package_dependency
+    from rocm_wheels.wheels import sbom, statement
 
     dependencies = []
     for name, identity in inputs.items():
         if name.startswith(_BUILD_PACKAGE):
             version, _, digest = identity.partition(" ")
-            part = PackagePart(name.removeprefix(_BUILD_PACKAGE), version)
+            part = sbom.PackagePart(name.removeprefix(_BUILD_PACKAGE), version)
             notes = drop_unknown({"record-sha256-begins": digest})
-            dependency = drop_unknown({**describe_package_dependency(part), "annotations": notes})
+            dependency = drop_unknown({**statement.describe_package_dependency(part), "annotations": notes})
             dependencies.append(_add_file_digest(dependency, tools.get(part.name)))
     named = {dependency["name"] for dependency in dependencies}
     for name, tool in tools.items():
         if name not in named and tool.version:
-            dependency = describe_package_dependency(PackagePart(name, tool.version))
+            dependency = statement.describe_package_dependency(sbom.PackagePart(name, tool.version))
             dependencies.append(_add_file_digest(dependency, tool))
     return dependencies
 
 
-def _list_compilers(planned: PlannedBuild) -> Mapping[str, str]:
-    return hash_compilers(planned.environment)
+def _list_compilers(planned: planner.PlannedBuild) -> Mapping[str, str]:
+    return build_trees.hash_compilers(planned.environment)
 
 
 def _describe_image(env: Mapping[str, str]) -> Sequence[dict[str, Any]]:
     """Return the image of the container that the build is in; the registry may be somebody's own."""
-    match = _IMAGE.fullmatch(env.get(IMAGE_VARIABLE, ""))
+    match = _IMAGE.fullmatch(env.get(machine.IMAGE_VARIABLE, ""))
     if match is None:
         return []
     name = match["name"]
@@ -217,9 +222,9 @@ def _describe_image(env: Mapping[str, str]) -> Sequence[dict[str, Any]]:
 
 def _describe_run(env: Mapping[str, str], moment: BuildMoment) -> dict[str, Any]:
     """Return who built: the workflow on GitHub, elsewhere the tool, of which nobody can say whose it was."""
-    from rocm_wheels.wheels import TOOL_URN
+    from rocm_wheels.wheels import statement
 
-    builder, invocation = TOOL_URN, moment.run
+    builder, invocation = statement.TOOL_URN, moment.run
     if env.get("GITHUB_ACTIONS") == "true" and env.get("GITHUB_WORKFLOW_REF"):
         server = env.get("GITHUB_SERVER_URL", "https://github.com")
         builder = f"{server}/{env['GITHUB_WORKFLOW_REF']}"

@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rocm_wheels.compile import TREE_KEY_FILE, find_parking_folder
-from rocm_wheels.core import WAIT_TIP, UsageError, Workspace, lock_folder, log_note, suggest_name
-from rocm_wheels.pipeline.run_record import PLAN_FILE, list_run_ids, read_run
-from rocm_wheels.sources import hold_checkout
+from rocm_wheels.compile import build_trees
+from rocm_wheels.core import errors, files, log, tables
+from rocm_wheels.core.workspace import Workspace
+from rocm_wheels.pipeline import run_record
+from rocm_wheels.sources import checkout_state
 
 LeftoverKind = Literal[
     "trees", "environments", "runs", "rejected", "fresh", "built", "steps", "set-aside", "remains"
@@ -95,7 +96,9 @@ def find_leftovers(
             leftovers += _find_trees(folder, folder.name, steps, None)
         for project, source in sources.items():
             if source.is_dir():
-                leftovers += _find_trees(find_parking_folder(source, env) / project, project, steps, source)
+                leftovers += _find_trees(
+                    build_trees.find_parking_folder(source, env) / project, project, steps, source
+                )
     if "environments" in selected_kinds:
         leftovers += _find_environments(workspace, steps)
     if "runs" in selected_kinds:
@@ -137,7 +140,12 @@ def _find_trees(folder: Path, project: str, steps: Iterable[str], source: Path |
             yield _make_leftover("set-aside", path, name=name, source=source)
             continue
         key = next(
-            (k for depth in ("*", "*/*", "*/*/*") for k in path.glob(f"trees/{depth}/{TREE_KEY_FILE}")), None
+            (
+                k
+                for depth in ("*", "*/*", "*/*/*")
+                for k in path.glob(f"trees/{depth}/{build_trees.TREE_KEY_FILE}")
+            ),
+            None,
         )
         tree_steps = {step for step in steps if _step_uses_tree(step, project, key)}
         used = key.stat().st_mtime if key is not None else None
@@ -162,10 +170,10 @@ def _find_environments(workspace: Workspace, steps: Iterable[str]) -> Iterator[L
     """Yield environments; each was last used by the newest run whose plan names it."""
     environments = [path for path in _list_entries(workspace.environments) if path.name != _LOCKS_FOLDER]
     used: dict[Path, float] = {}
-    for run in list_run_ids(workspace.runs):
+    for run in run_record.list_run_ids(workspace.runs):
         if len(used) == len(environments):
             break
-        plan = workspace.runs / run / PLAN_FILE
+        plan = workspace.runs / run / run_record.PLAN_FILE
         if plan.is_file():
             text = plan.read_text(encoding="utf-8", errors="replace")
             moment = plan.stat().st_mtime
@@ -186,9 +194,9 @@ def _environment_prefix(step: str) -> str | None:
 def _find_runs(workspace: Workspace) -> Iterator[Leftover]:
     if workspace.runs.is_symlink():
         return
-    for run in list_run_ids(workspace.runs):
+    for run in run_record.list_run_ids(workspace.runs):
         folder = workspace.runs / run
-        if read_run(folder, brief=True).state == "running":
+        if run_record.read_run(folder, brief=True).state == "running":
             continue  # on another machine: here, nobody else works in this directory now
         newest = max(
             (entry.stat(follow_symlinks=False).st_mtime for entry in os.scandir(folder)), default=None
@@ -200,7 +208,7 @@ def _list_entries(folder: Path, *, deleting: bool = False) -> list[Path]:
     """Return what lies in a folder of ours, without what is being deleted, or only that."""
     if folder.is_symlink():
         if not deleting:
-            log_note(f"{folder} is a link: what is behind it is left alone")
+            log.log_note(f"{folder} is a link: what is behind it is left alone")
         return []
     if not folder.is_dir():
         return []
@@ -261,8 +269,8 @@ def select_leftovers(
     known_steps = {step for leftover in leftovers for step in leftover.steps}
     for step in selection.steps:
         if step not in known_steps:
-            raise UsageError(
-                f"nothing belongs to a step {step}{suggest_name(step, known_steps)}",
+            raise errors.UsageError(
+                f"nothing belongs to a step {step}{tables.suggest_name(step, known_steps)}",
                 tip=f"steps that left something: {', '.join(sorted(known_steps)) or 'none'}",
             )
     oldest = sorted(
@@ -293,14 +301,14 @@ def hold_for_cleaning(
 
     Raises UsageError that names who does.
     """
-    purpose, tip = "clean", f"{WAIT_TIP}; --dry-run shows what would be deleted, without waiting"
+    purpose, tip = "clean", f"{files.WAIT_TIP}; --dry-run shows what would be deleted, without waiting"
     with ExitStack() as held_locks:
-        held_locks.enter_context(lock_folder(workspace.root, purpose=purpose, tip=tip))
+        held_locks.enter_context(files.lock_folder(workspace.root, purpose=purpose, tip=tip))
         for folder in (workspace.steps, workspace.environments):
             for lock_file in sorted(folder.glob(".locks/*/.lock")):
-                held_locks.enter_context(lock_folder(lock_file.parent, purpose=purpose, tip=tip))
+                held_locks.enter_context(files.lock_folder(lock_file.parent, purpose=purpose, tip=tip))
         for source in dict.fromkeys(sources):
-            held_locks.enter_context(hold_checkout(source, activity=purpose, env=env))
+            held_locks.enter_context(checkout_state.hold_checkout(source, activity=purpose, env=env))
         yield
 
 

@@ -20,14 +20,15 @@ from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from rocm_wheels.compile.variables import is_configuration_variable
-from rocm_wheels.core import UsageError, log_note, read_number, run_command, show_live_line, write_json_file
-from rocm_wheels.sources.checkout_state import hold_checkout
+from rocm_wheels.compile import variables
+from rocm_wheels.core import environment_numbers, errors, process, progress
+from rocm_wheels.core.files import write_json_file
+from rocm_wheels.core.log import log_note
+from rocm_wheels.sources import checkout_state
 from rocm_wheels.sources.git import Git, disable_private_filters
 
 if TYPE_CHECKING:
-    from rocm_wheels.core import FinishedProcess
-    from rocm_wheels.models import Project
+    from rocm_wheels.models.project import Project
     from rocm_wheels.pipeline.request import WheelsRequest
 
 _NOTE_FORMAT = 1
@@ -121,7 +122,7 @@ def read_loop_options(work: Path, project: str, *, debug: bool) -> dict[str, Any
     """Return the options that the last full run was given. Raises UsageError where there was none."""
     note = _read_note(locate_loop_note(work, project, debug=debug))
     if note is None:
-        raise UsageError(
+        raise errors.UsageError(
             f"{project} was not developed in {work} yet", tip=f"run `rocm-wheels dev {project}` first"
         )
     return dict(note["parameters"])
@@ -144,7 +145,7 @@ def repeat_loop(
     hipified = _hipify_edits(path, note, source, env)  # which holds the checkout itself
     if hipified is None:
         return None
-    with hold_checkout(source, activity=f"dev of {note['project']}", env=env):
+    with checkout_state.hold_checkout(source, activity=f"dev of {note['project']}", env=env):
         action = _compile_edits(path, note, env, on_line)
         if _stamp_file(note["cache"]) != note["files"][note["cache"]]:
             return None  # CMake was configured again: whether as asked, the full run looks
@@ -169,7 +170,7 @@ def _hipify_edits(path: Path, note: dict[str, Any], source: Path, env: Mapping[s
     changed: tuple[str, ...] = ()
     script = note["hipify"]["script"]
     if script is not None and (moved or any(_may_be_hipified(name, script) for name in edits)):
-        from rocm_wheels.sources.hipify import check_hipify, hipify_changes
+        from rocm_wheels.sources import hipify
 
         # that much of a recipe is all that hipify asks for
         project = cast(
@@ -180,13 +181,13 @@ def _hipify_edits(path: Path, note: dict[str, Any], source: Path, env: Mapping[s
                 build=SimpleNamespace(trees=tuple(note["trees"])),
             ),
         )
-        if moved and check_hipify(project, _make_git(source, env)) not in ("stale", "current"):
+        if moved and hipify.check_hipify(project, _make_git(source, env)) not in ("stale", "current"):
             return None
-        changed = hipify_changes(project, source, env=env, python=Path(sys.executable))
+        changed = hipify.hipify_changes(project, source, env=env, python=Path(sys.executable))
         sources = SourceChanges.read(source, env) or sources
-    from rocm_wheels.sources.source_names import digest_source_names
+    from rocm_wheels.sources import source_names
 
-    if digest_source_names(source, env=env) != _read_tree_state(note).get("source names"):
+    if source_names.digest_source_names(source, env=env) != _read_tree_state(note).get("source names"):
         return None
     note["stamps"], note["commit"] = sources.stamps, sources.commit
     write_json_file(path, note)
@@ -206,7 +207,7 @@ def _compile_edits(
     build_env = {name: value for name, value in env.items() if name not in changes}
     build_env |= {name: value for name, value in changes.items() if value is not None}
     argv = list(note["ninja"])
-    if "-j" in argv and (jobs := read_number(env, "MAX_JOBS")):
+    if "-j" in argv and (jobs := environment_numbers.read_number(env, "MAX_JOBS")):
         argv[argv.index("-j") + 1] = str(jobs)
     log, compiled = path.with_suffix(".log"), False
     log.unlink(missing_ok=True)
@@ -216,8 +217,8 @@ def _compile_edits(
         compiled = compiled or bool(_COMPILED_LINE.match(line))
         on_line(line)
 
-    finished = run_command(argv, env=build_env, log=log, on_line=take_line, check=None)
-    show_live_line("")
+    finished = process.run_command(argv, env=build_env, log=log, on_line=take_line, check=None)
+    progress.show_live_line("")
     if finished.returncode:
         raise _make_failure(note, argv, finished, log=log, env=env, build_env=build_env)
     return "compiled" if compiled else "up to date"
@@ -226,7 +227,7 @@ def _compile_edits(
 def _make_failure(
     note: Mapping[str, Any],
     argv: list[str],
-    finished: FinishedProcess,
+    finished: process.FinishedProcess,
     *,
     log: Path,
     env: Mapping[str, str],
@@ -238,7 +239,7 @@ def _make_failure(
         find_first_failure,
         format_repeat_command,
     )
-    from rocm_wheels.sources.hipify_record import find_translated_line
+    from rocm_wheels.sources import hipify_record
 
     failure = find_first_failure(log.read_text(encoding="utf-8", errors="replace").splitlines())
     command = format_repeat_command(argv, cwd=Path(note["source"]), base=env, env=build_env)
@@ -249,7 +250,7 @@ def _make_failure(
     failed = BuildFailed(text, failure=failure, log=log, command=command)
     if failure is not None and failure.file is not None and failure.line is not None:
         file = Path(note["source"], failure.file)
-        if (place := find_translated_line(file, failure.line, env=env)) is not None:
+        if (place := hipify_record.find_translated_line(file, failure.line, env=env)) is not None:
             failed.name_source(f"{place[0]}:{place[1]}")
     return failed
 
@@ -278,7 +279,7 @@ def _stamp_file(path: str) -> list[int]:
 
 def digest_build_variables(env: Mapping[str, str], changes: Mapping[str, str | None]) -> str:
     """Return a digest of the variables that decide how something is built; none can be read from it."""
-    names = {name for name, value in env.items() if is_configuration_variable(name, value)}
+    names = {name for name, value in env.items() if variables.is_configuration_variable(name, value)}
     values = {name: env.get(name) for name in sorted({*names, *_OTHER_VARIABLES, *changes})}
     return hashlib.sha256(json.dumps(values).encode("utf-8", "surrogateescape")).hexdigest()
 
@@ -307,25 +308,21 @@ def begin_loop(
 
     ``command`` is the line that people gave. Raises what a run of ``build`` raises.
     """
-    from rocm_wheels.models import load_project
-    from rocm_wheels.pipeline.local_executor import ExecutionOptions
-    from rocm_wheels.pipeline.outputs import read_stamp
-    from rocm_wheels.pipeline.plan import check_request
-    from rocm_wheels.pipeline.run import build_wheels
-    from rocm_wheels.pipeline.source_checks import hipify_stale_sources
+    from rocm_wheels.models.project import load_project
+    from rocm_wheels.pipeline import local_executor, outputs, plan, run, source_checks
 
     begin = time.monotonic()
     path = locate_loop_note(request.work, project, debug=request.is_debug(project))
-    checked = check_request(request, env)
+    checked = plan.check_request(request, env)
     recipe, source = load_project(project), request.sources[project]
     before = SourceChanges.read(source, env)
-    hipify_stale_sources([recipe], request.sources, checked.env, {})
+    source_checks.hipify_stale_sources([recipe], request.sources, checked.env, {})
     sources = SourceChanges.read(source, env)  # what changes from now on is hipified by the next run
-    summary = build_wheels(request, env, ExecutionOptions(), command, checked=checked)
+    summary = run.build_wheels(request, env, local_executor.ExecutionOptions(), command, checked=checked)
     if summary.failure is not None:
         raise summary.failure
     step = find_develop_step(request, project, env)
-    stamp = read_stamp(request.work / "steps", step)
+    stamp = outputs.read_stamp(request.work / "steps", step)
     assert stamp is not None, f"{step} has ended well"
     facts = stamp.facts
     if facts["loop"] is not None and sources is not None:
@@ -351,7 +348,7 @@ def _make_note(
     facts: Mapping[str, Any],
     env: Mapping[str, str],
 ) -> dict[str, Any]:
-    from rocm_wheels.models import load_project
+    from rocm_wheels.models.project import load_project
     from rocm_wheels.pipeline.facts import list_front_end_files
 
     recipe, source, loop = load_project(project), request.sources[project], facts["loop"]
@@ -388,9 +385,9 @@ def find_develop_step(request: WheelsRequest, project: str, env: Mapping[str, st
     """Return the id of the step that compiles a project in its tree."""
     from rocm_wheels.pipeline.facts import make_python_tag
     from rocm_wheels.pipeline.step import BuildCell, develop_step_id
-    from rocm_wheels.sdk import query_python_version
+    from rocm_wheels.sdk import build_environment
 
-    tag = make_python_tag(query_python_version(request.interpreters[0], env))
+    tag = make_python_tag(build_environment.query_python_version(request.interpreters[0], env))
     return develop_step_id(project, BuildCell(tag), debug=request.is_debug(project))
 
 
@@ -399,24 +396,24 @@ def compose_shell_environment(request: WheelsRequest, project: str, env: Mapping
 
     Raises UsageError where the build environment is not there as the request wants it.
     """
-    from rocm_wheels.pipeline.plan import check_request, plan_run
+    from rocm_wheels.pipeline import plan
     from rocm_wheels.pipeline.planner import Planner
     from rocm_wheels.pipeline.step import KnownAfter
-    from rocm_wheels.pipeline.step_kinds.develop import complete_environment, locate_develop_environment
+    from rocm_wheels.pipeline.step_kinds import develop
 
-    planned = plan_run(check_request(request, env))
+    planned = plan.plan_run(plan.check_request(request, env))
     planner = Planner(planned.graph, planned.facts, planned.plan.steps)
     step = planned.graph.steps[find_develop_step(request, project, env)]
     build = planner.plan_step_build(step)
     if isinstance(build, KnownAfter):
-        raise UsageError(
+        raise errors.UsageError(
             f"the build environment of {project} is not up to date: {build}",
             tip=f"run `rocm-wheels dev {project}` again",
         )
     ready = planner.python_facts(step).ready
     assert ready is not None, "a build is planned for an environment"
-    target = locate_develop_environment(project, ready, planned.facts.workspace)
-    return complete_environment(build.environment, target)
+    target = develop.locate_develop_environment(project, ready, planned.facts.workspace)
+    return develop.complete_environment(build.environment, target)
 
 
 def note_slow_start(project: str) -> None:

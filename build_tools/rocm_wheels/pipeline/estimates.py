@@ -15,16 +15,11 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from rocm_wheels.core import (
-    MachineResources,
-    count_compile_jobs,
-    find_state_folder,
-    format_count,
-    log_detail,
-    write_atomically,
-)
-from rocm_wheels.models import StepCosts, get_step_costs
-from rocm_wheels.pipeline.run_record import EVENTS_FILE, list_run_ids
+from rocm_wheels.core import files, log, tables, user_folders
+from rocm_wheels.core.machine import MachineResources, count_compile_jobs
+from rocm_wheels.models import estimates
+from rocm_wheels.models.project import get_step_costs
+from rocm_wheels.pipeline import run_record
 
 _MAX_RUNS = 60  # the newest ones
 _MAX_SAMPLES = 5  # of them, in which a step was done; the longest counts, for the others may have gone on
@@ -110,10 +105,10 @@ def estimate_step(
 
 
 def _count_targets_and_jobs(targets: int, jobs: int) -> str:
-    return f"{format_count(targets, 'target')}, {format_count(jobs, 'job')}"
+    return f"{tables.format_count(targets, 'target')}, {tables.format_count(jobs, 'job')}"
 
 
-def _memory_per_job(costs: StepCosts, past_steps: tuple[PastStep, ...]) -> int:
+def _memory_per_job(costs: estimates.StepCosts, past_steps: tuple[PastStep, ...]) -> int:
     """Return the memory of one compiler.
 
     A run tells it only when it compiled about everything: one that went on, or took objects from a
@@ -135,7 +130,9 @@ def read_history(runs: Path, env: Mapping[str, str] | None = None) -> History:
     ``env`` says who the user is; without it only ``runs`` count. Of a record its ends are read, and of its
     steps those that were done count. One that is damaged, or being written, tells what is whole in it.
     """
-    past_steps = [item for run in list_run_ids(runs)[:_MAX_RUNS] for item in _read_past_steps(runs / run)]
+    past_steps = [
+        item for run in run_record.list_run_ids(runs)[:_MAX_RUNS] for item in _read_past_steps(runs / run)
+    ]
     seen = {(name, past.run) for name, past in past_steps}
     others = [] if env is None else _read_user_history(_find_history_file(env))
     past_steps += [(name, past) for name, past in others if (name, past.run) not in seen]
@@ -168,13 +165,13 @@ def remember_run(folder: Path, env: Mapping[str, str]) -> None:
             file.write("".join(lines))
         every_line = path.read_text(encoding="utf-8").splitlines(keepends=True)
         if len(every_line) > 2 * _MAX_LINES:
-            write_atomically(path, "".join(every_line[-_MAX_LINES:]))
+            files.write_atomically(path, "".join(every_line[-_MAX_LINES:]))
     except (OSError, ValueError) as cause:
-        log_detail(f"{path} does not remember this run: {cause}")
+        log.log_detail(f"{path} does not remember this run: {cause}")
 
 
 def _find_history_file(env: Mapping[str, str]) -> Path:
-    return find_state_folder(env, sys.platform) / "history.jsonl"
+    return user_folders.find_state_folder(env, sys.platform) / "history.jsonl"
 
 
 def _read_user_history(path: Path) -> list[tuple[str, PastStep]]:
@@ -199,7 +196,7 @@ def _read_past_steps(folder: Path) -> Iterator[tuple[str, PastStep]]:
     run: Mapping[str, Any] = {}
     begun: dict[str, Mapping[str, Any]] = {}
     targets: dict[str, int] = {}
-    for event in _read_events(folder / EVENTS_FILE):
+    for event in _read_events(folder / run_record.EVENTS_FILE):
         step = str(event.get("step", ""))
         match event.get("event"):
             case "run-begun":

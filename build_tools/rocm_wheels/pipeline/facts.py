@@ -9,57 +9,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rocm_wheels.compile import (
-    CompilerCache,
-    find_compiler_cache,
-    read_triton_environment,
-    read_user_settings,
-)
-from rocm_wheels.core import (
-    MachineResources,
-    SdkError,
-    UsageError,
-    Workspace,
-    hash_file,
-    log_warning,
-    measure_machine,
-    run_in_parallel,
-)
-from rocm_wheels.models import (
-    LockedTools,
-    Project,
-    add_version_parts,
-    get_line_tools,
-    get_newest_line_tools,
-    load_project,
-    make_version_suffix,
-    read_aotriton_release,
-    read_base_version,
-)
-from rocm_wheels.pipeline.build_environment import (
-    ReadyEnvironment,
-    digest_requirements_file,
-    inspect_environment,
-    read_required_names,
-)
-from rocm_wheels.pipeline.estimates import History, read_history
-from rocm_wheels.pipeline.outputs import StepStamp, read_stamp, write_stamp
-from rocm_wheels.pipeline.provided_wheels import (
-    ProvidedWheel,
-    ask_compiler_abis,
-    find_provided_wheels,
-    refuse_unused_wheels,
-)
+from rocm_wheels.compile import cache_trust, compiler_cache
+from rocm_wheels.compile.hooks import triton
+from rocm_wheels.core import errors, log, parallel
+from rocm_wheels.core.files import hash_file
+from rocm_wheels.core.machine import MachineResources, measure_machine
+from rocm_wheels.core.workspace import Workspace
+from rocm_wheels.models import lock, release_lines, torch_features, versions
+from rocm_wheels.models.project import Project, load_project
+from rocm_wheels.pipeline import build_environment, estimates, outputs, provided_wheels, source_checks
 from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest
-from rocm_wheels.pipeline.source_checks import LockedBuild
-from rocm_wheels.sdk import (
-    BuildEnvironment,
-    RocmSdk,
-    check_environment,
-    query_python_version,
-    read_installed_sdk,
-)
-from rocm_wheels.sources import TreeIdentity, digest_source_names, identify_tree
+from rocm_wheels.sdk import rocm_sdk
+from rocm_wheels.sdk.build_environment import BuildEnvironment, check_environment, query_python_version
+from rocm_wheels.sources import source_names
+from rocm_wheels.sources.trees import TreeIdentity, identify_tree
 
 _FRONT_END_FILES = ("pyproject.toml", "setup.py", "setup.cfg", "MANIFEST.in")
 _UNKNOWN_IDENTITY = TreeIdentity("", None, "", False, 0)
@@ -98,15 +61,15 @@ class PythonFacts:
     tag: str
     inputs: Mapping[str, str]
     why_install: str
-    ready: ReadyEnvironment | None
-    provided: Mapping[str, ProvidedWheel]
+    ready: build_environment.ReadyEnvironment | None
+    provided: Mapping[str, provided_wheels.ProvidedWheel]
 
 
 @dataclass(frozen=True)
 class DoneStep:
     """What a step did last: its stamp, and what is wrong with its outputs since."""
 
-    stamp: StepStamp
+    stamp: outputs.StepStamp
     fault: str | None
 
 
@@ -126,15 +89,15 @@ class Facts:
     trees: Mapping[str, TreeFacts]
     done: Mapping[str, DoneStep]
     machine: MachineResources
-    history: History
+    history: estimates.History
     tools: tuple[str, ...] = ()
-    cache: CompilerCache | None = None
+    cache: compiler_cache.CompilerCache | None = None
     cache_version: str = ""
     cache_settings: str = ""
     triton_environment: Mapping[str, str] = field(default_factory=dict)
-    locked: LockedBuild | None = None
+    locked: source_checks.LockedBuild | None = None
     compiler_abi: Mapping[str, bool | None] = field(default_factory=dict)
-    installed_rocm: RocmSdk | None = None
+    installed_rocm: rocm_sdk.RocmSdk | None = None
     configured_first: tuple[str, ...] = ()
 
     @property
@@ -146,7 +109,7 @@ class Facts:
         """Return the request of ROCm packages for an interpreter: those of the lock, where it has them."""
         return get_sdk_request(self.request, python.python, python.version, self.locked)
 
-    def get_locked_tools(self, tag: str) -> LockedTools | None:
+    def get_locked_tools(self, tag: str) -> lock.LockedTools | None:
         """Return what the lock has to build with the Python of a tag; ``None`` where it has no tools."""
         return None if self.locked is None else self.locked.get_tools(self.pythons[tag].version)
 
@@ -157,7 +120,9 @@ class Facts:
     def wheel_suffix(self, rocm: str, name: str) -> str:
         """Return what the version of a project's wheel has behind its base: of ROCm, and by the lock."""
         parts = self.locked.lock.get_local_parts(name) if self.locked is not None else ()
-        return add_version_parts(make_version_suffix(rocm, self.request.version_suffix), *parts)
+        return versions.add_version_parts(
+            versions.make_version_suffix(rocm, self.request.version_suffix), *parts
+        )
 
     def refresh_after_step(self, step: str, tag: str | None = None) -> Facts:
         """Return the facts after a step: its stamp; with ``tag``, what its environment has now.
@@ -179,7 +144,7 @@ def gather_facts(
     request: WheelsRequest,
     projects: Sequence[Project],
     env: Mapping[str, str],
-    locked: LockedBuild | None = None,
+    locked: source_checks.LockedBuild | None = None,
     *,
     trees: Sequence[str] | None = None,
     identified: Sequence[str] | None = None,
@@ -196,9 +161,9 @@ def gather_facts(
         env = {**env, "UV_OFFLINE": "1"}
     cache = None
     if request.cache is not None:
-        cache = find_compiler_cache(request.cache, env, wrap_device=request.cache_wraps_device)
+        cache = compiler_cache.find_compiler_cache(request.cache, env, wrap_device=request.cache_wraps_device)
     pythons: dict[str, PythonFacts] = {}
-    all_python_facts = run_in_parallel(
+    all_python_facts = parallel.run_in_parallel(
         lambda python: inspect_python(
             request,
             projects,
@@ -213,11 +178,11 @@ def gather_facts(
     )
     for python_facts in all_python_facts:
         if python_facts.tag in pythons:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{pythons[python_facts.tag].python} and {python_facts.python} are both {python_facts.tag}"
             )
         pythons[python_facts.tag] = python_facts
-    refuse_unused_wheels(request.given_wheels, list(pythons))
+    provided_wheels.refuse_unused_wheels(request.given_wheels, list(pythons))
     workspace = Workspace(request.work)
     tree_projects = projects if trees is None else [load_project(name) for name in trees]
     return Facts(
@@ -228,17 +193,17 @@ def gather_facts(
         trees=_gather_trees(request, tree_projects, env, locked, identified),
         done=_read_done_steps(workspace, sorted(path.stem for path in workspace.steps.glob("*.json"))),
         machine=measure_machine(env),
-        history=read_history(workspace.runs, env),
+        history=estimates.read_history(workspace.runs, env),
         tools=_list_required_tools(request),
         cache=cache,
         cache_version="" if cache is None else cache.ask_version(env),
-        cache_settings="" if cache is None else read_user_settings(cache, env),
+        cache_settings="" if cache is None else cache_trust.read_user_settings(cache, env),
         triton_environment=_read_triton_environment(request, projects),
         locked=locked,
-        compiler_abi=ask_compiler_abis(request, projects, env),
+        compiler_abi=provided_wheels.ask_compiler_abis(request, projects, env),
         installed_rocm=None
         if request.sdk.rocm_path is None
-        else read_installed_sdk(request.sdk.rocm_path, env),
+        else rocm_sdk.read_installed_sdk(request.sdk.rocm_path, env),
         configured_first=tuple(
             project.name
             for project in projects
@@ -252,7 +217,7 @@ def inspect_python(
     projects: Sequence[Project],
     python: Path,
     env: Mapping[str, str],
-    locked: LockedBuild | None = None,
+    locked: source_checks.LockedBuild | None = None,
     *,
     environment_made: bool = False,
     only: str | None = None,
@@ -280,12 +245,14 @@ def inspect_python(
         if environment is None and not why:
             raise _missing_environment_error(sdk, workspace)
         if sdk.packages and lookup.why and not request.install_rocm:
-            raise SdkError(
+            raise errors.SdkError(
                 f"the build environment of {python} is {lookup.why}",
                 tip="install what it has: --install-rocm",
             )
     ready = (
-        inspect_environment(environment, sdk, workspace, env) if environment is not None and not why else None
+        build_environment.inspect_environment(environment, sdk, workspace, env)
+        if environment is not None and not why
+        else None
     )
     return PythonFacts(
         python=python,
@@ -294,12 +261,14 @@ def inspect_python(
         inputs=inputs,
         why_install=why,
         ready=ready,
-        provided=find_provided_wheels(request, projects, ready, make_python_tag(version), env),
+        provided=provided_wheels.find_provided_wheels(
+            request, projects, ready, make_python_tag(version), env
+        ),
     )
 
 
 def get_sdk_request(
-    request: WheelsRequest, python: Path, version: str, locked: LockedBuild | None
+    request: WheelsRequest, python: Path, version: str, locked: source_checks.LockedBuild | None
 ) -> SdkRequest:
     """Return the request of ROCm packages for a Python of a ``version``, under a lock where there is one."""
     sdk = request.sdk_for(python)
@@ -312,8 +281,8 @@ def make_python_tag(version: str) -> str:
     return f"cp{major}{minor}{'t' if rest.endswith('t') else ''}"
 
 
-def _missing_environment_error(sdk: SdkRequest, workspace: Workspace) -> UsageError:
-    return UsageError(
+def _missing_environment_error(sdk: SdkRequest, workspace: Workspace) -> errors.UsageError:
+    return errors.UsageError(
         f"no build environment with rocm{sdk.rocm_spec} for {sdk.python} is in {workspace.environments}",
         tip="add --install-rocm, or name an installed ROCm with --rocm-path; packages of an earlier run count"
         " with the same --rocm and --work-dir",
@@ -324,14 +293,14 @@ def _gather_trees(
     request: WheelsRequest,
     projects: Sequence[Project],
     env: Mapping[str, str],
-    locked: LockedBuild | None,
+    locked: source_checks.LockedBuild | None,
     identified: Sequence[str] | None,
 ) -> dict[str, TreeFacts]:
     def inspect(project: Project) -> TreeFacts:
         is_identified = identified is None or project.name in identified
         return _inspect_tree(request, project, env, locked, identified=is_identified)
 
-    trees = run_in_parallel(inspect, projects, jobs=8)
+    trees = parallel.run_in_parallel(inspect, projects, jobs=8)
     return {project.name: tree for project, tree in zip(projects, trees, strict=True)}
 
 
@@ -339,7 +308,7 @@ def _inspect_tree(
     request: WheelsRequest,
     project: Project,
     env: Mapping[str, str],
-    locked: LockedBuild | None,
+    locked: source_checks.LockedBuild | None,
     *,
     identified: bool,
 ) -> TreeFacts:
@@ -352,12 +321,14 @@ def _inspect_tree(
     return TreeFacts(
         source=source,
         identity=identity,
-        version=read_base_version(source, project.version.file) if project.version.file else None,
-        aotriton=read_aotriton_release(source) if project.name == "pytorch" else None,
-        requires=read_required_names((), files),
-        files={str(file.relative_to(source)): digest_requirements_file(file) for file in files},
+        version=versions.read_base_version(source, project.version.file) if project.version.file else None,
+        aotriton=torch_features.read_aotriton_release(source) if project.name == "pytorch" else None,
+        requires=build_environment.read_required_names((), files),
+        files={
+            str(file.relative_to(source)): build_environment.digest_requirements_file(file) for file in files
+        },
         front_end=_hash_front_end_files(project, source) if request.develop else {},
-        names=digest_source_names(source, env=env) if identified else "",
+        names=source_names.digest_source_names(source, env=env) if identified else "",
     )
 
 
@@ -377,13 +348,13 @@ def _hash_front_end_files(project: Project, source: Path) -> dict[str, str]:
 def _read_done_steps(workspace: Workspace, steps: Sequence[str]) -> dict[str, DoneStep]:
     done: dict[str, DoneStep] = {}
     for step in steps:
-        stamp = read_stamp(workspace.steps, step)
+        stamp = outputs.read_stamp(workspace.steps, step)
         if stamp is None:
             continue
         checked, fault = stamp.check_outputs()
         # an output whose times alone changed is hashed once; who did the step meanwhile knows better
-        if checked != stamp and read_stamp(workspace.steps, step) == stamp:
-            write_stamp(workspace.steps, checked)
+        if checked != stamp and outputs.read_stamp(workspace.steps, step) == stamp:
+            outputs.write_stamp(workspace.steps, checked)
         done[step] = DoneStep(checked, fault)
     return done
 
@@ -392,10 +363,10 @@ def _list_required_tools(request: WheelsRequest) -> tuple[str, ...]:
     """Return the requirements of the build environment by torch's release line: cmake, ninja, …"""
     version = find_torch_version(request)
     if version is None:
-        return get_newest_line_tools().list_requirements(request.platform)
-    line = get_line_tools(version)
+        return release_lines.get_newest_line_tools().list_requirements(request.platform)
+    line = release_lines.get_line_tools(version)
     if not line.exact:
-        log_warning(
+        log.log_warning(
             f"torch {version} is newer than every release line known; its tools are those of {line.torch}"
         )
     return line.list_requirements(request.platform)
@@ -405,14 +376,14 @@ def find_torch_version(request: WheelsRequest) -> str | None:
     """Return the version of the torch that is built or built against; ``None`` when there is neither."""
     torch, provided = request.sources["pytorch"], request.given_wheels.get("pytorch")
     if provided:
-        from rocm_wheels.wheels import parse_wheel_name
+        from rocm_wheels.wheels import dist_info
 
-        return parse_wheel_name(provided[0].name).version.public
-    return read_base_version(torch) if torch.is_dir() else None
+        return dist_info.parse_wheel_name(provided[0].name).version.public
+    return versions.read_base_version(torch) if torch.is_dir() else None
 
 
 def _read_triton_environment(request: WheelsRequest, projects: Sequence[Project]) -> Mapping[str, str]:
     """Return what triton's checkout left for its build, when triton takes part."""
     if not any(project.name == "triton" for project in projects):
         return {}
-    return read_triton_environment(request.sources["triton"])
+    return triton.read_triton_environment(request.sources["triton"])

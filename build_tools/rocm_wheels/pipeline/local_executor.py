@@ -17,39 +17,16 @@ from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-from rocm_wheels.core import (
-    BuildError,
-    RocmWheelsError,
-    UsageError,
-    block_new_work,
-    count_compile_jobs,
-    end_all_processes,
-    read_number,
-    run_command,
-)
+from rocm_wheels.core import environment_numbers, errors, machine, process
+from rocm_wheels.pipeline import planner, run_record, run_step, status
 from rocm_wheels.pipeline.facts import Facts
 from rocm_wheels.pipeline.plan import settle_step
-from rocm_wheels.pipeline.planner import Planner
-from rocm_wheels.pipeline.run_record import RunRecord
-from rocm_wheels.pipeline.run_step import (
-    KEPT_OUTPUT_LINES,
-    ExecutionState,
-    hold_step,
-    judge_step_end,
-    make_step_variables,
-    measured_cpu_seconds,
-    read_result,
-    record_step_begin,
-    record_step_end,
-    run_step_command,
-)
-from rocm_wheels.pipeline.status import ResourceUsage, StepDisplay
 from rocm_wheels.pipeline.step import COMPILING_KINDS, PACKAGING_KINDS, TEST_KINDS, Step, StepGraph
 
 _MAX_PARALLEL_STEPS = 8
 _THREAD_PREFIX = "step-at-work"
-_STATE_COLOURS: Mapping[ExecutionState, str] = {"done": "green"}
-_STATE_PHRASES: Mapping[ExecutionState, str] = {
+_STATE_COLOURS: Mapping[run_step.ExecutionState, str] = {"done": "green"}
+_STATE_PHRASES: Mapping[run_step.ExecutionState, str] = {
     "done": "done in",
     "timeout": "stopped after",
     "killed": "killed after",
@@ -70,10 +47,10 @@ class StepOutcome:
     """How a step ended. ``reused``: it ran, and its wheel had only to be brought where it is wanted."""
 
     step: Step
-    state: ExecutionState
+    state: run_step.ExecutionState
     seconds: float = 0.0
     reused: bool = False
-    failure: RocmWheelsError | None = None
+    failure: errors.RocmWheelsError | None = None
 
 
 @dataclass
@@ -83,10 +60,10 @@ class LocalExecutor:
     graph: StepGraph
     facts: Facts
     plan: Path
-    record: RunRecord
+    record: run_record.RunRecord
     env: Mapping[str, str]
     options: ExecutionOptions
-    screen: StepDisplay
+    screen: status.StepDisplay
     settled: dict[str, Step] = field(default_factory=dict)
     outcomes: dict[str, StepOutcome] = field(default_factory=dict)
     _running: dict[Future[StepOutcome], str] = field(default_factory=dict)
@@ -117,10 +94,10 @@ class LocalExecutor:
         Threads are asked, not what is known here: an interruption may come right after one has begun.
         """
         pool.shutdown(wait=False, cancel_futures=True)
-        with block_new_work():
+        with process.block_new_work():
             while any(thread.name.startswith(_THREAD_PREFIX) for thread in threading.enumerate()):
                 try:
-                    end_all_processes()
+                    process.end_all_processes()
                     time.sleep(0.02)
                 except KeyboardInterrupt:
                     continue
@@ -135,7 +112,9 @@ class LocalExecutor:
 
     def _count_slots(self, memory_per_job: int | None) -> int:
         """Return how many compilers may run at a time on this machine, all steps together."""
-        return count_compile_jobs(self.facts.machine, memory_per_job, read_number(self.env, "MAX_JOBS"))
+        return machine.count_compile_jobs(
+            self.facts.machine, memory_per_job, environment_numbers.read_number(self.env, "MAX_JOBS")
+        )
 
     def _begin_next_step(
         self, pending: list[str], sorter: TopologicalSorter[str], pool: ThreadPoolExecutor
@@ -176,8 +155,10 @@ class LocalExecutor:
     def _settle_step(self, name: str) -> StepOutcome | None:
         """Settle a step; return its outcome when it does not run."""
         try:
-            step = self.settled[name] = settle_step(Planner(self.graph, self.facts, self.settled), name)
-        except RocmWheelsError as wrong:
+            step = self.settled[name] = settle_step(
+                planner.Planner(self.graph, self.facts, self.settled), name
+            )
+        except errors.RocmWheelsError as wrong:
             return self._record_early_failure(name, wrong)
         if step.verdict not in ("skip", "left out"):
             return None
@@ -221,15 +202,15 @@ class LocalExecutor:
 
     def _run_step(self, step: Step, jobs: int | None, log_file: Path) -> StepOutcome:
         """Run a step's process to its end; what it left behind is ended. Runs in a thread."""
-        env = {**self.env, **make_step_variables(self.record.folder, self.facts.request.sdk)}
+        env = {**self.env, **run_step.make_step_variables(self.record.folder, self.facts.request.sdk)}
         if jobs is not None:
             env["MAX_JOBS"] = str(jobs)
-        usage, begin = ResourceUsage(), time.monotonic()
-        last_lines = deque[str](maxlen=KEPT_OUTPUT_LINES)
+        usage, begin = status.ResourceUsage(), time.monotonic()
+        last_lines = deque[str](maxlen=run_step.KEPT_OUTPUT_LINES)
 
         def on_start(pid: int) -> None:
             usage.start(pid)
-            record_step_begin(self.record, step, self.plan, log=log_file, pid=pid, jobs=jobs)
+            run_step.record_step_begin(self.record, step, self.plan, log=log_file, pid=pid, jobs=jobs)
 
         def on_line(line: str) -> None:
             last_lines.append(line)
@@ -240,16 +221,16 @@ class LocalExecutor:
         if code:
             self._end_orphans(step.id)
         seconds = time.monotonic() - begin
-        result = read_result(self.record.folder, step.id, last_lines)
-        state, failure = judge_step_end(step, code, timed_out, result, log_file)
-        record_step_end(
+        result = run_step.read_result(self.record.folder, step.id, last_lines)
+        state, failure = run_step.judge_step_end(step, code, timed_out, result, log_file)
+        run_step.record_step_end(
             self.record,
             step,
             state,
             failure,
             seconds=seconds,
             peak_memory=usage.peak,
-            cpu_seconds=measured_cpu_seconds(result, usage.cpu_seconds),
+            cpu_seconds=run_step.measured_cpu_seconds(result, usage.cpu_seconds),
             exit_code=code,
         )
         self.screen.end_step(
@@ -263,7 +244,7 @@ class LocalExecutor:
         env: Mapping[str, str],
         on_start: Callable[[int], None],
         on_line: Callable[[str], None],
-    ) -> tuple[int, BuildError | None]:
+    ) -> tuple[int, errors.BuildError | None]:
         """Have a process do a step; return its exit code, and what stopped it when its time was over."""
         begun = False
 
@@ -273,8 +254,8 @@ class LocalExecutor:
             on_start(pid)
 
         try:
-            finished = run_command(
-                run_step_command(self.plan, name),
+            finished = process.run_command(
+                run_step.run_step_command(self.plan, name),
                 env=env,
                 on_line=on_line,
                 timeout=self.options.timeout,
@@ -282,7 +263,7 @@ class LocalExecutor:
                 description=name,
                 on_start=begin,
             )
-        except BuildError as late:
+        except errors.BuildError as late:
             if not begun:
                 raise
             return -9, late
@@ -291,9 +272,9 @@ class LocalExecutor:
     def _end_orphans(self, name: str) -> None:
         """End what a step's process had started, if that was killed; holding the step does."""
         try:
-            with hold_step(self.facts.workspace, name):
+            with run_step.hold_step(self.facts.workspace, name):
                 return
-        except (UsageError, OSError):
+        except (errors.UsageError, OSError):
             return  # a `run-step` is at it, or the disk is full: which is why ours failed
 
     def _await_step(self, sorter: TopologicalSorter[str]) -> None:
@@ -313,7 +294,7 @@ class LocalExecutor:
         """Return how a step ended. ``over``: the run ends for another reason, which is told instead."""
         try:
             return future.result()
-        except (RocmWheelsError, OSError) as failure:
+        except (errors.RocmWheelsError, OSError) as failure:
             if over:
                 return StepOutcome(self._latest_step(name), "interrupted")
             if isinstance(failure, OSError):
@@ -321,7 +302,7 @@ class LocalExecutor:
             self.screen.end_step(name, "could not be started after", "red")
             return self._record_early_failure(name, failure)
 
-    def _record_early_failure(self, name: str, failure: RocmWheelsError) -> StepOutcome:
+    def _record_early_failure(self, name: str, failure: errors.RocmWheelsError) -> StepOutcome:
         """Take in that a step failed before its process began."""
         self.record.write(
             "step-ended",

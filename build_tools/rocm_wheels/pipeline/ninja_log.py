@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from rocm_wheels.core import DataError
-from rocm_wheels.pipeline.run_record import Event, RecordedRun
+from rocm_wheels.core import errors
+from rocm_wheels.pipeline import run_record
 
 _LOG_HEAD = re.compile(r"# ninja log v(\d+)")
 _LOG_VERSIONS = range(5, 8)
@@ -59,13 +59,13 @@ def read_ninja_log(path: Path) -> tuple[NinjaEdge, ...]:
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     except (OSError, ValueError) as cause:  # ValueError: of a path that cannot be one
-        raise DataError(f"the copy of ninja's log cannot be read: {path.name}") from cause
+        raise errors.DataError(f"the copy of ninja's log cannot be read: {path.name}") from cause
     head = _LOG_HEAD.fullmatch(lines[0].strip())
     if head is None:
-        raise DataError(f"{path.name} is no log of ninja")
+        raise errors.DataError(f"{path.name} is no log of ninja")
     if int(head[1]) not in _LOG_VERSIONS:
         versions = f"{_LOG_VERSIONS[0]} to {_LOG_VERSIONS[-1]}"
-        raise DataError(f"{path.name} has version {head[1]} of ninja's log; known are {versions}")
+        raise errors.DataError(f"{path.name} has version {head[1]} of ninja's log; known are {versions}")
     edges: dict[tuple[int, int, str], list[str]] = {}
     latest = -1
     for line in lines[1:]:
@@ -98,7 +98,7 @@ def assign_lanes(edges: Sequence[NinjaEdge]) -> list[list[NinjaEdge]]:
     return packed
 
 
-def find_ninja_log(run: RecordedRun, event: Event) -> Path:
+def find_ninja_log(run: run_record.RecordedRun, event: run_record.Event) -> Path:
     """Return the copy of a log that an event of a run names, also after the work directory was moved."""
     recorded_path = Path(str(event.get("log") or ""))
     path = run.folder / recorded_path

@@ -18,16 +18,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rocm_wheels.core import (
-    DataError,
-    UsageError,
-    Workspace,
-    copy_atomically,
-    hash_file,
-    lock_folder,
-    log_note,
-    write_json_file,
-)
+from rocm_wheels.core import errors, log
+from rocm_wheels.core.files import copy_atomically, hash_file, lock_folder, write_json_file
+from rocm_wheels.core.workspace import Workspace
 
 NO_EARLIER_RESULT = "no earlier result"
 INPUTS_CHANGED = "inputs changed:"
@@ -152,13 +145,13 @@ def refuse_foreign_wheels(
     ours = _read_collected(workspace)
     for wheel in list_wheels(output, distribution, python_tag):
         if str(wheel) not in ours:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{wheel} is in the output folder and was not put there by this work directory",
                 tip=FOREIGN_WHEEL_TIP,
             )
         noted = ours[str(wheel)]
         if purpose and noted not in ("", purpose):
-            raise UsageError(
+            raise errors.UsageError(
                 f"{wheel} is in the output folder and is for {noted}, and this build for {purpose}",
                 tip=FOREIGN_WHEEL_TIP,
             )
@@ -190,17 +183,17 @@ def deliver_files(
         for part in output.glob(f".{pattern}.*.part"):  # of a run that was killed in a copy
             if f"-{python_tag}-" in part.name:
                 part.unlink()
-    from rocm_wheels.wheels import copy_statement, remove_statement  # planning reads no wheels
+    from rocm_wheels.wheels import statement  # planning reads no wheels
 
     for file, target in zip(files, targets, strict=True):
         copy_atomically(file, target)
         if file.suffix == ".whl":
-            copy_statement(file, target)
+            statement.copy_statement(file, target)
     for old in list_wheels(output, distribution, python_tag):
         if old not in targets and str(old) in ours:
             old.unlink()
-            remove_statement(old)
-            log_note(f"{old.name} is replaced by {targets[0].name}")
+            statement.remove_statement(old)
+            log.log_note(f"{old.name} is replaced by {targets[0].name}")
     return targets
 
 
@@ -227,7 +220,7 @@ def _read_collected(workspace: Workspace) -> dict[str, str]:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError, RecursionError) as cause:
         tip = "delete it: wheels already in an output folder then count as somebody else's"
-        raise DataError(f"{path} is not the list of wheels that it must be", tip=tip) from cause
+        raise errors.DataError(f"{path} is not the list of wheels that it must be", tip=tip) from cause
 
 
 def _collected_path(workspace: Workspace) -> Path:

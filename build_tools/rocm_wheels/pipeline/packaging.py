@@ -13,16 +13,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rocm_wheels.core import hash_file
-from rocm_wheels.models import Project, load_project
+from rocm_wheels.core.files import hash_file
+from rocm_wheels.models.project import Project, load_project
+from rocm_wheels.pipeline import wheel_checks
 from rocm_wheels.pipeline.outputs import OutputFile, StepStamp, deliver_files, refuse_foreign_wheels
 from rocm_wheels.pipeline.planner import Planner, decide_verdict
 from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput
 from rocm_wheels.pipeline.step_run import StepRun
-from rocm_wheels.pipeline.wheel_checks import import_checked_wheel, judge_report, make_expectation
 
 if TYPE_CHECKING:
-    from rocm_wheels.audit import AuditReport
+    from rocm_wheels.audit import audited_wheel
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,10 @@ def settle_packaging(planner: Planner, step: Step, inputs: Mapping[str, StepInpu
 
 
 def _find_without_statement(stamp: StepStamp) -> Path | None:
-    from rocm_wheels.wheels import has_statement
+    from rocm_wheels.wheels import statement
 
     paths = (Path(output.path) for output in stamp.outputs if output.path.endswith(".whl"))
-    return next((path for path in paths if not has_statement(path)), None)
+    return next((path for path in paths if not statement.has_statement(path)), None)
 
 
 def run_packaging(step_run: StepRun, make: MakeFiles) -> bool:
@@ -143,23 +143,23 @@ def _keep_for_next_step(step_run: StepRun, made: PackagedFiles, facts: Mapping[s
     step_run.record_success(tuple(map(OutputFile.from_path, kept)), **unchecked)
 
 
-def _check_files(step_run: StepRun, made: PackagedFiles, source: StepStamp) -> AuditReport:
+def _check_files(step_run: StepRun, made: PackagedFiles, source: StepStamp) -> audited_wheel.AuditReport:
     """Check what people will install, and import it where it is not what was imported before.
 
     A wheel that needs others of ours was imported beside them when it was built; here they may be another
     set's by now.
     """
-    from rocm_wheels.audit import verify_wheel
+    from rocm_wheels.audit import verify
 
     project = load_project(str(step_run.step.project))
-    expected = make_expectation(
+    expected = wheel_checks.make_expectation(
         step_run, str(source.facts["version"]), source.facts.get("requirements") or ()
     )
-    report = verify_wheel(made.wheel, expected, parts=made.parts)
+    report = verify.verify_wheel(made.wheel, expected, parts=made.parts)
     needs_ours = any(load_project(name).build.installed_for_others for name in project.build.after)
     if report.passed and made.rewritten and not needs_ours:
-        report = import_checked_wheel(step_run, report, expected, installed=False)
-    return judge_report(step_run, report)
+        report = wheel_checks.import_checked_wheel(step_run, report, expected, installed=False)
+    return wheel_checks.judge_report(step_run, report)
 
 
 def _deliver(step_run: StepRun, project: Project, files: Sequence[Path], facts: Mapping[str, Any]) -> None:

@@ -16,30 +16,16 @@ from typing import Any, get_args
 from pydantic import TypeAdapter, ValidationError
 
 from rocm_wheels import __version__
-from rocm_wheels.core import (
-    HIDDEN,
-    DataError,
-    UsageError,
-    Workspace,
-    align_rows,
-    format_count,
-    format_duration,
-    format_size,
-    hide_credentials,
-    hide_variable_value,
-    log_note,
-    read_json_file,
-    summarize_faults,
-    write_json_file,
-)
-from rocm_wheels.models import Project, make_version_suffix, use_planned_recipes
+from rocm_wheels.core import errors, files, log, records, shell, tables
+from rocm_wheels.core.workspace import Workspace
+from rocm_wheels.models import versions
+from rocm_wheels.models.project import Project
+from rocm_wheels.models.project_names import use_planned_recipes
+from rocm_wheels.pipeline import provided_wheel_checks, provided_wheels, source_checks, step_kinds, tools
 from rocm_wheels.pipeline.estimates import Estimate
 from rocm_wheels.pipeline.facts import Facts, gather_facts
 from rocm_wheels.pipeline.planner import NoTargetsLeft, Planner
-from rocm_wheels.pipeline.provided_wheel_checks import list_built_against, refuse_misfits, warn_of_unread_code
-from rocm_wheels.pipeline.provided_wheels import refuse_stray_wheels
 from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest, select_projects
-from rocm_wheels.pipeline.source_checks import LockedBuild, apply_lock
 from rocm_wheels.pipeline.status import shorten_digests
 from rocm_wheels.pipeline.step import (
     COMPILING_KINDS,
@@ -53,17 +39,16 @@ from rocm_wheels.pipeline.step import (
     StepKind,
     make_step_graph,
 )
-from rocm_wheels.pipeline.step_kinds import STEP_KINDS
-from rocm_wheels.pipeline.tools import check_locked_tools
-from rocm_wheels.sdk import check_environment, inspect_prefix
-from rocm_wheels.sources import TreeIdentity, strip_repository_variables
+from rocm_wheels.sdk import build_environment, rocm_prefix
+from rocm_wheels.sources import git
+from rocm_wheels.sources.trees import TreeIdentity
 
 
 def settle_step(planner: Planner, name: str) -> Step:
     """Return a step with all that is known of it now. Raises UsageError for targets that cannot be built."""
     step = planner.graph.steps[name]
     try:
-        return STEP_KINDS[step.kind].settle(planner, step)
+        return step_kinds.STEP_KINDS[step.kind].settle(planner, step)
     except NoTargetsLeft as nothing:
         return replace(step, verdict="left out", why=nothing.message)
 
@@ -106,7 +91,7 @@ def format_plan(plan: Plan, *, details: bool, of_done: bool = True) -> str:
         cost = f"  ({_format_cost(step)})" if step.estimate is not None and step.may_run else ""
         rows.append((_VERDICT_WORDS[step.verdict], step.id, f"{why}{cost}"))
     lines: list[str] = []
-    for step, line in zip(steps, align_rows(rows), strict=True):
+    for step, line in zip(steps, tables.align_rows(rows), strict=True):
         lines.append(line)
         if details and (of_done or step.may_run):
             lines += [*(f"         {line}" for line in _format_details(step)), ""]
@@ -133,7 +118,7 @@ def _format_details(step: Step) -> Iterator[str]:
         yield f"environment  {name}" + (" is removed" if value is None else f"={value}")
     for name, input_value in step.inputs.items():
         if step.environment.get(name) != input_value:  # a variable that reaches a compiler is shown already
-            yield f"input        {name}: {hide_variable_value(name, str(input_value))}"
+            yield f"input        {name}: {shell.hide_variable_value(name, str(input_value))}"
     if step.estimate is not None:
         yield f"expected     {_format_cost(step)}; {step.estimate.source}; disk as stated"
 
@@ -141,8 +126,8 @@ def _format_details(step: Step) -> Iterator[str]:
 def _format_cost(step: Step) -> str:
     estimate = step.estimate
     assert estimate is not None
-    size, memory = format_size(estimate.disk), format_size(estimate.memory)
-    return f"about {format_duration(estimate.seconds)}, {size} disk, {memory} memory"
+    size, memory = tables.format_size(estimate.disk), tables.format_size(estimate.memory)
+    return f"about {tables.format_duration(estimate.seconds)}, {size} disk, {memory} memory"
 
 
 def _format_totals(steps: Iterable[Step]) -> Iterator[str]:
@@ -150,16 +135,19 @@ def _format_totals(steps: Iterable[Step]) -> Iterator[str]:
     steps = list(steps)
     runs = [step for step in steps if step.may_run]
     later = sum(step.verdict == "known later" for step in runs)
-    text = f"{format_count(len(steps), 'step')}: {len(runs) - later} to run, {len(steps) - len(runs)} done"
+    text = (
+        f"{tables.format_count(len(steps), 'step')}: {len(runs) - later} to run, "
+        f"{len(steps) - len(runs)} done"
+    )
     yield text + (f", {later} depend on what others make" if later else "")
     estimates = [step.estimate for step in runs if step.estimate is not None]
     if estimates:
         memory = max(estimate.memory for estimate in estimates)
         yield (
             "expected, one after another: "
-            f"{format_duration(sum(estimate.seconds for estimate in estimates))}, "
-            f"{format_size(sum(estimate.disk for estimate in estimates))} disk, "
-            f"{format_size(memory)} memory at most"
+            f"{tables.format_duration(sum(estimate.seconds for estimate in estimates))}, "
+            f"{tables.format_size(sum(estimate.disk for estimate in estimates))} disk, "
+            f"{tables.format_size(memory)} memory at most"
         )
         for source in sorted({_describe_source(estimate) for estimate in estimates}):
             yield f"  {source}"
@@ -190,7 +178,7 @@ class CheckedRequest:
     request: WheelsRequest
     projects: tuple[Project, ...]
     env: Mapping[str, str]
-    locked: LockedBuild | None
+    locked: source_checks.LockedBuild | None
 
 
 @dataclass(frozen=True)
@@ -212,15 +200,15 @@ def check_request(request: WheelsRequest, env: Mapping[str, str]) -> CheckedRequ
     """Refuse what cannot be right, and compare the trees with the lock where there is one."""
     projects = select_projects(request)
     _check_folders(request, projects)
-    refuse_stray_wheels(request, projects)
+    provided_wheels.refuse_stray_wheels(request, projects)
     env = clean_environment(request, env)
     locked, asked_packages = None, bool(_list_unused_options(request.sdk))
     if request.lock is not None:
-        request, locked = apply_lock(request, request.lock, projects, env)
+        request, locked = source_checks.apply_lock(request, request.lock, projects, env)
     if not asked_packages:
         request = choose_rocm(request, env)
     if request.sdk.rocm_path is not None:
-        inspect_prefix(request.sdk.rocm_path, env)  # before anything is written
+        rocm_prefix.inspect_prefix(request.sdk.rocm_path, env)  # before anything is written
     _check_packaging(request)
     _check_tests(request, projects)
     project_names = {project.name for project in projects}
@@ -231,7 +219,7 @@ def check_request(request: WheelsRequest, env: Mapping[str, str]) -> CheckedRequ
         and request.packaging != "fat"
         and (unused := _list_unused_options(request.sdk))
     ):
-        log_note(f"{', '.join(unused)}: of no effect on ROCm packages, which are taken as installed")
+        log.log_note(f"{', '.join(unused)}: of no effect on ROCm packages, which are taken as installed")
     return CheckedRequest(request, tuple(projects), env, locked)
 
 
@@ -244,13 +232,15 @@ def choose_rocm(request: WheelsRequest, env: Mapping[str, str]) -> WheelsRequest
     if not path or request.install_rocm or sdk.rocm_path is not None or sdk.current_env:
         return request
     workspace = Workspace(request.work)
-    environments = [check_environment(request.sdk_for(p), workspace, env) for p in request.interpreters]
+    environments = [
+        build_environment.check_environment(request.sdk_for(p), workspace, env) for p in request.interpreters
+    ]
     if any(status.environment is not None for status in environments):
-        log_note(
+        log.log_note(
             f"{_ROCM_VARIABLE}={path} does not count: ROCm's packages are installed (--rocm-path takes it)"
         )
         return request
-    log_note(f"{_ROCM_VARIABLE}: building on the ROCm in {path} (--install-rocm takes packages instead)")
+    log.log_note(f"{_ROCM_VARIABLE}: building on the ROCm in {path} (--install-rocm takes packages instead)")
     return replace(request, install_rocm=True, sdk=replace(sdk, rocm_path=Path(path).absolute()))
 
 
@@ -258,19 +248,19 @@ def clean_environment(
     request: WheelsRequest, env: Mapping[str, str], *, quietly: bool = False
 ) -> Mapping[str, str]:
     """Return the environment of all work: that of no git hook, with no packages before those of a build."""
-    env = strip_repository_variables(env)
+    env = git.strip_repository_variables(env)
     if request.sdk.current_env:
         return env
     strangers = [name for name in ("PYTHONPATH", "PYTHONHOME") if env.get(name)]
     if strangers and not quietly:
-        log_note(f"{' and '.join(strangers)}: not for the build environment (--current-env takes them)")
+        log.log_note(f"{' and '.join(strangers)}: not for the build environment (--current-env takes them)")
     return {name: value for name, value in env.items() if name not in strangers}
 
 
 def plan_run(checked: CheckedRequest) -> PlannedRun:
     """Look everything up and plan. Raises what the looks raise."""
     facts = gather_facts(checked.request, checked.projects, checked.env, checked.locked)
-    check_locked_tools(facts)
+    tools.check_locked_tools(facts)
     if checked.locked is not None:
         for python in facts.pythons.values():
             if python.ready is not None:
@@ -279,7 +269,7 @@ def plan_run(checked: CheckedRequest) -> PlannedRun:
     _refuse_run_misfits(graph, facts)
     steps = settle_all_steps(graph, facts)
     targets = list_run_targets(graph, facts, list(steps.values()))
-    return PlannedRun(facts, graph, Plan(steps, targets, list_built_against(facts)))
+    return PlannedRun(facts, graph, Plan(steps, targets, provided_wheel_checks.list_built_against(facts)))
 
 
 def _refuse_run_misfits(graph: StepGraph, facts: Facts) -> None:
@@ -295,8 +285,8 @@ def _refuse_run_misfits(graph: StepGraph, facts: Facts) -> None:
             targets = planner.find_targets(step.cell)
             known_targets = () if isinstance(targets, KnownAfter) else targets
             builds.append((asking[step.project], step.cell.tag, known_targets))
-    refuse_misfits(facts, builds)
-    warn_of_unread_code(facts, builds)
+    provided_wheel_checks.refuse_misfits(facts, builds)
+    provided_wheel_checks.warn_of_unread_code(facts, builds)
 
 
 def log_rocm_and_targets(planned: PlannedRun) -> None:
@@ -308,9 +298,9 @@ def log_rocm_and_targets(planned: PlannedRun) -> None:
         return
     if sdk.prefix is not None:
         for name, text in sdk.prefix.describe()[1:-1]:
-            log_note(f"{name}: {text}")
+            log.log_note(f"{name}: {text}")
     source = f" (from {facts.locked.path})" if facts.locked is not None and facts.locked.lock.targets else ""
-    log_note(f"ROCm {sdk.version} at {sdk.root}; targets {', '.join(planned.plan.targets)}{source}")
+    log.log_note(f"ROCm {sdk.version} at {sdk.root}; targets {', '.join(planned.plan.targets)}{source}")
 
 
 def _check_folders(request: WheelsRequest, projects: Sequence[Project]) -> None:
@@ -318,24 +308,24 @@ def _check_folders(request: WheelsRequest, projects: Sequence[Project]) -> None:
         tree = request.sources[project.name].resolve()
         for folder, option in ((request.output, "--output-dir"), (request.work, "--work-dir")):
             if folder.resolve().is_relative_to(tree):
-                raise UsageError(
+                raise errors.UsageError(
                     f"{option} {folder} is inside the source tree of {project.name}, {tree}",
                     tip="choose a folder outside: what is put there would count as changed sources",
                 )
-    make_version_suffix("0", request.version_suffix)
+    versions.make_version_suffix("0", request.version_suffix)
 
 
 def _check_packaging(request: WheelsRequest) -> None:
     """Raise UsageError where a way to package wheels lacks what it needs."""
     if request.sdk.rocm_path is not None and request.packaging in ("fat", "split"):
-        raise UsageError(
+        raise errors.UsageError(
             f"--packaging {request.packaging} is for a torch that requires ROCm's packages, and on an"
             " installed ROCm it requires none",
             tip="`rocm packages --from-prefix` makes packages of it: build with these, by --find-links",
         )
     links = request.sdk.find_links
     if request.packaging == "fat" and ("://" in links if links else not request.sdk.index_url):
-        raise UsageError(
+        raise errors.UsageError(
             "--packaging fat takes ROCm's wheels from a folder or an index, and none is given",
             tip="name what its ROCm is installed from: --find-links DIR or --rocm-index URL",
         )
@@ -345,12 +335,12 @@ def _check_tests(request: WheelsRequest, projects: Sequence[Project]) -> None:
     """Raise UsageError where there is nothing to test, or nothing to test it by."""
     builds_torch = any(project.name == "pytorch" for project in projects)
     if request.tests and not builds_torch and not request.given_wheels.get("pytorch"):
-        raise UsageError(
+        raise errors.UsageError(
             "--test tests a torch, and none is built or given", tip="build it too, or give its wheel"
         )
     torch_tree = request.sources["pytorch"]
     if "torch" in request.tests and not torch_tree.is_dir():
-        raise UsageError(
+        raise errors.UsageError(
             f"--test torch: torch's own tests are in its sources, and there is no {torch_tree}",
             tip="check them out, or give --pytorch-dir",
         )
@@ -388,7 +378,7 @@ class PlanFile:
         request: WheelsRequest,
         plan: Plan,
         identities: Mapping[str, TreeIdentity],
-        locked: LockedBuild | None,
+        locked: source_checks.LockedBuild | None,
     ) -> PlanFile:
         """Make it from what a run has."""
         return cls(
@@ -398,14 +388,14 @@ class PlanFile:
 
 def write_plan(path: Path, file: PlanFile) -> None:
     """Write a plan, whole or not at all."""
-    write_json_file(path, make_plan_json(file))
+    files.write_json_file(path, make_plan_json(file))
 
 
 def make_plan_json(file: PlanFile) -> dict[str, Any]:
     """Return a plan as plain JSON values."""
     sdk = file.request.sdk
     urls: dict[str, Any] = {name: getattr(sdk, name) for name in _ADDRESS_OPTIONS}
-    hidden = {name: hide_credentials(url) for name, url in urls.items() if url}
+    hidden = {name: shell.hide_credentials(url) for name, url in urls.items() if url}
     public_request = replace(
         file.request, sdk=replace(sdk, **{**urls, **hidden}), lock=file.lock and file.lock[0]
     )
@@ -451,9 +441,11 @@ def read_plan(path: Path) -> PlanFile:
 
     DataError when it is none, or one of another version of this program.
     """
-    raw = read_json_file(path, complaint="is no plan", tip="make one: rocm-wheels plan … -o FILE")
+    raw = records.read_json_file(path, complaint="is no plan", tip="make one: rocm-wheels plan … -o FILE")
     if not isinstance(raw, dict) or raw.get("format") != PLAN_FORMAT:
-        raise DataError(f"{path} is no plan of this version ({__version__})", tip="make it again with `plan`")
+        raise errors.DataError(
+            f"{path} is no plan of this version ({__version__})", tip="make it again with `plan`"
+        )
     try:
         request = _REQUEST_ADAPTER.validate_python(raw["request"])
         use_planned_recipes(request.recipes)
@@ -471,10 +463,10 @@ def read_plan(path: Path) -> PlanFile:
             None if lock is None else (Path(lock["path"]), str(lock["sha256"])),
         )
     except ValidationError as cause:
-        wrong = f"{path} is a damaged plan: its request: {summarize_faults(cause, WheelsRequest)}"
-        raise DataError(wrong, tip="make it again with `plan`") from None
+        wrong = f"{path} is a damaged plan: its request: {records.summarize_faults(cause, WheelsRequest)}"
+        raise errors.DataError(wrong, tip="make it again with `plan`") from None
     except (KeyError, TypeError, ValueError) as cause:
-        raise DataError(f"{path} is a damaged plan", tip="make it again with `plan`") from cause
+        raise errors.DataError(f"{path} is a damaged plan", tip="make it again with `plan`") from cause
 
 
 def restore_addresses(file: PlanFile, step: str, addresses: Mapping[str, str | None]) -> PlanFile:
@@ -487,11 +479,11 @@ def restore_addresses(file: PlanFile, step: str, addresses: Mapping[str, str | N
         address = getattr(sdk, name)
         if (
             address
-            and HIDDEN in address
+            and shell.HIDDEN in address
             and not addresses.get(name)
             and file.plan.find_step(step).kind in ("install-rocm", "fat")
         ):
-            raise UsageError(
+            raise errors.UsageError(
                 f"the plan has {option} {address}: its password is not in the plan",
                 tip=f"give {option}, or set ROCM_WHEELS_{name.upper()}",
             )

@@ -11,30 +11,15 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from rocm_wheels.compile import (
-    BuildRequest,
-    compose_environment,
-    list_exact_pins,
-    make_tree_key,
-    prepend_path,
-)
-from rocm_wheels.core import UsageError, redact_for_comparison
-from rocm_wheels.models import (
-    FlashAttention,
-    Project,
-    add_version_marks,
-    choose_targets,
-    decide_flash_attention,
-    load_project,
-    make_wheel_version,
-    strip_features,
-    strip_version_marks,
-)
-from rocm_wheels.pipeline.build_environment import ReadyEnvironment, find_project_layer
+from rocm_wheels.compile import build_request, build_trees
+from rocm_wheels.compile.environment import compose_environment, list_exact_pins
+from rocm_wheels.compile.variables import prepend_path
+from rocm_wheels.core import errors, shell
+from rocm_wheels.models import gfx, torch_features
+from rocm_wheels.models.project import Project, load_project
+from rocm_wheels.models.versions import add_version_marks, make_wheel_version, strip_version_marks
+from rocm_wheels.pipeline import build_environment, outputs, provided_wheel_checks, provided_wheels
 from rocm_wheels.pipeline.facts import Facts, PythonFacts, TreeFacts, find_torch_version
-from rocm_wheels.pipeline.outputs import NO_EARLIER_RESULT, StepStamp, explain_run
-from rocm_wheels.pipeline.provided_wheel_checks import find_usable_triton, refuse_misfits
-from rocm_wheels.pipeline.provided_wheels import ProvidedWheel
 from rocm_wheels.pipeline.step import (
     KINDS_SERVING_FEWER,
     PROBE_STEP,
@@ -44,7 +29,7 @@ from rocm_wheels.pipeline.step import (
     StepGraph,
     StepInput,
 )
-from rocm_wheels.sdk import InstalledPackage, RocmSdk
+from rocm_wheels.sdk import resolve_packages, rocm_sdk
 
 # What the user may have set that reaches a wheel, or the programs that make it, without a configure step
 _USER_VARIABLES = (
@@ -66,13 +51,13 @@ class PlannedBuild:
     gets flash attention and why; ``None`` for other projects. ``tools`` are installed in its layer.
     """
 
-    request: BuildRequest
+    request: build_request.BuildRequest
     base: Mapping[str, str]
     environment: Mapping[str, str]
     inputs: Mapping[str, str]
     attention: str | None = None
     pins: tuple[str, ...] = ()
-    tools: Mapping[str, InstalledPackage] = field(default_factory=dict)
+    tools: Mapping[str, resolve_packages.InstalledPackage] = field(default_factory=dict)
 
 
 def select_configure_inputs(inputs: Mapping[str, str]) -> dict[str, str]:
@@ -103,13 +88,13 @@ class BuildDependencies:
     wheels: Mapping[str, str]
     versions: Mapping[str, str]
     packages: Mapping[str, str]
-    tools: Mapping[str, InstalledPackage] = field(default_factory=dict)
+    tools: Mapping[str, resolve_packages.InstalledPackage] = field(default_factory=dict)
 
 
 def plan_build(
     project: Project,
     facts: Facts,
-    ready: ReadyEnvironment,
+    ready: build_environment.ReadyEnvironment,
     targets: tuple[str, ...],
     dependencies: BuildDependencies,
 ) -> PlannedBuild:
@@ -119,7 +104,7 @@ def plan_build(
         project, facts, ready, targets, dependencies=dependencies, attention=attention
     )
     base = dict(facts.env)
-    layer = find_project_layer(project.name, ready, facts.workspace)
+    layer = build_environment.find_project_layer(project.name, ready, facts.workspace)
     for folder in (ready.environment.bin, layer.bin):  # its cmake, not the machine's
         prepend_path(base, "PATH", folder, request.platform)
     environment = compose_environment(request, base)
@@ -148,9 +133,9 @@ def plan_build(
 
 def _decide_attention(
     facts: Facts, targets: tuple[str, ...], dependencies: BuildDependencies
-) -> FlashAttention:
+) -> torch_features.FlashAttention:
     """Decide whether torch gets flash attention."""
-    return decide_flash_attention(
+    return torch_features.decide_flash_attention(
         facts.request.flash_attention,
         platform=facts.request.platform,
         with_triton=dependencies.triton is not None,
@@ -163,15 +148,15 @@ def _decide_attention(
 def _make_build_request(
     project: Project,
     facts: Facts,
-    ready: ReadyEnvironment,
+    ready: build_environment.ReadyEnvironment,
     targets: tuple[str, ...],
     *,
     dependencies: BuildDependencies,
-    attention: FlashAttention | None,
-) -> BuildRequest:
+    attention: torch_features.FlashAttention | None,
+) -> build_request.BuildRequest:
     run_request, tree = facts.request, facts.trees[project.name]
     suffix = _mark_suffix(facts.wheel_suffix(ready.sdk.version, project.name), project, facts, targets)
-    return BuildRequest(
+    return build_request.BuildRequest(
         project=project,
         source=tree.source,
         platform=run_request.platform,
@@ -265,10 +250,14 @@ def _make_wheel_version(project: Project, tree: TreeFacts, suffix: str, release_
 
 
 def _list_configuration_inputs(
-    request: BuildRequest, environment: Mapping[str, str], facts: Facts, ready: ReadyEnvironment, python: Path
+    request: build_request.BuildRequest,
+    environment: Mapping[str, str],
+    facts: Facts,
+    ready: build_environment.ReadyEnvironment,
+    python: Path,
 ) -> Mapping[str, str]:
     """Return the inputs that are not sources: variables, ROCm, and this step's own code."""
-    key = make_tree_key(request, environment, python=python, python_tag=ready.python_tag)
+    key = build_trees.make_tree_key(request, environment, python=python, python_tag=ready.python_tag)
     rules = request.project.version
     variables = [
         *rules.variables,
@@ -283,12 +272,12 @@ def _list_configuration_inputs(
     inputs = {
         **{name: value for name, value in key.parts.items() if "LAUNCHER" not in name},
         **{
-            name: redact_for_comparison(name, environment[name])
+            name: shell.redact_for_comparison(name, environment[name])
             for name in variables
             if name and name in environment
         },
         **{
-            name: redact_for_comparison(name, environment[name])
+            name: shell.redact_for_comparison(name, environment[name])
             for name in _USER_VARIABLES
             if name in facts.env
         },
@@ -301,7 +290,7 @@ def _list_configuration_inputs(
     return inputs
 
 
-class NoTargetsLeft(UsageError):
+class NoTargetsLeft(errors.UsageError):
     """No target of a set compiles: with ``--drop-bad-targets`` the whole set is left out."""
 
 
@@ -342,8 +331,8 @@ class Planner:
         if sdk is not None and not self.facts.request.unlisted_targets:
             refuse_missing_targets(requested, sdk)
         if self.facts.request.packaging == "variant":
-            from rocm_wheels.variants import choose_targets as named_targets
-            from rocm_wheels.variants import parse_target_ids
+            from rocm_wheels.variants.targets import choose_targets as named_targets
+            from rocm_wheels.variants.targets import parse_target_ids
 
             named_targets("--packaging variant: the build", parse_target_ids(requested))
         if not self.facts.request.drop_bad_targets:
@@ -360,9 +349,9 @@ class Planner:
             return targets
         if sdk is None:
             return KnownAfter(f"install-rocm-{tag}")
-        return choose_targets(None, None, sdk.targets).targets
+        return gfx.choose_targets(None, None, sdk.targets).targets
 
-    def _find_sdk(self, tag: str) -> RocmSdk | None:
+    def _find_sdk(self, tag: str) -> rocm_sdk.RocmSdk | None:
         """Return the ROCm of an interpreter; ``None`` while its packages are not installed."""
         ready = self.facts.pythons[tag].ready
         return self.facts.installed_rocm if ready is None else ready.sdk
@@ -403,7 +392,7 @@ class Planner:
         ready, project = self.python_facts(step).ready, load_project(str(step.project))
         targets = self.find_targets(step.cell)
         known_targets = () if isinstance(targets, KnownAfter) else targets
-        refuse_misfits(self.facts, [(project, step.cell.tag, known_targets)])
+        provided_wheel_checks.refuse_misfits(self.facts, [(project, step.cell.tag, known_targets)])
         tools = f"install-tools-{step.cell.tag}"
         if ready is None:
             return KnownAfter(f"install-rocm-{step.cell.tag}")
@@ -411,7 +400,7 @@ class Planner:
             return targets
         if not self.is_current(tools):
             return KnownAfter(tools)
-        triton, why_not = find_usable_triton(self.facts, step.cell.tag)
+        triton, why_not = provided_wheel_checks.find_usable_triton(self.facts, step.cell.tag)
         wheels: dict[str, str] = {}
         for other in project.build.after:
             if not self.facts.builds_project(other):
@@ -435,7 +424,7 @@ class Planner:
             },
             packages=installed["packages"].get(project.name, {}),
             tools={
-                name: InstalledPackage(**entry)
+                name: resolve_packages.InstalledPackage(**entry)
                 for name, entry in installed.get("files", {}).get(project.name, {}).items()
             },
         )
@@ -461,7 +450,9 @@ class Planner:
             return str(self.facts.done[self.find_build_step(step, other)].stamp.facts["version"])
         return self.python_facts(step).provided[other].version
 
-    def _triton_requirement(self, step: Step, project: Project, provided: ProvidedWheel | None) -> str | None:
+    def _triton_requirement(
+        self, step: Step, project: Project, provided: provided_wheels.ProvidedWheel | None
+    ) -> str | None:
         """Return the requirement on triton: built in this run, given or installed."""
         if "triton" not in project.build.after:
             return None
@@ -476,14 +467,16 @@ class Planner:
         return f"{load_project('triton').distribution}=={version}"
 
 
-def refuse_missing_targets(targets: Sequence[str], sdk: RocmSdk) -> None:
+def refuse_missing_targets(targets: Sequence[str], sdk: rocm_sdk.RocmSdk) -> None:
     """Refuse targets that the installed ROCm has no device libraries for."""
-    missing = [target for target in targets if strip_features(target) not in sdk.targets]
+    missing = [target for target in targets if gfx.strip_features(target) not in sdk.targets]
     if missing:
-        install = f"install its packages (--install-rocm --rocm-extras device-{strip_features(missing[0])})"
+        install = (
+            f"install its packages (--install-rocm --rocm-extras device-{gfx.strip_features(missing[0])})"
+        )
         if sdk.prefix is not None:
             install = f"install the kernels of its libraries into {sdk.root}"
-        raise UsageError(
+        raise errors.UsageError(
             f"{', '.join(missing)} is not among the targets of the installed ROCm "
             f"{sdk.version}: {', '.join(sdk.targets) or 'its libraries have kernels for none'}",
             tip=f"{install}, or compile without kernels of ROCm's libraries: --allow-unlisted-targets",
@@ -495,9 +488,11 @@ def decide_verdict(planner: Planner, step: Step, inputs: Mapping[str, StepInput]
     step = replace(step, inputs=inputs, command=command)
     done = planner.facts.done.get(step.id)
     if done is None:
-        return replace(step, verdict="run", why=NO_EARLIER_RESULT)
+        return replace(step, verdict="run", why=outputs.NO_EARLIER_RESULT)
     last_stamp, known_inputs = replace(make_comparable_stamp(step, done.stamp), outputs=()), step.known_inputs
-    why = explain_run(last_stamp, known_inputs) or done.fault  # its outputs were looked at with the facts
+    why = (
+        outputs.explain_run(last_stamp, known_inputs) or done.fault
+    )  # its outputs were looked at with the facts
     if why:
         return replace(step, verdict="run", why=why)
     if step.fingerprint is None:
@@ -505,7 +500,7 @@ def decide_verdict(planner: Planner, step: Step, inputs: Mapping[str, StepInput]
     return replace(step, verdict="skip", why="up to date")
 
 
-def make_comparable_stamp(step: Step, stamp: StepStamp) -> StepStamp:
+def make_comparable_stamp(step: Step, stamp: outputs.StepStamp) -> outputs.StepStamp:
     """Return a stamp with those of its inputs that a step, as far as it is known, is compared with."""
     if step.fingerprint is not None and step.kind not in KINDS_SERVING_FEWER:
         return stamp

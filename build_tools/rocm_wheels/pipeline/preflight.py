@@ -16,46 +16,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocm_wheels.compile import prepend_path
-from rocm_wheels.core import (
-    Finding,
-    RocmWheelsError,
-    UsageError,
-    Workspace,
-    capture_output,
-    read_number,
-    run_in_parallel,
-)
-from rocm_wheels.models import (
-    Platform,
-    Project,
-    decide_flash_attention,
-    get_line_pythons,
-    load_project,
-    read_hip_packages,
-)
-from rocm_wheels.pipeline.estimates import estimate_step
-from rocm_wheels.pipeline.outputs import refuse_foreign_wheels
+from rocm_wheels.compile.variables import prepend_path
+from rocm_wheels.core import environment_numbers, errors, parallel, process
+from rocm_wheels.core.workspace import Workspace
+from rocm_wheels.models import project_names, release_lines, torch_features
+from rocm_wheels.models.project import Project, load_project
+from rocm_wheels.pipeline import estimates, outputs, preflight_checks, provided_wheel_checks
 from rocm_wheels.pipeline.planner import Planner
-from rocm_wheels.pipeline.preflight_checks import (
-    BuildProgram,
-    FolderRole,
-    PreflightFolder,
-    PreflightSubject,
-    PythonHeaders,
-    StepCost,
-    list_fetches,
-    run_preflight_checks,
-)
-from rocm_wheels.pipeline.provided_wheel_checks import find_usable_triton
 from rocm_wheels.pipeline.step import COMPILING_KINDS
-from rocm_wheels.sdk import query_interpreter
-from rocm_wheels.sources import list_missing_submodules
+from rocm_wheels.sdk import interpreters
+from rocm_wheels.sources.trees import list_missing_submodules
 
 if TYPE_CHECKING:
-    from rocm_wheels.pipeline.build_environment import ReadyEnvironment
+    from rocm_wheels.pipeline import build_environment, plan
     from rocm_wheels.pipeline.facts import Facts
-    from rocm_wheels.pipeline.plan import PlannedRun
     from rocm_wheels.pipeline.step import Step
 
 _PROGRAM_SECONDS = 30.0
@@ -67,14 +41,14 @@ _HOST_COMPILERS = (
 
 
 def complete_subject(
-    subject: PreflightSubject,
+    subject: preflight_checks.PreflightSubject,
     *,
     env: Mapping[str, str],
     work: Path,
     output: Path,
     sources: Mapping[str, Path],
     wheels: Iterable[tuple[Project, str, Path, str]] = (),
-) -> PreflightSubject:
+) -> preflight_checks.PreflightSubject:
     """Look at what else the checks want to know of a run; what its plan says is ``subject``.
 
     ``wheels`` that will be made: project, tag, folder, purpose. ``env`` is that of the builds: a build
@@ -91,7 +65,7 @@ def complete_subject(
     )
 
 
-def find_headers(python: Path, env: Mapping[str, str], tag: str = "") -> PythonHeaders:
+def find_headers(python: Path, env: Mapping[str, str], tag: str = "") -> preflight_checks.PythonHeaders:
     """Find an interpreter's Python.h: where one with this tag has it, else where it says.
 
     An interpreter that will not do is told of here, and refused where it matters.
@@ -99,12 +73,12 @@ def find_headers(python: Path, env: Mapping[str, str], tag: str = "") -> PythonH
     if match := re.fullmatch(r"cp3(\d+)(t?)", tag):
         usual = Path(os.path.realpath(python)).parent.parent / "include" / f"python3.{match[1]}{match[2]}"
         if (usual / "Python.h").is_file():
-            return PythonHeaders(f"{python} ({tag})", usual)
+            return preflight_checks.PythonHeaders(f"{python} ({tag})", usual)
     try:
-        interpreter = query_interpreter(python, env)
-    except UsageError as failure:
-        return PythonHeaders(str(python), None, failure.message)
-    return PythonHeaders(str(interpreter), interpreter.headers)
+        interpreter = interpreters.query_interpreter(python, env)
+    except errors.UsageError as failure:
+        return preflight_checks.PythonHeaders(str(python), None, failure.message)
+    return preflight_checks.PythonHeaders(str(interpreter), interpreter.headers)
 
 
 def _find_foreign_wheels(
@@ -114,8 +88,8 @@ def _find_foreign_wheels(
     messages = []
     for project, tag, folder, purpose in wheels:
         try:
-            refuse_foreign_wheels(workspace, folder, project.distribution, tag, purpose)
-        except UsageError as failure:
+            outputs.refuse_foreign_wheels(workspace, folder, project.distribution, tag, purpose)
+        except errors.UsageError as failure:
             messages.append(failure.message)
     return tuple(messages)
 
@@ -124,14 +98,14 @@ def _find_missing_submodules(tree: Path, env: Mapping[str, str]) -> tuple[str, .
     """Return the submodules that a tree lacks; none of one that git cannot read, which others say."""
     try:
         return tuple(list_missing_submodules(tree, env=env))
-    except RocmWheelsError:
+    except errors.RocmWheelsError:
         return ()
 
 
 def _inspect_folders(
     work: Path, output: Path, trees: Mapping[str, Path], temporary: Path
-) -> tuple[PreflightFolder, ...]:
-    folders: list[tuple[FolderRole, str, Path]] = [
+) -> tuple[preflight_checks.PreflightFolder, ...]:
+    folders: list[tuple[preflight_checks.FolderRole, str, Path]] = [
         ("work", "work directory", work),
         ("output", "output folder", output),
         *(("source", f"source tree of {name}", tree) for name, tree in trees.items()),
@@ -140,9 +114,11 @@ def _inspect_folders(
     return tuple(_inspect_folder(role, description, path) for role, description, path in folders)
 
 
-def _inspect_folder(role: FolderRole, description: str, path: Path) -> PreflightFolder:
+def _inspect_folder(
+    role: preflight_checks.FolderRole, description: str, path: Path
+) -> preflight_checks.PreflightFolder:
     nearest = next(folder for folder in (path, *path.absolute().parents) if folder.is_dir())
-    return PreflightFolder(
+    return preflight_checks.PreflightFolder(
         role=role,
         description=description,
         path=path,
@@ -154,14 +130,16 @@ def _inspect_folder(role: FolderRole, description: str, path: Path) -> Preflight
     )
 
 
-def _find_temporary_folder(env: Mapping[str, str], platform: Platform) -> Path:
+def _find_temporary_folder(env: Mapping[str, str], platform: project_names.Platform) -> Path:
     """Return where programs put temporary files."""
     names = ("TMP", "TEMP") if platform == "windows" else ("TMPDIR",)
     default = tempfile.gettempdir() if platform == "windows" else "/tmp"
     return Path(next((env[name] for name in names if env.get(name)), default))
 
 
-def _inspect_programs(env: Mapping[str, str], platform: Platform) -> tuple[BuildProgram, ...]:
+def _inspect_programs(
+    env: Mapping[str, str], platform: project_names.Platform
+) -> tuple[preflight_checks.BuildProgram, ...]:
     """Start git, and let compilers compile nothing. CMake and ninja are the build environment's own."""
     questions = [("git", "git", ["version"])]
     if platform == "linux":
@@ -172,23 +150,29 @@ def _inspect_programs(env: Mapping[str, str], platform: Platform) -> tuple[Build
                 (name, first, [*more, "-x", kind, "-include", header, "-fsyntax-only", os.devnull])
             )
     return tuple(
-        run_in_parallel(lambda question: _inspect_program(*question, env=env), questions, jobs=len(questions))
+        parallel.run_in_parallel(
+            lambda question: _inspect_program(*question, env=env), questions, jobs=len(questions)
+        )
     )
 
 
 def _inspect_program(
     name: str, word: str, question: Sequence[str], *, env: Mapping[str, str]
-) -> BuildProgram:
+) -> preflight_checks.BuildProgram:
     location = shutil.which(word, path=env.get("PATH", ""))
     if location is None:
-        return BuildProgram(name, None)
+        return preflight_checks.BuildProgram(name, None)
     try:
-        capture_output(
-            [location, *question], env=env, timeout=_PROGRAM_SECONDS, check=UsageError, description=name
+        process.capture_output(
+            [location, *question],
+            env=env,
+            timeout=_PROGRAM_SECONDS,
+            check=errors.UsageError,
+            description=name,
         )
-    except RocmWheelsError as failure:
-        return BuildProgram(name, Path(location), fault=str(failure).replace("\n", " "))
-    return BuildProgram(name, Path(location))
+    except errors.RocmWheelsError as failure:
+        return preflight_checks.BuildProgram(name, Path(location), fault=str(failure).replace("\n", " "))
+    return preflight_checks.BuildProgram(name, Path(location))
 
 
 def _read_long_paths_switch() -> bool | None:
@@ -207,12 +191,12 @@ _COMPILER_VARIABLES = ("CC", "CXX")
 _ROCM_PLACES = ("HIP_PATH",)  # which hipcc and FindHIP.cmake take before their own folder
 
 
-def preflight_plan(planned: PlannedRun) -> tuple[Finding, ...]:
+def preflight_plan(planned: plan.PlannedRun) -> tuple[errors.Finding, ...]:
     """Return what is known to go wrong with the steps of a plan that will run, errors first."""
-    return run_preflight_checks(make_subject(planned))
+    return preflight_checks.run_preflight_checks(make_subject(planned))
 
 
-def make_subject(planned: PlannedRun) -> PreflightSubject:
+def make_subject(planned: plan.PlannedRun) -> preflight_checks.PreflightSubject:
     """Look at what the steps of a plan that are not current will meet."""
     facts, request = planned.facts, planned.facts.request
     steps = [step for step in planned.plan if step.may_run]
@@ -220,7 +204,7 @@ def make_subject(planned: PlannedRun) -> PreflightSubject:
     delivering = [(step, load_project(str(step.project))) for step in steps if step.delivers]
     projects = list({project.name: project for _, project in builds}.values())
     tags = dict.fromkeys(step.cell.tag for step, _ in builds if step.cell.tag in facts.pythons)
-    pythons = run_in_parallel(
+    pythons = parallel.run_in_parallel(
         lambda tag: find_headers(facts.pythons[tag].python, facts.env, tag), tags, jobs=8
     )
     ready = next(
@@ -231,7 +215,7 @@ def make_subject(planned: PlannedRun) -> PreflightSubject:
     tree = facts.trees.get("pytorch")
     attention = _expects_flash_attention(facts, planned.plan.targets)
     planner = Planner(planned.graph, facts, planned.plan.steps)
-    subject = PreflightSubject(
+    subject = preflight_checks.PreflightSubject(
         platform=request.platform,
         machine=facts.machine,
         projects=tuple(project.name for project in projects),
@@ -245,7 +229,7 @@ def make_subject(planned: PlannedRun) -> PreflightSubject:
         fetches=tuple(
             fetch
             for project in projects
-            for fetch in list_fetches(
+            for fetch in preflight_checks.list_fetches(
                 project,
                 request.sources[project.name],
                 {
@@ -258,7 +242,7 @@ def make_subject(planned: PlannedRun) -> PreflightSubject:
         ),
         offline=request.offline,
         aotriton=tree.aotriton if tree is not None else None,
-        jobs=read_number(facts.env, "MAX_JOBS"),
+        jobs=environment_numbers.read_number(facts.env, "MAX_JOBS"),
     )
     return complete_subject(
         subject,
@@ -274,7 +258,7 @@ def make_subject(planned: PlannedRun) -> PreflightSubject:
     )
 
 
-def _judge_installed_rocm(facts: Facts, projects: Iterable[Project]) -> Iterator[Finding]:
+def _judge_installed_rocm(facts: Facts, projects: Iterable[Project]) -> Iterator[errors.Finding]:
     """Say what torch looks for in an installed ROCm and does not find, and which variables lead elsewhere."""
     request, sdk = facts.request, facts.installed_rocm
     if sdk is None or sdk.prefix is None:
@@ -282,19 +266,19 @@ def _judge_installed_rocm(facts: Facts, projects: Iterable[Project]) -> Iterator
     for project in projects:
         variables = request.set_env.get(project.name, {})
         env = {**facts.env, **project.get_environment(request.platform), **variables}
-        packages = read_hip_packages(request.sources[project.name], sdk.version)
+        packages = torch_features.read_hip_packages(request.sources[project.name], sdk.version)
         for part in sdk.prefix.find_missing(packages, env):
             message, tip = part.explain(sdk.version, sdk.root)
-            yield Finding("error" if part.required else "warning", message, tip)
+            yield errors.Finding("error" if part.required else "warning", message, tip)
     for name in _ROCM_PLACES:
         place = facts.env.get(name, "")
         if place and not Path(place).resolve().is_relative_to(sdk.root.resolve()):
             message = f"{name}={place} leads to another ROCm than {sdk.root}, which is built on"
-            yield Finding("warning", message, f"unset {name}, or name that ROCm: --rocm-path")
+            yield errors.Finding("warning", message, f"unset {name}, or name that ROCm: --rocm-path")
 
 
 def _make_program_environment(
-    facts: Facts, projects: Iterable[Project], ready: ReadyEnvironment | None
+    facts: Facts, projects: Iterable[Project], ready: build_environment.ReadyEnvironment | None
 ) -> dict[str, str]:
     """Return the environment of the builds, as far as it says where programs are found."""
     request, env = facts.request, dict(facts.env)
@@ -311,7 +295,7 @@ def _list_unreleased_pythons(facts: Facts, tags: Iterable[str]) -> tuple[str, ..
     tree = facts.trees.get("pytorch")
     if tree is None or tree.version is None:
         return ()
-    line, released = get_line_pythons(tree.version)
+    line, released = release_lines.get_line_pythons(tree.version)
     versions = {tag: facts.pythons[tag].version for tag in tags}
     short = {
         tag: ".".join(v.split(".")[:2]) + ("t" if v.endswith("t") else "") for tag, v in versions.items()
@@ -323,23 +307,28 @@ def _list_unreleased_pythons(facts: Facts, tags: Iterable[str]) -> tuple[str, ..
     )
 
 
-def _make_step_cost(step: Step, planned: PlannedRun) -> StepCost:
-    expected = step.estimate or estimate_step(
+def _make_step_cost(step: Step, planned: plan.PlannedRun) -> preflight_checks.StepCost:
+    expected = step.estimate or estimates.estimate_step(
         step.kind, max(len(planned.plan.targets), 1), planned.facts.machine, planned.facts.history
     )
-    return StepCost(step.id, step.project if step.kind in COMPILING_KINDS else None, expected)
+    return preflight_checks.StepCost(
+        step.id, step.project if step.kind in COMPILING_KINDS else None, expected
+    )
 
 
 def _expects_flash_attention(facts: Facts, targets: tuple[str, ...]) -> bool:
     """Tell whether torch is expected to get flash attention; what the option rules out is refused later."""
-    tree, others = facts.trees.get("pytorch"), [find_usable_triton(facts, tag) for tag in facts.pythons]
+    tree, others = (
+        facts.trees.get("pytorch"),
+        [provided_wheel_checks.find_usable_triton(facts, tag) for tag in facts.pythons],
+    )
     try:
-        return decide_flash_attention(
+        return torch_features.decide_flash_attention(
             facts.request.flash_attention,
             platform=facts.request.platform,
             with_triton=facts.builds_project("triton") or any(triton is not None for triton, _ in others),
             targets=targets,
             aotriton=tree.aotriton if tree is not None else None,
         ).on
-    except UsageError:
+    except errors.UsageError:
         return True

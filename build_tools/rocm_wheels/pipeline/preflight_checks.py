@@ -12,19 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from rocm_wheels.core import (
-    Finding,
-    MachineResources,
-    UsageError,
-    find_errors,
-    format_command,
-    format_count,
-    format_finding,
-    format_size,
-)
-from rocm_wheels.models import BuildDownload, Platform, Project, has_aotriton_kernels, strip_features
-from rocm_wheels.pipeline.estimates import Estimate
-from rocm_wheels.pipeline.outputs import FOREIGN_WHEEL_TIP
+from rocm_wheels.core import shell, tables
+from rocm_wheels.core.errors import Finding, UsageError, find_errors, format_finding
+from rocm_wheels.core.machine import MachineResources
+from rocm_wheels.models import gfx, project_names, torch_features
+from rocm_wheels.models.project import BuildDownload, Project
+from rocm_wheels.pipeline import estimates, outputs
 
 FolderRole = Literal["work", "output", "source", "temporary"]
 
@@ -62,7 +55,7 @@ class StepCost:
 
     step: str
     project: str | None
-    estimate: Estimate
+    estimate: estimates.Estimate
 
 
 @dataclass(frozen=True)
@@ -99,7 +92,7 @@ class PreflightSubject:
     ``long_paths`` is what the registry of Windows says (``None`` elsewhere).
     """
 
-    platform: Platform
+    platform: project_names.Platform
     machine: MachineResources
     projects: tuple[str, ...]
     costs: tuple[StepCost, ...] = ()  # of the steps that will run
@@ -191,15 +184,18 @@ def check_disk_space(subject: PreflightSubject) -> Iterator[Finding]:
         free, folder_names = min(folder.free for folder in folders), _name_folders(folders)
         if free < _FULL_DISK_BYTES:
             yield Finding(
-                "error", f"{folder_names}: the disk is full ({format_size(free)} free)", _disk_space_tip()
+                "error",
+                f"{folder_names}: the disk is full ({tables.format_size(free)} free)",
+                _disk_space_tip(),
             )
         elif (need := sum(needs.get(device, {}).values())) > free:
             largest = sorted(needs[device].items(), key=lambda item: (-item[1], item[0]))[:3]
-            largest_text = ", ".join(f"{step} {format_size(size)}" for step, size in largest)
+            largest_text = ", ".join(f"{step} {tables.format_size(size)}" for step, size in largest)
             more = f" and {len(needs[device]) - 3} more" if len(needs[device]) > 3 else ""
             yield Finding(
                 "warning",
-                f"{folder_names}: {format_size(free)} free, and this run may add {format_size(need)} "
+                f"{folder_names}: {tables.format_size(free)} free, and this run may add "
+                f"{tables.format_size(need)} "
                 f"({largest_text}{more})",
                 _disk_space_tip(),
             )
@@ -312,8 +308,8 @@ def check_sdk_targets(subject: PreflightSubject) -> Iterator[Finding]:
     """ROCm's libraries have kernels for the targets that it was made for, and for no others."""
     if subject.sdk_targets is None:
         return
-    served = {strip_features(target) for target in subject.sdk_targets}
-    if missing := [target for target in subject.targets if strip_features(target) not in served]:
+    served = {gfx.strip_features(target) for target in subject.sdk_targets}
+    if missing := [target for target in subject.targets if gfx.strip_features(target) not in served]:
         yield Finding(
             "warning",
             f"the installed ROCm serves {', '.join(sorted(served))}: its libraries have no kernels for"
@@ -326,7 +322,11 @@ def check_attention_targets(subject: PreflightSubject) -> Iterator[Finding]:
     """Flash attention is there for the targets that aotriton has kernels for."""
     if not subject.flash_attention or "pytorch" not in subject.projects:
         return
-    without = [target for target in subject.targets if not has_aotriton_kernels(target, subject.aotriton)]
+    without = [
+        target
+        for target in subject.targets
+        if not torch_features.has_aotriton_kernels(target, subject.aotriton)
+    ]
     if without:
         release = f"aotriton {subject.aotriton}" if subject.aotriton else "aotriton"
         yield Finding(
@@ -339,7 +339,7 @@ def check_attention_targets(subject: PreflightSubject) -> Iterator[Finding]:
 def check_foreign_wheels(subject: PreflightSubject) -> Iterator[Finding]:
     """Two builds of one project must not mix in an output folder."""
     for message in subject.foreign:
-        yield Finding("error", message, FOREIGN_WHEEL_TIP)
+        yield Finding("error", message, outputs.FOREIGN_WHEEL_TIP)
 
 
 def check_submodules(subject: PreflightSubject) -> Iterator[Finding]:
@@ -348,8 +348,8 @@ def check_submodules(subject: PreflightSubject) -> Iterator[Finding]:
         listing = ", ".join(names[:_MOST_SUBMODULES]) + (", …" if len(names) > _MOST_SUBMODULES else "")
         yield Finding(
             "error",
-            f"{tree} lacks {format_count(len(names), 'submodule')}: {listing}",
-            f"`{format_command(['git', '-C', tree, 'submodule', 'update', '--init', '--recursive'])}`",
+            f"{tree} lacks {tables.format_count(len(names), 'submodule')}: {listing}",
+            f"`{shell.format_command(['git', '-C', tree, 'submodule', 'update', '--init', '--recursive'])}`",
         )
 
 
@@ -362,18 +362,18 @@ def check_memory(subject: PreflightSubject) -> Iterator[Finding]:
     if heavy is None or not (each := heavy.estimate.memory_per_job):
         return
     machine, source = subject.machine, heavy.estimate.source
-    prefix = f"{heavy.step}: one compiler may take {format_size(each)}"
+    prefix = f"{heavy.step}: one compiler may take {tables.format_size(each)}"
     limits = f" ({', '.join(machine.limits)})" if machine.limits else ""
     if machine.memory < each:
-        text = f"{prefix}, and there are {format_size(machine.memory)} of memory{limits}"
+        text = f"{prefix}, and there are {tables.format_size(machine.memory)} of memory{limits}"
         yield Finding("warning", text, f"add memory or swap (the figure is from: {source})")
     elif machine.free_memory < each:
-        text = f"{prefix}, and {format_size(machine.free_memory)} of memory are free{limits}"
+        text = f"{prefix}, and {tables.format_size(machine.free_memory)} of memory are free{limits}"
         yield Finding("warning", text, "end other programs, or wait for them")
     elif subject.jobs and subject.jobs * each > machine.free_memory:
         text = (
-            f"{prefix}: {subject.jobs} at a time {format_size(subject.jobs * each)}, and"
-            f" {format_size(machine.free_memory)} are free{limits}"
+            f"{prefix}: {subject.jobs} at a time {tables.format_size(subject.jobs * each)}, and"
+            f" {tables.format_size(machine.free_memory)} are free{limits}"
         )
         fits = machine.free_memory // each
         yield Finding("warning", text, f"{fits} at a time fit, and are taken when no number is given")

@@ -8,21 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rocm_wheels.core import UsageError, log_warning
-from rocm_wheels.models import (
-    Project,
-    get_local_part,
-    get_option_name,
-    load_project,
-    strip_version_marks,
-)
+from rocm_wheels.core import errors, log
+from rocm_wheels.models import project_names, versions
+from rocm_wheels.models.project import Project, load_project
+from rocm_wheels.pipeline import provided_wheels, step
 from rocm_wheels.pipeline.facts import Facts
-from rocm_wheels.pipeline.provided_wheels import ProvidedWheel
-from rocm_wheels.pipeline.step import BuiltAgainst
 
 
 def find_misfits(
-    provided: ProvidedWheel,
+    provided: provided_wheels.ProvidedWheel,
     *,
     rocm: str | None = None,
     targets: Sequence[str] = (),
@@ -34,16 +28,16 @@ def find_misfits(
     ``rocm``: the version of the installed ROCm packages; ``cxx11_abi``: what the C++ compiler makes;
     ``lock``: the SHA-256 of the part of the run's lock that the wheel must be of.
     """
-    from rocm_wheels.audit import is_same_version, serves_target
+    from rocm_wheels.audit import device_code, metadata
 
     reasons = list(provided.faults)
-    if rocm is not None and provided.rocm is not None and not is_same_version(provided.rocm, rocm):
+    if rocm is not None and provided.rocm is not None and not metadata.is_same_version(provided.rocm, rocm):
         reasons.append(f"it requires ROCm {provided.rocm}, and ROCm {rocm} is installed")
     for library, held_targets in provided.libraries.items():
         missing = [
             requested
             for requested in targets
-            if not any(serves_target(target, requested) for target in held_targets)
+            if not any(device_code.serves_target(target, requested) for target in held_targets)
         ]
         if missing:
             reasons.append(
@@ -63,7 +57,7 @@ def find_misfits(
 
 
 def find_project_misfits(
-    project: Project, provided: ProvidedWheel, facts: Facts, tag: str, targets: Sequence[str]
+    project: Project, provided: provided_wheels.ProvidedWheel, facts: Facts, tag: str, targets: Sequence[str]
 ) -> list[str]:
     """Return why one project cannot be built against a wheel in the environment of a Python.
 
@@ -79,7 +73,7 @@ def find_project_misfits(
     )
 
 
-def _find_required_lock(provided: ProvidedWheel, facts: Facts) -> str | None:
+def _find_required_lock(provided: provided_wheels.ProvidedWheel, facts: Facts) -> str | None:
     """Return the digest of the lock that a wheel must hold, unless a step of ours built that content of it.
 
     The wheel of an earlier run gets the lock of a later one that it fits; what is installed of it does not.
@@ -87,9 +81,9 @@ def _find_required_lock(provided: ProvidedWheel, facts: Facts) -> str | None:
     locked = facts.locked
     if locked is None or provided.project not in locked.lock.projects:
         return None
-    from rocm_wheels.package import digest_lock_part
+    from rocm_wheels.package import sbom
 
-    lock_digest = digest_lock_part(locked.lock, provided.project)
+    lock_digest = sbom.digest_lock_part(locked.lock, provided.project)
     built = [done.stamp.facts for done in facts.done.values()]
     same = any(
         (step_facts.get("content"), step_facts.get("lock")) == (provided.content, lock_digest)
@@ -128,7 +122,7 @@ def refuse_misfits(facts: Facts, builds: Iterable[tuple[Project, str, Sequence[s
         ]
         tip = "--set-env PROJECT:CXXFLAGS=-D_GLIBCXX_USE_CXX11_ABI=0 (or 1) makes the compiler's the same"
         other = "give a wheel of the same ROCm, targets and Python, or build it in this run (--build-X)"
-        raise UsageError("\n".join(lines), tip=tip if abi else other)
+        raise errors.UsageError("\n".join(lines), tip=tip if abi else other)
 
 
 def warn_of_unread_code(facts: Facts, builds: Iterable[tuple[Project, str, Sequence[str]]]) -> None:
@@ -144,7 +138,7 @@ def warn_of_unread_code(facts: Facts, builds: Iterable[tuple[Project, str, Seque
             if provided[name].outside:
                 unread[provided[name].describe()] = ", ".join(provided[name].outside)
     for wheel_text, archives in unread.items():
-        log_warning(
+        log.log_warning(
             f"{wheel_text}: its device code is in {archives}, which is not here: its targets are not compared"
             " (device wheels of the same version are read where they lie beside it, or are installed)"
         )
@@ -155,10 +149,10 @@ def _may_be_installed(facts: Facts, tag: str) -> bool:
     return facts.request.sdk.current_env and facts.pythons[tag].ready is None
 
 
-def _missing_wheels_error(missing: dict[str, dict[str, None]], *, develop: bool) -> UsageError:
+def _missing_wheels_error(missing: dict[str, dict[str, None]], *, develop: bool) -> errors.UsageError:
     lines, ways = [], []
     for name, needed_by in missing.items():
-        option, distribution = get_option_name(name), load_project(name).distribution
+        option, distribution = project_names.get_option_name(name), load_project(name).distribution
         lines.append(
             f"{', '.join(needed_by)}: built against {distribution}, which this run does not build, and which"
             " is neither given nor installed in the build environment"
@@ -173,10 +167,10 @@ def _missing_wheels_error(missing: dict[str, dict[str, None]], *, develop: bool)
             f"--build-{option} builds it, --{option}-wheel FILE takes a wheel, and --current-env (or the work"
             f" directory of a run that built it) has the {distribution} that is installed there"
         )
-    return UsageError("\n".join(lines), tip="; ".join(ways))
+    return errors.UsageError("\n".join(lines), tip="; ".join(ways))
 
 
-def list_built_against(facts: Facts) -> tuple[BuiltAgainst, ...]:
+def list_built_against(facts: Facts) -> tuple[step.BuiltAgainst, ...]:
     """Return the wheels that projects of a run are built against and that it does not build."""
     wheels = []
     for tag, python in facts.pythons.items():
@@ -188,14 +182,14 @@ def list_built_against(facts: Facts) -> tuple[BuiltAgainst, ...]:
                 dict.fromkeys(target for code in provided.libraries.values() for target in code)
             )
             wheels.append(
-                BuiltAgainst(
+                step.BuiltAgainst(
                     name, tag, provided.version, provided.source, location, provided.content, held_targets
                 )
             )
     return tuple(wheels)
 
 
-def find_usable_triton(facts: Facts, tag: str) -> tuple[ProvidedWheel | None, str]:
+def find_usable_triton(facts: Facts, tag: str) -> tuple[provided_wheels.ProvidedWheel | None, str]:
     """Return the triton that torch can require and this run does not build; else ``None``, and why not.
 
     One that was given counts. An installed one must be of this build by its version: another may be there for
@@ -208,8 +202,10 @@ def find_usable_triton(facts: Facts, tag: str) -> tuple[ProvidedWheel | None, st
     if triton.faults:
         return None, f"triton is not built, and the installed one is faulty: {triton.faults[0]}"
     assert python.ready is not None, "what is installed is known of environments that are ready"
-    suffix = get_local_part(facts.wheel_suffix(python.ready.sdk.version, "triton"))
-    local = strip_version_marks(f".{triton.version.partition('+')[2]}")  # a developer's is of this build, too
+    suffix = versions.get_local_part(facts.wheel_suffix(python.ready.sdk.version, "triton"))
+    local = versions.strip_version_marks(
+        f".{triton.version.partition('+')[2]}"
+    )  # a developer's is of this build, too
     if suffix and local.endswith(f".{suffix}"):
         return triton, ""
     return None, f"triton is not built, and the installed {triton.version} is none of this build (+{suffix})"

@@ -22,31 +22,17 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels import __version__
-from rocm_wheels.core import (
-    DataError,
-    RocmWheelsError,
-    SdkError,
-    UsageError,
-    Workspace,
-    capture_output,
-    explain_error,
-    find_errors,
-    format_count,
-    hash_file,
-    run_in_parallel,
-    write_json_file,
-)
-from rocm_wheels.models import Platform, Project, get_option_name, list_shared_projects, load_project
-from rocm_wheels.pipeline.build_environment import (
-    ReadyEnvironment,
-    digest_installed_wheel,
-    find_importing_python,
-)
+from rocm_wheels.core import errors, parallel, process, tables
+from rocm_wheels.core.files import hash_file, write_json_file
+from rocm_wheels.core.workspace import Workspace
+from rocm_wheels.models import project_names
+from rocm_wheels.models.project import Project, load_project
+from rocm_wheels.pipeline import build_environment
 from rocm_wheels.pipeline.request import WheelsRequest
 
 if TYPE_CHECKING:
-    from rocm_wheels.audit import AuditedWheel
-    from rocm_wheels.wheels import WheelMetadata
+    from rocm_wheels.audit import audited_wheel
+    from rocm_wheels.wheels.dist_info import WheelMetadata
 
 _PROVIDED_FORMAT = "2"  # raise it when the same wheel would be described otherwise
 _MAX_SHOWN_FAULTS = 8
@@ -108,7 +94,7 @@ class ProvidedWheel:
     @property
     def source(self) -> str:
         """Say in a word or two where it comes from."""
-        return "installed" if self.wheel is None else f"--{get_option_name(self.project)}-wheel"
+        return "installed" if self.wheel is None else f"--{project_names.get_option_name(self.project)}-wheel"
 
     def describe(self) -> str:
         """Say what it is and where it comes from."""
@@ -125,8 +111,9 @@ def select_given_wheel(project: str, wheels: Sequence[Path], tag: str) -> Path:
     if len(fitting) == 1:
         return fitting[0]
     problem = f"{', '.join(map(str, fitting))} are all" if fitting else "none of those given is"
-    raise UsageError(
-        f"--{get_option_name(project)}-wheel: {problem} for {tag}", tip="give one for each Python"
+    raise errors.UsageError(
+        f"--{project_names.get_option_name(project)}-wheel: {problem} for {tag}",
+        tip="give one for each Python",
     )
 
 
@@ -135,33 +122,36 @@ def refuse_unused_wheels(given_wheels: Mapping[str, Sequence[Path]], tags: Seque
     for project, wheels in given_wheels.items():
         unused = [str(wheel) for wheel in wheels if not any(_fits_python(wheel, tag) for tag in tags)]
         if unused and len(wheels) > 1:
-            raise UsageError(
-                f"--{get_option_name(project)}-wheel: {', '.join(unused)} is for none of {', '.join(tags)}",
+            raise errors.UsageError(
+                f"--{project_names.get_option_name(project)}-wheel: {', '.join(unused)} is for "
+                f"none of {', '.join(tags)}",
                 tip="leave it out, or choose its Python with --python",
             )
 
 
 def _fits_python(wheel: Path, tag: str) -> bool:
-    from rocm_wheels.audit import list_accepted_tags
-    from rocm_wheels.wheels import parse_wheel_name
+    from rocm_wheels.audit import audited_wheel
+    from rocm_wheels.wheels.dist_info import parse_wheel_name
 
     tags = parse_wheel_name(wheel.name).tags
-    return bool(tags & list_accepted_tags(tag, sorted({wheel_tag.platform for wheel_tag in tags})))
+    return bool(
+        tags & audited_wheel.list_accepted_tags(tag, sorted({wheel_tag.platform for wheel_tag in tags}))
+    )
 
 
 def inspect_given_wheel(
-    project: str, wheel: Path, platform: Platform, tag: str, workspace: Workspace
+    project: str, wheel: Path, platform: project_names.Platform, tag: str, workspace: Workspace
 ) -> ProvidedWheel:
     """Return what a given wheel is, or what was found in the very same file before.
 
     It is read together with the device wheels of the same version that lie beside it.
     """
-    from rocm_wheels.audit import find_device_wheels
+    from rocm_wheels.audit import split_wheels
 
     if not wheel.is_file():
-        raise UsageError(f"--{get_option_name(project)}-wheel: there is no file {wheel}")
+        raise errors.UsageError(f"--{project_names.get_option_name(project)}-wheel: there is no file {wheel}")
     key: list[object] = [platform, tag]
-    for path in (wheel, *find_device_wheels(wheel)):
+    for path in (wheel, *split_wheels.find_device_wheels(wheel)):
         state = path.stat()
         key += [str(path), state.st_size, state.st_mtime_ns, state.st_ctime_ns]
     return remember_provided(
@@ -187,34 +177,38 @@ def remember_provided(
     return provided
 
 
-def read_given_wheel(project: Project, wheel: Path, platform: Platform, tag: str) -> ProvidedWheel:
+def read_given_wheel(
+    project: Project, wheel: Path, platform: project_names.Platform, tag: str
+) -> ProvidedWheel:
     """Read a wheel whole, digests of its files included; what is wrong with it is in ``faults``."""
-    from rocm_wheels.audit import AuditedWheel, WheelExpectation, find_device_wheels
-    from rocm_wheels.package import LOCK_MEMBER, digest_content
-    from rocm_wheels.wheels import parse_wheel_name, read_dist_info_files, scan_wheel
+    from rocm_wheels.audit import audited_wheel, split_wheels
+    from rocm_wheels.package import sbom
+    from rocm_wheels.wheels import rewrite
+    from rocm_wheels.wheels.dist_info import parse_wheel_name
+    from rocm_wheels.wheels.scan import scan_wheel
 
     checks, named = project.checks, parse_wheel_name(wheel.name)
     bare = ProvidedWheel(project.name, str(wheel.parent), str(named.version), "", wheel)
     modules = (f"{checks.import_name}/version.py", checks.rocm_init or "")
     try:
         scan = scan_wheel(wheel, keep=tuple(name for name in modules if name))
-        parts = tuple(map(scan_wheel, find_device_wheels(wheel)))
-    except DataError as damage:
-        return replace(bare, faults=(explain_error(damage),))
+        parts = tuple(map(scan_wheel, split_wheels.find_device_wheels(wheel)))
+    except errors.DataError as damage:
+        return replace(bare, faults=(errors.explain_error(damage),))
     requires = scan.metadata.requires_dist if scan.metadata is not None else ()
     installed_rocm = scan.metadata.installed_rocm if scan.metadata is not None else ""
     rocm = installed_rocm or find_rocm_pin(requires)
-    subject = AuditedWheel(
-        scan, WheelExpectation(project, platform, python_tag=tag, rocm_version=rocm), parts
+    subject = audited_wheel.AuditedWheel(
+        scan, audited_wheel.WheelExpectation(project, platform, python_tag=tag, rocm_version=rocm), parts
     )
     faults = _find_faults(subject)
     if scan.breaking_faults:
         return replace(bare, faults=faults)
-    inside = read_dist_info_files(wheel).get(LOCK_MEMBER)
+    inside = rewrite.read_dist_info_files(wheel).get(sbom.LOCK_MEMBER)
     names = list_required_libraries(project, platform, subject.libraries)
     return replace(
         bare,
-        content=digest_content(wheel),
+        content=sbom.digest_content(wheel),
         rocm=rocm,
         libraries={
             name: subject.list_member_targets(name) for name in names if subject.list_member_targets(name)
@@ -235,9 +229,10 @@ def read_given_wheel(project: Project, wheel: Path, platform: Platform, tag: str
     )
 
 
-def _find_faults(subject: AuditedWheel) -> tuple[str, ...]:
+def _find_faults(subject: audited_wheel.AuditedWheel) -> tuple[str, ...]:
     """Return what the deciding checks find."""
-    from rocm_wheels.audit import CHECKS, SkippedCheck
+    from rocm_wheels.audit import audited_wheel
+    from rocm_wheels.audit.checks import CHECKS
 
     project, faults = subject.project, []
     names = _CHECKS_OF_DAMAGED if subject.scan.breaking_faults else _DECIDING_CHECKS
@@ -247,20 +242,22 @@ def _find_faults(subject: AuditedWheel) -> tuple[str, ...]:
         if check.name == "rocm-requirement" and not project.checks.requires_rocm:
             continue
         outcome = check.run_check(subject)
-        findings = () if isinstance(outcome, SkippedCheck) else find_errors(outcome)
+        findings = () if isinstance(outcome, audited_wheel.SkippedCheck) else errors.find_errors(outcome)
         faults += [
             f"{finding.subject}: {finding.message}" if finding.subject else finding.message
             for finding in findings
         ]
     more = (
-        [f"and {format_count(len(faults) - _MAX_SHOWN_FAULTS, 'more fault')}"]
+        [f"and {tables.format_count(len(faults) - _MAX_SHOWN_FAULTS, 'more fault')}"]
         if len(faults) > _MAX_SHOWN_FAULTS
         else []
     )
     return (*faults[:_MAX_SHOWN_FAULTS], *more)
 
 
-def list_required_libraries(project: Project, platform: Platform, members: Iterable[str]) -> tuple[str, ...]:
+def list_required_libraries(
+    project: Project, platform: project_names.Platform, members: Iterable[str]
+) -> tuple[str, ...]:
     """Return the members that must hold code for all targets, by the recipe: the first rule decides."""
     libraries = []
     for member in members:
@@ -287,7 +284,10 @@ def list_other_requirements(requires: Iterable[str]) -> tuple[str, ...]:
     """Return what is required besides ROCm, projects of ours and extras: an import may need it."""
     ours = {
         "rocm",
-        *(canonicalize_name(load_project(entry).distribution) for entry in list_shared_projects()),
+        *(
+            canonicalize_name(load_project(entry).distribution)
+            for entry in project_names.list_shared_projects()
+        ),
     }
     requirements = [(line, Requirement(line)) for line in requires]
     return tuple(
@@ -329,21 +329,23 @@ class _InstalledDistribution:
 
 def inspect_installed_wheel(
     project: Project,
-    ready: ReadyEnvironment,
-    platform: Platform,
+    ready: build_environment.ReadyEnvironment,
+    platform: project_names.Platform,
     workspace: Workspace,
     env: Mapping[str, str],
 ) -> ProvidedWheel | None:
     """Return what an environment has of a project; ``None`` when it has nothing of it."""
-    from rocm_wheels.wheels import KPACK_SUFFIX
+    from rocm_wheels.device_code import kpack
 
-    digest = digest_installed_wheel(ready, project.distribution)
+    digest = build_environment.digest_installed_wheel(ready, project.distribution)
     folders = sorted(ready.site_packages.glob(f"{project.distribution.replace('-', '_')}-*.dist-info"))
     if digest is None or len(folders) != 1:
         return None
-    archives = sorted((ready.site_packages / project.checks.import_name).glob(f".kpack/*{KPACK_SUFFIX}"))
+    archives = sorted(
+        (ready.site_packages / project.checks.import_name).glob(f".kpack/*{kpack.KPACK_SUFFIX}")
+    )
     split = [f"{path.name} {path.stat().st_mtime_ns}" for path in archives]
-    python = find_importing_python(project.name, ready, workspace)
+    python = build_environment.find_importing_python(project.name, ready, workspace)
     key = [str(python), str(folders[0]), folders[0].stat().st_mtime_ns, digest, platform]
     key += split
     dist_info = folders[0]
@@ -359,15 +361,15 @@ def inspect_installed_wheel(
 def _read_installed_wheel(
     project: Project,
     folder: Path,
-    ready: ReadyEnvironment,
+    ready: build_environment.ReadyEnvironment,
     python: Path,
     *,
     digest: str,
-    platform: Platform,
+    platform: project_names.Platform,
     env: Mapping[str, str],
 ) -> ProvidedWheel:
-    from rocm_wheels.package import LOCK_MEMBER
-    from rocm_wheels.wheels import parse_metadata
+    from rocm_wheels.package import sbom
+    from rocm_wheels.wheels.dist_info import parse_metadata
 
     version = folder.name.removesuffix(".dist-info").partition("-")[2]
     provided = ProvidedWheel(project.name, str(ready.site_packages), version, digest)
@@ -376,9 +378,9 @@ def _read_installed_wheel(
             folder, parse_metadata((folder / "METADATA").read_bytes(), name=str(folder / "METADATA"))
         )
         faults = _find_tag_faults(folder, ready.python_tag)
-    except (OSError, DataError) as cause:
+    except (OSError, errors.DataError) as cause:
         return replace(provided, faults=(f"its metadata cannot be read: {cause}",))
-    requires, lock = installed.metadata.requires_dist, folder / LOCK_MEMBER
+    requires, lock = installed.metadata.requires_dist, folder / sbom.LOCK_MEMBER
     provided = replace(
         provided,
         version=str(installed.metadata.version),
@@ -396,7 +398,7 @@ def _read_installed_wheel(
     try:
         names = list_required_libraries(project, platform, installed.libraries)
         code = {name: read_library_targets(ready.site_packages, name) for name in names}
-    except (OSError, DataError) as cause:
+    except (OSError, errors.DataError) as cause:
         code = {}
         faults.append(f"a library cannot be read: {cause}")
     for rule in project.list_device_code_rules(platform):
@@ -413,34 +415,30 @@ def read_library_targets(site_packages: Path, library: str) -> tuple[tuple[str, 
     Where its device code was moved out (device wheels), that in the archives beside it counts. OSError or
     DataError for files that cannot be read.
     """
-    from rocm_wheels.wheels import (
-        KPACK_SUFFIX,
-        find_kpack_archives,
-        is_kernel_of,
-        list_code_targets,
-        read_device_code,
-        read_file_code,
-    )
+    from rocm_wheels.device_code import code_objects, kpack
+    from rocm_wheels.wheels import wheel_code
 
-    inside = read_device_code(site_packages / library)
+    inside = wheel_code.read_device_code(site_packages / library)
     names = inside.moved_code.get("", ())
     if not names:
-        return tuple(list_code_targets(inside.code.get("", ()))), ()
+        return tuple(code_objects.list_code_targets(inside.code.get("", ()))), ()
     top = site_packages / library.partition("/")[0]
-    files = [path.relative_to(site_packages).as_posix() for path in top.rglob(f"*{KPACK_SUFFIX}")]
-    archives = find_kpack_archives(library, names, files)
-    objects = [code for archive in archives for code in read_file_code(site_packages / archive)]
-    targets = tuple(list_code_targets(code for code in objects if is_kernel_of(code.section, library)))
+    files = [path.relative_to(site_packages).as_posix() for path in top.rglob(f"*{kpack.KPACK_SUFFIX}")]
+    archives = kpack.find_kpack_archives(library, names, files)
+    objects = [code for archive in archives for code in code_objects.read_file_code(site_packages / archive)]
+    targets = tuple(
+        code_objects.list_code_targets(code for code in objects if kpack.is_kernel_of(code.section, library))
+    )
     return targets, () if targets else names
 
 
 def _find_tag_faults(folder: Path, tag: str) -> list[str]:
     """Say when what is installed was built for another Python."""
-    from rocm_wheels.audit import list_accepted_tags
-    from rocm_wheels.wheels import parse_wheel_file
+    from rocm_wheels.audit import audited_wheel
+    from rocm_wheels.wheels.dist_info import parse_wheel_file
 
     tags = parse_wheel_file((folder / "WHEEL").read_bytes(), name=str(folder / "WHEEL")).tags
-    if tags & list_accepted_tags(tag, sorted({wheel_tag.platform for wheel_tag in tags})):
+    if tags & audited_wheel.list_accepted_tags(tag, sorted({wheel_tag.platform for wheel_tag in tags})):
         return []
     return [
         f"it is for {', '.join(sorted({wheel_tag.abi for wheel_tag in tags}))}, and the environment is {tag}"
@@ -448,21 +446,25 @@ def _find_tag_faults(folder: Path, tag: str) -> list[str]:
 
 
 def _check_import(
-    project: Project, provided: ProvidedWheel, ready: ReadyEnvironment, python: Path, env: Mapping[str, str]
+    project: Project,
+    provided: ProvidedWheel,
+    ready: build_environment.ReadyEnvironment,
+    python: Path,
+    env: Mapping[str, str],
 ) -> tuple[ProvidedWheel, list[str]]:
     """Import it, and compare what it says with its metadata."""
     name = project.checks.import_name
     try:
-        output = capture_output(
+        output = process.capture_output(
             [python, "-c", _IMPORT_SCRIPT, name],
             env=env,
             cwd=python.parent,  # the user's could hold something of that name
             timeout=_IMPORT_SECONDS,
-            check=SdkError,
+            check=errors.SdkError,
             description=f"`import {name}`",
         )
         answer = json.loads(output.splitlines()[-1])
-    except (RocmWheelsError, ValueError, IndexError) as cause:
+    except (errors.RocmWheelsError, ValueError, IndexError) as cause:
         return provided, [f"it cannot be imported: {cause}"]
     faults = []
     if not Path(answer["file"]).resolve().is_relative_to(ready.site_packages.resolve()):
@@ -489,10 +491,10 @@ def ask_compiler_cxx11_abi(env: Mapping[str, str]) -> bool | None:
     """
     words = [*shlex.split(env.get("CXX") or "c++"), *shlex.split(env.get("CXXFLAGS", ""))]
     try:
-        macros = capture_output(
+        macros = process.capture_output(
             [*words, "-x", "c++", "-E", "-dM", "-"], env=env, stdin=b"#include <string>\n", timeout=60.0
         )
-    except RocmWheelsError:
+    except errors.RocmWheelsError:
         return None
     match = re.search(r"^#define _GLIBCXX_USE_CXX11_ABI (\d)$", macros, re.MULTILINE)
     return None if match is None else match.group(1) == "1"
@@ -501,7 +503,7 @@ def ask_compiler_cxx11_abi(env: Mapping[str, str]) -> bool | None:
 def find_provided_wheels(
     request: WheelsRequest,
     projects: Sequence[Project],
-    ready: ReadyEnvironment | None,
+    ready: build_environment.ReadyEnvironment | None,
     tag: str,
     env: Mapping[str, str],
 ) -> dict[str, ProvidedWheel]:
@@ -523,25 +525,28 @@ def find_provided_wheels(
 
 def refuse_stray_wheels(request: WheelsRequest, projects: Sequence[Project]) -> None:
     """Raise UsageError for given wheels of another project, or that nothing of this run is built against."""
-    from rocm_wheels.wheels import parse_wheel_name
+    from rocm_wheels.wheels.dist_info import parse_wheel_name
 
     others = _list_other_projects(projects)
     for name, wheels in request.given_wheels.items():
-        option, distribution = f"--{get_option_name(name)}-wheel", load_project(name).distribution
+        option, distribution = (
+            f"--{project_names.get_option_name(name)}-wheel",
+            load_project(name).distribution,
+        )
         for wheel in wheels:
             wheel_name = parse_wheel_name(wheel.name)
             if wheel_name.name != canonicalize_name(distribution):
-                raise UsageError(
+                raise errors.UsageError(
                     f"{option} {wheel}: it is a wheel of {wheel_name.name}, not of {distribution}"
                 )
             if wheel_name.label is not None:
-                raise UsageError(
+                raise errors.UsageError(
                     f"{option} {wheel}: it is a variant, which installers take for machines that it is for",
                     tip="give the wheel that it was stamped from",
                 )
         if name not in others:
             built = ", ".join(project.name for project in projects)
-            raise UsageError(
+            raise errors.UsageError(
                 f"{option}: nothing of this run ({built}) is built against {name}",
                 tip="leave it out, or build a project that is",
             )
@@ -561,7 +566,9 @@ def ask_compiler_abis(
         for compiler_env in environments.values()
     }
     abis = dict(
-        zip(distinct, run_in_parallel(ask_compiler_cxx11_abi, distinct.values(), jobs=8), strict=True)
+        zip(
+            distinct, parallel.run_in_parallel(ask_compiler_cxx11_abi, distinct.values(), jobs=8), strict=True
+        )
     )
     return {
         name: abis[compiler_env.get("CXX", ""), compiler_env.get("CXXFLAGS", "")]

@@ -11,13 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rocm_wheels.core import DataError, format_count, format_duration, format_size, make_page_templates
-from rocm_wheels.pipeline.ninja_log import NinjaEdge, assign_lanes, find_ninja_log, read_ninja_log
-from rocm_wheels.pipeline.run_record import Event, RecordedRun, RecordedStep, parse_event_time
+from rocm_wheels.core import errors, page_templates, tables
+from rocm_wheels.pipeline import ninja_log, run_record
 from rocm_wheels.pipeline.status import shorten_digests
 
 
-def place_timeline(run: RecordedRun, steps: Sequence[RecordedStep]) -> dict[str, Any]:
+def place_timeline(run: run_record.RecordedRun, steps: Sequence[run_record.RecordedStep]) -> dict[str, Any]:
     """Place the steps that ran, in the order in which they began, in percent of the run's time."""
     whole, rows = max(run.last_clock - run.first_clock, 0.001), []
     for step in steps:
@@ -26,21 +25,21 @@ def place_timeline(run: RecordedRun, steps: Sequence[RecordedStep]) -> dict[str,
         width = max(min(length / whole * 100, 100 - left), 0.0)
         outcome = describe_outcome(step, length)
         rows.append({"name": step.id, "outcome": outcome, "state": step.state, "left": left, "width": width})
-    return {"seconds": format_duration(whole), "rows": rows}
+    return {"seconds": tables.format_duration(whole), "rows": rows}
 
 
-def describe_outcome(step: RecordedStep, length: float) -> str:
+def describe_outcome(step: run_record.RecordedStep, length: float) -> str:
     """Say how a step ended and after how long."""
     if step.state == "done":
-        return format_duration(length)
+        return tables.format_duration(length)
     if step.state == "running":
-        return f"running for {format_duration(length)}"
+        return f"running for {tables.format_duration(length)}"
     if step.ended is None:
         return f"{step.state}, no end recorded"
-    return f"{step.state} after {format_duration(length)}"
+    return f"{step.state} after {tables.format_duration(length)}"
 
 
-def _find_stretch(run: RecordedRun, step: RecordedStep) -> tuple[float, float]:
+def _find_stretch(run: run_record.RecordedRun, step: run_record.RecordedStep) -> tuple[float, float]:
     """Return when a step began, in seconds since the run did, and how long it took as far as is known."""
     begin = max(step.begun["clock"] - run.first_clock, 0.0)
     seconds = step.seconds
@@ -57,19 +56,21 @@ EDGE_KIND_WORDS = {
 }
 
 
-def describe_ninja(run: RecordedRun, step: RecordedStep, event: Event) -> dict[str, Any]:
+def describe_ninja(
+    run: run_record.RecordedRun, step: run_record.RecordedStep, event: run_record.Event
+) -> dict[str, Any]:
     """Describe one ninja: figures a kind, the longest edges; or a note why its log cannot be shown."""
     try:
-        edges = read_ninja_log(find_ninja_log(run, event))
-    except DataError as unreadable:
+        edges = ninja_log.read_ninja_log(ninja_log.find_ninja_log(run, event))
+    except errors.DataError as unreadable:
         return {"step": step.id, "note": str(unreadable)}
     if not edges:
         return {"step": step.id, "note": "ninja had nothing to do."}
     whole = max([1, *(edge.end for edge in edges)])
     work = sum(edge.milliseconds for edge in edges)
     caption = (
-        f"{format_count(len(edges), 'command')} in {format_duration(whole / 1000)}, "
-        f"up to {len(assign_lanes(edges))} at a time and "
+        f"{tables.format_count(len(edges), 'command')} in {tables.format_duration(whole / 1000)}, "
+        f"up to {len(ninja_log.assign_lanes(edges))} at a time and "
         f"{work / whole:.1f} on average."
     )
     return {
@@ -81,21 +82,32 @@ def describe_ninja(run: RecordedRun, step: RecordedStep, event: Event) -> dict[s
     }
 
 
-def _list_kinds(edges: Sequence[NinjaEdge]) -> list[list[str]]:
+def _list_kinds(edges: Sequence[ninja_log.NinjaEdge]) -> list[list[str]]:
     """Return a row a kind of command: how many, their time in all, and that of the longest."""
     rows = []
     for kind, words in EDGE_KIND_WORDS.items():
         times = [edge.milliseconds / 1000 for edge in edges if edge.kind == kind]
         if times:
-            rows.append([words, f"{len(times):,}", format_duration(sum(times)), format_duration(max(times))])
+            rows.append(
+                [
+                    words,
+                    f"{len(times):,}",
+                    tables.format_duration(sum(times)),
+                    tables.format_duration(max(times)),
+                ]
+            )
     return rows
 
 
-def _list_longest(edges: Sequence[NinjaEdge]) -> list[tuple[str, str, str]]:
+def _list_longest(edges: Sequence[ninja_log.NinjaEdge]) -> list[tuple[str, str, str]]:
     """Return what the longest commands made, their time, and when they began."""
     chosen = sorted(edges, key=lambda edge: (-edge.milliseconds, edge.outputs))[:_LISTED_EDGES]
     return [
-        (edge.outputs[0], format_duration(edge.milliseconds / 1000), format_duration(edge.begin / 1000))
+        (
+            edge.outputs[0],
+            tables.format_duration(edge.milliseconds / 1000),
+            tables.format_duration(edge.begin / 1000),
+        )
         for edge in chosen
     ]
 
@@ -103,14 +115,14 @@ def _list_longest(edges: Sequence[NinjaEdge]) -> list[tuple[str, str, str]]:
 _COUNT_FIELDS = ("hits", "misses")
 
 
-def list_dropped_targets(run: RecordedRun) -> list[str]:
+def list_dropped_targets(run: run_record.RecordedRun) -> list[str]:
     """Return the targets that were left out because they do not compile."""
     return list(
         dict.fromkeys(name for probe in _list_events(run, "probe") for name in probe.get("dropped") or [])
     )
 
 
-def describe_preflight(run: RecordedRun) -> dict[str, Any] | None:
+def describe_preflight(run: run_record.RecordedRun) -> dict[str, Any] | None:
     """List what the checks before the build found; ``None`` when they did not run."""
     events = _list_events(run, "preflight")
     all_findings = [finding for event in events for finding in event.get("findings") or []]
@@ -119,7 +131,7 @@ def describe_preflight(run: RecordedRun) -> dict[str, Any] | None:
     return {"findings": findings} if events else None
 
 
-def describe_probe(run: RecordedRun) -> list[dict[str, Any]]:
+def describe_probe(run: run_record.RecordedRun) -> list[dict[str, Any]]:
     """Say for which targets a small kernel compiles, and which were left out."""
     probes = []
     for event in _list_events(run, "probe"):
@@ -135,7 +147,7 @@ def describe_probe(run: RecordedRun) -> list[dict[str, Any]]:
     return probes
 
 
-def describe_cache(run: RecordedRun) -> dict[str, Any] | None:
+def describe_cache(run: run_record.RecordedRun) -> dict[str, Any] | None:
     """Return the hits of the compiler cache, host and device apart, and whether it passed its test."""
     events = [(step, event) for step in run.steps.values() for event in step.events_of_kind("cache")]
     sides = {"host": "host code", "device": "device code"}
@@ -160,7 +172,7 @@ def describe_cache(run: RecordedRun) -> dict[str, Any] | None:
     return {"head": head, "rows": rows, "tests": tests} if rows or tests else None
 
 
-def _has_counts(event: Event, side: str) -> bool:
+def _has_counts(event: run_record.Event, side: str) -> bool:
     figures = event.get(side) or {}
     return any(figures.get(field) for field in _COUNT_FIELDS)
 
@@ -171,7 +183,7 @@ def _word_verdict(check: Mapping[str, Any]) -> str:
     return "passed" if check["passed"] else "FAILED"
 
 
-def _format_hits(event: Event, side: str) -> tuple[str, str]:
+def _format_hits(event: run_record.Event, side: str) -> tuple[str, str]:
     figures = event.get(side) or {}
     hits, misses = figures.get("hits"), figures.get("misses")
     if hits is None or misses is None:
@@ -181,11 +193,11 @@ def _format_hits(event: Event, side: str) -> tuple[str, str]:
     return f"{hits:,} of {hits + misses:,}", f"{100 * hits / (hits + misses):.0f} %"
 
 
-def _list_events(run: RecordedRun, name: str) -> list[Event]:
+def _list_events(run: run_record.RecordedRun, name: str) -> list[run_record.Event]:
     return [event for event in run.events if event["event"] == name]
 
 
-def describe_lock(run: RecordedRun) -> dict[str, Any] | None:
+def describe_lock(run: run_record.RecordedRun) -> dict[str, Any] | None:
     """Return the lock's digest, and its content where the file still has that digest."""
     file, digest = run.begun.get("lock"), run.begun.get("lock_digest")
     if not file and not digest:
@@ -196,11 +208,11 @@ def describe_lock(run: RecordedRun) -> dict[str, Any] | None:
 
 def _read_lock_content(path: Path, digest: str) -> tuple[str, str]:
     """Return why a lock cannot be shown, or its content."""
-    from rocm_wheels.sources import digest_lock, format_lock, read_lock
+    from rocm_wheels.sources.lock import digest_lock, format_lock, read_lock
 
     try:
         lock = read_lock(path)
-    except (DataError, OSError, ValueError):  # ValueError: of a path that cannot be one
+    except (errors.DataError, OSError, ValueError):  # ValueError: of a path that cannot be one
         return "The file cannot be read as a lock any more: its content is not shown.", ""
     if digest_lock(lock) != digest:
         return "The file is another lock by now: its content is not shown.", ""
@@ -211,7 +223,7 @@ _LONG_LINE = 400  # characters of a line that nobody reads at first
 FAILED_STATES = ("failed", "timeout", "interrupted", "killed")
 
 
-def describe_steps(run: RecordedRun) -> dict[str, Any] | None:
+def describe_steps(run: run_record.RecordedRun) -> dict[str, Any] | None:
     """List every step: outcome, times, memory, and why it ran or did not."""
     steps, sources = [], set()
     for step in run.steps.values():
@@ -222,9 +234,11 @@ def describe_steps(run: RecordedRun) -> dict[str, Any] | None:
             {
                 "id": step.id,
                 "state": step.state,
-                "time": "" if step.seconds is None else format_duration(step.seconds),
-                "expected": "" if expected is None else format_duration(expected),
-                "memory": format_size(step.peak_memory or None, unknown=""),  # 0: ended before anybody looked
+                "time": "" if step.seconds is None else tables.format_duration(step.seconds),
+                "expected": "" if expected is None else tables.format_duration(expected),
+                "memory": tables.format_size(
+                    step.peak_memory or None, unknown=""
+                ),  # 0: ended before anybody looked
                 "cores": _format_cores(step, step.ended or {}),
                 "why": shorten_digests(step.why),
                 "after": ", ".join(step.begun.get("after") or []),
@@ -235,14 +249,14 @@ def describe_steps(run: RecordedRun) -> dict[str, Any] | None:
     return {"steps": steps, "sources": named_sources, "not_begun": not_begun} if steps else None
 
 
-def find_critical_path(run: RecordedRun) -> list[RecordedStep]:
+def find_critical_path(run: run_record.RecordedRun) -> list[run_record.RecordedStep]:
     """Return the steps that made the run as long as it was, in their order: of each, what it waited for.
 
     That is, of the steps that it comes after, the one that ended last. Steps that did not end count for
     nothing; one that was up to date took no time, and nobody waited for it.
     """
     ended = {step.id: step for step in run.steps.values() if step.ended is not None and step.seconds}
-    path: list[RecordedStep] = []
+    path: list[run_record.RecordedStep] = []
     last = max(ended.values(), key=_find_end, default=None)
     while last is not None and last not in path:
         path.insert(0, last)
@@ -251,25 +265,29 @@ def find_critical_path(run: RecordedRun) -> list[RecordedStep]:
     return path
 
 
-def _find_end(step: RecordedStep) -> float:
+def _find_end(step: run_record.RecordedStep) -> float:
     return float(step.begun["clock"]) + (step.seconds or 0.0)
 
 
-def describe_critical_path(run: RecordedRun) -> dict[str, Any] | None:
+def describe_critical_path(run: run_record.RecordedRun) -> dict[str, Any] | None:
     """Say which steps made the run as long as it was, and how much of its time each took."""
     path, whole = find_critical_path(run), run.seconds or 0.0
     if len(path) < 2 or not whole:
         return None
     busy = sum(step.seconds or 0.0 for step in path)
-    rows = [(step.id, format_duration(step.seconds or 0.0), _format_share(step, whole)) for step in path]
-    return {"rows": rows, "other": format_duration(max(whole - busy, 0.0))}
+    rows = [
+        (step.id, tables.format_duration(step.seconds or 0.0), _format_share(step, whole)) for step in path
+    ]
+    return {"rows": rows, "other": tables.format_duration(max(whole - busy, 0.0))}
 
 
-def _format_share(step: RecordedStep, whole: float) -> str:
+def _format_share(step: run_record.RecordedStep, whole: float) -> str:
     return f"{100 * (step.seconds or 0.0) / whole:.0f} %"
 
 
-def describe_comparison(run: RecordedRun, before: RecordedRun | None) -> dict[str, Any] | None:
+def describe_comparison(
+    run: run_record.RecordedRun, before: run_record.RecordedRun | None
+) -> dict[str, Any] | None:
     """Compare the times of the steps that were done in both runs, the largest change first."""
     if before is None:
         return None
@@ -280,7 +298,13 @@ def describe_comparison(run: RecordedRun, before: RecordedRun | None) -> dict[st
             pairs.append((step, step.seconds, other.seconds))
     pairs.sort(key=lambda pair: -abs(pair[1] - pair[2]))
     rows = [
-        (step.id, format_duration(now), format_duration(earlier), _format_change(now, earlier), step.why)
+        (
+            step.id,
+            tables.format_duration(now),
+            tables.format_duration(earlier),
+            _format_change(now, earlier),
+            step.why,
+        )
         for step, now, earlier in pairs
     ]
     return {"run": before.id, "rows": rows} if rows else None
@@ -292,7 +316,7 @@ def _format_change(now: float, earlier: float) -> str:
     return f"+{percent} %" if percent > 0 else f"−{-percent} %" if percent else "0 %"
 
 
-def describe_failures(run: RecordedRun) -> list[dict[str, Any]]:
+def describe_failures(run: run_record.RecordedRun) -> list[dict[str, Any]]:
     """Say what every step that did not succeed said last, what to do, and where its log is.
 
     Very long lines of a message (a command with its whole environment) are told apart: they are folded.
@@ -319,7 +343,7 @@ def describe_failures(run: RecordedRun) -> list[dict[str, Any]]:
     return failures
 
 
-def describe_commands(run: RecordedRun) -> list[dict[str, Any]]:
+def describe_commands(run: run_record.RecordedRun) -> list[dict[str, Any]]:
     """Return what every step ran: its own line, each program, and what each environment changed."""
     steps = []
     for step in run.steps.values():
@@ -338,7 +362,7 @@ def describe_commands(run: RecordedRun) -> list[dict[str, Any]]:
     return steps
 
 
-def _list_step_facts(step: RecordedStep) -> Iterator[tuple[str, object]]:
+def _list_step_facts(step: run_record.RecordedStep) -> Iterator[tuple[str, object]]:
     """Yield facts of a step as words, and what of it is read by machines."""
     if jobs := step.begun.get("jobs"):
         yield f"{jobs} compile jobs", None
@@ -348,11 +372,11 @@ def _list_step_facts(step: RecordedStep) -> Iterator[tuple[str, object]]:
         yield "log ", step.log
 
 
-def _describe_command(command: Event) -> dict[str, Any]:
+def _describe_command(command: run_record.Event) -> dict[str, Any]:
     status, seconds = command.get("returncode"), command.get("seconds")
     notes = []
     if seconds is not None:
-        notes.append(format_duration(seconds))
+        notes.append(tables.format_duration(seconds))
     if status:
         notes.append(f"killed by signal {-status}" if status < 0 else f"exit code {status}")
     if command.get("cwd"):
@@ -361,13 +385,13 @@ def _describe_command(command: Event) -> dict[str, Any]:
     return {"line": line, "notes": " · ".join(notes), "environment": command.get("environment")}
 
 
-def _format_cores(step: RecordedStep, ended: Event) -> str:
+def _format_cores(step: run_record.RecordedStep, ended: run_record.Event) -> str:
     """Return how many cores a step kept busy on average."""
     used = ended.get("cpu_seconds")
     return f"{used / step.seconds:.1f}" if used and step.seconds else ""
 
 
-def describe_wheels(run: RecordedRun) -> dict[str, Any] | None:
+def describe_wheels(run: run_record.RecordedRun) -> dict[str, Any] | None:
     """List every file that the steps made, or had made before, with its size and digest."""
     files = []
     for step, output in _list_outputs(run):
@@ -380,21 +404,24 @@ def describe_wheels(run: RecordedRun) -> dict[str, Any] | None:
                 "sha256": output.get("sha256") or "?",
                 "is_older": step.state == "skipped",
                 "note": output.get("note") or "",
-                "size": format_size(output.get("size"), unknown=""),
+                "size": tables.format_size(output.get("size"), unknown=""),
                 "version": output.get("version") or step.begun.get("version") or "",
                 "targets": "not read" if targets is None else ", ".join(_sort_targets(targets)) or "none",
             }
         )
-    total = format_size(sum(output.get("size") or 0 for _, output in _list_outputs(run)))
+    total = tables.format_size(sum(output.get("size") or 0 for _, output in _list_outputs(run)))
     return {"files": files, "total": total, "output": run.begun.get("output")} if files else None
 
 
-def describe_device_code(run: RecordedRun) -> dict[str, Any] | None:
+def describe_device_code(run: run_record.RecordedRun) -> dict[str, Any] | None:
     """Say which library holds device code for which target."""
-    from rocm_wheels.audit import group_libraries
+    from rocm_wheels.audit import set_page
 
     wheel_libraries = [
-        (output, group_libraries({m: frozenset(held or ()) for m, held in output["libraries"].items()}))
+        (
+            output,
+            set_page.group_libraries({m: frozenset(held or ()) for m, held in output["libraries"].items()}),
+        )
         for _, output in _list_outputs(run)
         if output.get("libraries")
     ]
@@ -421,12 +448,13 @@ def describe_device_code(run: RecordedRun) -> dict[str, Any] | None:
     }
 
 
-def describe_audit(run: RecordedRun) -> dict[str, Any] | None:
+def describe_audit(run: run_record.RecordedRun) -> dict[str, Any] | None:
     """Return what checks found in the wheels that were made, gravest first, and what those checks are about.
 
     What is said alike of several wheels is one row.
     """
-    from rocm_wheels.audit import ALL_CHECKS, SEVERITY_WORDS
+    from rocm_wheels.audit import audited_wheel
+    from rocm_wheels.audit.checks import ALL_CHECKS
 
     events = _list_events(run, "audit")
     groups: dict[tuple[str, str, str], dict[str, Any]] = {}
@@ -435,11 +463,11 @@ def describe_audit(run: RecordedRun) -> dict[str, Any] | None:
         for finding in event.get("findings") or []:
             severity, check = str(finding.get("severity") or ""), str(finding.get("check") or "")
             row = {key: finding.get(key) or "" for key in ("id", "check", "what", "tip")}
-            row |= {"severity": SEVERITY_WORDS.get(severity, severity), "places": {}}
+            row |= {"severity": audited_wheel.SEVERITY_WORDS.get(severity, severity), "places": {}}
             key = severity, check, str(finding.get("what") or "")
             places: dict[str, list[str]] = groups.setdefault(key, row)["places"]
             places.setdefault(wheel, []).append(str(finding.get("where") or ""))
-    ranks = {severity: rank for rank, severity in enumerate(SEVERITY_WORDS)}
+    ranks = {severity: rank for rank, severity in enumerate(audited_wheel.SEVERITY_WORDS)}
     rows = sorted(groups.items(), key=lambda item: ranks.get(item[0][0], len(ranks)))
     used = {check for _, check, _ in groups}
     return (
@@ -455,11 +483,11 @@ def describe_audit(run: RecordedRun) -> dict[str, Any] | None:
     )
 
 
-def _list_outputs(run: RecordedRun) -> list[tuple[RecordedStep, Event]]:
+def _list_outputs(run: run_record.RecordedRun) -> list[tuple[run_record.RecordedStep, run_record.Event]]:
     return [(step, output) for step in run.steps.values() for output in step.outputs]
 
 
-def _read_output_name(output: Event) -> str:
+def _read_output_name(output: run_record.Event) -> str:
     return str(output.get("path") or "?").replace("\\", "/").rpartition("/")[2]
 
 
@@ -478,7 +506,7 @@ _VERDICT_SENTENCES = {
 }
 
 
-def render_report(run: RecordedRun, before: RecordedRun | None = None) -> str:
+def render_report(run: run_record.RecordedRun, before: run_record.RecordedRun | None = None) -> str:
     """Return the page: HTML and its style in one text. The same records give the same bytes.
 
     ``before``: the run that it is compared with.
@@ -492,11 +520,11 @@ def render_report(run: RecordedRun, before: RecordedRun | None = None) -> str:
         (section["data"]["timeline"] for section in sections if section["name"] == "timeline"), None
     )
     return (
-        make_page_templates(_TEMPLATES)
+        page_templates.make_page_templates(_TEMPLATES)
         .get_template("report.html")
         .render(
             run=run,
-            verdict=_VERDICT_SENTENCES[run.state].format(time=format_duration(run.seconds or 0.0)),
+            verdict=_VERDICT_SENTENCES[run.state].format(time=tables.format_duration(run.seconds or 0.0)),
             lead=_summarize_steps(run),
             warnings=list(_list_warnings(run)),
             run_facts=_list_run_facts(run),
@@ -507,7 +535,9 @@ def render_report(run: RecordedRun, before: RecordedRun | None = None) -> str:
     )
 
 
-def _list_sections(run: RecordedRun, before: RecordedRun | None) -> Iterator[tuple[str, str, Any]]:
+def _list_sections(
+    run: run_record.RecordedRun, before: run_record.RecordedRun | None
+) -> Iterator[tuple[str, str, Any]]:
     ran = [step for step in run.steps.values() if step.state != "skipped"]
     yield "failures", "What went wrong", describe_failures(run)
     yield "preflight", "Checks before the build", describe_preflight(run)
@@ -525,7 +555,9 @@ def _list_sections(run: RecordedRun, before: RecordedRun | None) -> Iterator[tup
     yield "lock", "Lock", describe_lock(run)
 
 
-def _describe_time(run: RecordedRun, ran: Sequence[RecordedStep]) -> dict[str, Any] | None:
+def _describe_time(
+    run: run_record.RecordedRun, ran: Sequence[run_record.RecordedStep]
+) -> dict[str, Any] | None:
     if not run.steps:
         return None
     timeline = place_timeline(run, ran) if ran else None
@@ -536,12 +568,16 @@ def _describe_time(run: RecordedRun, ran: Sequence[RecordedStep]) -> dict[str, A
     }
 
 
-def _list_run_facts(run: RecordedRun) -> list[tuple[str, object, bool]]:
+def _list_run_facts(run: run_record.RecordedRun) -> list[tuple[str, object, bool]]:
     """Return facts of a run: name, value, and whether machines read it."""
     begun = run.begun
-    when = f"{parse_event_time(begun).day} {parse_event_time(begun):%B %Y, %H:%M} UTC" if begun else None
+    when = (
+        f"{run_record.parse_event_time(begun).day} {run_record.parse_event_time(begun):%B %Y, %H:%M} UTC"
+        if begun
+        else None
+    )
     cores = f"{begun['cores']:g} cores" if begun.get("cores") else None
-    machine = [begun.get("platform"), cores, format_size(begun.get("memory"), unknown="")]
+    machine = [begun.get("platform"), cores, tables.format_size(begun.get("memory"), unknown="")]
     return [
         ("began", when, False),
         ("host", begun.get("host"), False),
@@ -555,7 +591,7 @@ def _list_run_facts(run: RecordedRun) -> list[tuple[str, object, bool]]:
     ]
 
 
-def _summarize_steps(run: RecordedRun) -> str:
+def _summarize_steps(run: run_record.RecordedRun) -> str:
     """Say in numbers what a run came to."""
     counts = [
         (run.count_steps("done"), "done"),
@@ -570,7 +606,7 @@ def _summarize_steps(run: RecordedRun) -> str:
     return f"Steps: {counts_text}." if counts_text else "No step is recorded."
 
 
-def _list_warnings(run: RecordedRun) -> Iterator[str]:
+def _list_warnings(run: run_record.RecordedRun) -> Iterator[str]:
     if run.elsewhere:
         yield "It ran on another machine, which could not be asked whether it still runs."
     if dropped := list_dropped_targets(run):

@@ -8,23 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, get_args
 
-from rocm_wheels.core import UsageError
-from rocm_wheels.models import (
-    TARGETS_OPTION,
-    TARGETS_VARIABLE,
-    PackagingMode,
-    Platform,
-    Project,
-    get_option_name,
-    load_project,
-    parse_targets,
-    sort_projects,
-)
-from rocm_wheels.sdk import EnvironmentSpec
+from rocm_wheels.core import errors
+from rocm_wheels.models import gfx, project_names
+from rocm_wheels.models.project import Project, load_project, sort_projects
+from rocm_wheels.sdk import build_environment
 
 
 @dataclass(frozen=True)
-class SdkRequest(EnvironmentSpec):
+class SdkRequest(build_environment.EnvironmentSpec):
     """Which ROCm packages, from where, and whether into the active environment, that of ``python``."""
 
     current_env: bool = False
@@ -78,7 +69,7 @@ class WheelsRequest:
     sources: Mapping[str, Path]  # project → its tree, given or default
     given: frozenset[str]  # projects whose folder was given by an option
     chosen: Mapping[str, bool | None]
-    platform: Platform
+    platform: project_names.Platform
     pythons: tuple[Path, ...] = ()
     targets: str | None = None
     targets_variable: str | None = None
@@ -99,7 +90,7 @@ class WheelsRequest:
     offline: bool = False
     verify: bool = True
     lock: Path | None = None
-    packaging: PackagingMode = "per-family"
+    packaging: project_names.PackagingMode = "per-family"
     repair: RepairSettings = RepairSettings()
     develop: bool = False  # no wheels: each project is compiled in its tree, and installed as editable
     split_group: Literal["target", "family"] = (
@@ -129,26 +120,32 @@ class WheelsRequest:
         Raises UsageError for a target that there is not, when ``per_target`` has no list to go by, and when
         one is named twice.
         """
-        input_name = TARGETS_OPTION if self.targets is not None else TARGETS_VARIABLE
+        input_name = gfx.TARGETS_OPTION if self.targets is not None else gfx.TARGETS_VARIABLE
         target_text = self.targets if self.targets is not None else self.targets_variable or ""
         if not self.per_target:
             is_chosen = self.targets is not None or target_text
-            return (TargetSet("", parse_targets(target_text, input_name=input_name) if is_chosen else None),)
+            return (
+                TargetSet("", gfx.parse_targets(target_text, input_name=input_name) if is_chosen else None),
+            )
         if self.packaging == "multi-arch":
-            raise UsageError(
+            raise errors.UsageError(
                 "--packaging multi-arch is one set of wheels for all targets, --per-target one for each",
                 tip="leave --per-target out, or build --packaging per-family",
             )
         words = [word for word in target_text.replace(";", ",").replace(" ", ",").split(",") if word]
         if not words:
-            raise UsageError(
-                f"--per-target makes a set of wheels for each word of {TARGETS_OPTION}, and none is given",
-                tip=f"name targets or families: {TARGETS_OPTION} gfx942,gfx110X-all",
+            raise errors.UsageError(
+                f"--per-target makes a set of wheels for each word of {gfx.TARGETS_OPTION}, and "
+                "none is given",
+                tip=f"name targets or families: {gfx.TARGETS_OPTION} gfx942,gfx110X-all",
             )
         if twice := sorted({word for word in words if words.count(word) > 1}):
-            raise UsageError(f"{TARGETS_OPTION} names {', '.join(twice)} twice", tip="name it once")
+            raise errors.UsageError(
+                f"{gfx.TARGETS_OPTION} names {', '.join(twice)} twice", tip="name it once"
+            )
         return tuple(
-            TargetSet(_make_folder_name(word), parse_targets(word, input_name=input_name)) for word in words
+            TargetSet(_make_folder_name(word), gfx.parse_targets(word, input_name=input_name))
+            for word in words
         )
 
 
@@ -169,12 +166,12 @@ def select_projects(request: WheelsRequest) -> list[Project]:
     selected: list[Project] = []
     for name, tree in request.sources.items():
         choice = request.chosen.get(name)
-        option = get_option_name(name)
+        option = project_names.get_option_name(name)
         if choice is False:
             continue
         if not tree.is_dir():
             if choice or name in request.given:
-                raise UsageError(
+                raise errors.UsageError(
                     f"--{'build-' + option if choice else option + '-dir'}: there is no source tree {tree}",
                     tip=f"check it out first (rocm-wheels checkout {option}), or give --{option}-dir",
                 )
@@ -182,7 +179,7 @@ def select_projects(request: WheelsRequest) -> list[Project]:
         project = load_project(name)
         if request.platform not in project.build.platforms:
             if choice:
-                raise UsageError(
+                raise errors.UsageError(
                     f"--build-{option}: {project.distribution} is not built on {request.platform}"
                 )
             continue
@@ -190,10 +187,14 @@ def select_projects(request: WheelsRequest) -> list[Project]:
     if not selected:
         searched = "\n".join(
             f"  {tree}"
-            + (f" (--no-build-{get_option_name(name)})" if request.chosen.get(name) is False else "")
+            + (
+                f" (--no-build-{project_names.get_option_name(name)})"
+                if request.chosen.get(name) is False
+                else ""
+            )
             for name, tree in request.sources.items()
         )
-        raise UsageError(
+        raise errors.UsageError(
             f"there is nothing to build; looked for source trees at\n{searched}",
             tip="run repos/pytorch_torch_repo.py checkout first, or give --source-dir",
         )

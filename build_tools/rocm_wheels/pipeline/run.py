@@ -10,23 +10,21 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from rocm_wheels.core import (
-    WAIT_TIP,
-    Finding,
-    RocmWheelsError,
-    UsageError,
-    Workspace,
-    explain_error,
-    lock_folder,
-    log_error,
-    log_note,
-    log_warning,
+from rocm_wheels.core import errors, files, log
+from rocm_wheels.core.workspace import Workspace
+from rocm_wheels.models import gfx, project
+from rocm_wheels.pipeline import (
+    estimates,
+    local_executor,
+    outputs,
+    preflight,
+    preflight_checks,
+    run_record,
+    run_step,
+    source_checks,
+    status,
 )
-from rocm_wheels.models import load_project, strip_features
-from rocm_wheels.pipeline.estimates import remember_run
 from rocm_wheels.pipeline.facts import Facts
-from rocm_wheels.pipeline.local_executor import ExecutionOptions, LocalExecutor, StepOutcome
-from rocm_wheels.pipeline.outputs import list_wheels, read_stamp
 from rocm_wheels.pipeline.plan import (
     CheckedRequest,
     PlannedRun,
@@ -36,19 +34,15 @@ from rocm_wheels.pipeline.plan import (
     plan_run,
     write_plan,
 )
-from rocm_wheels.pipeline.preflight import preflight_plan
-from rocm_wheels.pipeline.preflight_checks import refuse_errors
 from rocm_wheels.pipeline.request import WheelsRequest
-from rocm_wheels.pipeline.run_record import RunRecord, create_run_record
-from rocm_wheels.pipeline.run_step import record_run_begin
-from rocm_wheels.pipeline.source_checks import hipify_stale_sources
-from rocm_wheels.pipeline.status import StepDisplay, SummaryRow
 from rocm_wheels.pipeline.step import PACKAGING_KINDS, Plan, Step
 
 _OUTCOME_WORDS = {"not begun": "not built", "timeout": "stopped"}
 
 
-def make_rows(plan: Plan, facts: Facts, outcomes: Mapping[str, StepOutcome]) -> tuple[SummaryRow, ...]:
+def make_rows(
+    plan: Plan, facts: Facts, outcomes: Mapping[str, local_executor.StepOutcome]
+) -> tuple[status.SummaryRow, ...]:
     """Return a row for each wheel of a plan, in its order, with its variant and the targets it lacks."""
     chains: dict[str, list[Step]] = {}  # by the build: it, and the steps that package its wheel
     for step in plan:
@@ -63,7 +57,9 @@ def make_rows(plan: Plan, facts: Facts, outcomes: Mapping[str, StepOutcome]) -> 
     return tuple(rows)
 
 
-def _make_chain_row(chain: Sequence[Step], facts: Facts, outcomes: Mapping[str, StepOutcome]) -> SummaryRow:
+def _make_chain_row(
+    chain: Sequence[Step], facts: Facts, outcomes: Mapping[str, local_executor.StepOutcome]
+) -> status.SummaryRow:
     """Return the row of a wheel: as its build ended, else the first step after it that was not done."""
     build, *packaging = [outcomes[step.id] for step in chain]
     seconds = sum(outcome.seconds for outcome in (build, *packaging)) or None
@@ -83,10 +79,12 @@ def _make_chain_row(chain: Sequence[Step], facts: Facts, outcomes: Mapping[str, 
     return row
 
 
-def _make_row(build: Step, step: Step, facts: Facts, outcome: StepOutcome) -> SummaryRow:
+def _make_row(
+    build: Step, step: Step, facts: Facts, outcome: local_executor.StepOutcome
+) -> status.SummaryRow:
     """Return the row of a build, with the wheel that ``step`` delivered if all was done."""
     name, seconds = str(step.project), outcome.seconds or None
-    common = SummaryRow(
+    common = status.SummaryRow(
         name, outcome.state, python=build.cell.tag, target_set=build.cell.target_set, seconds=seconds
     )
     if outcome.state not in ("done", "skipped"):
@@ -113,13 +111,13 @@ def _make_row(build: Step, step: Step, facts: Facts, outcome: StepOutcome) -> Su
     )
 
 
-def _add_dropped_targets(row: SummaryRow, step: Step, facts: Facts) -> SummaryRow:
+def _add_dropped_targets(row: status.SummaryRow, step: Step, facts: Facts) -> status.SummaryRow:
     """Say of a wheel which targets were left out of it, because nothing compiles for them."""
     probe = facts.done.get("probe-targets")
     if (
         not facts.request.drop_bad_targets
         or probe is None
-        or not load_project(str(step.project)).has_device_code
+        or not project.load_project(str(step.project)).has_device_code
     ):
         return row
     bad = [target for target, fault in probe.stamp.facts["faults"].items() if fault is not None]
@@ -136,10 +134,10 @@ def _add_dropped_targets(row: SummaryRow, step: Step, facts: Facts) -> SummaryRo
 def _describe_remaining_wheel(step: Step, facts: Facts) -> str:
     """Say whose wheel the output has when a step failed: a cache that hit too seldom fails a finished one."""
     folder, before = facts.request.output / step.cell.target_set, facts.done.get(step.id)
-    now = read_stamp(facts.workspace.steps, step.id)
+    now = outputs.read_stamp(facts.workspace.steps, step.id)
     if now is not None and (before is None or now != before.stamp):
         return "its wheel is finished; the next run packages it"
-    if not list_wheels(folder, load_project(str(step.project)).distribution, step.cell.tag):
+    if not outputs.list_wheels(folder, project.load_project(str(step.project)).distribution, step.cell.tag):
         return ""
     return "an earlier wheel is still in the output"
 
@@ -151,8 +149,8 @@ RUN_PLAN_FILE = "plan.json"
 class RunSummary:
     """What a run came to: a row a wheel, and the error that it ended with, if any. ``record``: its folder."""
 
-    rows: tuple[SummaryRow, ...]
-    failure: RocmWheelsError | KeyboardInterrupt | None
+    rows: tuple[status.SummaryRow, ...]
+    failure: errors.RocmWheelsError | KeyboardInterrupt | None
     seconds: float
     record: Path | None = None
 
@@ -160,7 +158,7 @@ class RunSummary:
 def build_wheels(
     request: WheelsRequest,
     env: Mapping[str, str],
-    options: ExecutionOptions,
+    options: local_executor.ExecutionOptions,
     command: str,
     *,
     checked: CheckedRequest | None = None,
@@ -172,43 +170,45 @@ def build_wheels(
     """
     begin = time.monotonic()
     checked = checked or check_request(request, env)
-    with lock_folder(
-        checked.request.work, purpose="build", tip=f"{WAIT_TIP}, or give this run another --work-dir"
+    with files.lock_folder(
+        checked.request.work, purpose="build", tip=f"{files.WAIT_TIP}, or give this run another --work-dir"
     ):
         _end_orphans(Workspace(checked.request.work))
         identities = checked.locked.identities if checked.locked is not None else {}
-        hipify_stale_sources(checked.projects, checked.request.sources, checked.env, identities)
+        source_checks.hipify_stale_sources(checked.projects, checked.request.sources, checked.env, identities)
         planned = plan_run(checked)
         if all(step.verdict in ("skip", "left out") for step in planned.plan):
             outcomes = {
-                step.id: StepOutcome(step, "skipped" if step.verdict == "skip" else "left out")
+                step.id: local_executor.StepOutcome(step, "skipped" if step.verdict == "skip" else "left out")
                 for step in planned.plan
             }
             rows = make_rows(planned.plan, planned.facts, outcomes)
             _log_plan_basis(planned)
             return RunSummary(rows, None, time.monotonic() - begin)
         refuse_missing_gpus(planned.plan, env)
-        findings = preflight_plan(planned)
-        refuse_errors(findings)
+        findings = preflight.preflight_plan(planned)
+        preflight_checks.refuse_errors(findings)
         _log_plan_basis(planned)
         for finding in findings:
-            log_warning(f"{finding.message}\n  tip: {finding.tip}")
+            log.log_warning(f"{finding.message}\n  tip: {finding.tip}")
         return _run_plan(planned, findings, env, options, command=command, begin=begin)
 
 
 def refuse_missing_gpus(plan: Plan, env: Mapping[str, str]) -> None:
     """Raise UsageError for tests to be run that need a GPU which is not here, before hours of building."""
-    from rocm_wheels.gpus import detect_hardware
+    from rocm_wheels.gpus import detect
 
     testing = [step for step in plan if step.needs_gpu and step.may_run]
     if not testing:
         return
-    here = {strip_features(gpu.gfx) for gpu in detect_hardware(env, vendors=("amd",)).usable if gpu.gfx}
+    here = {
+        gfx.strip_features(gpu.gfx) for gpu in detect.detect_hardware(env, vendors=("amd",)).usable if gpu.gfx
+    }
     for step in testing:
         targets = step.known_inputs.get("targets")
-        named = {strip_features(target) for target in targets.split(",")} if targets else here
+        named = {gfx.strip_features(target) for target in targets.split(",")} if targets else here
         if not here & named:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{step.id} needs a GPU{f' of {targets}' if targets else ''}, and "
                 f"{', '.join(sorted(here)) or 'none'} is here",
                 tip="--test-on-cpu runs those that need none; `plan` and `jobs submit` run all on a cluster",
@@ -217,21 +217,21 @@ def refuse_missing_gpus(plan: Plan, env: Mapping[str, str]) -> None:
 
 def _log_plan_basis(planned: PlannedRun) -> None:
     for wheel in planned.plan.against:
-        log_note(format_built_against(wheel))
+        log.log_note(format_built_against(wheel))
     log_rocm_and_targets(planned)
 
 
 def _run_plan(
     planned: PlannedRun,
-    findings: Sequence[Finding],
+    findings: Sequence[errors.Finding],
     env: Mapping[str, str],
-    options: ExecutionOptions,
+    options: local_executor.ExecutionOptions,
     *,
     command: str,
     begin: float,
 ) -> RunSummary:
     workspace = planned.facts.workspace
-    record = create_run_record(workspace.runs, datetime.now(timezone.utc))
+    record = run_record.create_run_record(workspace.runs, datetime.now(timezone.utc))
     plan = record.folder / RUN_PLAN_FILE
     try:
         write_plan(plan, planned.plan_file)
@@ -240,21 +240,21 @@ def _run_plan(
         shutil.rmtree(record.folder, ignore_errors=True)  # a run that did not begin
         raise
     record.write("preflight", findings=[asdict(finding) for finding in findings])
-    log_note(f"run {record.folder.name}: record and logs in {record.folder}")
-    executor = LocalExecutor(
+    log.log_note(f"run {record.folder.name}: record and logs in {record.folder}")
+    executor = local_executor.LocalExecutor(
         planned.graph,
         planned.facts,
         plan,
         record,
         env,
         options,
-        StepDisplay(),
+        status.StepDisplay(),
         settled=dict(planned.plan.steps),
     )
-    failure: RocmWheelsError | KeyboardInterrupt | None = None
+    failure: errors.RocmWheelsError | KeyboardInterrupt | None = None
     try:
         executor.run()
-    except (KeyboardInterrupt, RocmWheelsError) as ended:
+    except (KeyboardInterrupt, errors.RocmWheelsError) as ended:
         failure = ended
     except OSError:  # of the record itself, as a rule; what was at work makes room when it is ended
         with suppress(OSError):
@@ -271,19 +271,25 @@ def _run_plan(
     if failure is None and failures:
         failure = failures[0]
         for another in failures[1:]:
-            log_error(explain_error(another))
+            log.log_error(errors.explain_error(another))
     seconds = time.monotonic() - begin
     outcome = (
         "done" if failure is None else "interrupted" if isinstance(failure, KeyboardInterrupt) else "failed"
     )
-    code = failure.exit_code if isinstance(failure, RocmWheelsError) else 130 if failure is not None else 0
+    code = (
+        failure.exit_code
+        if isinstance(failure, errors.RocmWheelsError)
+        else 130
+        if failure is not None
+        else 0
+    )
     record.write("run-ended", outcome=outcome, seconds=round(seconds, 3), exit_code=code)
-    remember_run(record.folder, env)
+    estimates.remember_run(record.folder, env)
     rows = make_rows(planned.plan, executor.facts, executor.outcomes)
     return RunSummary(rows, failure, seconds, record.folder)
 
 
-def _name_step_failure(outcome: StepOutcome, several: bool) -> RocmWheelsError:
+def _name_step_failure(outcome: local_executor.StepOutcome, several: bool) -> errors.RocmWheelsError:
     """Return the failure of a step, which says whose it is: ``several`` Pythons fail in the same words."""
     failure, step = outcome.failure, outcome.step
     assert failure is not None
@@ -293,9 +299,9 @@ def _name_step_failure(outcome: StepOutcome, several: bool) -> RocmWheelsError:
     return type(failure)(f"{step.id}: {failure.message}", tip=failure.tip)
 
 
-def _record_plan_begin(planned: PlannedRun, record: RunRecord, plan: Path, command: str) -> None:
+def _record_plan_begin(planned: PlannedRun, record: run_record.RunRecord, plan: Path, command: str) -> None:
     facts, locked = planned.facts, planned.facts.locked
-    record_run_begin(
+    run_step.record_run_begin(
         record,
         facts.request,
         facts.machine,
@@ -313,7 +319,7 @@ def _end_orphans(workspace: Workspace) -> None:
     """End what the steps of a killed run had started; a step that somebody does now is left alone."""
     for ledger in sorted(workspace.steps.glob(".locks/*/.groups")):
         try:
-            with lock_folder(ledger.parent, purpose="build"):
+            with files.lock_folder(ledger.parent, purpose="build"):
                 continue
-        except RocmWheelsError:
+        except errors.RocmWheelsError:
             continue  # `run-step` is at it; a step of this run that needs it will say so

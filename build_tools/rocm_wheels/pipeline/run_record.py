@@ -25,7 +25,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from rocm_wheels.core import hide_credentials, is_process_alive, name_failed_file
+from rocm_wheels.core import errors, process, shell
 
 Event = Mapping[str, Any]
 
@@ -257,7 +257,7 @@ class RunRecord:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
             os.fsync(file)
         except OSError as failure:
-            name_failed_file(failure, self.path)
+            errors.name_failed_file(failure, self.path)
             raise
         finally:
             os.close(file)
@@ -295,9 +295,9 @@ def _ends_with_newline(file: int) -> bool:
 def _make_json_value(value: object) -> object:
     """Return a value as JSON has it, with no credentials in it."""
     if isinstance(value, str):
-        return hide_credentials(value)
+        return shell.hide_credentials(value)
     if isinstance(value, os.PathLike):
-        return hide_credentials(os.fspath(value))
+        return shell.hide_credentials(os.fspath(value))
     if isinstance(value, Mapping):
         return {str(key): _make_json_value(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -512,7 +512,7 @@ def _run_state(begun: Event, ended: Event | None, *, elsewhere: bool) -> RunStat
 
 def _is_alive(begun: Event) -> bool:
     pid = begun.get("pid")
-    return pid is not None and is_process_alive(pid, begun.get("began") or "")
+    return pid is not None and process.is_process_alive(pid, begun.get("began") or "")
 
 
 def _collect_steps(events: tuple[Event, ...], *, run_ended: bool, elsewhere: bool) -> dict[str, RecordedStep]:

@@ -19,36 +19,16 @@ from pathlib import Path
 from typing import Literal
 
 from rocm_wheels import __version__
-from rocm_wheels.core import (
-    WAIT_TIP,
-    BuildError,
-    InterruptedRunError,
-    MachineResources,
-    RocmWheelsError,
-    SourceError,
-    UsageError,
-    Workspace,
-    count_compile_jobs,
-    format_command,
-    format_duration,
-    get_error_class,
-    get_own_command,
-    get_process_start,
-    lock_folder,
-    log_note,
-    measure_machine,
-    read_number,
-)
-from rocm_wheels.models import load_project
-from rocm_wheels.pipeline.estimates import estimate_step, read_history, remember_run
+from rocm_wheels.core import environment_numbers, errors, files, process, shell, tables
+from rocm_wheels.core.log import log_note
+from rocm_wheels.core.machine import MachineResources, count_compile_jobs, measure_machine
+from rocm_wheels.core.workspace import Workspace, get_own_command
+from rocm_wheels.models.project import load_project
+from rocm_wheels.pipeline import estimates, outputs, run_record, source_checks, status, step_kinds, step_run
 from rocm_wheels.pipeline.facts import Facts, gather_facts
-from rocm_wheels.pipeline.outputs import StepStamp, describe_changes
 from rocm_wheels.pipeline.plan import PlanFile, clean_environment, settle_step
 from rocm_wheels.pipeline.planner import Planner
 from rocm_wheels.pipeline.request import WheelsRequest, select_projects
-from rocm_wheels.pipeline.run_record import RunRecord, create_run_record
-from rocm_wheels.pipeline.source_checks import LockedBuild, refuse_stale_source
-from rocm_wheels.pipeline.status import ResourceUsage
 from rocm_wheels.pipeline.step import (
     COMPILING_KINDS,
     KINDS_SERVING_FEWER,
@@ -56,9 +36,7 @@ from rocm_wheels.pipeline.step import (
     Step,
     make_step_graph,
 )
-from rocm_wheels.pipeline.step_kinds import STEP_KINDS
-from rocm_wheels.pipeline.step_run import StepRun
-from rocm_wheels.sdk import EnvironmentSpec
+from rocm_wheels.sdk import build_environment
 
 RECORD_VARIABLE = "ROCM_WHEELS_RECORD"
 ADDRESS_VARIABLES = {"index_url": "ROCM_WHEELS_INDEX_URL", "find_links": "ROCM_WHEELS_FIND_LINKS"}
@@ -70,7 +48,7 @@ KEPT_OUTPUT_LINES = 60  # of what a step prints are kept: an error is at its end
 _ERROR_PREFIX = re.compile(r"error: |::error::")  # the second on GitHub, where it is one line
 
 
-def make_step_variables(record: Path, sdk: EnvironmentSpec) -> dict[str, str]:
+def make_step_variables(record: Path, sdk: build_environment.EnvironmentSpec) -> dict[str, str]:
     """Return the variables by which a run tells the process of a step where its record is, and the whole
     addresses of packages, which are not in the plan when they hold a password.
     """
@@ -79,8 +57,8 @@ def make_step_variables(record: Path, sdk: EnvironmentSpec) -> dict[str, str]:
 
 
 def judge_step_end(
-    step: Step, code: int, timed_out: BuildError | None, result: Mapping[str, object], log_file: Path
-) -> tuple[ExecutionState, RocmWheelsError | None]:
+    step: Step, code: int, timed_out: errors.BuildError | None, result: Mapping[str, object], log_file: Path
+) -> tuple[ExecutionState, errors.RocmWheelsError | None]:
     """Say how a step ended, from the exit code of its process and what that said itself."""
     if timed_out is not None:
         timed_out.tip = f"its log: {log_file}; --step-timeout allows more"
@@ -89,17 +67,19 @@ def judge_step_end(
         return "done", None
     if code < 0:
         tip = "run the same command again; it continues where it stopped"
-        return "killed", BuildError(f"{step.id} was killed by signal {-code} (log: {log_file})", tip=tip)
-    error, step_tip = get_error_class(code), result.get("tip")
+        return "killed", errors.BuildError(
+            f"{step.id} was killed by signal {-code} (log: {log_file})", tip=tip
+        )
+    error, step_tip = errors.get_error_class(code), result.get("tip")
     fallback = (
         "was interrupted"
-        if error is InterruptedRunError
+        if error is errors.InterruptedRunError
         else f"ended with exit code {code}; its output is above"
     )
     failure = error(
         str(result.get("message") or f"{step.id} {fallback}"), tip=None if step_tip is None else str(step_tip)
     )
-    return ("interrupted" if isinstance(failure, InterruptedRunError) else "failed"), failure
+    return ("interrupted" if isinstance(failure, errors.InterruptedRunError) else "failed"), failure
 
 
 def result_path(folder: Path, step: str) -> Path:
@@ -143,7 +123,7 @@ _REMAINING_INPUTS = "everything else"
 
 def run_step_line(plan: Path, step: str) -> str:
     """Return the line that runs a step: the same wherever it runs."""
-    return format_command(["rocm-wheels", "run-step", step, "--plan", plan])
+    return shell.format_command(["rocm-wheels", "run-step", step, "--plan", plan])
 
 
 def run_step_command(plan: Path, step: str) -> list[str]:
@@ -154,7 +134,7 @@ def run_step_command(plan: Path, step: str) -> list[str]:
 @contextmanager
 def hold_step(workspace: Workspace, step: str) -> Iterator[None]:
     """Hold a step: nobody else does it meanwhile. What a killed holder had started is ended first."""
-    with lock_folder(workspace.steps / ".locks" / step, purpose=f"step {step}", tip=WAIT_TIP):
+    with files.lock_folder(workspace.steps / ".locks" / step, purpose=f"step {step}", tip=files.WAIT_TIP):
         yield
 
 
@@ -163,7 +143,7 @@ def perform_step(
     path: Path,
     name: str,
     *,
-    record: RunRecord,
+    record: run_record.RunRecord,
     env: Mapping[str, str],
     jobs: int | None = None,
 ) -> bool:
@@ -181,7 +161,7 @@ def perform_step(
         _refuse_changed_inputs(step, settled)
         if settled.verdict == "skip":
             return True
-        return bool(STEP_KINDS[step.kind].run(StepRun(planner, settled, record, jobs)))
+        return bool(step_kinds.STEP_KINDS[step.kind].run(step_run.StepRun(planner, settled, record, jobs)))
 
 
 def look_up_facts(file: PlanFile, step: Step, env: Mapping[str, str]) -> Facts:
@@ -191,7 +171,7 @@ def look_up_facts(file: PlanFile, step: Step, env: Mapping[str, str]) -> Facts:
     if step.kind == "install-tools":
         tree_names = [project.name for project in projects]
     if step.kind in COMPILING_KINDS and step.project is not None:
-        refuse_stale_source(load_project(step.project), request.sources[step.project], env)
+        source_checks.refuse_stale_source(load_project(step.project), request.sources[step.project], env)
     return gather_facts(
         request,
         projects,
@@ -204,19 +184,19 @@ def look_up_facts(file: PlanFile, step: Step, env: Mapping[str, str]) -> Facts:
     )
 
 
-def _open_locked_build(file: PlanFile) -> LockedBuild | None:
+def _open_locked_build(file: PlanFile) -> source_checks.LockedBuild | None:
     if file.lock is None:
         return None
-    from rocm_wheels.sources import digest_lock, open_lock
+    from rocm_wheels.sources.lock import digest_lock, open_lock
 
     path, digest = file.lock
     lock = open_lock(path, file.request.platform).lock
     if digest_lock(lock) != digest:
-        raise SourceError(
+        raise errors.SourceError(
             f"{path} is not the lock that the plan was made under",
             tip="make the plan again, or put the lock back",
         )
-    return LockedBuild(path, digest, lock, file.identities, begun=True)
+    return source_checks.LockedBuild(path, digest, lock, file.identities, begun=True)
 
 
 def _require_needed_steps(file: PlanFile, path: Path, step: Step, facts: Facts) -> dict[str, Step]:
@@ -230,7 +210,7 @@ def _require_needed_steps(file: PlanFile, path: Path, step: Step, facts: Facts) 
             else _why_step_missing(needed, facts)
         )
         if fault:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{step.id} needs {name}, {fault}", tip=f"run it first: {run_step_line(path, name)}"
             )
         needed_steps[name] = replace(needed, verdict="skip")
@@ -260,7 +240,7 @@ def _refuse_changed_inputs(planned: Step, now: Step) -> None:
     current_inputs = {name: str(value) for name, value in now.inputs.items()}
     if differing := compare_with_plan(planned, current_inputs):
         listing = "".join(f"\n  {line}" for line in differing)
-        raise UsageError(
+        raise errors.UsageError(
             f"inputs of {planned.id} changed since it was planned:{listing}",
             tip="make the plan again, where the step is to run",
         )
@@ -271,9 +251,9 @@ def compare_with_plan(planned: Step, inputs: Mapping[str, str]) -> tuple[str, ..
     planned_inputs = {
         n: v for n, v in planned.inputs.items() if isinstance(v, str) and n != _REMAINING_INPUTS
     }
-    planned_stamp = StepStamp(planned.id, planned_inputs, (), {})
+    planned_stamp = outputs.StepStamp(planned.id, planned_inputs, (), {})
     whole = planned.fingerprint is not None and planned.kind not in KINDS_SERVING_FEWER
-    return describe_changes(
+    return outputs.describe_changes(
         planned_stamp, inputs if whole else {name: inputs[name] for name in planned_inputs if name in inputs}
     )
 
@@ -282,7 +262,7 @@ _ESTIMATE_FIELDS = ("seconds", "disk", "memory", "source")
 
 
 def record_run_begin(
-    record: RunRecord,
+    record: run_record.RunRecord,
     request: WheelsRequest,
     machine: MachineResources,
     plan: Path,
@@ -307,7 +287,7 @@ def record_run_begin(
         version=__version__,
         command=command,
         pid=pid,
-        began=get_process_start(pid),
+        began=process.get_process_start(pid),
         host=platform.node(),
         **location,
         platform=request.platform,
@@ -325,7 +305,7 @@ def record_run_begin(
 
 
 def record_step_begin(
-    record: RunRecord, step: Step, plan: Path, *, log: Path, pid: int, jobs: int | None
+    record: run_record.RunRecord, step: Step, plan: Path, *, log: Path, pid: int, jobs: int | None
 ) -> None:
     """Record that the process ``pid`` does a step of the plan at ``plan`` now, with ``jobs`` compilers."""
     estimate = step.estimate
@@ -339,17 +319,17 @@ def record_step_begin(
         fingerprint=step.fingerprint,
         log=log,
         pid=pid,
-        began=get_process_start(pid),
+        began=process.get_process_start(pid),
         jobs=jobs,
         estimate=None if estimate is None else {name: getattr(estimate, name) for name in _ESTIMATE_FIELDS},
     )
 
 
 def record_step_end(
-    record: RunRecord,
+    record: run_record.RunRecord,
     step: Step,
     outcome: str,
-    failure: RocmWheelsError | None,
+    failure: errors.RocmWheelsError | None,
     *,
     seconds: float,
     peak_memory: int,
@@ -374,17 +354,17 @@ def record_step_end(
 def run_step_in_record(record: Path, file: PlanFile, path: Path, name: str, env: Mapping[str, str]) -> bool:
     """Do a step of a run that has a record; the run itself tells of begin and end. See ``perform_step``."""
     clean = clean_environment(file.request, env, quietly=True)
-    jobs = read_number(env, "MAX_JOBS")
-    return perform_step(file, path, name, record=RunRecord(record), env=clean, jobs=jobs)
+    jobs = environment_numbers.read_number(env, "MAX_JOBS")
+    return perform_step(file, path, name, record=run_record.RunRecord(record), env=clean, jobs=jobs)
 
 
 def count_step_jobs(file: PlanFile, step: Step, machine: MachineResources, env: Mapping[str, str]) -> int:
     """Return how many compilers a step may run: as many as its user says, else as memory and cores allow."""
-    requested_jobs = read_number(env, "MAX_JOBS")
+    requested_jobs = environment_numbers.read_number(env, "MAX_JOBS")
     if requested_jobs is not None or step.kind not in COMPILING_KINDS:
         return count_compile_jobs(machine, None, requested_jobs)
-    history = read_history(Workspace(file.request.work).runs, env)
-    expected = estimate_step(str(step.project), max(len(file.plan.targets), 1), machine, history)
+    history = estimates.read_history(Workspace(file.request.work).runs, env)
+    expected = estimates.estimate_step(str(step.project), max(len(file.plan.targets), 1), machine, history)
     return count_compile_jobs(machine, expected.memory_per_job or None, None)
 
 
@@ -399,19 +379,20 @@ def run_single_step(file: PlanFile, path: Path, name: str, env: Mapping[str, str
     step = file.plan.find_step(name)
     machine = measure_machine(env)
     jobs = count_step_jobs(file, step, machine, env)
-    record = create_run_record(Workspace(file.request.work).runs, datetime.now(timezone.utc))
+    record = run_record.create_run_record(Workspace(file.request.work).runs, datetime.now(timezone.utc))
     begin = time.monotonic()
     _record_single_begin(record, file, path, step, machine=machine, jobs=jobs, env=env)
-    usage, end = ResourceUsage(), _StepEnd("failed", 1)
+    usage, end = status.ResourceUsage(), _StepEnd("failed", 1)
     usage.start(os.getpid())
     try:
         with usage:
             up_to_date = run_step_in_record(record.folder, file, path, name, {**env, "MAX_JOBS": str(jobs)})
         end = _StepEnd("done", 0)
         log_note(
-            f"{name}: {'up to date' if up_to_date else 'done'} ({format_duration(time.monotonic() - begin)})"
+            f"{name}: {'up to date' if up_to_date else 'done'} "
+            f"({tables.format_duration(time.monotonic() - begin)})"
         )
-    except RocmWheelsError as error:
+    except errors.RocmWheelsError as error:
         end = _StepEnd("failed", error.exit_code, error)
         raise
     except KeyboardInterrupt:
@@ -419,7 +400,7 @@ def run_single_step(file: PlanFile, path: Path, name: str, env: Mapping[str, str
         raise
     finally:
         _record_single_end(record, step, end, usage, time.monotonic() - begin)
-        remember_run(record.folder, env)
+        estimates.remember_run(record.folder, env)
 
 
 @dataclass(frozen=True)
@@ -428,11 +409,11 @@ class _StepEnd:
 
     outcome: str
     exit_code: int
-    failure: RocmWheelsError | None = None
+    failure: errors.RocmWheelsError | None = None
 
 
 def _record_single_begin(
-    record: RunRecord,
+    record: run_record.RunRecord,
     file: PlanFile,
     path: Path,
     step: Step,
@@ -460,7 +441,7 @@ def _record_single_begin(
 
 
 def _record_single_end(
-    record: RunRecord, step: Step, end: _StepEnd, usage: ResourceUsage, seconds: float
+    record: run_record.RunRecord, step: Step, end: _StepEnd, usage: status.ResourceUsage, seconds: float
 ) -> None:
     """Record the end of the step, and of its run."""
     record_step_end(

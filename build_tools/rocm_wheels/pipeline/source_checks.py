@@ -16,40 +16,24 @@ from typing import TYPE_CHECKING
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from rocm_wheels.core import SourceError, UsageError, format_command, format_count, log_note, run_in_parallel
-from rocm_wheels.models import (
-    TARGETS_OPTION,
-    TARGETS_VARIABLE,
-    Project,
-    get_option_name,
-    load_project,
-    parse_targets,
-)
+from rocm_wheels.core import errors, log, parallel, shell, tables
+from rocm_wheels.models import gfx, project_names
+from rocm_wheels.models.project import Project, load_project
 from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest
-from rocm_wheels.sdk import query_python_version, shorten_python_version
-from rocm_wheels.sources import (
-    BUILD_ENV_FILE,
-    Git,
-    TreeIdentity,
-    check_hipify,
-    disable_private_filters,
-    find_git_directory,
-    hipify_changes,
-    identify_tree,
-    is_foreign_build_env,
-    read_state,
-)
+from rocm_wheels.sdk import build_environment
+from rocm_wheels.sources import checkout_state, git, hipify, trees
+from rocm_wheels.sources.trees import identify_tree
 
 if TYPE_CHECKING:
-    from rocm_wheels.models import Lock, LockedTools
-    from rocm_wheels.sources import LockFile
+    from rocm_wheels.models.lock import Lock, LockedTools
+    from rocm_wheels.sources.lock import LockFile
 
 
 def hipify_stale_sources(
     projects: Sequence[Project],
     sources: Mapping[str, Path],
     env: Mapping[str, str],
-    identities: Mapping[str, TreeIdentity],
+    identities: Mapping[str, trees.TreeIdentity],
 ) -> None:
     """Hipify what changed in the trees of projects. Raises SourceError for one that is hipified no more.
 
@@ -63,7 +47,7 @@ def hipify_stale_sources(
         if state == "no":
             raise not_hipified_error(project, tree)
         if state == "stale":
-            hipify_changes(project, tree, env=env, python=Path(sys.executable))
+            hipify.hipify_changes(project, tree, env=env, python=Path(sys.executable))
 
 
 def note_stale_sources(
@@ -76,7 +60,7 @@ def note_stale_sources(
         if state == "no":
             raise not_hipified_error(project, tree)
         if state == "stale":
-            log_note(f"{tree} has changes that are not hipified yet; `build` hipifies them first")
+            log.log_note(f"{tree} has changes that are not hipified yet; `build` hipifies them first")
 
 
 def refuse_stale_source(project: Project, tree: Path, env: Mapping[str, str]) -> None:
@@ -85,7 +69,7 @@ def refuse_stale_source(project: Project, tree: Path, env: Mapping[str, str]) ->
     if state == "no":
         raise not_hipified_error(project, tree)
     if state == "stale":
-        raise SourceError(
+        raise errors.SourceError(
             f"{tree} has changes that are not hipified: the build would not have them",
             tip=f"`{_hipify_command(project, tree)} --no-commit-hipify` translates them; then plan again",
         )
@@ -98,14 +82,14 @@ def read_hipify_state(project: Project, tree: Path, env: Mapping[str, str], whol
     """
     if project.hipify.by != "script" or not (tree / ".git").exists():
         return "unknown"
-    return check_hipify(
-        project, disable_private_filters(Git(tree, env, variables={"GIT_OPTIONAL_LOCKS": "0"})), whole
+    return hipify.check_hipify(
+        project, git.disable_private_filters(git.Git(tree, env, variables={"GIT_OPTIONAL_LOCKS": "0"})), whole
     )
 
 
-def not_hipified_error(project: Project, tree: Path) -> SourceError:
+def not_hipified_error(project: Project, tree: Path) -> errors.SourceError:
     """Return the error for a tree that is not hipified any more."""
-    return SourceError(
+    return errors.SourceError(
         f"{tree} is not hipified any more: it was, and then something else was checked out there",
         tip=f"`{_hipify_command(project, tree)}` translates it; or go back to what was hipified",
     )
@@ -113,10 +97,10 @@ def not_hipified_error(project: Project, tree: Path) -> SourceError:
 
 def _hipify_command(project: Project, tree: Path) -> str:
     """Return the command that hipifies a tree, wherever it is."""
-    place: list[str | Path] = [f"--{get_option_name(project.name)}-dir", tree]
+    place: list[str | Path] = [f"--{project_names.get_option_name(project.name)}-dir", tree]
     if tree.name == project.name:
         place = [project.distribution, "--source-dir", tree.parent]
-    return format_command(["rocm-wheels", "sources", "hipify", *place])
+    return shell.format_command(["rocm-wheels", "sources", "hipify", *place])
 
 
 @dataclass(frozen=True)
@@ -129,14 +113,14 @@ class LockedBuild:
     path: Path
     digest: str
     lock: Lock
-    identities: Mapping[str, TreeIdentity]
+    identities: Mapping[str, trees.TreeIdentity]
     begun: bool = False
 
-    def identify_tree(self, name: str, tree: Path, env: Mapping[str, str]) -> TreeIdentity:
+    def identify_tree(self, name: str, tree: Path, env: Mapping[str, str]) -> trees.TreeIdentity:
         """Return what a tree holds. Raises SourceError when that is no longer what was compared."""
         identity = self.identities[name]
         if self.begun and identify_tree(tree, env=env) != identity:
-            raise SourceError(
+            raise errors.SourceError(
                 f"{tree} was changed after it had been compared with {self.path}",
                 tip="take the change back, then run the same command again; finished wheels are kept",
             )
@@ -144,7 +128,7 @@ class LockedBuild:
 
     def get_tools(self, python_version: str) -> LockedTools | None:
         """Return what the lock has to build with a Python; ``None`` where it has no tools."""
-        return self.lock.tools.get(shorten_python_version(python_version))
+        return self.lock.tools.get(build_environment.shorten_python_version(python_version))
 
     def lock_sdk(self, sdk: SdkRequest, python_version: str) -> SdkRequest:
         """Return the request of ROCm packages for a Python with the very packages that the lock has."""
@@ -162,7 +146,7 @@ class LockedBuild:
     def check_rocm(self, version: str) -> None:
         """Raise UsageError when the ROCm packages found are of another version."""
         if self.lock.rocm is not None and Version(version) != Version(self.lock.rocm):
-            raise UsageError(
+            raise errors.UsageError(
                 f"ROCm {version} is installed, and {self.path} says {self.lock.rocm}",
                 tip=f"take that one (--install-rocm, or --rocm-path), or make a lock with --rocm {version}",
             )
@@ -175,7 +159,7 @@ def apply_lock(
 
     Raises UsageError for options that contradict it, SourceError for trees that are not what it says.
     """
-    from rocm_wheels.sources import digest_lock, open_lock
+    from rocm_wheels.sources.lock import digest_lock, open_lock
 
     file = open_lock(path, request.platform)
     _refuse_other_python(file, request, env)
@@ -183,8 +167,10 @@ def apply_lock(
     identities = compare_trees(file, request, projects, env)
     digest = digest_lock(file.lock)
     _check_locked_pythons(file, request, env)
-    trees_text = f"{format_count(len(identities), 'source tree')} match{'es' if len(identities) == 1 else ''}"
-    log_note(f"lock {path}: {trees_text} the lock (sha256 {digest})")
+    trees_text = (
+        f"{tables.format_count(len(identities), 'source tree')} match{'es' if len(identities) == 1 else ''}"
+    )
+    log.log_note(f"lock {path}: {trees_text} the lock (sha256 {digest})")
     locked_request = replace(request, sdk=replace(request.sdk, rocm_spec=spec), targets=targets)
     return locked_request, LockedBuild(path, digest, file.lock, identities)
 
@@ -194,9 +180,9 @@ def _refuse_other_python(file: LockFile, request: WheelsRequest, env: Mapping[st
     if not pythons:
         return
     for python in request.interpreters:
-        whole = query_python_version(python, env)
-        if shorten_python_version(whole) not in pythons:
-            raise UsageError(
+        whole = build_environment.query_python_version(python, env)
+        if build_environment.shorten_python_version(whole) not in pythons:
+            raise errors.UsageError(
                 f"{python} is Python {whole}, and {file.path} is for {', '.join(pythons)}",
                 tip="take one of those (--python), or make the lock with this one as well",
             )
@@ -206,22 +192,22 @@ def _check_locked_pythons(file: LockFile, request: WheelsRequest, env: Mapping[s
     """Refuse a Python or an extra of ROCm that the lock has no packages for; note one without any."""
     update = file.update_command("tools")
     if not file.lock.tools:
-        log_note(
+        log.log_note(
             f"{file.path} has no tools: ROCm's packages and build tools are taken as an index has them now"
             f" ({update} locks them)"
         )
         return
     for python in request.interpreters:
-        short = shorten_python_version(query_python_version(python, env))
+        short = build_environment.shorten_python_version(build_environment.query_python_version(python, env))
         tools = file.lock.tools.get(short)
         if tools is None:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{file.path} has tools for Python {', '.join(file.lock.tools)}, and {python} is {short}",
                 tip=f"{update.removesuffix('`')} --python {short}` locks them for this one as well",
             )
         missing = [extra for extra in request.sdk.extras if tools.rocm and extra not in tools.rocm_extras]
         if missing:
-            raise UsageError(
+            raise errors.UsageError(
                 f"--rocm-extras {','.join(missing)}: {file.path} has not the packages of this extra",
                 tip=f"leave it out, or lock them: {update.removesuffix('`')} --rocm-extras …`",
             )
@@ -234,7 +220,7 @@ def _locked_rocm_specifier(file: LockFile, request: WheelsRequest) -> str:
     if locked is None:
         return specifier
     if not SpecifierSet(specifier).contains(locked, prereleases=True):
-        raise UsageError(
+        raise errors.UsageError(
             f"--rocm {specifier!r} contradicts {file.path}, which says ROCm {locked}",
             tip="leave it out: the lock says which",
         )
@@ -246,12 +232,12 @@ def _locked_targets(file: LockFile, request: WheelsRequest) -> str | None:
     if not file.lock.targets:
         return request.targets
     locked_text = ",".join(file.lock.targets)
-    locked = parse_targets(locked_text, input_name=str(file.path))
-    requested, option = request.targets, TARGETS_OPTION
+    locked = gfx.parse_targets(locked_text, input_name=str(file.path))
+    requested, option = request.targets, gfx.TARGETS_OPTION
     if requested is None and request.targets_variable:
-        requested, option = request.targets_variable, TARGETS_VARIABLE
-    if requested is not None and set(parse_targets(requested, input_name=option)) != set(locked):
-        raise UsageError(
+        requested, option = request.targets_variable, gfx.TARGETS_VARIABLE
+    if requested is not None and set(gfx.parse_targets(requested, input_name=option)) != set(locked):
+        raise errors.UsageError(
             f"{option} {requested!r} contradicts {file.path}, which says {locked_text}",
             tip="leave it out: the lock says which",
         )
@@ -260,15 +246,17 @@ def _locked_targets(file: LockFile, request: WheelsRequest) -> str | None:
 
 def compare_trees(
     file: LockFile, request: WheelsRequest, projects: Sequence[Project], env: Mapping[str, str]
-) -> dict[str, TreeIdentity]:
+) -> dict[str, trees.TreeIdentity]:
     """Return what the trees hold, compared with the lock side by side. Raises SourceError that names all."""
     names = [project.name for project in projects]
     wrong = {
         name: [f"there is no source tree {request.sources[name]} ({_exclude_option(name)} leaves it out)"]
         for name in _list_missing_projects(file.lock, request, names)
     }
-    compared = run_in_parallel(lambda name: _compare_tree(file, name, request, env), names, jobs=len(names))
-    identities: dict[str, TreeIdentity] = {}
+    compared = parallel.run_in_parallel(
+        lambda name: _compare_tree(file, name, request, env), names, jobs=len(names)
+    )
+    identities: dict[str, trees.TreeIdentity] = {}
     for name, (faults, identity) in zip(names, compared, strict=True):
         if faults:
             wrong[name] = faults
@@ -276,7 +264,7 @@ def compare_trees(
             identities[name] = identity
     if wrong:
         listing = "".join(f"\n  {name}: {line}" for name in sorted(wrong) for line in wrong[name])
-        raise SourceError(
+        raise errors.SourceError(
             f"these are not what {file.path} says:{listing}", tip=_repair_command(file, request, wrong)
         )
     return identities
@@ -295,29 +283,29 @@ def _list_missing_projects(lock: Lock, request: WheelsRequest, names: Sequence[s
 
 def _compare_tree(
     file: LockFile, name: str, request: WheelsRequest, env: Mapping[str, str]
-) -> tuple[list[str], TreeIdentity | None]:
+) -> tuple[list[str], trees.TreeIdentity | None]:
     """Say in what a tree is not what the lock says, or what it holds."""
-    from rocm_wheels.sources import compare_with_lock
+    from rocm_wheels.sources.lock import compare_with_lock
 
     tree, locked = request.sources[name], file.lock.projects.get(name)
     if locked is None:
         return [f"it is not in the lock ({_exclude_option(name)} leaves it out)"], None
     if not (tree / ".git").exists():
         return [f"{tree} is not a git checkout"], None
-    git_folder = find_git_directory(Git(tree, env))
-    state = read_state(git_folder)
+    git_folder = git.find_git_directory(git.Git(tree, env))
+    state = checkout_state.read_state(git_folder)
     if state is None or (faults := compare_with_lock(locked, state)):
         return compare_with_lock(locked, state), None
     identity = identify_tree(tree, env=env)
     if (identity.commit, identity.tree) != (state.left[""].head, state.identity):
         faults.append("it was changed since its checkout (its `status` says how)")
-    if is_foreign_build_env(tree, git_folder):
-        faults.append(f"its {BUILD_ENV_FILE} is not the one of its checkout")
+    if hipify.is_foreign_build_env(tree, git_folder):
+        faults.append(f"its {hipify.BUILD_ENV_FILE} is not the one of its checkout")
     return faults, identity
 
 
 def _exclude_option(name: str) -> str:
-    return f"--no-build-{get_option_name(name)}"
+    return f"--no-build-{project_names.get_option_name(name)}"
 
 
 def _repair_command(file: LockFile, request: WheelsRequest, wrong: Mapping[str, object]) -> str:
@@ -334,7 +322,9 @@ def _repair_command(file: LockFile, request: WheelsRequest, wrong: Mapping[str, 
             elsewhere.append(f"its script's checkout --lock {file.path} --checkout-dir {tree}")
     lines = [
         "`"
-        + format_command(["rocm-wheels", "checkout", "--lock", file.path, "--source-dir", folder, *names])
+        + shell.format_command(
+            ["rocm-wheels", "checkout", "--lock", file.path, "--source-dir", folder, *names]
+        )
         + "`"
         for folder, names in folders.items()
     ]

@@ -15,19 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 
-from rocm_wheels.core import (
-    can_draw,
-    format_duration,
-    format_markdown_table,
-    format_size,
-    format_table,
-    is_log_on_github,
-    log_note,
-    paint_text,
-    show_live_lines,
-    strip_controls,
-)
-from rocm_wheels.pipeline.run_record import Event, Moment, RecordedRun, RecordedStep, parse_event_time
+from rocm_wheels.core import page_templates, progress, tables
+from rocm_wheels.core.log import is_log_on_github, log_note, paint_text
+from rocm_wheels.pipeline import run_record
 
 
 def measure_tree_memory(root: int) -> int | None:
@@ -141,7 +131,7 @@ class StepDisplay:
         """Say how a step ended."""
         with self._lock:
             seconds = time.monotonic() - self._running.pop(step)[0]
-            message = f"{step}: {paint_text(outcome, colour)} {format_duration(seconds)}"
+            message = f"{step}: {paint_text(outcome, colour)} {tables.format_duration(seconds)}"
             if not is_log_on_github():
                 log_note(message)
             elif step == self._open:
@@ -164,22 +154,22 @@ class StepDisplay:
         """Stop drawing."""
         self._over.set()
         self._thread.join()
-        show_live_lines([])
+        progress.show_live_lines([])
 
     def _redraw(self) -> None:
-        live = can_draw()
+        live = progress.can_draw()
         if is_log_on_github():
             return
         while not self._over.wait(_REDRAW_SECONDS if live else _HEARTBEAT_SECONDS):
             with self._lock:
                 now = time.monotonic()
                 lines = [
-                    f"{step}  {format_duration(now - begun)}  {read_last_log_line(path)}".rstrip()
+                    f"{step}  {tables.format_duration(now - begun)}  {read_last_log_line(path)}".rstrip()
                     for step, (begun, path) in self._running.items()
                     if live or now - begun >= _HEARTBEAT_SECONDS / 2
                 ]
                 if live:
-                    show_live_lines(lines)
+                    progress.show_live_lines(lines)
                 else:
                     for line in lines:
                         log_note(line)
@@ -246,7 +236,7 @@ class RunStatus:
     ``seconds_left``: seconds that it takes at least, by the estimates of what is not done yet.
     """
 
-    run: RecordedRun
+    run: run_record.RecordedRun
     seconds: float
     running: tuple[StepStatus, ...]
     to_come: int | None
@@ -285,7 +275,9 @@ class RunStatus:
 
 
 def read_run_status(
-    run: RecordedRun, now: Moment, memory: Callable[[int], int | None] = measure_tree_memory
+    run: run_record.RecordedRun,
+    now: run_record.Moment,
+    memory: Callable[[int], int | None] = measure_tree_memory,
 ) -> RunStatus:
     """Look at every step that is at work: its log, its processes, how long it has been."""
     working = [step for step in run.steps.values() if step.state == "running"]
@@ -304,7 +296,7 @@ def read_run_status(
     )
 
 
-def _estimate_seconds_left(run: RecordedRun, running: tuple[StepStatus, ...]) -> float | None:
+def _estimate_seconds_left(run: run_record.RecordedRun, running: tuple[StepStatus, ...]) -> float | None:
     """Return the seconds of the longest way through what is left, as if all that can run side by side did.
 
     A step without an estimate counts for nothing; ``None`` when none of them has one.
@@ -325,7 +317,10 @@ def _estimate_seconds_left(run: RecordedRun, running: tuple[StepStatus, ...]) ->
 
 
 def _read_step_status(
-    run: RecordedRun, step: RecordedStep, now: Moment, memory: Callable[[int], int | None]
+    run: run_record.RecordedRun,
+    step: run_record.RecordedStep,
+    now: run_record.Moment,
+    memory: Callable[[int], int | None],
 ) -> StepStatus:
     pid, estimate = step.begun.get("pid"), step.begun.get("estimate") or {}
     tail = _read_log_tail(step.log) if step.log else b""
@@ -356,7 +351,9 @@ def _find_ninja_count(tail: bytes) -> NinjaCount | None:
     return next((count for count in counts if count is not None), None)
 
 
-def _extrapolate_ninja(begin: Event, count: NinjaCount, seconds: float, step: RecordedStep) -> float | None:
+def _extrapolate_ninja(
+    begin: run_record.Event, count: NinjaCount, seconds: float, step: run_record.RecordedStep
+) -> float | None:
     """Return the seconds that ninja's other commands take, if they go on as those since ``begin`` did.
 
     ``None`` while that says nothing: fewer are done than run side by side; and when all are done, for what
@@ -369,12 +366,16 @@ def _extrapolate_ninja(begin: Event, count: NinjaCount, seconds: float, step: Re
     return seconds * left / done
 
 
-def _seconds_since(run: RecordedRun, event: Event, now: Moment) -> float:
+def _seconds_since(run: run_record.RecordedRun, event: run_record.Event, now: run_record.Moment) -> float:
     """Return the seconds since an event: by the clock, unless that is another machine's."""
     if not event:
         return 0.0
     day, clock = now
-    passed = (day - parse_event_time(event)).total_seconds() if run.elsewhere else clock - event["clock"]
+    passed = (
+        (day - run_record.parse_event_time(event)).total_seconds()
+        if run.elsewhere
+        else clock - event["clock"]
+    )
     return max(passed, 0.0)
 
 
@@ -383,7 +384,7 @@ _LONG_DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{12,}\b")
 
 def join_lines(text: str) -> str:
     """Return text on one line, with single blanks."""
-    return " ".join(strip_controls(text).split())
+    return " ".join(page_templates.strip_controls(text).split())
 
 
 def shorten_digests(text: str) -> str:
@@ -440,8 +441,8 @@ def format_cells(row: SummaryRow) -> tuple[str, ...]:
         ),
         row.version,
         _format_targets(row) if row.wheel else "",
-        format_size(row.size, unknown=""),
-        "" if row.seconds is None else format_duration(row.seconds),
+        tables.format_size(row.size, unknown=""),
+        "" if row.seconds is None else tables.format_duration(row.seconds),
         row.sha256,
         outcome,
     )
@@ -462,12 +463,12 @@ def format_summary(rows: Sequence[SummaryRow], *, width: int | None = None) -> s
     header, *cells = (
         (*line[:digest], *line[digest + 1 :]) for line in (SUMMARY_HEADERS, *map(format_cells, rows))
     )
-    return format_table(header, cells, width=width)
+    return tables.format_table(header, cells, width=width)
 
 
 def format_markdown_summary(rows: Sequence[SummaryRow]) -> str:
     """Write the table for a GitHub step summary."""
-    return format_markdown_table(SUMMARY_HEADERS, [format_cells(row) for row in rows])
+    return tables.format_markdown_table(SUMMARY_HEADERS, [format_cells(row) for row in rows])
 
 
 def format_json_summary(rows: Sequence[SummaryRow]) -> str:

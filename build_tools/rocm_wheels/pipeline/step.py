@@ -20,9 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from rocm_wheels.core import UsageError, suggest_name
-from rocm_wheels.models import PackagingMode, Project, load_project
-from rocm_wheels.pipeline.estimates import Estimate
+from rocm_wheels.core import errors, tables
+from rocm_wheels.models import project_names
+from rocm_wheels.models.project import Project, load_project
+from rocm_wheels.pipeline import estimates
 from rocm_wheels.pipeline.facts import Facts
 from rocm_wheels.pipeline.request import PLANNED_TESTS, PlannedTest, TargetSet, WheelsRequest
 
@@ -101,7 +102,7 @@ class Step:
     why: str = ""
     brought: bool = False
     delivers: bool = False
-    estimate: Estimate | None = None
+    estimate: estimates.Estimate | None = None
 
     @property
     def fingerprint(self) -> str | None:
@@ -161,8 +162,8 @@ class Plan:
     def find_step(self, name: str) -> Step:
         """Return a step. Raises UsageError for an id that the plan does not have."""
         if name not in self.steps:
-            raise UsageError(
-                f"the plan has no step {name}{suggest_name(name, self.steps)}",
+            raise errors.UsageError(
+                f"the plan has no step {name}{tables.suggest_name(name, self.steps)}",
                 tip=f"its steps: {', '.join(self.steps)}",
             )
         return self.steps[name]
@@ -285,7 +286,7 @@ def _make_test_steps(
     return steps
 
 
-def list_packaging_kinds(project: Project, packaging: PackagingMode) -> tuple[StepKind, ...]:
+def list_packaging_kinds(project: Project, packaging: project_names.PackagingMode) -> tuple[StepKind, ...]:
     """Return what becomes of a built wheel, in order: every one is repaired, then packaged as asked.
 
     A torch alone can carry ROCm; what is built against it finds it loaded.
@@ -299,7 +300,7 @@ def list_packaging_kinds(project: Project, packaging: PackagingMode) -> tuple[St
     return ("repair",)
 
 
-def _make_packaging_steps(build: Step, packaging: PackagingMode) -> list[Step]:
+def _make_packaging_steps(build: Step, packaging: project_names.PackagingMode) -> list[Step]:
     """Return the steps that package a wheel, each after the one before.
 
     The last delivers what people install. A variant has its plain wheel beside it, for installers that do not

@@ -7,21 +7,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rocm_wheels.core import (
-    FinishedProcess,
-    format_command,
-    is_log_on_github,
-    log_note,
-    move_file,
-    redact_environment,
-)
-from rocm_wheels.pipeline.build_environment import ReadyEnvironment
+from rocm_wheels.core import process, shell
+from rocm_wheels.core.files import move_file
+from rocm_wheels.core.log import is_log_on_github, log_note
+from rocm_wheels.pipeline import build_environment, run_record
 from rocm_wheels.pipeline.facts import Facts
 from rocm_wheels.pipeline.outputs import OutputFile, StepStamp, write_stamp
 from rocm_wheels.pipeline.planner import Planner
-from rocm_wheels.pipeline.run_record import RunRecord
 from rocm_wheels.pipeline.step import Step
-from rocm_wheels.sdk import InstalledPackage
+from rocm_wheels.sdk import resolve_packages
 
 
 @dataclass(frozen=True)
@@ -30,7 +24,7 @@ class StepRun:
 
     planner: Planner
     step: Step
-    record: RunRecord
+    record: run_record.RunRecord
     jobs: int | None = None
 
     @property
@@ -44,7 +38,7 @@ class StepRun:
         return self.record.folder / f"{self.step.id}.log"
 
     @property
-    def ready(self) -> ReadyEnvironment:
+    def ready(self) -> build_environment.ReadyEnvironment:
         """The step's environment, which an earlier step has made."""
         ready = self.planner.python_facts(self.step).ready
         assert ready is not None, f"{self.step.id} began before its environment was there"
@@ -68,7 +62,7 @@ class StepRun:
 
     def keep_files(self, files: Sequence[Path]) -> list[Path]:
         """Move wheels, with their statements, and what goes with them to where they stay for later steps."""
-        from rocm_wheels.wheels import copy_statement, remove_statement
+        from rocm_wheels.wheels import statement
 
         folder = self.facts.workspace.built_wheels / self.step.id
         folder.mkdir(parents=True, exist_ok=True)
@@ -77,8 +71,8 @@ class StepRun:
         for file in files:
             kept.append(move_file(file, folder / file.name))
             if file.suffix == ".whl":
-                copy_statement(file, kept[-1])
-                remove_statement(file)
+                statement.copy_statement(file, kept[-1])
+                statement.remove_statement(file)
         for old in older - {path for file in kept for path in folder.glob(f"{file.name}*")}:
             old.unlink()
         return kept
@@ -93,21 +87,26 @@ class StepRun:
         self.record.write(event, step=self.step.id, **fields)
 
     def record_packages(
-        self, installed: Mapping[str, InstalledPackage], *, locked: bool, project: str = ""
+        self, installed: Mapping[str, resolve_packages.InstalledPackage], *, locked: bool, project: str = ""
     ) -> None:
         """Put what an environment was installed from into the record; ``project``: of whose layer."""
         packages = [asdict(package) for package in installed.values()]
         self.record_event("packages", project=project, locked=locked, packages=packages)
 
     def record_command(
-        self, argv: list[str], finished: FinishedProcess, *, cwd: Path, changes: Mapping[str, str | None]
+        self,
+        argv: list[str],
+        finished: process.FinishedProcess,
+        *,
+        cwd: Path,
+        changes: Mapping[str, str | None],
     ) -> None:
         """Put a program that the step ran into the record."""
         self.record_event(
             "command",
-            command=format_command(argv, cwd=cwd),
+            command=shell.format_command(argv, cwd=cwd),
             cwd=cwd,
-            environment=redact_environment(changes),
+            environment=shell.redact_environment(changes),
             seconds=round(finished.seconds, 3),
             returncode=finished.returncode,
         )

@@ -16,58 +16,28 @@ from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.core import (
-    SdkError,
-    SourceError,
-    UsageError,
-    format_command,
-    hide_credentials,
-    log_note,
-)
-from rocm_wheels.models import (
-    TORCH_PROJECT,
-    Lock,
-    LockedPatches,
-    LockedTools,
-    Platform,
-    Project,
-    get_line_tools,
-    get_newest_line_tools,
-    list_unusable_tools,
-    load_project,
-)
-from rocm_wheels.pipeline.build_environment import (
-    expand_requirements,
-    list_included_files,
-    read_requirements,
-)
+from rocm_wheels.core import errors, log, shell
+from rocm_wheels.models import project_names, release_lines
+from rocm_wheels.models.lock import TORCH_PROJECT, Lock, LockedPatches, LockedTools
+from rocm_wheels.models.project import Project, load_project
+from rocm_wheels.pipeline import source_checks
+from rocm_wheels.pipeline.build_environment import expand_requirements, list_included_files, read_requirements
 from rocm_wheels.pipeline.facts import Facts
 from rocm_wheels.pipeline.request import WheelsRequest, select_projects
-from rocm_wheels.pipeline.source_checks import compare_trees
-from rocm_wheels.sdk import (
-    EnvironmentSpec,
-    PackageSource,
-    PackageTarget,
-    Resolution,
-    find_interpreters,
-    query_python_version,
-    resolve_backends,
-    resolve_packages,
-    resolve_rocm,
-    shorten_python_version,
-)
-from rocm_wheels.sources import Git, find_git_directory, read_state
+from rocm_wheels.sdk import build_environment, interpreters, resolve_packages
+from rocm_wheels.sources import checkout_state, git
 
 if TYPE_CHECKING:
-    from rocm_wheels.sources import LockFile, Transport
+    from rocm_wheels.sources import network
+    from rocm_wheels.sources.lock import LockFile
 
-_MARKER_PLATFORMS: Mapping[Platform, Mapping[str, str]] = {
+_MARKER_PLATFORMS: Mapping[project_names.Platform, Mapping[str, str]] = {
     "linux": {"sys_platform": "linux", "os_name": "posix", "platform_system": "Linux"},
     "windows": {"sys_platform": "win32", "os_name": "nt", "platform_system": "Windows"},
 }
 
 
-def make_marker_environment(version: str, platform: Platform) -> dict[str, str]:
+def make_marker_environment(version: str, platform: project_names.Platform) -> dict[str, str]:
     """Return what markers of requirements (PEP 508) are true of, for a Python and a platform."""
     plain = version.removesuffix("t")
     full = plain if plain.count(".") > 1 else f"{plain}.0"
@@ -95,7 +65,7 @@ def find_unmet_requirements(
         for requirement in _select_requirements(files, markers, constraints=True)
         if canonicalize_name(requirement.name) in versions
     ]
-    unusable = list_unusable_tools("windows" if markers["sys_platform"] == "win32" else "linux")
+    unusable = release_lines.list_unusable_tools("windows" if markers["sys_platform"] == "win32" else "linux")
     unmet = {
         str(requirement): None
         for requirement in (*own, *constraints, *tools)
@@ -123,15 +93,15 @@ def _is_met(requirement: Requirement, versions: Mapping[str, str]) -> bool:
 
 def resolve_line_tools(
     line_tools: Sequence[str],
-    target: PackageTarget,
-    source: PackageSource,
+    target: resolve_packages.PackageTarget,
+    source: interpreters.PackageSource,
     env: Mapping[str, str],
     *,
     cwd: Path,
-    platform: Platform,
+    platform: project_names.Platform,
 ) -> dict[str, str]:
     """Return the versions that the tools of a release line come to by themselves. Raises SdkError."""
-    resolution = resolve_packages(
+    resolution = resolve_packages.resolve_packages(
         line_tools, target, source, env, cwd=cwd, overrides=_list_overrides(platform)
     )
     return {name: package.version for name, package in resolution.packages.items()}
@@ -140,15 +110,15 @@ def resolve_line_tools(
 def resolve_project_tools(
     line_tools: Sequence[str],
     files: Sequence[Path],
-    target: PackageTarget,
-    source: PackageSource,
+    target: resolve_packages.PackageTarget,
+    source: interpreters.PackageSource,
     env: Mapping[str, str],
     *,
     cwd: Path,
     version: str,
-    platform: Platform,
+    platform: project_names.Platform,
     preferred: Mapping[str, str],
-) -> Resolution:
+) -> resolve_packages.Resolution:
     """Return what the tools of a line and the requirements files of a project come to together.
 
     ``version`` is the Python's; ``preferred``: versions by name that are taken where they fit. SdkError.
@@ -156,7 +126,7 @@ def resolve_project_tools(
     own = _select_requirements(files, make_marker_environment(version, platform))
     named = {canonicalize_name(requirement.name) for requirement in own}
     tools = [tool for tool in line_tools if canonicalize_name(Requirement(tool).name) not in named]
-    return resolve_packages(
+    return resolve_packages.resolve_packages(
         [*expand_requirements(files), *tools],
         target,
         source,
@@ -167,9 +137,9 @@ def resolve_project_tools(
     )
 
 
-def _list_overrides(platform: Platform) -> list[str]:
+def _list_overrides(platform: project_names.Platform) -> list[str]:
     """Return the requirements by which packages that are no good on a platform are not installed."""
-    return [f"{name}; sys_platform == 'none'" for name in list_unusable_tools(platform)]
+    return [f"{name}; sys_platform == 'none'" for name in release_lines.list_unusable_tools(platform)]
 
 
 def check_locked_tools(facts: Facts) -> None:
@@ -187,8 +157,8 @@ def check_locked_tools(facts: Facts) -> None:
                 requirement = Requirement(unmet[0])
                 version = versions.get(canonicalize_name(requirement.name))
                 has = f"has {requirement.name} {version}" if version else f"has no {requirement.name}"
-                update = format_command(["rocm-wheels", "lock", "update", facts.locked.path, "tools"])
-                raise SdkError(
+                update = shell.format_command(["rocm-wheels", "lock", "update", facts.locked.path, "tools"])
+                raise errors.SdkError(
                     f"{name} requires {', '.join(unmet)}, and {facts.locked.path} {has} for it ({tag})",
                     tip=f"`{update}` resolves the tools again",
                 )
@@ -202,52 +172,52 @@ class ToolsRequest:
     """
 
     pythons: tuple[str, ...]
-    sdk: EnvironmentSpec
+    sdk: build_environment.EnvironmentSpec
     checkouts: Path | None
     patches: Path
 
 
 def resolve_lock_tools(
-    file: LockFile, request: ToolsRequest, env: Mapping[str, str], transport: Transport
+    file: LockFile, request: ToolsRequest, env: Mapping[str, str], transport: network.Transport
 ) -> Lock:
     """Return a lock with what its projects are built with now, for the Pythons of a request.
 
     Of other Pythons it keeps what it has. Requirements are read in the locked commits, patched as a checkout
     is. Raises SourceError, SdkError, UsageError.
     """
-    from rocm_wheels.sources import write_locked_files
+    from rocm_wheels.sources import resolve_lock
 
     lock = file.lock
     projects = [load_project(name) for name in lock.projects]
     names = {p.name: p.build.requirements for p in projects if lock.platform in p.build.platforms}
     if lock.rocm is None:
-        log_note(f"{file.path} names no version of ROCm: its packages are not locked")
+        log.log_note(f"{file.path} names no version of ROCm: its packages are not locked")
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-tools-") as folder:
         trees = Path(folder).resolve()
-        write_locked_files(
+        resolve_lock.write_locked_files(
             file, names, trees, list_included=list_included_files,
             checkouts=request.checkouts, patches=request.patches, env=env, transport=transport,
         )  # fmt: skip
         files = {name: [trees / name / path for path in paths] for name, paths in names.items()}
         tools = dict(lock.tools)
         for python in request.pythons:
-            log_note(f"resolving the tools for Python {python}")
+            log.log_note(f"resolving the tools for Python {python}")
             tools[python] = _resolve_python_tools(lock, files, python, request.sdk, env, cwd=trees)
     return lock.replace_tools(tools)
 
 
 def write_build_lock(
-    request: WheelsRequest, path: Path, patches: Path, env: Mapping[str, str], transport: Transport
+    request: WheelsRequest, path: Path, patches: Path, env: Mapping[str, str], transport: network.Transport
 ) -> WheelsRequest:
     """Lock what a build has its wheels from, write that to ``path``, and return the request that goes by it.
 
     Its trees as they were checked out, the ROCm that its options come to, and the tools. ``patches``: folder
     of the patch sets. Raises UsageError, SourceError for a tree that no lock can hold, SdkError.
     """
-    from rocm_wheels.sources import LockFile, write_lock
+    from rocm_wheels.sources.lock import LockFile, write_lock
 
     if request.lock is not None or not request.install_rocm:
-        raise UsageError(
+        raise errors.UsageError(
             "--write-lock locks what the build installs, and "
             + (
                 "--lock says that already"
@@ -259,21 +229,23 @@ def write_build_lock(
             else "add --install-rocm, or leave --write-lock out",
         )
     projects = select_projects(request)
-    versions = [query_python_version(python, env) for python in request.interpreters]
+    versions = [build_environment.query_python_version(python, env) for python in request.interpreters]
     sdk = replace(request.sdk, python=request.interpreters[0]).with_absolute_paths()
     lock = _lock_trees(request, projects, env, transport)
     file = LockFile(path, lock)
     try:
-        compare_trees(file, request, projects, env)
-    except SourceError as error:
+        source_checks.compare_trees(file, request, projects, env)
+    except errors.SourceError as error:
         error.tip = (
             "a lock names what others can fetch: take changes back, or make them a patch of the project"
         )
         raise
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-tools-") as folder:
-        rocm = resolve_rocm(sdk, PackageTarget(sdk.python, platform=lock.platform), env, cwd=Path(folder))
+        rocm = build_environment.resolve_rocm(
+            sdk, resolve_packages.PackageTarget(sdk.python, platform=lock.platform), env, cwd=Path(folder)
+        )
     _refuse_direct("rocm", rocm)
-    pythons = tuple(dict.fromkeys(map(shorten_python_version, versions)))
+    pythons = tuple(dict.fromkeys(map(build_environment.shorten_python_version, versions)))
     lock = lock.model_copy(update={"rocm": rocm.packages["rocm"].version, "pythons": pythons})
     trees = (request.sources[project.name] for project in projects)
     checkouts = next((tree.parent for tree in trees), None)
@@ -283,26 +255,32 @@ def write_build_lock(
 
 
 def _lock_trees(
-    request: WheelsRequest, projects: Sequence[Project], env: Mapping[str, str], transport: Transport
+    request: WheelsRequest, projects: Sequence[Project], env: Mapping[str, str], transport: network.Transport
 ) -> Lock:
     """Return the lock of the commits, submodules and patches that trees were checked out at. SourceError."""
-    from rocm_wheels.sources import LockRequest, ProjectOptions, make_lock
+    from rocm_wheels.sources import resolve_lock
 
     options, patches = {}, {}
     for project in projects:
         tree = request.sources[project.name]
-        state = read_state(find_git_directory(Git(tree, env))) if (tree / ".git").exists() else None
+        state = (
+            checkout_state.read_state(git.find_git_directory(git.Git(tree, env)))
+            if (tree / ".git").exists()
+            else None
+        )
         if state is None or state.operation is not None:
-            raise SourceError(
+            raise errors.SourceError(
                 f"{tree} was not checked out by rocm-wheels as a whole, so that a lock cannot say what it is",
                 tip="check it out with `rocm-wheels checkout`, or leave --write-lock out",
             )
-        options[project.name] = ProjectOptions(state.ref, state.origin, state.upstream, "its checkout")
+        options[project.name] = resolve_lock.ProjectOptions(
+            state.ref, state.origin, state.upstream, "its checkout"
+        )
         if state.patches:
             patches[project.name] = LockedPatches(name=state.patch_set, digest=state.patches)
     targets = () if request.per_target else request.target_sets[0].targets or ()
-    lock = make_lock(
-        LockRequest(
+    lock = resolve_lock.make_lock(
+        resolve_lock.LockRequest(
             projects=tuple(projects),
             torch=load_project(TORCH_PROJECT),
             options=options,
@@ -324,7 +302,7 @@ def _resolve_python_tools(
     lock: Lock,
     files: Mapping[str, Sequence[Path]],
     python: str,
-    sdk: EnvironmentSpec,
+    sdk: build_environment.EnvironmentSpec,
     env: Mapping[str, str],
     *,
     cwd: Path,
@@ -333,7 +311,7 @@ def _resolve_python_tools(
     target, source = _make_target(lock, python, sdk.python, env), sdk.tools_source
     line_tools = _list_line_tools(lock)
     line_versions = resolve_line_tools(line_tools, target, source, env, cwd=cwd, platform=lock.platform)
-    resolutions: dict[str, Resolution] = {}
+    resolutions: dict[str, resolve_packages.Resolution] = {}
     for name, paths in files.items():
         resolutions[name] = resolve_project_tools(
             line_tools,
@@ -347,41 +325,45 @@ def _resolve_python_tools(
             preferred=line_versions,
         )
         _refuse_direct(name, resolutions[name])
-    rocm = Resolution({})
+    rocm = resolve_packages.Resolution({})
     if lock.rocm is not None:
-        rocm = resolve_rocm(replace(sdk, rocm_spec=f"=={lock.rocm}"), target, env, cwd=cwd)
+        rocm = build_environment.resolve_rocm(replace(sdk, rocm_spec=f"=={lock.rocm}"), target, env, cwd=cwd)
         _refuse_direct("rocm", rocm)
-    sdists = Resolution(
+    sdists = resolve_packages.Resolution(
         {}, {}, {n: url for r in (rocm, *resolutions.values()) for n, url in r.sdist_urls.items()}
     )
     return LockedTools(
         rocm_extras=sdk.all_extras if rocm.packages else (),
         rocm=rocm.packages,
         projects={name: resolution.packages for name, resolution in resolutions.items()},
-        backends=resolve_backends(sdists, target, source, env, cwd=cwd),
+        backends=resolve_packages.resolve_backends(sdists, target, source, env, cwd=cwd),
     )
 
 
-def _make_target(lock: Lock, python: str, host: Path, env: Mapping[str, str]) -> PackageTarget:
+def _make_target(
+    lock: Lock, python: str, host: Path, env: Mapping[str, str]
+) -> resolve_packages.PackageTarget:
     """Return for whom tools are resolved. A Python without the GIL must be there: uv cannot do without it."""
     if not python.endswith("t"):
-        return PackageTarget(host, python, lock.platform)
-    return PackageTarget(find_interpreters([python], env)[0].path, platform=lock.platform)
+        return resolve_packages.PackageTarget(host, python, lock.platform)
+    return resolve_packages.PackageTarget(
+        interpreters.find_interpreters([python], env)[0].path, platform=lock.platform
+    )
 
 
 def _list_line_tools(lock: Lock) -> tuple[str, ...]:
     """Return the tools of the release line of a lock's torch, of that which it names, or of the newest."""
     torch = lock.projects.get("pytorch")
     version = (torch.version if torch is not None else None) or lock.named_torch
-    line = get_newest_line_tools() if version is None else get_line_tools(version)
+    line = release_lines.get_newest_line_tools() if version is None else release_lines.get_line_tools(version)
     return line.list_requirements(lock.platform)
 
 
-def _refuse_direct(name: str, resolution: Resolution) -> None:
+def _refuse_direct(name: str, resolution: resolve_packages.Resolution) -> None:
     """Raise SdkError for a package that is no file: nobody can say its digest."""
     if resolution.direct:
-        requirement = hide_credentials(next(iter(resolution.direct.values())))
-        raise SdkError(
+        requirement = shell.hide_credentials(next(iter(resolution.direct.values())))
+        raise errors.SdkError(
             f"{name} requires {requirement}, which is no file with a digest and cannot be locked",
             tip="have a wheel of it in an index or a folder, and a requirement with its version",
         )

@@ -11,14 +11,13 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from rocm_wheels.core import DataError, log_warning
-from rocm_wheels.pipeline.ninja_log import NinjaEdge, assign_lanes, find_ninja_log, read_ninja_log
-from rocm_wheels.pipeline.run_record import RecordedRun, RecordedStep
+from rocm_wheels.core import errors, log
+from rocm_wheels.pipeline import ninja_log, run_record
 
 _STEPS = 1  # the process of the steps; those of ninjas follow
 
 
-def make_trace(run: RecordedRun) -> dict[str, Any]:
+def make_trace(run: run_record.RecordedRun) -> dict[str, Any]:
     """Return the trace of a run as JSON has it. Times are microseconds since the run began.
 
     A log of ninja that cannot be read is named in a warning, and left out.
@@ -29,15 +28,15 @@ def make_trace(run: RecordedRun) -> dict[str, Any]:
     for step in begun:
         for event in step.events_of_kind("ninja"):
             try:
-                edges = read_ninja_log(find_ninja_log(run, event))
-            except DataError as unreadable:
-                log_warning(f"{step.id}: {unreadable}; its commands are not in the trace")
+                edges = ninja_log.read_ninja_log(ninja_log.find_ninja_log(run, event))
+            except errors.DataError as unreadable:
+                log.log_warning(f"{step.id}: {unreadable}; its commands are not in the trace")
                 continue
             process += 1
             began = event.get("began")
             offset = max((step.begun["clock"] if began is None else began) - run.first_clock, 0.0)
             events.append(_name_process(process, f"ninja in {step.id}"))
-            events += _place_commands(process, assign_lanes(edges), round(offset * 1e6))
+            events += _place_commands(process, ninja_log.assign_lanes(edges), round(offset * 1e6))
     return {
         "displayTimeUnit": "ms",
         "otherData": {"run": run.id, "state": run.state, "command": str(run.begun.get("command") or "")},
@@ -45,7 +44,9 @@ def make_trace(run: RecordedRun) -> dict[str, Any]:
     }
 
 
-def _place_steps(run: RecordedRun, steps: Iterable[RecordedStep]) -> Iterator[dict[str, Any]]:
+def _place_steps(
+    run: run_record.RecordedRun, steps: Iterable[run_record.RecordedStep]
+) -> Iterator[dict[str, Any]]:
     """Yield the steps in as few threads as ran side by side."""
     busy: list[tuple[float, int]] = []  # (end, thread) of the last step of each
     for step in sorted(steps, key=lambda step: float(step.begun["clock"])):
@@ -63,7 +64,7 @@ def _place_steps(run: RecordedRun, steps: Iterable[RecordedStep]) -> Iterator[di
 
 
 def _place_commands(
-    process: int, lanes: Sequence[Sequence[NinjaEdge]], offset: int
+    process: int, lanes: Sequence[Sequence[ninja_log.NinjaEdge]], offset: int
 ) -> Iterator[dict[str, Any]]:
     for thread, lane in enumerate(lanes, 1):
         for edge in lane:

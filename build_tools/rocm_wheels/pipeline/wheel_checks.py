@@ -14,32 +14,26 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.core import AuditError, SdkError, format_count, format_finding, log_note, log_warning
-from rocm_wheels.models import Project, list_project_names, load_project
-from rocm_wheels.pipeline.build_environment import (
-    find_importing_python,
-    find_project_layer,
-    layer_packages_folder,
-    list_installed_packages,
-    list_packages_below,
-)
-from rocm_wheels.pipeline.step import KnownAfter
+from rocm_wheels.core import errors, log, tables
+from rocm_wheels.models import project_names
+from rocm_wheels.models.project import Project, load_project
+from rocm_wheels.pipeline import build_environment, step
 from rocm_wheels.pipeline.step_run import StepRun
-from rocm_wheels.sdk import install_additions
+from rocm_wheels.sdk.build_environment import install_additions
 
 if TYPE_CHECKING:
-    from rocm_wheels.audit import AuditReport, WheelExpectation
+    from rocm_wheels.audit import audited_wheel
 
 
 def make_expectation(
     step_run: StepRun, version: str | None, requirements: Sequence[str] = ()
-) -> WheelExpectation:
+) -> audited_wheel.WheelExpectation:
     """Return what the wheel of a step was asked to be; ``requirements``: see ``WheelExpectation``."""
-    from rocm_wheels.audit import WheelExpectation
+    from rocm_wheels.audit import audited_wheel
 
     targets = step_run.planner.find_targets(step_run.step.cell)
-    assert not isinstance(targets, KnownAfter), "a wheel is checked when its targets are known"
-    return WheelExpectation(
+    assert not isinstance(targets, step.KnownAfter), "a wheel is checked when its targets are known"
+    return audited_wheel.WheelExpectation(
         project=load_project(str(step_run.step.project)),
         platform=step_run.facts.request.platform,
         version=version,
@@ -52,18 +46,22 @@ def make_expectation(
 
 
 def import_checked_wheel(
-    step_run: StepRun, report: AuditReport, expected: WheelExpectation, *, installed: bool
-) -> AuditReport:
+    step_run: StepRun,
+    report: audited_wheel.AuditReport,
+    expected: audited_wheel.WheelExpectation,
+    *,
+    installed: bool,
+) -> audited_wheel.AuditReport:
     """Import a wheel that was right as a file; return its report with what that found.
 
     ``installed``: it is in the build environment already; else it is put into a throw-away folder.
     """
-    from rocm_wheels.audit import IMPORT_CHECK, ImportEnvironment, add_import_check
+    from rocm_wheels.audit import checks, import_check, verify
 
     facts, ready, project = step_run.facts, step_run.ready, load_project(str(step_run.step.project))
     with _provide_requirements(step_run, project, report.requirements) as (additions, lacking):
-        import_place = ImportEnvironment(
-            find_importing_python(project.name, ready, facts.workspace),
+        import_place = import_check.ImportEnvironment(
+            build_environment.find_importing_python(project.name, ready, facts.workspace),
             env=facts.env,
             installed=installed,
             packages=ready.site_packages if installed else None,
@@ -71,10 +69,10 @@ def import_checked_wheel(
             lacking=lacking,
             log=step_run.log,
         )
-        report = add_import_check(report, expected, import_place)
+        report = verify.add_import_check(report, expected, import_place)
         for skip in report.skipped:
-            if lacking and skip.check == IMPORT_CHECK:
-                log_warning(f"{report.wheel.name}: {skip.reason}")
+            if lacking and skip.check == checks.IMPORT_CHECK:
+                log.log_warning(f"{report.wheel.name}: {skip.reason}")
     return report
 
 
@@ -88,13 +86,15 @@ def _provide_requirements(
     ROCm are never taken from an index: another build of them says nothing of this one.
     """
     ready, facts = step_run.ready, step_run.facts
-    layer = find_project_layer(project.name, ready, facts.workspace)
+    layer = build_environment.find_project_layer(project.name, ready, facts.workspace)
     folders = [
-        layer_packages_folder(project.name, ready, facts.workspace),
-        *list_packages_below(project, ready, facts.workspace),
+        build_environment.layer_packages_folder(project.name, ready, facts.workspace),
+        *build_environment.list_packages_below(project, ready, facts.workspace),
     ]
-    installed = {name for folder in folders for name in list_installed_packages(folder)}
-    built = {canonicalize_name(load_project(name).distribution) for name in list_project_names()}
+    installed = {name for folder in folders for name in build_environment.list_installed_packages(folder)}
+    built = {
+        canonicalize_name(load_project(name).distribution) for name in project_names.list_project_names()
+    }
     missing: list[str] = []
     lacking: list[str] = []
     for requirement in map(Requirement, requirements):
@@ -116,8 +116,10 @@ def _provide_requirements(
                     on_line=step_run.echo_line,
                     source=facts.request.sdk.tools_source,
                 )
-            except SdkError as error:
-                log_warning(f"what the wheel requires, to import it, could not be installed: {error.message}")
+            except errors.SdkError as error:
+                log.log_warning(
+                    f"what the wheel requires, to import it, could not be installed: {error.message}"
+                )
                 lacking += missing
         yield Path(folder), tuple(lacking)
 
@@ -125,12 +127,12 @@ def _provide_requirements(
 _MOST_RECORDED = 100  # findings of a wheel, gravest first: an event is one line of the record
 
 
-def _record_audit(step_run: StepRun, report: AuditReport) -> None:
+def _record_audit(step_run: StepRun, report: audited_wheel.AuditReport) -> None:
     """Put what was found into the record, for the report of the run."""
-    from rocm_wheels.audit import SEVERITIES, describe_finding
+    from rocm_wheels.audit import audited_wheel
 
-    ranked = sorted(report.findings, key=lambda finding: SEVERITIES.index(finding.severity))
-    findings = [describe_finding(finding) for finding in ranked]
+    ranked = sorted(report.findings, key=lambda finding: audited_wheel.SEVERITIES.index(finding.severity))
+    findings = [audited_wheel.describe_finding(finding) for finding in ranked]
     step_run.record_event(
         "audit",
         wheel=report.wheel.name,
@@ -140,24 +142,26 @@ def _record_audit(step_run: StepRun, report: AuditReport) -> None:
     )
 
 
-def judge_report(step_run: StepRun, report: AuditReport) -> AuditReport:
+def judge_report(step_run: StepRun, report: audited_wheel.AuditReport) -> audited_wheel.AuditReport:
     """Write a report into the log; set a wheel that failed aside and raise AuditError."""
-    from rocm_wheels.audit import format_report, reject_wheel
+    from rocm_wheels.audit import verify
 
     wheel = report.wheel
-    step_run.append_log("checks", format_report(report))
+    step_run.append_log("checks", verify.format_report(report))
     _record_audit(step_run, report)
     if report.jit_sources and not report.targets:
-        sources = format_count(len(report.jit_sources), "HIP source")
-        log_note(f"no kernels are compiled into {wheel.name}: it brings {sources} for the user's machine")
+        sources = tables.format_count(len(report.jit_sources), "HIP source")
+        log.log_note(f"no kernels are compiled into {wheel.name}: it brings {sources} for the user's machine")
     for finding in report.findings:
         if finding.severity == "warning":
-            log_warning(f"{wheel.name}: {format_finding(finding)}")
+            log.log_warning(f"{wheel.name}: {errors.format_finding(finding)}")
     if not report.passed:
-        rejected_path = reject_wheel(wheel, report, step_run.log, step_run.facts.workspace.rejected_wheels)
-        findings_text = "\n".join(f"  {format_finding(finding)}" for finding in report.errors)
+        rejected_path = verify.reject_wheel(
+            wheel, report, step_run.log, step_run.facts.workspace.rejected_wheels
+        )
+        findings_text = "\n".join(f"  {errors.format_finding(finding)}" for finding in report.errors)
         tips = [finding.tip for finding in report.errors if finding.tip]
-        raise AuditError(
+        raise errors.AuditError(
             f"{wheel.name} failed verification:\n{findings_text}\n"
             f"kept aside with its log: {rejected_path.parent}",
             tip=tips[0] if tips else "build with --no-verify to keep it unchecked",

@@ -8,7 +8,3 @@ both → ``gate`` → ``promote`` → pages; later results → ``channel`` → `
 ``support.json``. ``queries`` filters sets, ``bisect`` searches in them; ``finalize`` makes a set with final
 versions of one with pre-releases.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -27,46 +27,13 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from rocm_wheels.core import (
-    DataError,
-    NotInStoreError,
-    Record,
-    ReleaseError,
-    RocmWheelsError,
-    SdkError,
-    Store,
-    UsageError,
-    explain_error,
-    format_command,
-    format_count,
-    hash_file,
-    hide_credentials,
-    log_note,
-    log_warning,
-    run_command,
-    run_in_parallel,
-    suggest_name,
-    write_json_file,
-)
+from rocm_wheels.core import errors, files, log, parallel, process, records, shell, tables
+from rocm_wheels.release import policy, set_list, wheel_set
 from rocm_wheels.release.channel import read_channel
 from rocm_wheels.release.layout import Area, FamilyPaths, StoreLayout
-from rocm_wheels.release.policy import CHANNEL_NAMES
-from rocm_wheels.release.set_list import SetRow, list_sets, make_set_row
-from rocm_wheels.release.wheel_set import (
-    TORCH_PROJECT,
-    SetDocument,
-    find_host_project,
-    find_set,
-    find_set_platform,
-    list_families,
-    list_set_targets,
-    list_wheel_pythons,
-    make_device_extras,
-    parse_torch_line,
-    read_set,
-)
-from rocm_wheels.sdk import PackageSource, is_transient_failure, locate_python, make_venv, pip_install
-from rocm_wheels.sources import LockDiff, compare_locks, format_diff_json, format_diff_report, read_lock
+from rocm_wheels.sdk import interpreters
+from rocm_wheels.sources import lock, lock_diff
+from rocm_wheels.stores.store import NotInStoreError, Store
 
 ProbeOutcome = Literal["good", "bad", "skip"]
 
@@ -112,7 +79,7 @@ def count_probes_at_most(untested: int) -> int:
     return untested.bit_length()
 
 
-class SetProbe(Record):
+class SetProbe(records.Record):
     """A set that was tried. ``exit`` is the command's exit code, ``None`` where it was not come to."""
 
     set: str
@@ -122,7 +89,7 @@ class SetProbe(Record):
     seconds: float = 0.0
 
 
-class _BisectStateFile(Record):
+class _BisectStateFile(records.Record):
     schema_version: Literal[1] = Field(default=1, alias="schema")
     key: str
     command: str
@@ -142,11 +109,11 @@ class BisectState:
         try:
             state_file = _BisectStateFile.model_validate_json(path.read_bytes())
         except ValidationError as cause:
-            raise DataError(
+            raise errors.DataError(
                 f"{path} is no state of a search", tip=f"delete it to start over: {path}"
             ) from cause
         if state_file.key != key:
-            raise DataError(
+            raise errors.DataError(
                 f"{path} is of another question: {state_file.command}", tip="delete it to start over"
             )
         self.probes = list(state_file.probes)
@@ -173,33 +140,35 @@ class BisectState:
 
     def _write_probes(self, probes: Sequence[SetProbe]) -> None:
         state_file = _BisectStateFile(key=self._key, command=self._command, probes=tuple(probes))
-        write_json_file(self._state_path, state_file.model_dump(mode="json", by_alias=True))
+        files.write_json_file(self._state_path, state_file.model_dump(mode="json", by_alias=True))
         self.probes = list(probes)
 
 
 _LOCK_JOBS = 8
 
 
-def select_torch_line(store: Store, paths: FamilyPaths, rows: Sequence[SetRow]) -> tuple[SetRow, ...]:
+def select_torch_line(
+    store: Store, paths: FamilyPaths, rows: Sequence[set_list.SetRow]
+) -> tuple[set_list.SetRow, ...]:
     """Return the sets of the line that the first and the last are of; all of them where these differ."""
     ends = {_read_torch_line(store, paths, row) for row in (rows[0], rows[-1])}
     if len(ends) > 1 or None in ends:
         return tuple(rows)
-    lines = run_in_parallel(lambda row: _read_torch_line(store, paths, row), rows, jobs=_LOCK_JOBS)
+    lines = parallel.run_in_parallel(lambda row: _read_torch_line(store, paths, row), rows, jobs=_LOCK_JOBS)
     return tuple(row for row, line in zip(rows, lines, strict=True) if line in ends)
 
 
-def _read_torch_line(store: Store, paths: FamilyPaths, row: SetRow) -> str | None:
+def _read_torch_line(store: Store, paths: FamilyPaths, row: set_list.SetRow) -> str | None:
     """Return the torch line of a set, as its lock says, else by the version of torch; ``None``: of none."""
     path = paths.set_lock(row.id)
     try:
         line = json.loads(store.read(path).content).get("line")
     except (NotInStoreError, ValueError, AttributeError):
-        log_warning(f"{store.url_of(path)} is no lock: {row.id} is of the line of its torch")
+        log.log_warning(f"{store.url_of(path)} is no lock: {row.id} is of the line of its torch")
         line = None
-    if line or TORCH_PROJECT not in row.projects:
+    if line or wheel_set.TORCH_PROJECT not in row.projects:
         return line or None
-    return "{}.{}".format(*parse_torch_line(row.version))
+    return "{}.{}".format(*wheel_set.parse_torch_line(row.version))
 
 
 _LARGE_FILE_BYTES = 64 << 20  # bytes
@@ -213,7 +182,7 @@ class SetLine:
     layout: StoreLayout
     family: str
     area: Area
-    rows: tuple[SetRow, ...]
+    rows: tuple[set_list.SetRow, ...]
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -225,9 +194,11 @@ class SetLine:
         """Where they are."""
         return FamilyPaths(self.layout, self.family, self.area)
 
-    def read_document(self, number: int) -> SetDocument:
+    def read_document(self, number: int) -> wheel_set.SetDocument:
         """Return a set."""
-        return read_set(self.store, self.family, self.ids[number], area=self.area, layout=self.layout)
+        return wheel_set.read_set(
+            self.store, self.family, self.ids[number], area=self.area, layout=self.layout
+        )
 
 
 @dataclass(frozen=True)
@@ -251,7 +222,7 @@ class ProbeRequest:
 
     def __str__(self) -> str:
         """Return the command for people."""
-        return hide_credentials(format_command(self.command))
+        return shell.hide_credentials(shell.format_command(self.command))
 
 
 def find_line(
@@ -265,29 +236,31 @@ def find_line(
     ends = [_find_end(store, layout, end, family=family, channel=channel) for end in (good, bad)]
     old, new = ends
     if old.id == new.id and old.family == new.family:
-        raise UsageError(f"{old.id} cannot be both good and bad", tip="name two sets")
+        raise errors.UsageError(f"{old.id} cannot be both good and bad", tip="name two sets")
     if (old.family, old.layout) != (new.family, new.layout):
         message = " and ".join(f"{end.id} is of {end.family} ({end.layout})" for end in ends)
-        raise ReleaseError(
+        raise errors.ReleaseError(
             f"there is no line between them: {message}", tip="name two sets of one family and layout"
         )
-    if find_set_platform(old) != find_set_platform(new):
-        message = " and ".join(f"{end.id} is for {find_set_platform(end)}" for end in ends)
+    if wheel_set.find_set_platform(old) != wheel_set.find_set_platform(new):
+        message = " and ".join(f"{end.id} is for {wheel_set.find_set_platform(end)}" for end in ends)
         tip = "name two sets of one platform: `rocm-wheels set list STORE` says which set is for which"
-        raise ReleaseError(f"there is no line between them: {message}", tip=tip)
+        raise errors.ReleaseError(f"there is no line between them: {message}", tip=tip)
     if old.layout == "variants":
         tip = "bisect the plain wheels that they were made of"
-        raise ReleaseError(
+        raise errors.ReleaseError(
             "sets of variants cannot be tried: which wheel is taken is up to the machine", tip=tip
         )
     if (new.created, new.id) < (old.created, old.id):
         message = f"{old.id} is good and was made on {old.created}, after {new.id} ({new.created})"
-        raise UsageError(message, tip="the good set must be the older one: it is searched where it broke")
+        raise errors.UsageError(
+            message, tip="the good set must be the older one: it is searched where it broke"
+        )
     if channel is not None:
         return SetLine(store, layout, old.family, "release", _list_channel_rows(store, layout, channel, ends))
-    (overview,) = list_sets(store, layout, family=old.family)
+    (overview,) = set_list.list_sets(store, layout, family=old.family)
     for fault in overview.damaged:
-        log_warning(f"left out: {fault}")
+        log.log_warning(f"left out: {fault}")
     return SetLine(
         store,
         layout,
@@ -315,30 +288,33 @@ def compute_bisect_key(line: SetLine, request: ProbeRequest) -> str:
 
 def _find_end(
     store: Store, layout: StoreLayout, beginning: str, *, family: str | None, channel: str | None
-) -> SetDocument:
+) -> wheel_set.SetDocument:
     """Return a set by how its id begins: a staged one, or one that a channel showed, in the release area."""
     if channel is None:
-        return find_set(store, beginning, family=family, layout=layout)
+        return wheel_set.find_set(store, beginning, family=family, layout=layout)
     candidates = [
         (family_name, name)
-        for family_name in list_families(store, area="release", layout=layout)
+        for family_name in wheel_set.list_families(store, area="release", layout=layout)
         if family in {None, family_name}
         for name in _list_ever_on_channel(store, layout, family_name, channel)
     ]
     of = f"{channel} of {family}" if family else channel
     if not candidates:
-        raise ReleaseError(
-            f"nothing was promoted to {of} in {store.url}", tip=f"channels are {', '.join(CHANNEL_NAMES)}"
+        raise errors.ReleaseError(
+            f"nothing was promoted to {of} in {store.url}",
+            tip=f"channels are {', '.join(policy.CHANNEL_NAMES)}",
         )
     matches = [pair for pair in candidates if pair[1].startswith(beginning)]
     exact = [pair for pair in matches if pair[1] == beginning] or matches
     if len(exact) == 1:
-        return read_set(store, *exact[0], area="release", layout=layout)
+        return wheel_set.read_set(store, *exact[0], area="release", layout=layout)
     ids = [name for _, name in candidates]
     tip = f"it showed {', '.join(ids)}; without --channel all staged sets count"
     if not exact:
-        raise ReleaseError(f"{beginning} was never on {of}{suggest_name(beginning, ids)}", tip=tip)
-    raise ReleaseError(
+        raise errors.ReleaseError(
+            f"{beginning} was never on {of}{tables.suggest_name(beginning, ids)}", tip=tip
+        )
+    raise errors.ReleaseError(
         f"{beginning} could be {', '.join(f'{name} of {family_name}' for family_name, name in exact)}",
         tip=tip,
     )
@@ -351,24 +327,27 @@ def _list_ever_on_channel(store: Store, layout: StoreLayout, family: str, channe
 
 
 def _list_channel_rows(
-    store: Store, layout: StoreLayout, channel: str, ends: Sequence[SetDocument]
-) -> tuple[SetRow, ...]:
+    store: Store, layout: StoreLayout, channel: str, ends: Sequence[wheel_set.SetDocument]
+) -> tuple[set_list.SetRow, ...]:
     family = ends[0].family
     ids = _list_ever_on_channel(store, layout, family, channel)
-    documents = [read_set(store, family, item, area="release", layout=layout) for item in ids]
+    documents = [wheel_set.read_set(store, family, item, area="release", layout=layout) for item in ids]
     return _select_between(
-        store, FamilyPaths(layout, family, "release"), [make_set_row(item) for item in documents], ends
+        store,
+        FamilyPaths(layout, family, "release"),
+        [set_list.make_set_row(item) for item in documents],
+        ends,
     )
 
 
 def _select_between(
-    store: Store, paths: FamilyPaths, rows: Sequence[SetRow], ends: Sequence[SetDocument]
-) -> tuple[SetRow, ...]:
+    store: Store, paths: FamilyPaths, rows: Sequence[set_list.SetRow], ends: Sequence[wheel_set.SetDocument]
+) -> tuple[set_list.SetRow, ...]:
     """Return the sets between the ends that are as they are: of their layout, platform and torch line."""
     first, last = ((end.created, end.id) for end in ends)
     ordered = sorted(rows, key=lambda row: (row.created, row.id))
     between = [row for row in ordered if first <= (row.created, row.id) <= last]
-    kind = ends[0].layout, find_set_platform(ends[0])
+    kind = ends[0].layout, wheel_set.find_set_platform(ends[0])
     return select_torch_line(store, paths, [row for row in between if (row.layout, row.os) == kind])
 
 
@@ -379,14 +358,16 @@ def _fingerprint_file(path: Path) -> str:
     status = path.stat()
     if status.st_size > _LARGE_FILE_BYTES:
         return f"{status.st_size} {status.st_mtime_ns}"
-    return hash_file(path)
+    return files.hash_file(path)
 
 
 _FETCH_JOBS = 4
 
 
 @contextmanager
-def provide_index(line: SetLine, request: ProbeRequest, document: SetDocument, folder: Path) -> Iterator[str]:
+def provide_index(
+    line: SetLine, request: ProbeRequest, document: wheel_set.SetDocument, folder: Path
+) -> Iterator[str]:
     """Give the address of a set's own index while the block runs; copies are below ``folder``, then gone."""
     path = f"{line.paths.set_index(document.id)}/"
     if request.served:
@@ -397,7 +378,7 @@ def provide_index(line: SetLine, request: ProbeRequest, document: SetDocument, f
         copied = folder / "copied"
         shutil.rmtree(copied, ignore_errors=True)  # of a run that was killed
         try:
-            run_in_parallel(
+            parallel.run_in_parallel(
                 lambda file_path: _fetch_file(line, file_path, copied),
                 _list_needed_files(line, request, document),
                 jobs=_FETCH_JOBS,
@@ -407,12 +388,12 @@ def provide_index(line: SetLine, request: ProbeRequest, document: SetDocument, f
             shutil.rmtree(copied, ignore_errors=True)
 
 
-def _list_needed_files(line: SetLine, request: ProbeRequest, document: SetDocument) -> list[str]:
+def _list_needed_files(line: SetLine, request: ProbeRequest, document: wheel_set.SetDocument) -> list[str]:
     """Return pages, and the wheels that this Python and these GPUs could take, with their METADATA."""
     paths = [listed.path for listed in line.store.listing(line.paths.set_index(document.id))]
     for file in document.files:
-        pythons = list_wheel_pythons(file.name)
-        is_part = find_host_project(file.project) is not None
+        pythons = wheel_set.list_wheel_pythons(file.name)
+        is_part = wheel_set.find_host_project(file.project) is not None
         if (pythons and request.python_version not in pythons) or (
             is_part and not {*file.targets} & {*request.targets}
         ):
@@ -473,14 +454,16 @@ class SetProber:
             {"set": document.id, "outcome": outcome, "why": why, "exit": exit_code, "seconds": seconds}
         )
 
-    def _explain_unsuited(self, document: SetDocument) -> str:
+    def _explain_unsuited(self, document: wheel_set.SetDocument) -> str:
         """Return why a set cannot be installed here, by what its document says; "" when nothing does."""
         request = self.request
-        targets = list_set_targets(document)
+        targets = wheel_set.list_set_targets(document)
         if request.targets and not set(request.targets) & set(targets):
             return f"it is for {', '.join(targets) or 'no GPU'}, not for {', '.join(request.targets)}"
         for project in request.projects:
-            pythons = [list_wheel_pythons(file.name) for file in document.files if file.project == project]
+            pythons = [
+                wheel_set.list_wheel_pythons(file.name) for file in document.files if file.project == project
+            ]
             if not pythons:
                 return f"it has no {project}"
             if not any(
@@ -489,45 +472,45 @@ class SetProber:
                 return f"it has no {project} for Python {request.python_version}"
         return ""
 
-    def _install_set(self, document: SetDocument, index: str, prefix: Path, log_file: Path) -> str:
+    def _install_set(self, document: wheel_set.SetDocument, index: str, prefix: Path, log_file: Path) -> str:
         """Make the environment and install the set; return why that cannot be done, "" when it was."""
         shutil.rmtree(prefix, ignore_errors=True)  # of a run that was killed
         prefix.parent.mkdir(parents=True, exist_ok=True)
         log_file.parent.mkdir(parents=True, exist_ok=True)
-        make_venv(self.request.python, prefix, self.env)
+        interpreters.make_venv(self.request.python, prefix, self.env)
         # in the environment: addresses may hold passwords, and arguments can be read by all
         indexes = " ".join([index, *self.request.extra_indexes])
         links = [word for place in self.request.find_links for word in ("--find-links", place)]
         with log_file.open("w", encoding="utf-8") as sink:
             try:
-                pip_install(
-                    locate_python(prefix),
+                interpreters.pip_install(
+                    interpreters.locate_python(prefix),
                     ["--index-strategy", "first-index", *links, *self._list_requirements(document)],
-                    PackageSource(pre=self.request.pre),
+                    interpreters.PackageSource(pre=self.request.pre),
                     {**self.env, "UV_INDEX": indexes},
                     activity=f"installing {document.id}",
                     cwd=self.folder,
                     on_line=lambda text: print(text, file=sink),
                 )
-            except SdkError as failure:
-                if is_transient_failure(str(failure)):
+            except errors.SdkError as failure:
+                if interpreters.is_transient_failure(str(failure)):
                     tip = failure.tip or "run the same command again: it continues"
-                    raise ReleaseError(f"{document.id} could not be tried", tip=tip) from failure
+                    raise errors.ReleaseError(f"{document.id} could not be tried", tip=tip) from failure
                 return f"it does not install: {_shorten_failure(failure)}"
         return ""
 
-    def _list_requirements(self, document: SetDocument) -> list[str]:
+    def _list_requirements(self, document: wheel_set.SetDocument) -> list[str]:
         """Return the projects at the set's versions, with the parts that hold the kernels of the targets."""
         versions = {file.project: file.version for file in document.files}
         requirements = []
         for project in self.request.projects:
-            extras = make_device_extras(document, project, self.request.targets)
+            extras = wheel_set.make_device_extras(document, project, self.request.targets)
             requirements.append(f"{project}{extras}=={versions[project]}")
         return requirements
 
-    def _run_command(self, document: SetDocument, index: str, prefix: Path, log_file: Path) -> int:
+    def _run_command(self, document: wheel_set.SetDocument, index: str, prefix: Path, log_file: Path) -> int:
         """Run the command with the environment's Python first; return its exit code, below 128."""
-        programs = locate_python(prefix).parent
+        programs = interpreters.locate_python(prefix).parent
         env = {name: value for name, value in self.env.items() if name != "PYTHONHOME"}
         env["PATH"] = os.pathsep.join([str(programs), *filter(None, [self.env.get("PATH")])])
         env["VIRTUAL_ENV"] = str(prefix)
@@ -535,16 +518,16 @@ class SetProber:
         command = self.request.command
         program = shutil.which(command[0], path=env["PATH"])
         if program is None:
-            raise ReleaseError(
+            raise errors.ReleaseError(
                 f"there is no program {command[0]}",
                 tip="it is looked for in the set's environment and on PATH",
             )
-        completed = run_command(
+        completed = process.run_command(
             [program, *command[1:]],
             env=env,
             cwd=self.request.cwd,
             log=log_file,
-            on_line=lambda text: log_note(f"  | {text}"),
+            on_line=lambda text: log.log_note(f"  | {text}"),
             check=None,
         )
         code = completed.returncode if completed.returncode >= 0 else STOP_EXIT_CODE - completed.returncode
@@ -555,13 +538,13 @@ class SetProber:
                 else f"ended with exit code {code}"
             )
             tip = "0 is good, 125 cannot be tested, 1 to 127 is bad; the same command continues here"
-            raise ReleaseError(
+            raise errors.ReleaseError(
                 f"stopped at {document.id}: {self.request} {outcome} (see {log_file})", tip=tip
             )
         return code
 
 
-def _shorten_failure(failure: SdkError) -> str:
+def _shorten_failure(failure: errors.SdkError) -> str:
     lines = [line.strip(" |×╰─▶") for line in str(failure).splitlines()[1:]]
     message = " ".join(line for line in lines if line and not line.startswith(("Using Python", "tip:")))
     return (
@@ -582,20 +565,20 @@ def bisect_sets(
     """
     ids = prober.line.ids
     if state.probes:
-        report(f"an earlier run, which is carried on, tried {format_count(len(state.probes), 'set')}")
+        report(f"an earlier run, which is carried on, tried {tables.format_count(len(state.probes), 'set')}")
     if not trust_ends:
         _check_end(prober, state, 0, "good", report)
         _check_end(prober, state, len(ids) - 1, "bad", report)
     while (between := find_range(prober, state)).next is not None:
-        remaining = format_count(between.untested, "set")
+        remaining = tables.format_count(between.untested, "set")
         report(f"trying {ids[between.next]}: {remaining} between good and bad")
         _try_set(prober, state, between.next, report)
     if between.skipped and all(probe.outcome == "skip" for probe in state.probes):
         state.clear()
         why = state.probes[-1].why
         tip = "--dependency-index and --find-links say where their requirements are, as ROCm's packages"
-        raise ReleaseError(
-            f"could test none of {format_count(len(state.probes), 'set')}; the last: {why}", tip=tip
+        raise errors.ReleaseError(
+            f"could test none of {tables.format_count(len(state.probes), 'set')}; the last: {why}", tip=tip
         )
     return between
 
@@ -633,7 +616,7 @@ def _check_end(
         tip = f"name another set with --{expected}, or skip this check with --trust-ends"
         printed = prober.folder / "logs" / f"{name}.log"
         tip = f"see {printed}; {tip}" if printed.exists() else tip
-    raise ReleaseError(message, tip=tip)
+    raise errors.ReleaseError(message, tip=tip)
 
 
 def _try_set(prober: SetProber, state: BisectState, number: int, report: ReportLine) -> SetProbe:
@@ -651,13 +634,13 @@ class BisectAnswer:
     locks, ``diff`` is ``None`` where they cannot be compared, and ``why_not`` says why.
     """
 
-    good: SetDocument
-    bad: SetDocument
+    good: wheel_set.SetDocument
+    bad: wheel_set.SetDocument
     skipped: tuple[SetProbe, ...]
     probes: tuple[SetProbe, ...]
     versions: tuple[tuple[str, str, str], ...]
     locks: tuple[Path, Path]
-    diff: LockDiff | None
+    diff: lock_diff.LockDiff | None
     why_not: str = ""
 
 
@@ -672,9 +655,9 @@ def make_bisect_answer(line: SetLine, between: BisectRange, state: BisectState) 
             path.unlink(missing_ok=True)
             newest = item.locks[-1].path  # of several locks, that of the newest ROCm
             line.store.fetch(f"{line.paths.set_folder(item.id)}/{newest}", path)
-        diff = compare_locks(read_lock(locks[0]), read_lock(locks[1]))
-    except RocmWheelsError as failure:  # the search took long: it is answered all the same
-        why_not = explain_error(failure).splitlines()[0]
+        diff = lock_diff.compare_locks(lock.read_lock(locks[0]), lock.read_lock(locks[1]))
+    except errors.RocmWheelsError as failure:  # the search took long: it is answered all the same
+        why_not = errors.explain_error(failure).splitlines()[0]
     probes = {item.set: item for item in state.probes}
     skipped = tuple(probes[line.ids[number]] for number in between.skipped)
     versions = tuple(_list_version_changes(good, bad))
@@ -701,7 +684,7 @@ def format_bisect_answer(answer: BisectAnswer) -> Iterator[str]:
     if answer.diff is None:
         yield f"  the locks cannot be compared: {answer.why_not}"
         return
-    yield from (f"  {text}".rstrip() for text in format_diff_report(answer.diff, {}, limit=0))
+    yield from (f"  {text}".rstrip() for text in lock_diff.format_diff_report(answer.diff, {}, limit=0))
     if not answer.diff.same:
         yield f"the commits between: {_diff_command(answer)}"
 
@@ -717,22 +700,24 @@ def convert_bisect_answer_to_json(answer: BisectAnswer) -> dict[str, Any]:
         "differs": {
             "versions": {project: {"old": old, "new": new} for project, old, new in answer.versions},
             "rocm": {"old": answer.good.rocm_in_words or None, "new": answer.bad.rocm_in_words or None},
-            "lock": None if answer.diff is None else format_diff_json(answer.diff, {}, limit=0),
+            "lock": None if answer.diff is None else lock_diff.format_diff_json(answer.diff, {}, limit=0),
             "lock_diff": None if answer.diff is None else _diff_command(answer),
             "why_not": answer.why_not or None,
         },
     }
 
 
-def _describe_set(document: SetDocument) -> str:
+def _describe_set(document: wheel_set.SetDocument) -> str:
     return f"{document.id}  ROCm {document.rocm_in_words or 'unknown'}  {document.created}"
 
 
 def _diff_command(answer: BisectAnswer) -> str:
-    return format_command(["rocm-wheels", "lock", "diff", *map(str, answer.locks)])
+    return shell.format_command(["rocm-wheels", "lock", "diff", *map(str, answer.locks)])
 
 
-def _list_version_changes(good: SetDocument, bad: SetDocument) -> Iterator[tuple[str, str, str]]:
+def _list_version_changes(
+    good: wheel_set.SetDocument, bad: wheel_set.SetDocument
+) -> Iterator[tuple[str, str, str]]:
     """Yield projects that differ with their versions; "none" where a set has none."""
     old, new = ({file.project: file.version for file in document.files} for document in (good, bad))
     for project in sorted({*old, *new}):

@@ -24,27 +24,16 @@ from typing import Literal
 from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from rocm_wheels import __version__
-from rocm_wheels.core import DataError, NotInStoreError, Record, Store, log_warning, summarize_faults
-from rocm_wheels.models import Platform, Sha256Digest, get_gfx_families, load_ci_table, strip_features
+from rocm_wheels.core import errors, records
+from rocm_wheels.core.log import log_warning
+from rocm_wheels.models import ci, lock, project_names
+from rocm_wheels.models.gfx import get_gfx_families, strip_features
+from rocm_wheels.release import gate, layout, set_conflicts, set_log, wheel_set
 from rocm_wheels.release.evidence.evidence import CLOCK_SKEW
 from rocm_wheels.release.evidence.store import StoredEvidence as Result
-from rocm_wheels.release.gate import judge_set
-from rocm_wheels.release.layout import FamilyPaths
 from rocm_wheels.release.policy import REPORTED, Policy, TargetTestState, Verdict, make_shown_state
-from rocm_wheels.release.set_conflicts import FEWER_TARGETS_PREFIX, UNPINNED_PREFIXES
-from rocm_wheels.release.set_log import LogHead, SetLog
-from rocm_wheels.release.wheel_set import (
-    SetDocument,
-    SetFile,
-    SetId,
-    SetLayout,
-    SetRank,
-    find_set_platform,
-    list_set_targets,
-    list_wheel_pythons,
-    rank_set,
-)
-from rocm_wheels.wheels import parse_wheel_name
+from rocm_wheels.stores.store import NotInStoreError, Store
+from rocm_wheels.wheels import dist_info
 
 ChannelAction = Literal["promote", "demote", "abandon", "refresh"]
 ShownTestState = Literal[
@@ -58,21 +47,21 @@ _DONE_WORDS = {
 }
 
 
-class ChannelSet(Record):
+class ChannelSet(records.Record):
     """A set on a channel: since when, by whom, and what was known of tests when it was last looked at.
 
     That is a word, and plain lines. ``log`` is the head of its log when it was promoted; None: it had none.
     """
 
-    set: SetId
+    set: wheel_set.SetId
     when: str
     by: str
     state: ShownTestState
     told: tuple[str, ...] = ()
-    log: LogHead | None = None
+    log: set_log.LogHead | None = None
 
 
-class PendingChange(Record):
+class PendingChange(records.Record):
     """A change that was begun. ``goal`` is what the channel shows when it is done, oldest first.
 
     ``adds`` says whether ``sets`` come or go: that decides which pages change first. ``policy`` is what the
@@ -80,7 +69,7 @@ class PendingChange(Record):
     """
 
     action: ChannelAction
-    sets: tuple[SetId, ...] = Field(min_length=1)
+    sets: tuple[wheel_set.SetId, ...] = Field(min_length=1)
     by: str
     began: str
     goal: tuple[ChannelSet, ...]
@@ -92,11 +81,11 @@ class PendingChange(Record):
         return f"{self.action} of {', '.join(self.sets)} by {self.by}, begun {self.began}"
 
 
-class ChannelEvent(Record):
+class ChannelEvent(records.Record):
     """A change that was made. ``policy`` is the digest of the policy that the channel keeps since then."""
 
     action: ChannelAction
-    sets: tuple[SetId, ...]
+    sets: tuple[wheel_set.SetId, ...]
     by: str
     when: str
     revision: int
@@ -107,7 +96,7 @@ class ChannelEvent(Record):
         return f"{self.action} of {', '.join(self.sets)} by {self.by}, {self.when}"
 
 
-class Channel(Record):
+class Channel(records.Record):
     """A channel of a family. ``sets`` are those that it shows, in the order in which they came.
 
     ``policy`` is what it keeps of the policy that it is judged by (``kept_policy``); None: nobody
@@ -118,7 +107,7 @@ class Channel(Record):
     family: str
     channel: str
     revision: int = 0
-    current: SetId | None = None
+    current: wheel_set.SetId | None = None
     sets: tuple[ChannelSet, ...] = ()
     pending: PendingChange | None = None
     history: tuple[ChannelEvent, ...] = ()
@@ -238,7 +227,7 @@ class ChannelRecord:
     content: bytes = b""
 
 
-def read_channel(store: Store, paths: FamilyPaths, name: str) -> ChannelRecord:
+def read_channel(store: Store, paths: layout.FamilyPaths, name: str) -> ChannelRecord:
     """Return a channel; one that nothing was promoted to is empty. DataError for a damaged document."""
     path = paths.channel_document(name)
     try:
@@ -249,10 +238,13 @@ def read_channel(store: Store, paths: FamilyPaths, name: str) -> ChannelRecord:
         channel = Channel.model_validate_json(stored.content)
     except ValidationError as cause:
         tip = "put it back from a copy of the store: it says what people get"
-        message = f"{store.url_of(path)} is not the document of a channel: {summarize_faults(cause, Channel)}"
-        raise DataError(message, tip=tip) from None
+        message = (
+            f"{store.url_of(path)} is not the document of a channel: "
+            f"{records.summarize_faults(cause, Channel)}"
+        )
+        raise errors.DataError(message, tip=tip) from None
     if (channel.family, channel.channel) != (paths.family, name):
-        raise DataError(f"{store.url_of(path)} is of {channel.channel} of {channel.family}")
+        raise errors.DataError(f"{store.url_of(path)} is of {channel.channel} of {channel.family}")
     return ChannelRecord(channel, stored.tag, stored.content)
 
 
@@ -264,7 +256,7 @@ def describe_action(action: ChannelAction) -> str:
 WHOLENESS_RULES = frozenset({"verify", "hashes", "log", "evidence"})  # rules without which no pass counts
 
 
-class TargetStatus(Record):
+class TargetStatus(records.Record):
     """What is known of a set on a GPU target, as the gate says it. ``when`` is "2026-11-21", or ""."""
 
     gfx: str
@@ -274,14 +266,14 @@ class TargetStatus(Record):
     when: str = ""
 
 
-class WheelStatus(Record):
+class WheelStatus(records.Record):
     """A wheel of torch. No ``pythons``: it is for every one. ``gfx`` are the targets that it is for.
 
     ``rocm`` is its own, also where the set has variants for several.
     """
 
     file: str
-    sha256: Sha256Digest
+    sha256: lock.Sha256Digest
     pythons: tuple[str, ...]
     platforms: tuple[str, ...]
     gfx: tuple[str, ...]
@@ -289,18 +281,18 @@ class WheelStatus(Record):
     rocm: str | None = None
 
 
-class PublishedSet(Record):
+class PublishedSet(records.Record):
     """A set on a channel, as people may read it. ``wheels`` are those of ``project``: torch, where it is."""
 
-    set: SetId
+    set: wheel_set.SetId
     created: str
     promoted: str
     project: str
     version: str
     rocm: str | None
-    os: Platform
-    kind: SetLayout
-    origin: SetId | None
+    os: project_names.Platform
+    kind: wheel_set.SetLayout
+    origin: wheel_set.SetId | None
     state: ShownTestState
     told: tuple[str, ...]
     targets: tuple[TargetStatus, ...]
@@ -319,7 +311,7 @@ class SetStatus(PublishedSet):
 
     failed_checks: tuple[str, ...]
     of: str
-    log: LogHead | None = None
+    log: set_log.LogHead | None = None
     takes_reports: bool = True
 
     @property
@@ -327,10 +319,12 @@ class SetStatus(PublishedSet):
         """Whether something failed since it was released."""
         return self.state in {"tests failed", "checks failed"}
 
-    def rank_for(self, channel: str, gfx: str = "") -> SetRank:
+    def rank_for(self, channel: str, gfx: str = "") -> wheel_set.SetRank:
         """Return what the newest set of a channel is found by; on a target tested ones of a version lead."""
         tested = self._find_test_state(gfx) == "tested"
-        return rank_set((self.project,), self.version, self.created, self.set, channel=channel, tested=tested)
+        return wheel_set.rank_set(
+            (self.project,), self.version, self.created, self.set, channel=channel, tested=tested
+        )
 
     def passed_on(self, gfx: str) -> bool:
         """Tell whether it passed on a target, its files are whole, and no result is gone."""
@@ -342,16 +336,16 @@ class SetStatus(PublishedSet):
         return next((target.state for target in self.targets if target.gfx == gfx), "untested")
 
 
-class ChannelView(Record):
+class ChannelView(records.Record):
     """The view of a target. ``set`` is what it shows, or is about to; while it is not ``settled``, pages may
     show the sets that it ``was`` at, too. ``None``: there is to be no view.
 
     Where it shows a set of each of several platforms, ``sets`` are all of them, and ``set`` is the first."""
 
     gfx: str
-    set: SetId | None
-    sets: tuple[SetId, ...] = ()
-    was: tuple[SetId, ...] = ()
+    set: wheel_set.SetId | None
+    sets: tuple[wheel_set.SetId, ...] = ()
+    was: tuple[wheel_set.SetId, ...] = ()
     settled: bool = True
 
     @classmethod
@@ -368,7 +362,7 @@ class ChannelView(Record):
         return self.sets or ((self.set,) if self.set is not None else ())
 
 
-class ChannelStatus(Record):
+class ChannelStatus(records.Record):
     """The document. ``policy`` is the digest of the policy by which it was found."""
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -397,7 +391,7 @@ class StoredStatus:
     content: bytes = b""
 
 
-def read_channel_status(store: Store, paths: FamilyPaths, channel: str) -> StoredStatus:
+def read_channel_status(store: Store, paths: layout.FamilyPaths, channel: str) -> StoredStatus:
     """Return the document of a channel; one that is not there, or damaged, is made again from nothing."""
     path, empty = paths.channel_status(channel), ChannelStatus(family=paths.family, channel=channel)
     try:
@@ -457,7 +451,7 @@ def drop_age_limits(policy: Policy) -> Policy:
 def compute_policy_digest(policy: Policy) -> str:
     """Return the digest of all that is told by: a policy, the data of families, and who reads them."""
     policy_json = json.dumps(policy.model_dump(mode="json"), sort_keys=True)
-    data = repr((sorted(load_ci_table().families.items()), sorted(get_gfx_families().items())))
+    data = repr((sorted(ci.load_ci_table().families.items()), sorted(get_gfx_families().items())))
     return hashlib.sha256(f"{_DIGEST_FORM} {__version__}\0{policy_json}\0{data}".encode()).hexdigest()[:16]
 
 
@@ -490,7 +484,7 @@ def compute_status_digest(
 
 
 def make_set_status(
-    document: SetDocument,
+    document: wheel_set.SetDocument,
     results: Sequence[Result],
     channel_set: ChannelSet,
     *,
@@ -498,8 +492,8 @@ def make_set_status(
     channel: str,
     now: datetime,
     digest: str,
-    log: SetLog,
-    stated: LogHead | None = None,
+    log: set_log.SetLog,
+    stated: set_log.LogHead | None = None,
 ) -> SetStatus:
     """Return what is known of a set on a channel. ``policy`` is one without age.
 
@@ -507,7 +501,7 @@ def make_set_status(
     """
     log = log.compare_head(channel_set.log, "the document of the channel")
     log = log.compare_head(stated, "an earlier refresh")
-    verdict = judge_set(policy, channel, document, results, now, log=log)
+    verdict = gate.judge_set(policy, channel, document, results, now, log=log)
     failed = _list_failed_checks(verdict, results)
     lines = [*make_shown_state(verdict).lines, *(f"{rule}: failed" for rule in failed), *verdict.notes]
     project = "torch" if "torch" in document.projects else document.projects[0]
@@ -520,7 +514,7 @@ def make_set_status(
         project=project,
         version=wheels[0].version,
         rocm=document.rocm,
-        os=find_set_platform(document),
+        os=wheel_set.find_set_platform(document),
         kind=document.layout,
         origin=document.origin,
         state=_find_state(verdict, failed),
@@ -539,7 +533,11 @@ def make_set_status(
 
 def _list_wheel_notes(channel_set: ChannelSet) -> list[str]:
     """Return the lines that are of the wheels, not of what is known of them: they stay."""
-    return [line for line in channel_set.told if line.startswith((*UNPINNED_PREFIXES, FEWER_TARGETS_PREFIX))]
+    return [
+        line
+        for line in channel_set.told
+        if line.startswith((*set_conflicts.UNPINNED_PREFIXES, set_conflicts.FEWER_TARGETS_PREFIX))
+    ]
 
 
 def _list_failed_checks(verdict: Verdict, results: Sequence[Result]) -> tuple[str, ...]:
@@ -558,15 +556,15 @@ def _find_state(verdict: Verdict, failed: Sequence[str]) -> ShownTestState:
     return "checks failed" if failed and word != "tests failed" else word
 
 
-def _make_wheel_status(file: SetFile, document: SetDocument) -> WheelStatus:
+def _make_wheel_status(file: wheel_set.SetFile, document: wheel_set.SetDocument) -> WheelStatus:
     """Return a wheel; one whose device code is in other wheels of the set is for all its targets."""
     targets = sorted({strip_features(target) for target in file.targets})
     return WheelStatus(
         file=file.name,
         sha256=file.sha256,
-        pythons=tuple(sorted(list_wheel_pythons(file.name), key=_python_number)),
-        platforms=tuple(sorted({tag.platform for tag in parse_wheel_name(file.name).tags})),
-        gfx=tuple(targets) or list_set_targets(document),
+        pythons=tuple(sorted(wheel_set.list_wheel_pythons(file.name), key=_python_number)),
+        platforms=tuple(sorted({tag.platform for tag in dist_info.parse_wheel_name(file.name).tags})),
+        gfx=tuple(targets) or wheel_set.list_set_targets(document),
         label=file.label,
         rocm=document.rocm_of(file),
     )

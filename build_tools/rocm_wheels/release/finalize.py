@@ -15,60 +15,27 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from rocm_wheels.core import (
-    RUN_AGAIN_TIP,
-    DataError,
-    ReleaseError,
-    Store,
-    copy_atomically,
-    format_size,
-    hash_file,
-    lock_folder,
-    log_note,
-    run_in_parallel,
+from rocm_wheels.core import errors, log, parallel, tables
+from rocm_wheels.core.files import copy_atomically, hash_file, lock_folder
+from rocm_wheels.index.folder import METADATA_SUFFIX
+from rocm_wheels.models.lock import Lock
+from rocm_wheels.models.project import Project
+from rocm_wheels.package import version_edit
+from rocm_wheels.release import (
+    final_versions,
+    layout,
+    set_list,
+    set_statements,
+    stage,
+    staged_wheels,
+    wheel_set,
 )
-from rocm_wheels.index import METADATA_SUFFIX
-from rocm_wheels.models import Lock, Project
-from rocm_wheels.package import (
-    NewVersions,
-    list_version_files,
-    rewrite_requirement,
-    rewrite_version_files,
-)
-from rocm_wheels.release.final_versions import (
-    FinalizeRequest,
-    decide_final_versions,
-    make_final_version,
-    map_versions,
-    select_extras,
-    select_files,
-    select_requirements,
-)
-from rocm_wheels.release.layout import FamilyPaths
-from rocm_wheels.release.set_list import update_listing
-from rocm_wheels.release.set_statements import read_stored_origin
-from rocm_wheels.release.stage import StagedSet, StagePlan, plan_stage, stage_set
-from rocm_wheels.release.staged_wheels import find_recipe, list_lock_projects
-from rocm_wheels.release.wheel_set import SetDocument, SetFile, SetLock
-from rocm_wheels.sources import parse_lock
-from rocm_wheels.wheels import (
-    SBOM_MEMBER,
-    WheelArchive,
-    WheelDiff,
-    WheelEdit,
-    WheelMetadata,
-    WheelOrigin,
-    compare_wheels,
-    get_edited_name,
-    parse_metadata,
-    read_dist_info_files,
-    read_origin,
-    revise_sbom,
-    rewrite_wheel,
-    split_wheel_name,
-    write_statement,
-    write_step_statement,
-)
+from rocm_wheels.release.final_versions import select_extras
+from rocm_wheels.sources.lock import parse_lock
+from rocm_wheels.stores.store import RUN_AGAIN_TIP, Store
+from rocm_wheels.wheels import dist_info, rewrite, sbom, statement
+from rocm_wheels.wheels.archive import WheelArchive
+from rocm_wheels.wheels.edit import WheelDiff, WheelEdit, compare_wheels, get_edited_name
 
 _READ_JOBS = 8
 _STEP = "finalize"  # as the bill of materials of a wheel says it
@@ -84,7 +51,7 @@ class WheelChange:
     stays has its own version and name.
     """
 
-    file: SetFile
+    file: wheel_set.SetFile
     version: str
     name: str
     requires: tuple[tuple[str, str], ...]
@@ -110,12 +77,12 @@ class WheelChange:
     @property
     def build_tags(self) -> tuple[str, str]:
         """The old and the new build tag; "": none."""
-        return split_wheel_name(self.file.name).build, split_wheel_name(self.name).build
+        return dist_info.split_wheel_name(self.file.name).build, dist_info.split_wheel_name(self.name).build
 
     @property
     def version_files(self) -> tuple[str, ...]:
         """The members that may hold a version."""
-        return () if self.stays else list_version_files(self.project)
+        return () if self.stays else version_edit.list_version_files(self.project)
 
 
 @dataclass(frozen=True)
@@ -126,32 +93,39 @@ class FinalPlan:
     where it is for fewer, and ``left_out`` the wheels that it has not.
     """
 
-    document: SetDocument
+    document: wheel_set.SetDocument
     changes: tuple[WheelChange, ...]
     locks: tuple[Lock, ...]
     renamed: Mapping[str, str]
     version: str
     targets: tuple[str, ...] = ()
-    left_out: tuple[SetFile, ...] = ()
+    left_out: tuple[wheel_set.SetFile, ...] = ()
 
 
 def plan_finalize(
-    store: Store, paths: FamilyPaths, document: SetDocument, request: FinalizeRequest
+    store: Store,
+    paths: layout.FamilyPaths,
+    document: wheel_set.SetDocument,
+    request: final_versions.FinalizeRequest,
 ) -> FinalPlan:
     """Return what is to be written. Only METADATA and locks are read.
 
     Raises ReleaseError that lists each wheel of which it is not clear what it becomes, or that would not fit
     the others.
     """
-    files = select_files(document, request.targets)
+    files = final_versions.select_files(document, request.targets)
     kept_document = document.model_copy(update={"files": files})
-    versions = decide_final_versions(kept_document, request)
-    new_versions = map_versions(kept_document, versions)
-    locks = run_in_parallel(
+    versions = final_versions.decide_final_versions(kept_document, request)
+    new_versions = final_versions.map_versions(kept_document, versions)
+    locks = parallel.run_in_parallel(
         lambda item: read_set_lock(store, paths, document, item), document.locks, jobs=_READ_JOBS
     )
-    projects = list({item.name: item for lock in locks for item in list_lock_projects(lock)}.values())
-    metadata = run_in_parallel(lambda file: _read_metadata(store, paths, file), files, jobs=_READ_JOBS)
+    projects = list(
+        {item.name: item for lock in locks for item in staged_wheels.list_lock_projects(lock)}.values()
+    )
+    metadata = parallel.run_in_parallel(
+        lambda file: _read_metadata(store, paths, file), files, jobs=_READ_JOBS
+    )
     changes, faults = list[WheelChange](), list[str]()
     for file, wheel_metadata in zip(files, metadata, strict=True):
         built = document.rocm_of(file) or ""
@@ -160,15 +134,19 @@ def plan_finalize(
             changes.append(
                 _plan_change(file, wheel_metadata, versions[file.name], new_versions, rocm, projects, request)
             )
-        except ReleaseError as fault:
+        except errors.ReleaseError as fault:
             faults.append(f"{file.name}: {fault}")
     if faults:
-        raise ReleaseError("\n".join(faults), tip="nothing was written")
+        raise errors.ReleaseError("\n".join(faults), tip="nothing was written")
     if all(item.stays for item in changes) and len(files) == len(document.files):
-        raise ReleaseError(f"all wheels of {document.id} stay as they are: there is nothing to finalize")
+        raise errors.ReleaseError(
+            f"all wheels of {document.id} stay as they are: there is nothing to finalize"
+        )
     torch = next((item.version for item in changes if item.file.project == "torch"), None)
     version = torch or (
-        document.version if request.same_versions else make_final_version(Version(document.version))
+        document.version
+        if request.same_versions
+        else final_versions.make_final_version(Version(document.version))
     )
     left_out = tuple(file for file in document.files if file not in files)
     renamed = _rename_rocms(document, locks, request)
@@ -182,7 +160,7 @@ def plan_finalize(
 
 
 def _rename_rocms(
-    document: SetDocument, locks: Sequence[Lock], request: FinalizeRequest
+    document: wheel_set.SetDocument, locks: Sequence[Lock], request: final_versions.FinalizeRequest
 ) -> Mapping[str, str]:
     """Return what the ROCm of each lock is called in the new set; the old one may have renamed it before."""
     called = [set_lock.rocm or document.rocm for set_lock in document.locks]
@@ -194,23 +172,25 @@ def _rename_rocms(
 
 
 def _plan_change(  # noqa: PLR0917 - all that is known of one wheel
-    file: SetFile,
-    metadata: WheelMetadata,
+    file: wheel_set.SetFile,
+    metadata: dist_info.WheelMetadata,
     version: str,
-    new_versions: NewVersions,
+    new_versions: version_edit.NewVersions,
     rocm: tuple[str, str] | None,
     projects: Sequence[Project],
-    request: FinalizeRequest,
+    request: final_versions.FinalizeRequest,
 ) -> WheelChange:
-    project = find_recipe(file.project, projects)
+    project = staged_wheels.find_recipe(file.project, projects)
     if project is None:
-        raise ReleaseError(f"nothing in the locks of the set builds {file.project}")
+        raise errors.ReleaseError(f"nothing in the locks of the set builds {file.project}")
 
     def move(text: str) -> str:
-        return rewrite_requirement(text, new_versions, {Version(rocm[0]): Version(rocm[1])} if rocm else {})
+        return version_edit.rewrite_requirement(
+            text, new_versions, {Version(rocm[0]): Version(rocm[1])} if rocm else {}
+        )
 
     def become(text: str) -> str:
-        return move(text) if select_requirements([text], request.targets) else ""
+        return move(text) if final_versions.select_requirements([text], request.targets) else ""
 
     pairs = tuple((text, new) for text in metadata.requires_dist if (new := become(text)) != text)
     extras_kept = select_extras(metadata.provides_extra, request.targets)
@@ -219,11 +199,11 @@ def _plan_change(  # noqa: PLR0917 - all that is known of one wheel
     if same_version and any(new for _, new in pairs):
         replaced = ", ".join(old for old, new in pairs if new)
         say = f"say --to {file.project}=VERSION in the place of --keep"
-        raise ReleaseError(f"it stays, and requires {replaced}, which the new set has not: {say}")
+        raise errors.ReleaseError(f"it stays, and requires {replaced}, which the new set has not: {say}")
     if same_version and not pairs and not extras:
         return WheelChange(file, version, file.name, (), rocm, project, move)
     if same_version and not request.build:
-        raise ReleaseError(
+        raise errors.ReleaseError(
             "it would lose requirements on what is left out and keep its name, which belongs to its bytes: "
             "say --build-tag 1"
         )
@@ -231,23 +211,27 @@ def _plan_change(  # noqa: PLR0917 - all that is known of one wheel
     return WheelChange(file, version, name, pairs, rocm, project, move, extras)
 
 
-def read_set_lock(store: Store, paths: FamilyPaths, document: SetDocument, set_lock: SetLock) -> Lock:
+def read_set_lock(
+    store: Store, paths: layout.FamilyPaths, document: wheel_set.SetDocument, set_lock: wheel_set.SetLock
+) -> Lock:
     """Return a lock of a staged set. Raises ReleaseError for one that is another than the set says."""
     path = f"{paths.set_folder(document.id)}/{set_lock.path}"
     content = store.read(path).content
     if hashlib.sha256(content).hexdigest() != set_lock.digest:
-        raise ReleaseError(
+        raise errors.ReleaseError(
             f"{store.url_of(path)} is not the lock that the set was staged with", tip=_PUT_BACK_TIP
         )
     return parse_lock(content.decode(), name=store.url_of(path))
 
 
-def _read_metadata(store: Store, paths: FamilyPaths, file: SetFile) -> WheelMetadata:
+def _read_metadata(
+    store: Store, paths: layout.FamilyPaths, file: wheel_set.SetFile
+) -> dist_info.WheelMetadata:
     path = paths.wheel_file(file.sha256, file.name) + METADATA_SUFFIX
     content = store.read(path).content
     if hashlib.sha256(content).hexdigest() != file.metadata_sha256:
-        raise ReleaseError(f"{store.url_of(path)} is not that of the set", tip=_PUT_BACK_TIP)
-    return parse_metadata(content, name=store.url_of(path))
+        raise errors.ReleaseError(f"{store.url_of(path)} is not that of the set", tip=_PUT_BACK_TIP)
+    return dist_info.parse_metadata(content, name=store.url_of(path))
 
 
 @dataclass(frozen=True)
@@ -260,10 +244,12 @@ class WrittenWheel:
     change: WheelChange
     path: Path
     members: tuple[str, ...] = ()
-    origin: WheelOrigin | None = None
+    origin: statement.WheelOrigin | None = None
 
 
-def write_final_wheels(store: Store, paths: FamilyPaths, plan: FinalPlan, folder: Path) -> list[WrittenWheel]:
+def write_final_wheels(
+    store: Store, paths: layout.FamilyPaths, plan: FinalPlan, folder: Path
+) -> list[WrittenWheel]:
     """Return the wheels of the new set; what is not in the store's folder is fetched into ``folder``.
 
     Raises ReleaseError when bytes are not those of the set, for a wheel that would differ in anything that
@@ -275,7 +261,7 @@ def write_final_wheels(store: Store, paths: FamilyPaths, plan: FinalPlan, folder
         return [_write_wheel(store, paths, plan.document.id, change, folder) for change in plan.changes]
     except OSError as failure:
         message = f"cannot write to {folder}: {failure.strerror or failure}"
-        raise ReleaseError(
+        raise errors.ReleaseError(
             message, tip=f"free some space, or name another --work-dir; then {RUN_AGAIN_TIP}"
         ) from failure
 
@@ -286,13 +272,13 @@ def list_changed_members(source: Path, change: WheelChange) -> dict[str, bytes]:
 
 
 def _write_wheel(
-    store: Store, paths: FamilyPaths, set_id: str, change: WheelChange, folder: Path
+    store: Store, paths: layout.FamilyPaths, set_id: str, change: WheelChange, folder: Path
 ) -> WrittenWheel:
     source = _fetch_old_wheel(store, paths, change, folder)
     try:
-        origin = read_stored_origin(store, paths, set_id, change.file)
-    except DataError as fault:
-        raise ReleaseError(str(fault), tip=_PUT_BACK_TIP) from fault
+        origin = set_statements.read_stored_origin(store, paths, set_id, change.file)
+    except errors.DataError as fault:
+        raise errors.ReleaseError(str(fault), tip=_PUT_BACK_TIP) from fault
     if change.stays:
         return WrittenWheel(change, source, origin=origin)
     members = _rewrite_members(source, change)
@@ -307,16 +293,18 @@ def _write_wheel(
             members=members,
             step=_STEP,
         )
-        rewrite_wheel(source, target.parent, edit, replace=True)
-        log_note(f"wrote {target.name}")
+        rewrite.rewrite_wheel(source, target.parent, edit, replace=True)
+        log.log_note(f"wrote {target.name}")
     if faults := _find_unintended(source, target, change, members):
-        raise ReleaseError(f"{target} differs from {source.name} in what was not meant: {'; '.join(faults)}")
+        raise errors.ReleaseError(
+            f"{target} differs from {source.name} in what was not meant: {'; '.join(faults)}"
+        )
     sha256 = hash_file(target)
-    write_step_statement([origin], target, sha256, _STEP)
-    return WrittenWheel(change, target, tuple(members), read_origin(target, sha256=sha256))
+    statement.write_step_statement([origin], target, sha256, _STEP)
+    return WrittenWheel(change, target, tuple(members), statement.read_origin(target, sha256=sha256))
 
 
-def _fetch_old_wheel(store: Store, paths: FamilyPaths, change: WheelChange, folder: Path) -> Path:
+def _fetch_old_wheel(store: Store, paths: layout.FamilyPaths, change: WheelChange, folder: Path) -> Path:
     """Return a wheel of the old set on this machine, with the bytes that were staged."""
     file = change.file
     path = paths.wheel_file(file.sha256, file.name)
@@ -324,7 +312,7 @@ def _fetch_old_wheel(store: Store, paths: FamilyPaths, change: WheelChange, fold
         stored_path = store.folder / path
         if not stored_path.is_file() or hash_file(stored_path) != file.sha256:
             tip = "put it back from a copy of the store, or stage the wheels again"
-            raise ReleaseError(f"{stored_path} is not what was staged", tip=tip)
+            raise errors.ReleaseError(f"{stored_path} is not what was staged", tip=tip)
         return stored_path
     target = _path_of_fetched(change, folder)
     if target.exists() and hash_file(target) != file.sha256:
@@ -334,8 +322,8 @@ def _fetch_old_wheel(store: Store, paths: FamilyPaths, change: WheelChange, fold
         store.fetch(path, target)
         if hash_file(target) != file.sha256:
             target.unlink()
-            raise ReleaseError(f"{store.url_of(path)} is not what was staged", tip=RUN_AGAIN_TIP)
-        log_note(f"fetched {file.name}")
+            raise errors.ReleaseError(f"{store.url_of(path)} is not what was staged", tip=RUN_AGAIN_TIP)
+        log.log_note(f"fetched {file.name}")
     return target
 
 
@@ -351,11 +339,11 @@ def _rewrite_members(source: Path, change: WheelChange) -> dict[str, bytes]:
             if member.name in change.version_files
         }
     try:
-        return rewrite_version_files(
+        return version_edit.rewrite_version_files(
             texts, change.project, (change.file.version, change.version), change.rocm
         )
-    except ReleaseError as fault:
-        raise ReleaseError(f"{change.file.name}: {fault}", tip="nothing was staged") from None
+    except errors.ReleaseError as fault:
+        raise errors.ReleaseError(f"{change.file.name}: {fault}", tip="nothing was staged") from None
 
 
 def _find_unintended(
@@ -368,8 +356,10 @@ def _find_unintended(
             actual_members = {
                 member.name: archive.read(member) for member in archive.members if member.name in members
             }
-        old_sbom, new_sbom = (read_dist_info_files(wheel).get(SBOM_MEMBER) for wheel in (source, target))
-    except DataError as damaged:
+        old_sbom, new_sbom = (
+            rewrite.read_dist_info_files(wheel).get(sbom.SBOM_MEMBER) for wheel in (source, target)
+        )
+    except errors.DataError as damaged:
         return [str(damaged)]
     dropped = sorted(old for old, _ in change.requires)
     added = sorted(new for _, new in change.requires if new)
@@ -386,14 +376,14 @@ def _find_unintended(
             [
                 *members,
                 *(["*.dist-info/WHEEL"] if "build" in fields else []),
-                *([f"*.dist-info/{SBOM_MEMBER}"] if old_sbom is not None else []),
+                *([f"*.dist-info/{sbom.SBOM_MEMBER}"] if old_sbom is not None else []),
             ]
         ),
         metadata={name: pair for name, pair in metadata.items() if pair[0] != pair[1]},
     )
     faults = [name for name, text in members.items() if actual_members.get(name) != text]
-    if old_sbom is not None and new_sbom != revise_sbom(old_sbom, version=change.version, step=_STEP):
-        faults.append(SBOM_MEMBER)
+    if old_sbom is not None and new_sbom != sbom.revise_sbom(old_sbom, version=change.version, step=_STEP):
+        faults.append(sbom.SBOM_MEMBER)
     for name in WheelDiff.__dataclass_fields__:
         actual, intended = (
             _sort_lines(getattr(difference, name)),
@@ -423,8 +413,11 @@ def _require_room(store: Store, plan: FinalPlan, folder: Path) -> None:
             needed += change.file.size
     free = shutil.disk_usage(folder).free
     if needed > free:
-        raise ReleaseError(
-            (f"{format_size(needed)} are to be written, and {folder} has room for {format_size(free)}"),
+        raise errors.ReleaseError(
+            (
+                f"{tables.format_size(needed)} are to be written, and {folder} has room for "
+                f"{tables.format_size(free)}"
+            ),
             tip="free some space, or name a folder on another disk with --work-dir",
         )
 
@@ -434,12 +427,18 @@ class FinalizedSet:
     """What was made: the wheels, the plan of their set, and what became of it in the store."""
 
     wheels: tuple[WrittenWheel, ...]
-    plan: StagePlan
-    staged: StagedSet
+    plan: stage.StagePlan
+    staged: stage.StagedSet
 
 
 def finalize_set(
-    store: Store, paths: FamilyPaths, plan: FinalPlan, folder: Path, *, now: str, output: Path | None = None
+    store: Store,
+    paths: layout.FamilyPaths,
+    plan: FinalPlan,
+    folder: Path,
+    *,
+    now: str,
+    output: Path | None = None,
 ) -> FinalizedSet:
     """Write the wheels of a set anew and stage them as a set of their own. The folder is removed then.
 
@@ -449,14 +448,14 @@ def finalize_set(
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as failure:
-        raise ReleaseError(
+        raise errors.ReleaseError(
             f"cannot make {folder}: {failure.strerror}", tip="name another --work-dir"
         ) from failure
-    with lock_folder(folder, purpose=f"finalizing {plan.document.id}", error=ReleaseError):
+    with lock_folder(folder, purpose=f"finalizing {plan.document.id}", error=errors.ReleaseError):
         written = tuple(write_final_wheels(store, paths, plan, folder))
         staged_plan = plan_final_stage(paths, plan, written)
-        staged = stage_set(store, staged_plan, now=now)
-        update_listing(store, paths)
+        staged = stage.stage_set(store, staged_plan, now=now)
+        set_list.update_listing(store, paths)
         if output is not None:
             for written_wheel in written:
                 _copy_wheel(written_wheel, output / written_wheel.change.name)
@@ -468,16 +467,20 @@ def _copy_wheel(wheel: WrittenWheel, target: Path) -> None:
     try:
         copy_atomically(wheel.path, target)
         if wheel.origin is not None:
-            write_statement(target, wheel.origin.statement, wheel.origin.signature)
+            statement.write_statement(target, wheel.origin.statement, wheel.origin.signature)
     except OSError as failure:
         tip = f"the set is staged; name another --output-dir, then {RUN_AGAIN_TIP}"
-        raise ReleaseError(f"cannot write {target}: {failure.strerror or failure}", tip=tip) from failure
+        raise errors.ReleaseError(
+            f"cannot write {target}: {failure.strerror or failure}", tip=tip
+        ) from failure
 
 
-def plan_final_stage(paths: FamilyPaths, plan: FinalPlan, written: tuple[WrittenWheel, ...]) -> StagePlan:
+def plan_final_stage(
+    paths: layout.FamilyPaths, plan: FinalPlan, written: tuple[WrittenWheel, ...]
+) -> stage.StagePlan:
     """Return the new set as it will be staged: all of it is read and checked as any other."""
     origins = {wheel.path.name: wheel.origin for wheel in written if wheel.origin is not None}
-    return plan_stage(
+    return stage.plan_stage(
         [written_wheel.path for written_wheel in written],
         plan.locks,
         paths=paths,

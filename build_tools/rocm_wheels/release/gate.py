@@ -31,16 +31,10 @@ from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
-from rocm_wheels.core import (
-    MAKE_KEY_TIP,
-    NotInStoreError,
-    Store,
-    UsageError,
-    format_count,
-    format_duration,
-    suggest_name,
-)
-from rocm_wheels.models import SUITE_NAMES, strip_features
+from rocm_wheels.core import errors, ssh_signature, tables
+from rocm_wheels.models import torch_tests
+from rocm_wheels.models.gfx import strip_features
+from rocm_wheels.release import set_log, set_statements, stored_digests, wheel_set
 from rocm_wheels.release.evidence.evidence import (
     CLOCK_SKEW,
     Evidence,
@@ -71,25 +65,7 @@ from rocm_wheels.release.policy import (
     Waiver,
     load_policy,
 )
-from rocm_wheels.release.set_log import LOST_LOG_TIP, NO_LOG_TIP, SetLog
-from rocm_wheels.release.set_statements import (
-    StoredStatement,
-    judge_provenance,
-    judge_stored_statements,
-    read_set_statements,
-)
-from rocm_wheels.release.stored_digests import StoredDigests
-from rocm_wheels.release.wheel_set import (
-    InstalledWheels,
-    SetCell,
-    SetDocument,
-    find_host_project,
-    find_set_platform,
-    list_families_of_target,
-    list_installed_wheels,
-    list_set_targets,
-    list_wheel_pythons,
-)
+from rocm_wheels.stores.store import NotInStoreError, Store
 
 _UNSIGNED = "no signer listed by the policy has signed it"
 _MachineAndWheel = tuple[str, str]  # kind of machine, sha256
@@ -103,7 +79,7 @@ class EvidenceMeasure:
     flaky; None: it does not matter.
     """
 
-    document: SetDocument
+    document: wheel_set.SetDocument
     now: datetime
     fresh: timedelta
     passes_after_failure: int = 1
@@ -149,7 +125,7 @@ def explain_ignored(stored: StoredEvidence, measure: EvidenceMeasure) -> str:
     if evidence.set != measure.document.id:
         return f"it is about {evidence.set}"
     if other_count := len(set(evidence.hashes) - measure.hashes):
-        return f"{other_count} of its {format_count(len(evidence.hashes), 'wheel')} not in the set"
+        return f"{other_count} of its {tables.format_count(len(evidence.hashes), 'wheel')} not in the set"
     if max(evidence.when, evidence.added) - measure.now > CLOCK_SKEW:
         return f"it is from the future: {max(evidence.when, evidence.added):%Y-%m-%d %H:%M} UTC"
     if measure.signed and not stored.signer:
@@ -164,11 +140,12 @@ def explain_too_few(stored: StoredEvidence, measure: EvidenceMeasure) -> str:
         return f"only a selection of the tests ran ({evidence.selected})"
     if evidence.counts.passed < measure.at_least:
         return (
-            f"only {format_count(evidence.counts.passed, 'test')} passed: at least {measure.at_least} needed"
+            f"only {tables.format_count(evidence.counts.passed, 'test')} passed: at least "
+            f"{measure.at_least} needed"
         )
     if measure.most_flaky is not None and evidence.counts.flaky > measure.most_flaky:
         return (
-            f"{format_count(evidence.counts.flaky, 'test')} failed and passed when tried again: "
+            f"{tables.format_count(evidence.counts.flaky, 'test')} failed and passed when tried again: "
             f"at most {measure.most_flaky} may"
         )
     return ""
@@ -178,7 +155,7 @@ def name_suite(evidence: Evidence) -> str:
     """Return the suite of torch's own tests that a result is of: "" for other results."""
     if evidence.kind != "tests":
         return ""
-    return evidence.suite.name if evidence.suite is not None else SUITE_NAMES[0]
+    return evidence.suite.name if evidence.suite is not None else torch_tests.SUITE_NAMES[0]
 
 
 def weigh_evidence(
@@ -353,7 +330,7 @@ class GateCase:
 
     policy: Policy
     channel: str
-    document: SetDocument
+    document: wheel_set.SetDocument
     evidence: tuple[StoredEvidence, ...]
     now: datetime
 
@@ -398,7 +375,7 @@ class GateCase:
     def describe_ended_waivers(self, results: list[RuleResult]) -> Iterator[str]:
         """Yield a line for each waiver that would count for a rule that failed, were it of today."""
         for result in results:
-            targets = [result.gfx] if result.gfx else ["", *list_set_targets(self.document)]
+            targets = [result.gfx] if result.gfx else ["", *wheel_set.list_set_targets(self.document)]
             waivers = [
                 waiver for gfx in targets for waiver in self._find_waivers(result.rule, gfx, result.suite)
             ]
@@ -423,7 +400,7 @@ class GateCase:
                 and waiver.gfx in {None, gfx}
                 and (
                     waiver.family in {None, document.family}
-                    or (gfx and waiver.family in list_families_of_target(document, gfx))
+                    or (gfx and waiver.family in wheel_set.list_families_of_target(document, gfx))
                 )
             ):
                 yield waiver
@@ -451,7 +428,9 @@ def describe_failures(weighed: WeighedEvidence, gfx: str = "") -> str:
     newest = weighed.failing[0].evidence
     unseen = "before it saw a GPU: " if gfx and newest.gfx is None else ""
     others_note = (
-        f", and {format_count(len(weighed.failing) - 1, 'other result')}" if len(weighed.failing) > 1 else ""
+        f", and {tables.format_count(len(weighed.failing) - 1, 'other result')}"
+        if len(weighed.failing) > 1
+        else ""
     )
     tests = f": {', '.join(name[:_LONGEST_TEST_NAME] for name in newest.failed[:3])}" if newest.failed else ""
     detail = f" ({newest.detail})" if newest.detail and not tests else ""
@@ -461,17 +440,17 @@ def describe_failures(weighed: WeighedEvidence, gfx: str = "") -> str:
 def describe_past_failures(weighed: WeighedEvidence) -> str:
     """Return that it had failed before, for the end of a sentence; "" when it had not."""
     times = len(list_overcome_ids(weighed))
-    return f", after {format_count(times, 'failure')} on the same wheels" if times else ""
+    return f", after {tables.format_count(times, 'failure')} on the same wheels" if times else ""
 
 
 def describe_staleness(weighed: WeighedEvidence, measure: EvidenceMeasure) -> str:
     """Return why passes do not count, for the end of a sentence: unsigned, too old, of too few tests."""
     if weighed.unsigned:
-        return f"; of {format_count(len(weighed.unsigned), 'pass')} {_UNSIGNED}"
+        return f"; of {tables.format_count(len(weighed.unsigned), 'pass')} {_UNSIGNED}"
     if not weighed.stale:
         return f"; {explain_too_few(weighed.few[0], measure)}" if weighed.few else ""
-    age = format_duration((measure.now - weighed.stale[0].evidence.when).total_seconds())
-    return f"; the newest is {age} old, and may be {format_duration(measure.fresh.total_seconds())}"
+    age = tables.format_duration((measure.now - weighed.stale[0].evidence.when).total_seconds())
+    return f"; the newest is {age} old, and may be {tables.format_duration(measure.fresh.total_seconds())}"
 
 
 _ANY_EVIDENCE_AGE = timedelta(days=36500)
@@ -496,7 +475,7 @@ def judge_torch_tests(case: GateCase, rule: TestsRule) -> list[RuleResult]:
         results += judge_on_gpus(case, "tests", rule, suite)
     others = {name_suite(stored.evidence) for stored in case.evidence} - {"", *rule.suites}
     for other_suite in sorted(others):
-        for gfx in list_set_targets(case.document):
+        for gfx in wheel_set.list_set_targets(case.document):
             result, is_absent = _judge_target(case, "tests", rule, gfx, other_suite)
             if result.outcome != "pass" and not is_absent:
                 results.append(result)
@@ -508,7 +487,7 @@ def judge_on_gpus(case: GateCase, kind: EvidenceKind, rule: GpuRule, suite: str 
 
     A failure counts on every target, also where another one passed.
     """
-    targets = list_set_targets(case.document)
+    targets = wheel_set.list_set_targets(case.document)
     if not targets:
         why = "neither the set nor its family names its GPU targets"
         absent = RuleResult(kind, "fail", why, tip="stage the wheels of a GPU family", suite=suite)
@@ -545,7 +524,7 @@ def _weigh_target(case: GateCase, gfx: str, *, signed: bool) -> TargetState:
     for kind in _GPU_EVIDENCE_KINDS:
         rule = _find_gpu_rule(case, kind)
         measure = replace(case.make_measure(_ANY_EVIDENCE_AGE, rule), signed=signed)
-        groups = list_installed_wheels(case.document, gfx, rule.projects)
+        groups = wheel_set.list_installed_wheels(case.document, gfx, rule.projects)
         suites: tuple[str, ...] = rule.suites if isinstance(rule, TestsRule) else ("",)
         other_suites = {
             name_suite(stored.evidence) for stored in case.evidence if stored.evidence.kind == kind
@@ -567,7 +546,7 @@ def _weigh_target(case: GateCase, gfx: str, *, signed: bool) -> TargetState:
     if not by:
         return TargetState(gfx, "untested")
     in_order = tuple(
-        item.python for item in list_installed_wheels(case.document, gfx) if item.python in pythons
+        item.python for item in wheel_set.list_installed_wheels(case.document, gfx) if item.python in pythons
     )
     return TargetState(gfx, "tested", tuple(by), in_order, f"{max(days):%Y-%m-%d}")
 
@@ -585,8 +564,8 @@ def _find_gpu_rule(case: GateCase, kind: EvidenceKind) -> GpuRule:
 
 
 def _find_covered_groups(
-    groups: tuple[InstalledWheels, ...], weighed: WeighedEvidence
-) -> list[InstalledWheels]:
+    groups: tuple[wheel_set.InstalledWheels, ...], weighed: WeighedEvidence
+) -> list[wheel_set.InstalledWheels]:
     return [group for group in groups if all(file.sha256 in weighed.covered for file in group.files)]
 
 
@@ -608,7 +587,7 @@ def _judge_target(
         show = f"show with {passes}{where}, {since}, that it was not the wheels"
         tip = f"mend it, which makes another set; or {show}"
         return case.apply_waivers(replace(result, why=describe_failures(weighed, gfx), tip=tip)), False
-    groups = list_installed_wheels(case.document, gfx, rule.projects)
+    groups = wheel_set.list_installed_wheels(case.document, gfx, rule.projects)
     covered_groups = _find_covered_groups(groups, weighed)
     enough = covered_groups if len(covered_groups) == len(groups) else []
     if rule.pythons == "one":  # one of which something is missing stands for no other
@@ -659,8 +638,10 @@ def _apply_exceptions(case: GateCase, result: RuleResult, *, some: bool) -> Rule
 
     ``some``: there is evidence, of too few, or too old.
     """
-    document, platform = case.document, find_set_platform(case.document)
-    family, test_place = case.policy.find_test_place(list_families_of_target(document, result.gfx), platform)
+    document, platform = case.document, wheel_set.find_set_platform(case.document)
+    family, test_place = case.policy.find_test_place(
+        wheel_set.list_families_of_target(document, result.gfx), platform
+    )
     exception_reason, bypasses = case.policy.describe_exception(family), case.rules.bypasses
     if test_place.bypass_tests_for_releases and (
         bypasses == "count" or (bypasses == "own" and exception_reason)
@@ -680,7 +661,9 @@ def _apply_exceptions(case: GateCase, result: RuleResult, *, some: bool) -> Rule
             f"a machine with a {result.gfx}",
         )
     run, results = _TEST_COMMANDS[result.rule]
-    run = run.replace("[SUITE]", "" if result.suite == SUITE_NAMES[0] else f" --suite {result.suite}")
+    run = run.replace(
+        "[SUITE]", "" if result.suite == torch_tests.SUITE_NAMES[0] else f" --suite {result.suite}"
+    )
     add = f"rocm-wheels set evidence add STORE --set {document.id} --from {results}".replace(
         "GFX", result.gfx
     )
@@ -702,17 +685,17 @@ def _judge_without_any_target(absent: list[RuleResult]) -> list[RuleResult]:
 
 
 def _describe_passes(
-    weighed: WeighedEvidence, covered_groups: list[InstalledWheels], measure: EvidenceMeasure
+    weighed: WeighedEvidence, covered_groups: list[wheel_set.InstalledWheels], measure: EvidenceMeasure
 ) -> str:
     newest = weighed.passing[0].evidence
     pythons = ", ".join(group.python for group in covered_groups if group.python)
     spoken = f" with Python {pythons}" if pythons else ""
-    age = format_duration((measure.now - newest.when).total_seconds())
+    age = tables.format_duration((measure.now - newest.when).total_seconds())
     return f"passed{spoken} ({newest.counts}; {age} ago on {newest.host.short}, by {newest.by})"
 
 
 def _describe_missing_passes(
-    kind: EvidenceKind, groups: tuple[InstalledWheels, ...], weighed: WeighedEvidence
+    kind: EvidenceKind, groups: tuple[wheel_set.InstalledWheels, ...], weighed: WeighedEvidence
 ) -> str:
     uncovered = [
         (group, file) for group in groups for file in group.files if file.sha256 not in weighed.covered
@@ -722,7 +705,7 @@ def _describe_missing_passes(
     pythons = ", ".join(dict.fromkeys(group.python for group, _ in uncovered if group.python))
     spoken = f" with Python {pythons}" if pythons else ""
     files = {file.name for _, file in uncovered}
-    others_note = f" and {format_count(len(files) - 1, 'other')}" if len(files) > 1 else ""
+    others_note = f" and {tables.format_count(len(files) - 1, 'other')}" if len(files) > 1 else ""
     return f"{_TEST_NAMES[kind]} passed, but not{spoken}: {uncovered[0][1].name}{others_note}"
 
 
@@ -739,12 +722,12 @@ _FILE_CHECK_COMMANDS = {
 def judge_set(
     policy: Policy,
     channel: str,
-    document: SetDocument,
+    document: wheel_set.SetDocument,
     evidence: Sequence[StoredEvidence],
     now: datetime,
     *,
-    log: SetLog,
-    statements: Mapping[str, StoredStatement] = MappingProxyType({}),
+    log: set_log.SetLog,
+    statements: Mapping[str, set_statements.StoredStatement] = MappingProxyType({}),
     wheel_faults: Sequence[str] | None = None,
 ) -> Verdict:
     """Return what a channel's rules come to for a set. ``now`` is a moment with its time zone.
@@ -781,7 +764,7 @@ def judge_set(
         channel=channel,
         when=now,
         rules=tuple(results),
-        targets=tuple(find_target_state(case, gfx) for gfx in list_set_targets(document)),
+        targets=tuple(find_target_state(case, gfx) for gfx in wheel_set.list_set_targets(document)),
         ignored=tuple((stored.id, why) for stored in evidence if (why := explain_ignored(stored, measure))),
         notes=tuple(case.describe_ended_waivers(results)),
         log=log.head,
@@ -794,36 +777,37 @@ def _judge_signers(case: GateCase) -> list[RuleResult]:
         return []
     why = f"evidence for {case.channel} must be signed, and the policy names nobody under `signers`"
     tip = (
-        f"{MAKE_KEY_TIP}; name KEY.pub under `signers` in a copy of the policy, which you give by --policy; "
+        f"{ssh_signature.MAKE_KEY_TIP}; name KEY.pub under `signers` in a copy of the policy, "
+        "which you give by --policy; "
         "add results with --sign-with KEY"
     )
     return [RuleResult("signers", "fail", why, tip=tip)]
 
 
-def _judge_log(case: GateCase, log: SetLog) -> RuleResult:
+def _judge_log(case: GateCase, log: set_log.SetLog) -> RuleResult:
     """Judge whether all that was ever written down about the set is still there, as it was."""
     if doubt := find_doubt(case.evidence, log):
-        return RuleResult("log", "fail", doubt, tip=LOST_LOG_TIP)
+        return RuleResult("log", "fail", doubt, tip=set_log.LOST_LOG_TIP)
     if not log.entries:
-        return RuleResult("log", "fail", "the set has no log", tip=NO_LOG_TIP)
-    count = format_count(len(log.results), "result")
+        return RuleResult("log", "fail", "the set has no log", tip=set_log.NO_LOG_TIP)
+    count = tables.format_count(len(log.results), "result")
     why = f"its document and {count}, entries 1 to {len(log.entries)}, are there as they were written"
     return RuleResult("log", "pass", why)
 
 
 def _judge_statements(
-    case: GateCase, rule: ProvenanceRule | None, statements: Mapping[str, StoredStatement]
+    case: GateCase, rule: ProvenanceRule | None, statements: Mapping[str, set_statements.StoredStatement]
 ) -> list[RuleResult]:
     """Judge how wheels were made. A wrong statement fails, asked for or not, and nobody can waive it."""
-    if (wrong := judge_stored_statements(statements)) is not None:
+    if (wrong := set_statements.judge_stored_statements(statements)) is not None:
         return [wrong]
     if rule is None:
         return []
-    judged = judge_provenance(case.document, rule, statements)
+    judged = set_statements.judge_provenance(case.document, rule, statements)
     return [case.apply_waivers(judged) if judged.outcome == "fail" else judged]
 
 
-def _judge_hashes(case: GateCase, log: SetLog, wheel_faults: Sequence[str] | None) -> RuleResult:
+def _judge_hashes(case: GateCase, log: set_log.SetLog, wheel_faults: Sequence[str] | None) -> RuleResult:
     document = case.document
     own_evidence = [
         stored for stored in case.evidence if stored.evidence.set == document.id and not stored.trouble
@@ -838,7 +822,9 @@ def _judge_hashes(case: GateCase, log: SetLog, wheel_faults: Sequence[str] | Non
         tip = "put set.json back from a copy of the store"
         return RuleResult("hashes", "fail", why, evidence=(other[0],), tip=tip)
     if computed_id == document.id and wheel_faults:
-        others = f" and {format_count(len(wheel_faults) - 1, 'other')}" if len(wheel_faults) > 1 else ""
+        others = (
+            f" and {tables.format_count(len(wheel_faults) - 1, 'other')}" if len(wheel_faults) > 1 else ""
+        )
         tip = "put it back: rocm-wheels store fsck STORE --repair --from DIR; or build the wheels again"
         return RuleResult("hashes", "fail", f"{wheel_faults[0]}{others}", tip=tip)
     if computed_id == document.id:
@@ -847,7 +833,8 @@ def _judge_hashes(case: GateCase, log: SetLog, wheel_faults: Sequence[str] | Non
         return RuleResult(
             "hashes",
             "pass",
-            f"the id is that of {locks} and its {format_count(len(document.files), 'wheel')}{read_note}",
+            f"the id is that of {locks} and its "
+            f"{tables.format_count(len(document.files), 'wheel')}{read_note}",
         )
     why = f"what it lists is {computed_id}: the document was changed, or is of another set"
     return RuleResult("hashes", "fail", why, tip="stage the wheels again")
@@ -869,7 +856,7 @@ def _judge_lost_evidence(case: GateCase) -> list[RuleResult]:
 
 def _judge_completeness(case: GateCase) -> RuleResult:
     document = case.document
-    planned = format_count(len(document.planned), "planned cell")
+    planned = tables.format_count(len(document.planned), "planned cell")
     missing_cells = [cell for cell in document.planned if not _has_wheel_for_cell(cell, document)]
     missing_cells += [cell for cell in document.missing if cell not in missing_cells]
     if missing_cells:
@@ -887,14 +874,16 @@ def _judge_completeness(case: GateCase) -> RuleResult:
     return RuleResult("complete", "pass", f"all {planned} (project × Python × target) are there")
 
 
-def _has_wheel_for_cell(cell: SetCell, document: SetDocument) -> bool:
+def _has_wheel_for_cell(cell: wheel_set.SetCell, document: wheel_set.SetDocument) -> bool:
     """Tell whether a wheel fills a cell; its device code may be in parts of it."""
     files = [item for item in document.files if document.fits_cell(item, cell)]
     usable = [
-        item for item in files if not (pythons := list_wheel_pythons(item.name)) or cell.python in pythons
+        item
+        for item in files
+        if not (pythons := wheel_set.list_wheel_pythons(item.name)) or cell.python in pythons
     ]
     wheels = [file for file in usable if file.project == cell.project]
-    parts = [file for file in usable if find_host_project(file.project) == cell.project]
+    parts = [file for file in usable if wheel_set.find_host_project(file.project) == cell.project]
     targets = {strip_features(item) for file in (*wheels, *parts) for item in file.targets}
     return bool(wheels) and (not cell.target or strip_features(cell.target) in targets)
 
@@ -915,12 +904,14 @@ def _judge_files(case: GateCase, kind: EvidenceKind, rule: FreshRule) -> RuleRes
     if weighed.failing:
         why = describe_failures(weighed)
     elif uncovered:
-        why = f"no evidence for {len(uncovered)} of {format_count(len(files), 'wheel')}: {uncovered[0]}"
+        why = (
+            f"no evidence for {len(uncovered)} of {tables.format_count(len(files), 'wheel')}: {uncovered[0]}"
+        )
         why += f"{' and others' if len(uncovered) > 1 else ''}{describe_staleness(weighed, measure)}"
     elif not files:
         return RuleResult(kind, "pass", "all wheels are variants, which are not chosen by version alone")
     else:
-        why = f"{format_count(len(files), 'wheel')} passed{describe_past_failures(weighed)}"
+        why = f"{tables.format_count(len(files), 'wheel')} passed{describe_past_failures(weighed)}"
         return RuleResult(kind, "pass", why, "", result.evidence, result.overcome)
     return case.apply_waivers(RuleResult(kind, "fail", why, "", result.evidence, result.overcome, tip))
 
@@ -928,13 +919,13 @@ def _judge_files(case: GateCase, kind: EvidenceKind, rule: FreshRule) -> RuleRes
 def judge_staged_set(
     store: Store,
     layout: StoreLayout,
-    document: SetDocument,
+    document: wheel_set.SetDocument,
     channel: str,
     *,
     policy: Policy,
     now: datetime,
     env: Mapping[str, str],
-    digests: StoredDigests | None = None,
+    digests: stored_digests.StoredDigests | None = None,
 ) -> tuple[Verdict, list[StoredEvidence]]:
     """Return what the gate of a channel says of a staged set, and the evidence that it read.
 
@@ -947,8 +938,10 @@ def judge_staged_set(
     warn_of_wrong_clocks(evidence, now)
     paths = FamilyPaths(layout, document.family)
     is_required = policy.rules_for(channel, document.family).provenance is not None
-    statements = read_set_statements(store, paths, document, policy.signer_keys if is_required else {}, env)
-    faults = (digests or StoredDigests()).list_wheel_faults(store, paths, document)
+    statements = set_statements.read_set_statements(
+        store, paths, document, policy.signer_keys if is_required else {}, env
+    )
+    faults = (digests or stored_digests.StoredDigests()).list_wheel_faults(store, paths, document)
     faults += _list_lock_faults(store, paths, document)
     verdict = judge_set(
         policy, channel, document, evidence, now, log=log, statements=statements, wheel_faults=faults
@@ -956,7 +949,7 @@ def judge_staged_set(
     return verdict, evidence
 
 
-def _list_lock_faults(store: Store, paths: FamilyPaths, document: SetDocument) -> list[str]:
+def _list_lock_faults(store: Store, paths: FamilyPaths, document: wheel_set.SetDocument) -> list[str]:
     """Return which locks of a set are gone or have other bytes than its document says."""
     faults = []
     for lock in document.locks:
@@ -973,8 +966,8 @@ def _list_lock_faults(store: Store, paths: FamilyPaths, document: SetDocument) -
 def require_channel(policy: Policy, channel: str) -> None:
     """Raise UsageError, with the name that was probably meant, for a channel that a policy does not have."""
     if channel not in policy.channels:
-        raise UsageError(
-            f"the policy has no channel {channel}{suggest_name(channel, policy.channels)}",
+        raise errors.UsageError(
+            f"the policy has no channel {channel}{tables.suggest_name(channel, policy.channels)}",
             tip=f"it has {', '.join(policy.channels)}",
         )
 

@@ -15,8 +15,8 @@ from datetime import date
 from functools import cache
 from typing import Any
 
-from rocm_wheels.core import ReleaseError, log_note, parse_record
-from rocm_wheels.models import get_gfx_families
+from rocm_wheels.core import errors, log, records
+from rocm_wheels.models import gfx
 from rocm_wheels.release.channel import Channel
 from rocm_wheels.release.policy import Policy
 
@@ -51,10 +51,10 @@ class PolicyUse:
         differences = describe_differences(kept, offered)
         name = f"{channel.channel} of {channel.family}"
         if self.change:
-            log_note(f"{name} keeps another policy from now on: {differences}")
+            log.log_note(f"{name} keeps another policy from now on: {differences}")
             return _load(offered, channel), offered
         if self.named:
-            raise ReleaseError(
+            raise errors.ReleaseError(
                 f"{name} keeps another policy: {differences}",
                 tip="leave out --policy to judge by the one it keeps; --change-policy has it keep this one",
             )
@@ -80,11 +80,11 @@ def dump_policy(policy: Policy, channel: Channel, today: date) -> dict[str, Any]
     What is as it is where nobody says it is left out: a later version may know of more.
     """
     name, family = channel.channel, channel.family
-    targets = get_gfx_families().get(family)
+    targets = gfx.get_gfx_families().get(family)
 
     def concerns(other: str | None) -> bool:
         """Tell whether a family is this one, or has targets of it; a set of all families has all."""
-        return other is None or targets is None or bool({*targets} & {*get_gfx_families().get(other, ())})
+        return other is None or targets is None or bool({*targets} & {*gfx.get_gfx_families().get(other, ())})
 
     families = {
         other: said.model_copy(
@@ -121,11 +121,11 @@ def describe_differences(kept: Mapping[str, Any], other: Mapping[str, Any]) -> s
 @cache
 def _note_once(message: str) -> None:
     """Say something once, however often a channel is asked for it."""
-    log_note(message)
+    log.log_note(message)
 
 
 def _load(values: Mapping[str, Any], channel: Channel) -> Policy:
-    return parse_record(
+    return records.parse_record(
         json.dumps(values), Policy, name=f"the policy that {channel.channel} of {channel.family} keeps"
     )
 

@@ -15,15 +15,15 @@ from typing import Literal
 from pydantic import field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from rocm_wheels.core import Record, load_record
-from rocm_wheels.index import SNAPSHOT_SUFFIX
-from rocm_wheels.models import get_data_folder
-from rocm_wheels.wheels import STATEMENT_SIGNATURE_SUFFIX, STATEMENT_SUFFIX
+from rocm_wheels.core import records
+from rocm_wheels.index import snapshot
+from rocm_wheels.models import project_names
+from rocm_wheels.wheels import statement
 
 LOCK_FILE = "sources.lock.json"
 SET_FILE = "set.json"
 Area = Literal["staging", "release"]
-SUPPORT_SNAPSHOT = f"support{SNAPSHOT_SUFFIX}"
+SUPPORT_SNAPSHOT = f"support{snapshot.SNAPSHOT_SUFFIX}"
 _SUMMARY_FILE = "sets.json"
 _STATEMENTS = "provenance"
 _NAMES_IN_FAMILY = (
@@ -32,7 +32,7 @@ _NAMES_IN_FAMILY = (
 _PATH_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
 
 
-class StoreLayout(Record):
+class StoreLayout(records.Record):
     """The names: ``staging`` and ``release`` are areas, the others folders of a family.
 
     ``support`` is a document of a family and one of the whole area, beside which ``public`` lies. Names that
@@ -104,11 +104,11 @@ class FamilyPaths:
 
     def set_statement(self, set_id: str, file_name: str) -> str:
         """The statement of a wheel of a set: other sets may have the same wheel with another one."""
-        return f"{self.set_folder(set_id)}/{_STATEMENTS}/{file_name}{STATEMENT_SUFFIX}"
+        return f"{self.set_folder(set_id)}/{_STATEMENTS}/{file_name}{statement.STATEMENT_SUFFIX}"
 
     def set_statement_signature(self, set_id: str, file_name: str) -> str:
         """The signature of the statement of a wheel."""
-        return f"{self.set_folder(set_id)}/{_STATEMENTS}/{file_name}{STATEMENT_SIGNATURE_SUFFIX}"
+        return f"{self.set_folder(set_id)}/{_STATEMENTS}/{file_name}{statement.STATEMENT_SIGNATURE_SUFFIX}"
 
     def set_index(self, set_id: str) -> str:
         """The index of a set, which never changes."""
@@ -120,11 +120,11 @@ class FamilyPaths:
 
     def offered_statement(self, sha256: str, name: str) -> str:
         """A statement beside a wheel, for installers: that of the first set that has the wheel."""
-        return self.wheel_file(sha256, name) + STATEMENT_SUFFIX
+        return self.wheel_file(sha256, name) + statement.STATEMENT_SUFFIX
 
     def offered_statement_signature(self, sha256: str, name: str) -> str:
         """The signature of that statement."""
-        return self.wheel_file(sha256, name) + STATEMENT_SIGNATURE_SUFFIX
+        return self.wheel_file(sha256, name) + statement.STATEMENT_SIGNATURE_SUFFIX
 
     @property
     def name_claims(self) -> str:
@@ -193,7 +193,7 @@ class FamilyPaths:
 
     def channel_snapshot(self, channel: str) -> str:
         """The signed snapshot of a channel: digests of its pages and documents, a version, and an end."""
-        return f"{self.family_folder}/{channel}{SNAPSHOT_SUFFIX}"
+        return f"{self.family_folder}/{channel}{snapshot.SNAPSHOT_SUFFIX}"
 
     @property
     def support_snapshot(self) -> str:
@@ -208,9 +208,9 @@ class FamilyPaths:
 
 def load_layout(path: Path | None = None) -> StoreLayout:
     """Read a layout (a YAML file), by default our own. Raises DataError with the place of a mistake."""
-    return load_record(path, StoreLayout) if path is not None else _load_default_layout()
+    return records.load_record(path, StoreLayout) if path is not None else _load_default_layout()
 
 
 @lru_cache
 def _load_default_layout() -> StoreLayout:
-    return load_record(get_data_folder() / "release_layout.yaml", StoreLayout)
+    return records.load_record(project_names.get_data_folder() / "release_layout.yaml", StoreLayout)

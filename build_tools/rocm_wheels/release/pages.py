@@ -10,25 +10,25 @@ import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from rocm_wheels.core import Store, run_in_parallel
-from rocm_wheels.index import (
-    HTML_PAGE,
-    JSON_PAGE,
+from rocm_wheels.core import parallel
+from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE, IndexEntry, sort_entries
+from rocm_wheels.index.pages import (
     PAGE_TAIL,
-    IndexEntry,
     make_project_html,
     make_project_json,
     make_root_html,
     make_root_json,
     make_variants_files,
-    sort_entries,
 )
+from rocm_wheels.release import wheel_set
 from rocm_wheels.release.channel import ChannelSet
 from rocm_wheels.release.layout import FamilyPaths
-from rocm_wheels.release.wheel_set import SetDocument, SetFile, read_set
+from rocm_wheels.stores.store import Store
 
 
-def make_set_pages(folder: str, paths: FamilyPaths, files: Iterable[tuple[SetFile, str]]) -> dict[str, bytes]:
+def make_set_pages(
+    folder: str, paths: FamilyPaths, files: Iterable[tuple[wheel_set.SetFile, str]]
+) -> dict[str, bytes]:
     """Return the pages of an index in ``folder``, by their paths in the store: root pages last.
 
     ``files`` come with the time when they were staged; ``paths`` say where their bytes are.
@@ -57,7 +57,7 @@ def _make_project_pages(
     }
 
 
-def _make_entry(file: SetFile, page: str, paths: FamilyPaths, uploaded: str) -> IndexEntry:
+def _make_entry(file: wheel_set.SetFile, page: str, paths: FamilyPaths, uploaded: str) -> IndexEntry:
     file_folder = posixpath.dirname(paths.wheel_file(file.sha256, file.name))
     return IndexEntry(
         name=file.name,
@@ -76,16 +76,21 @@ _READ_JOBS = 16
 _UNTESTED_KEY = "_untested"  # PEP 691 leaves keys that begin with _ to each index
 
 
-def read_released_sets(store: Store, paths: FamilyPaths, ids: Sequence[str]) -> list[SetDocument]:
+def read_released_sets(store: Store, paths: FamilyPaths, ids: Sequence[str]) -> list[wheel_set.SetDocument]:
     """Return released sets."""
     layout, family = paths.layout, paths.family
-    return run_in_parallel(
-        lambda set_id: read_set(store, family, set_id, area="release", layout=layout), ids, jobs=_READ_JOBS
+    return parallel.run_in_parallel(
+        lambda set_id: wheel_set.read_set(store, family, set_id, area="release", layout=layout),
+        ids,
+        jobs=_READ_JOBS,
     )
 
 
 def make_channel_pages(
-    paths: FamilyPaths, channel: str, channel_sets: Sequence[ChannelSet], documents: Sequence[SetDocument]
+    paths: FamilyPaths,
+    channel: str,
+    channel_sets: Sequence[ChannelSet],
+    documents: Sequence[wheel_set.SetDocument],
 ) -> dict[str, bytes]:
     """Return the pages by their paths. A wheel that several sets have is as old as the first of them."""
     files = [(file, document.created) for document in reversed(documents) for file in document.files]

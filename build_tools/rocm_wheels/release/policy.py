@@ -26,30 +26,11 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from rocm_wheels.core import (
-    DataError,
-    Record,
-    WorkflowIdentity,
-    is_public_key,
-    load_record,
-    make_record_error,
-    suggest_name,
-)
-from rocm_wheels.models import (
-    MULTI_ARCH,
-    CiRunner,
-    FamilyPlatform,
-    Platform,
-    RunnerLabel,
-    SuiteName,
-    get_card_kinds,
-    get_data_folder,
-    get_gfx_families,
-    get_gfx_targets,
-    load_ci_table,
-)
+from rocm_wheels.core import errors, records, sigstore_bundle, ssh_signature, tables
+from rocm_wheels.models import ci, project_names, torch_tests
+from rocm_wheels.models.gfx import get_card_kinds, get_gfx_families, get_gfx_targets
+from rocm_wheels.release import set_log
 from rocm_wheels.release.evidence.evidence import PrintableName
-from rocm_wheels.release.set_log import LogHead
 
 ChannelName = Literal["nightly", "prerelease", "stable"]
 CHANNEL_NAMES: tuple[ChannelName, ...] = get_args(ChannelName)
@@ -86,14 +67,14 @@ def _make_policy_error(message: str) -> PydanticCustomError:
 
 def _require_known_name(noun: str, value: str, names: Iterable[str]) -> str:
     if value not in names:
-        raise _make_policy_error(f"there is no {noun} {value}{suggest_name(value, names)}")
+        raise _make_policy_error(f"there is no {noun} {value}{tables.suggest_name(value, names)}")
     return value
 
 
 def _check_family(value: str) -> str:
     if value in get_card_kinds():
         raise _make_policy_error(f"{value} is a kind of card, not a family: ten years of GPUs would be meant")
-    return _require_known_name("GPU family", value, (*get_gfx_families(), MULTI_ARCH))
+    return _require_known_name("GPU family", value, (*get_gfx_families(), ci.MULTI_ARCH))
 
 
 def _check_waivable(value: str) -> str:
@@ -103,7 +84,7 @@ def _check_waivable(value: str) -> str:
 
 
 def _check_public_key(value: str) -> str:
-    if not is_public_key(value):
+    if not ssh_signature.is_public_key(value):
         raise _make_policy_error("it must be a public Ed25519 key: ssh-ed25519 AAAA…")
     return value
 
@@ -132,16 +113,16 @@ PolicyTarget = Annotated[
 WaivableRule = Annotated[str, AfterValidator(_check_waivable)]
 PublicKey = Annotated[str, AfterValidator(_check_public_key)]
 PolicySigner = Annotated[
-    Annotated[PublicKey, Tag("key")] | Annotated[WorkflowIdentity, Tag("workflow")],
+    Annotated[PublicKey, Tag("key")] | Annotated[sigstore_bundle.WorkflowIdentity, Tag("workflow")],
     Discriminator(lambda value: "key" if isinstance(value, str) else "workflow"),  # a fault is of one of them
 ]
 
 
-class CompleteRule(Record):
+class CompleteRule(records.Record):
     """``complete``: every planned wheel is there. Nothing to say of it."""
 
 
-class ProvenanceRule(Record):
+class ProvenanceRule(records.Record):
     """``provenance``: every wheel has a statement that says how it was made, and is about that wheel.
 
     ``signed_by``: one of these ``signers`` of the policy has signed it; none: whoever wrote it.
@@ -150,13 +131,13 @@ class ProvenanceRule(Record):
     signed_by: tuple[PrintableName, ...] = ()
 
 
-class FreshRule(Record):
+class FreshRule(records.Record):
     """A rule about the files. ``fresh``: how old its evidence may be."""
 
     fresh: PolicyAge
 
 
-class GpuRule(Record):
+class GpuRule(records.Record):
     """A rule about GPUs: on ``every`` target of the set or on ``one``, with ``every`` Python or with ``one``.
 
     ``projects`` (normalized names) must have been there; none: all that the set has. Where fewer than
@@ -179,18 +160,18 @@ class TestsRule(GpuRule):
 
     __test__ = False  # pytest takes classes of this name for tests
 
-    suites: tuple[SuiteName, ...] = Field(default=("default",), min_length=1)
+    suites: tuple[torch_tests.SuiteName, ...] = Field(default=("default",), min_length=1)
     flaky: int = Field(default=0, ge=0)
 
     @field_validator("suites")
     @classmethod
-    def _check_each_once(cls, value: tuple[SuiteName, ...]) -> tuple[SuiteName, ...]:
+    def _check_each_once(cls, value: tuple[torch_tests.SuiteName, ...]) -> tuple[torch_tests.SuiteName, ...]:
         if len(set(value)) != len(value):
             raise _make_policy_error("a suite is named twice")
         return value
 
 
-class ChannelRules(Record):
+class ChannelRules(records.Record):
     """What is needed. ``hashes`` (the set is what its id says) always is, and cannot be set."""
 
     verify: FreshRule
@@ -201,7 +182,7 @@ class ChannelRules(Record):
     tests: TestsRule | None = None
 
 
-class ChangedRules(Record):
+class ChangedRules(records.Record):
     """What a family needs otherwise; ``not_needed`` are rules that do not hold for it."""
 
     verify: FreshRule | None = None
@@ -213,7 +194,7 @@ class ChangedRules(Record):
     not_needed: tuple[WaivableRule, ...] = ()
 
 
-class ChannelPolicy(Record):
+class ChannelPolicy(records.Record):
     """A channel. After a failure so many passes in a row are needed on the same kind of machine; evidence
     must be ``signed`` by one of the signers, or a report by anybody counts too; ``bypasses`` count named
     exceptions, or those alone that this policy names itself (``own``), or none."""
@@ -224,7 +205,7 @@ class ChannelPolicy(Record):
     bypasses: Literal["count", "own", "refused"] = "count"
 
 
-class FamilyPolicy(Record):
+class FamilyPolicy(records.Record):
     """What is said of a family here: in place of the data of families (``data/ci.yaml``).
 
     ``bypass_tests_for_releases`` needs its ``reason``, and an ``owner``. Of ``multi-arch``, sets for all
@@ -234,7 +215,7 @@ class FamilyPolicy(Record):
     bypass_tests_for_releases: bool | None = None
     reason: PrintableName | None = None
     owner: PrintableName | None = None
-    runners: Mapping[Platform, RunnerLabel] = {}
+    runners: Mapping[project_names.Platform, ci.RunnerLabel] = {}
     channels: Mapping[ChannelKey, ChangedRules] = {}
 
     @model_validator(mode="after")
@@ -248,7 +229,7 @@ class FamilyPolicy(Record):
         return self
 
 
-class Waiver(Record):
+class Waiver(records.Record):
     """Somebody answers for a rule that does not pass, up to the end of a day (UTC).
 
     ``suite``: of torch's own tests, for that suite alone; else for all of them.
@@ -259,7 +240,7 @@ class Waiver(Record):
     family: PolicyFamily | None = None
     gfx: PolicyTarget | None = None
     set: PrintableName | None = None
-    suite: SuiteName | None = None
+    suite: torch_tests.SuiteName | None = None
     owner: PrintableName
     reason: PrintableName
     expires: date
@@ -279,7 +260,7 @@ class Waiver(Record):
         return f"{self.owner} answers for it until {self.expires}: {self.reason}"
 
 
-class RetentionPolicy(Record):
+class RetentionPolicy(records.Record):
     """Which staged sets ``store prune`` keeps that nothing needs.
 
     The newest ``keep`` of each torch line and platform of a family; those younger than ``keep_for``; those
@@ -310,7 +291,7 @@ def format_age(age: timedelta) -> str:
     return f"{hours // 24}d" if hours % 24 == 0 else f"{hours}h"
 
 
-class Policy(Record):
+class Policy(records.Record):
     """A whole policy."""
 
     channels: Mapping[ChannelKey, ChannelPolicy] = Field(min_length=1)
@@ -324,21 +305,21 @@ class Policy(Record):
         for rules, rules_location in self._list_rules():
             for signer in rules.provenance.signed_by if rules.provenance is not None else ():
                 if signer not in self.signer_keys:
-                    message = f"there is no signer {signer}{suggest_name(signer, self.signer_keys)}"
+                    message = f"there is no signer {signer}{tables.suggest_name(signer, self.signer_keys)}"
                     if signer in self.signers:
                         message = f"{signer} is a workflow, and statements are signed by keys"
-                    raise make_record_error(message, *rules_location, "provenance", "signed_by")
+                    raise records.make_record_error(message, *rules_location, "provenance", "signed_by")
         for channel_name, location in self._list_named_channels():
             if channel_name not in self.channels:
-                raise make_record_error(f"{channel_name} is no channel of this policy", *location)
-        multi_arch = self.families.get(MULTI_ARCH)
+                raise records.make_record_error(f"{channel_name} is no channel of this policy", *location)
+        multi_arch = self.families.get(ci.MULTI_ARCH)
         if multi_arch is not None and multi_arch.model_copy(update={"channels": {}}) != FamilyPolicy():
-            message = f"{MULTI_ARCH} may have `channels` alone: GPUs are tested and excused by families"
-            raise make_record_error(message, "families", MULTI_ARCH)
+            message = f"{ci.MULTI_ARCH} may have `channels` alone: GPUs are tested and excused by families"
+            raise records.make_record_error(message, "families", ci.MULTI_ARCH)
         keys: dict[str, str] = {}
         for name, key in self.signer_keys.items():
             if (other := keys.setdefault(" ".join(key.split()[:2]), name)) != name:
-                raise make_record_error(
+                raise records.make_record_error(
                     f"{other} and {name} have one key: who signs is one person", "signers", name
                 )
         return self
@@ -384,22 +365,26 @@ class Policy(Record):
         channel_policy = self.channels.get(channel)
         return channel_policy is None or channel_policy.signed == "optional"
 
-    def find_test_place(self, families: Sequence[str], platform: Platform) -> tuple[str, FamilyPlatform]:
+    def find_test_place(
+        self, families: Sequence[str], platform: project_names.Platform
+    ) -> tuple[str, ci.FamilyPlatform]:
         """Return where the first of these families is tested of which anything is said, and its name.
 
         What is said here goes before what the data of families says. ("", nothing) when none is known.
         """
         for family in families:
-            table_row, family_policy = load_ci_table().families.get(family), self.families.get(family)
-            place = (table_row.get_platform(platform) if table_row is not None else None) or FamilyPlatform()
+            table_row, family_policy = ci.load_ci_table().families.get(family), self.families.get(family)
+            place = (
+                table_row.get_platform(platform) if table_row is not None else None
+            ) or ci.FamilyPlatform()
             changed: dict[str, object] = {}
             if family_policy is not None and family_policy.bypass_tests_for_releases is not None:
                 changed["bypass_tests_for_releases"] = family_policy.bypass_tests_for_releases
             if family_policy is not None and platform in family_policy.runners:
-                changed.update(runners=(CiRunner(label=family_policy.runners[platform]),), targets=())
+                changed.update(runners=(ci.CiRunner(label=family_policy.runners[platform]),), targets=())
             if table_row is not None or changed:
                 return family, place.model_copy(update=changed)
-        return "", FamilyPlatform()
+        return "", ci.FamilyPlatform()
 
     def describe_exception(self, family: str) -> str:
         """Return who names a family as an exception here, and why; "" where that is the data of families."""
@@ -413,10 +398,10 @@ class Policy(Record):
 
 def load_policy(path: Path | None = None) -> Policy:
     """Read a policy, by default our own. Raises DataError with file, line and column of a mistake."""
-    default_path = get_data_folder() / "release_policy.yaml"
+    default_path = project_names.get_data_folder() / "release_policy.yaml"
     try:
-        return load_record(path or default_path, Policy)
-    except DataError as wrong:
+        return records.load_record(path or default_path, Policy)
+    except errors.DataError as wrong:
         # a part of one, as of the comments in ours
         if re.search(r":\d+: (channels: Field required|it is empty)", wrong.message):
             wrong.tip = f"a policy says all: begin with a copy of {default_path}, and change that"
@@ -484,7 +469,7 @@ class Verdict:
     targets: tuple[TargetState, ...] = ()
     ignored: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = field(default=())
-    log: LogHead | None = None
+    log: set_log.LogHead | None = None
 
     @property
     def passed(self) -> bool:

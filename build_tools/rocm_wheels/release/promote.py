@@ -15,15 +15,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from rocm_wheels.core import (
-    RUN_AGAIN_TIP,
-    ChangedInStoreError,
-    ReleaseError,
-    Store,
-    suggest_name,
-    wait_or_stop,
+from rocm_wheels.core import errors, process, tables
+from rocm_wheels.index import publish
+from rocm_wheels.release import (
+    kept_policy,
+    layout,
+    set_conflicts,
+    set_list,
+    snapshots,
+    stored_digests,
+    wheel_set,
 )
-from rocm_wheels.index import DocumentJournal, PageExchange, can_rename_at_once, exchange_pages
 from rocm_wheels.release.channel import (
     Channel,
     ChannelAction,
@@ -32,22 +34,9 @@ from rocm_wheels.release.channel import (
     PendingChange,
     read_channel,
 )
-from rocm_wheels.release.kept_policy import PolicyUse
-from rocm_wheels.release.layout import FamilyPaths
 from rocm_wheels.release.pages import make_channel_pages
 from rocm_wheels.release.policy import Verdict, make_shown_state
-from rocm_wheels.release.set_conflicts import (
-    RequirementsByFile,
-    read_requirements,
-    refuse_overlaps,
-    require_no_lost_targets,
-    require_pins,
-    require_ties,
-)
-from rocm_wheels.release.set_list import ReleasedSets, copy_to_release
-from rocm_wheels.release.snapshots import ReleaseSigner, SnapshotKeeper, keep_channel_snapshot
-from rocm_wheels.release.stored_digests import StoredDigests
-from rocm_wheels.release.wheel_set import SetDocument
+from rocm_wheels.stores.store import RUN_AGAIN_TIP, ChangedInStoreError, Store
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -59,7 +48,9 @@ def require_shown(channel: Channel, set_id: str) -> None:
         return
     listed = ", ".join(reversed(channel.shown)) or "no sets"
     message = f"{set_id} is not on {channel.channel} of {channel.family}"
-    raise ReleaseError(f"{message}{suggest_name(set_id, channel.shown)}", tip=f"it shows {listed}")
+    raise errors.ReleaseError(
+        f"{message}{tables.suggest_name(set_id, channel.shown)}", tip=f"it shows {listed}"
+    )
 
 
 def resolve_set_id(channel: Channel, begins: str) -> str:
@@ -74,7 +65,7 @@ def resolve_set_id(channel: Channel, begins: str) -> str:
         else sorted(set_id for set_id in known_ids if begins and set_id.startswith(begins))
     )
     if len(matches) > 1:
-        raise ReleaseError(f"{begins} could be {', '.join(matches)}", tip="give the whole id")
+        raise errors.ReleaseError(f"{begins} could be {', '.join(matches)}", tip="give the whole id")
     return matches[0] if matches else begins
 
 
@@ -93,7 +84,7 @@ def require_pass(verdict: Verdict, store: Store, begun_channel: Channel | None =
             if tip
             else f"undo what it did: {_undo_command(begun_channel)}"
         )
-    raise ReleaseError(f"{verdict.set} cannot go to {verdict.channel}:\n{reasons}", tip=tip)
+    raise errors.ReleaseError(f"{verdict.set} cannot go to {verdict.channel}:\n{reasons}", tip=tip)
 
 
 def require_same_change(channel: Channel, action: ChannelAction, sets: Sequence[str] | None) -> None:
@@ -104,7 +95,7 @@ def require_same_change(channel: Channel, action: ChannelAction, sets: Sequence[
         raise make_pending_error(channel)
 
 
-def make_pending_error(channel: Channel) -> ReleaseError:
+def make_pending_error(channel: Channel) -> errors.ReleaseError:
     """Return what to say when another change was begun."""
     pending = channel.pending
     assert pending is not None
@@ -113,7 +104,7 @@ def make_pending_error(channel: Channel) -> ReleaseError:
         tip = f"wait for it; if that run is gone, finish it: {_undo_command(channel)}"
     if pending.action == "refresh":
         tip = "wait for it; if that run is gone, `rocm-wheels set refresh STORE` finishes it"
-    return ReleaseError(f"{channel.channel} of {channel.family} is being changed: {pending}", tip=tip)
+    return errors.ReleaseError(f"{channel.channel} of {channel.family} is being changed: {pending}", tip=tip)
 
 
 def make_overtaken_error(channel: Channel) -> ChangedInStoreError:
@@ -125,9 +116,9 @@ def make_overtaken_error(channel: Channel) -> ChangedInStoreError:
     )
 
 
-def make_busy_error(channel: Channel) -> ReleaseError:
+def make_busy_error(channel: Channel) -> errors.ReleaseError:
     """Return what to say when others are always faster."""
-    return ReleaseError(f"{channel.channel} is changed by others all the time", tip=RUN_AGAIN_TIP)
+    return errors.ReleaseError(f"{channel.channel} is changed by others all the time", tip=RUN_AGAIN_TIP)
 
 
 def _undo_command(channel: Channel) -> str:
@@ -177,29 +168,29 @@ class Promoter:
     """
 
     store: Store
-    staging: FamilyPaths
+    staging: layout.FamilyPaths
     channel: str
     actor: ChannelActor
-    digests: StoredDigests = field(default_factory=StoredDigests)
+    digests: stored_digests.StoredDigests = field(default_factory=stored_digests.StoredDigests)
     allow_unpinned: bool = False
     allow_fewer_targets: bool = False
-    signer: ReleaseSigner | None = None
-    policy: PolicyUse | None = None
+    signer: snapshots.ReleaseSigner | None = None
+    policy: kept_policy.PolicyUse | None = None
 
     @property
-    def release(self) -> FamilyPaths:
+    def release(self) -> layout.FamilyPaths:
         """The places of what was released."""
-        return FamilyPaths(self.staging.layout, self.staging.family, "release")
+        return layout.FamilyPaths(self.staging.layout, self.staging.family, "release")
 
     @cached_property
-    def released(self) -> ReleasedSets:
+    def released(self) -> set_list.ReleasedSets:
         """The sets that were released."""
-        return ReleasedSets(self.store, self.release)
+        return set_list.ReleasedSets(self.store, self.release)
 
     @cached_property
-    def snapshot(self) -> SnapshotKeeper:
+    def snapshot(self) -> snapshots.SnapshotKeeper:
         """What is signed of the channel."""
-        return keep_channel_snapshot(self.store, self.release, self.channel, self.signer)
+        return snapshots.keep_channel_snapshot(self.store, self.release, self.channel, self.signer)
 
     def read_channel_record(self) -> ChannelRecord:
         """Return the channel as it is now."""
@@ -209,7 +200,7 @@ class Promoter:
         """Raise ReleaseError where it is not what was signed, UsageError where a change needs a key."""
         self.snapshot.require_channel(self.release.channel_document(self.channel), record)
 
-    def promote(self, document: SetDocument, ask_gate: Callable[[], Verdict]) -> ChannelChange:
+    def promote(self, document: wheel_set.SetDocument, ask_gate: Callable[[], Verdict]) -> ChannelChange:
         """Show a staged set. Raises ReleaseError; the same call carries on afterwards.
 
         ``ask_gate`` is asked before anything is copied, and again before people see anything: results may
@@ -227,9 +218,11 @@ class Promoter:
                 return self.renew_pages(record)
             verdict = require_pass(ask_gate(), self.store)
             if requires is None:
-                requires = read_requirements(self.store, self.staging, document)
+                requires = set_conflicts.read_requirements(self.store, self.staging, document)
                 self._require_compatible(document, requires, channel)
-                copied = copy_to_release(self.store, self.staging, self.release, document, self.digests)
+                copied = set_list.copy_to_release(
+                    self.store, self.staging, self.release, document, self.digests
+                )
                 self.released.add_requirements(requires)
                 verdict = require_pass(ask_gate(), self.store)
             allowed_notes = self._require_compatible(document, requires, channel)
@@ -260,7 +253,7 @@ class Promoter:
                 require_same_change(channel, "demote", set_ids)
                 return self._complete_pending(record, finished=True)
             if set_ids is None and not channel.sets:
-                raise ReleaseError(f"{self.channel} of {channel.family} shows no sets")
+                raise errors.ReleaseError(f"{self.channel} of {channel.family} shows no sets")
             sets = channel.shown[-1:] if set_ids is None else tuple(set_ids)
             if all(item in channel.demoted for item in sets):
                 return self.renew_pages(record)
@@ -321,7 +314,9 @@ class Promoter:
             pending = record.channel.pending
             if pending is None:
                 message = f"nothing is pending on {self.channel} of {record.channel.family}"
-                raise ReleaseError(message, tip="to take away what was promoted: rocm-wheels set demote")
+                raise errors.ReleaseError(
+                    message, tip="to take away what was promoted: rocm-wheels set demote"
+                )
             if set_id not in pending.sets:
                 raise make_pending_error(record.channel)
             if pending.action == "abandon":
@@ -363,9 +358,9 @@ class Promoter:
             return None
         return ChannelRecord(channel, journal.tag, channel.to_json())
 
-    def _open_journal(self, record: ChannelRecord) -> DocumentJournal:
+    def _open_journal(self, record: ChannelRecord) -> publish.DocumentJournal:
         """Return the document of the channel as the journal of what is done by a record of it."""
-        return DocumentJournal(
+        return publish.DocumentJournal(
             self.store,
             self.release.channel_document(self.channel),
             record.tag,
@@ -401,7 +396,7 @@ class Promoter:
             latest = self.read_channel_record()
             if latest.tag == record.tag or latest.channel.pending is None:
                 return latest
-            wait_or_stop(pause)
+            process.wait_or_stop(pause)
         return self.read_channel_record()
 
     def renew_pages(self, record: ChannelRecord, kept: frozenset[str] = frozenset()) -> ChannelChange:
@@ -420,7 +415,7 @@ class Promoter:
 
     def _exchange_pages(
         self,
-        journal: DocumentJournal,
+        journal: publish.DocumentJournal,
         goal: Sequence[ChannelSet],
         sets: Sequence[str],
         *,
@@ -436,27 +431,27 @@ class Promoter:
         if documents:
             contents[self.release.channel_document(self.channel)] = documents
         self.snapshot.add(contents, folders=(folder,), channel_document=documents[-1] if documents else None)
-        order = [] if can_rename_at_once(self.store, folder) else self.released.sort_projects(sets)
-        change = PageExchange(folder, builds, pages, order, adds, kept)
-        return exchange_pages(self.store, change, journal.check)
+        order = [] if publish.can_rename_at_once(self.store, folder) else self.released.sort_projects(sets)
+        change = publish.PageExchange(folder, builds, pages, order, adds, kept)
+        return publish.exchange_pages(self.store, change, journal.check)
 
     def _require_compatible(
-        self, document: SetDocument, requires: RequirementsByFile, channel: Channel
+        self, document: wheel_set.SetDocument, requires: set_conflicts.RequirementsByFile, channel: Channel
     ) -> tuple[str, ...]:
         """Raise ReleaseError for a set that people should not get; return what is allowed nevertheless.
 
         That is: installers would mix it with others, or it takes GPUs from people.
         """
         shown_documents = self.released.read_documents(channel.shown)
-        fewer_notes = require_no_lost_targets(
+        fewer_notes = set_conflicts.require_no_lost_targets(
             document, shown_documents, self.channel, allow=self.allow_fewer_targets
         )
-        refuse_overlaps(document, shown_documents)
+        set_conflicts.refuse_overlaps(document, shown_documents)
         allow = self.allow_unpinned
-        unpinned_notes = require_pins(document, requires, allow=allow)
+        unpinned_notes = set_conflicts.require_pins(document, requires, allow=allow)
         return (
             *unpinned_notes,
-            *require_ties(document, requires, shown_documents, allow=allow),
+            *set_conflicts.require_ties(document, requires, shown_documents, allow=allow),
             *fewer_notes,
         )
 

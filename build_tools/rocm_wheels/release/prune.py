@@ -22,34 +22,21 @@ from typing import Literal
 from packaging.version import Version
 from pydantic import Field, ValidationError
 
-from rocm_wheels.core import (
-    RUN_AGAIN_TIP,
-    AlreadyInStoreError,
-    ChangedInStoreError,
-    DataError,
-    NotInStoreError,
-    Record,
-    ReleaseError,
-    Store,
-    log_note,
-    log_warning,
-    run_in_parallel,
-)
-from rocm_wheels.index import METADATA_SUFFIX
-from rocm_wheels.models import Sha256Digest
+from rocm_wheels.core import errors, log, parallel
+from rocm_wheels.core.records import Record
+from rocm_wheels.index.folder import METADATA_SUFFIX
+from rocm_wheels.models import lock
+from rocm_wheels.release import policy, set_list, wheel_set
 from rocm_wheels.release.channel import read_channel, read_channel_status
 from rocm_wheels.release.evidence.evidence import Evidence, parse_evidence
 from rocm_wheels.release.layout import FamilyPaths, StoreLayout
-from rocm_wheels.release.policy import CHANNEL_NAMES, RetentionPolicy, format_age
-from rocm_wheels.release.set_list import update_listing
-from rocm_wheels.release.wheel_set import (
-    SetDocument,
-    SetFile,
-    SetId,
-    find_set_platform,
-    list_families,
-    list_set_ids,
-    read_set,
+from rocm_wheels.release.wheel_set import list_families
+from rocm_wheels.stores.store import (
+    RUN_AGAIN_TIP,
+    AlreadyInStoreError,
+    ChangedInStoreError,
+    NotInStoreError,
+    Store,
 )
 
 _JOBS = 8
@@ -59,7 +46,7 @@ class PrunedFile(Record):
     """A wheel that a pruned set had: its name belongs to these bytes."""
 
     name: str
-    sha256: Sha256Digest
+    sha256: lock.Sha256Digest
     size: int
 
 
@@ -67,11 +54,11 @@ class PrunedSet(Record):
     """The record of a set that was pruned: by whom, when and why. ``digest`` is that of its document."""
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
-    set: SetId
+    set: wheel_set.SetId
     family: str
     version: str
     created: str
-    digest: Sha256Digest
+    digest: lock.Sha256Digest
     files: tuple[PrunedFile, ...]
     by: str
     when: str
@@ -88,7 +75,7 @@ class PruneClaim(Record):
     schema_version: Literal[1] = Field(default=1, alias="schema")
     by: str
     when: str
-    sets: tuple[SetId, ...]
+    sets: tuple[wheel_set.SetId, ...]
 
     def to_json(self) -> bytes:
         """Return its file."""
@@ -111,7 +98,7 @@ class PrunePlan:
     """
 
     family: str
-    sets: tuple[SetDocument, ...]
+    sets: tuple[wheel_set.SetDocument, ...]
     kept: tuple[KeptSet, ...]
     freed: Mapping[str, int]
     unfinished: tuple[str, ...] = ()
@@ -130,10 +117,10 @@ class Pruner:
 
     store: Store
     layout: StoreLayout
-    retention: RetentionPolicy
+    retention: policy.RetentionPolicy
     by: str
     now: datetime
-    _documents: dict[tuple[str, str], SetDocument] = field(default_factory=dict)
+    _documents: dict[tuple[str, str], wheel_set.SetDocument] = field(default_factory=dict)
 
     def list_families(self) -> list[str]:
         """Return the families that have staged sets."""
@@ -182,19 +169,19 @@ class Pruner:
         for record in records:
             self._require_claim(paths, tag)
             self._remove_set(paths, record, needed, tag)
-        update_listing(self.store, paths)
+        set_list.update_listing(self.store, paths)
         self._require_claim(paths, tag)
         self.store.remove(paths.prune_claim)
         return plan
 
     # ---- what stays
 
-    def _read_documents(self, family: str) -> dict[str, SetDocument]:
+    def _read_documents(self, family: str) -> dict[str, wheel_set.SetDocument]:
         """Return the staged sets of a family by id. Sets never change: each is read once."""
-        set_ids = list(list_set_ids(self.store, family, layout=self.layout))
+        set_ids = list(wheel_set.list_set_ids(self.store, family, layout=self.layout))
         new = [set_id for set_id in set_ids if (family, set_id) not in self._documents]
-        read = run_in_parallel(
-            lambda set_id: read_set(self.store, family, set_id, layout=self.layout), new, jobs=_JOBS
+        read = parallel.run_in_parallel(
+            lambda set_id: wheel_set.read_set(self.store, family, set_id, layout=self.layout), new, jobs=_JOBS
         )
         self._documents.update(zip([(family, set_id) for set_id in new], read, strict=True))
         return {set_id: self._documents[family, set_id] for set_id in set_ids}
@@ -210,12 +197,12 @@ class Pruner:
                 unfinished.append(set_id)
         return unfinished
 
-    def _find_reasons(self, family: str, documents: Mapping[str, SetDocument]) -> dict[str, str]:
+    def _find_reasons(self, family: str, documents: Mapping[str, wheel_set.SetDocument]) -> dict[str, str]:
         """Return why sets stay, by id."""
         reasons = self._find_channel_reasons(family, documents)
-        groups: dict[tuple[str, str], list[SetDocument]] = {}
+        groups: dict[tuple[str, str], list[wheel_set.SetDocument]] = {}
         for document in documents.values():
-            key = find_retention_line(document), find_set_platform(document)
+            key = find_retention_line(document), wheel_set.find_set_platform(document)
             groups.setdefault(key, []).append(document)
         for (line, platform), group in groups.items():
             newest = sorted(group, key=lambda document: (document.created, document.id), reverse=True)
@@ -233,7 +220,7 @@ class Pruner:
         """Return the sets that channels show, or are about to, and those that their views show."""
         paths = FamilyPaths(self.layout, family, "release")
         reasons: dict[str, str] = {}
-        for name in CHANNEL_NAMES:
+        for name in policy.CHANNEL_NAMES:
             channel = read_channel(self.store, paths, name).channel
             pending = channel.pending
             views = read_channel_status(self.store, paths, name).document.views
@@ -249,15 +236,15 @@ class Pruner:
                         reasons.setdefault(set_id, reason)
         return reasons
 
-    def _find_age_reason(self, document: SetDocument) -> str:
+    def _find_age_reason(self, document: wheel_set.SetDocument) -> str:
         age = self.now - _parse_moment(document.created, document.id)
         if age < self.retention.keep_for:
-            return f"younger than {format_age(self.retention.keep_for)}"
+            return f"younger than {policy.format_age(self.retention.keep_for)}"
         if age < self.retention.keep_passed_for and self._has_passed(document):
-            return f"it passed, and is younger than {format_age(self.retention.keep_passed_for)}"
+            return f"it passed, and is younger than {policy.format_age(self.retention.keep_passed_for)}"
         return ""
 
-    def _has_passed(self, document: SetDocument) -> bool:
+    def _has_passed(self, document: wheel_set.SetDocument) -> bool:
         """Tell whether tests on GPUs passed, the last on each, and none failed."""
         paths = FamilyPaths(self.layout, document.family)
         listed = list(self.store.listing(paths.evidence_folder(document.id)))
@@ -279,7 +266,7 @@ class Pruner:
         try:
             if claim is None:
                 return self.store.create(paths.prune_claim, content)
-            log_note(f"{paths.family}: carrying on what {claim[0].by} began {claim[0].when}")
+            log.log_note(f"{paths.family}: carrying on what {claim[0].by} began {claim[0].when}")
             return self.store.replace(paths.prune_claim, content, claim[1])
         except (AlreadyInStoreError, ChangedInStoreError) as cause:
             raise self._make_lost_error(paths) from cause
@@ -289,8 +276,8 @@ class Pruner:
         if info is None or info.tag != tag:
             raise self._make_lost_error(paths)
 
-    def _make_lost_error(self, paths: FamilyPaths) -> ReleaseError:
-        return ReleaseError(
+    def _make_lost_error(self, paths: FamilyPaths) -> errors.ReleaseError:
+        return errors.ReleaseError(
             f"another process prunes {paths.family} now: this one stopped", tip="let one of them do it"
         )
 
@@ -329,14 +316,14 @@ class Pruner:
             try:
                 records.append(read_pruned_set(self.store, paths, set_id))
             except NotInStoreError:
-                log_warning(f"{set_id} of {paths.family} went without a record; nothing of it is touched")
+                log.log_warning(f"{set_id} of {paths.family} went without a record; nothing of it is touched")
         return records
 
     def _complete_record(self, paths: FamilyPaths, record: PrunedSet) -> PrunedSet:
         """Return the record that is there, or ours in the place of half of one, whose set is there."""
         try:
             return read_pruned_set(self.store, paths, record.set)
-        except DataError:
+        except errors.DataError:
             path = paths.pruned_record(record.set)
             self.store.replace(path, record.to_json(), self.store.read(path).tag)
             return record
@@ -363,14 +350,14 @@ class Pruner:
         folder = paths.set_folder(record.set)
         self.store.remove(paths.set_document(record.set))
         rest = [item.path for item in self.store.listing(folder)]
-        run_in_parallel(self.store.remove, rest, jobs=_JOBS)
+        parallel.run_in_parallel(self.store.remove, rest, jobs=_JOBS)
         for file in record.files:
             if (file.sha256, file.name) in needed:
                 continue
             self._require_claim(paths, tag)
             for path in list_wheel_paths(paths, file):
                 self.store.remove(path)
-        log_note(f"pruned {record.set} of {paths.family}")
+        log.log_note(f"pruned {record.set} of {paths.family}")
 
 
 def list_wheel_paths(paths: FamilyPaths, file: PrunedFile) -> list[str]:
@@ -384,7 +371,9 @@ def list_wheel_paths(paths: FamilyPaths, file: PrunedFile) -> list[str]:
     ]
 
 
-def _find_ties(documents: Mapping[str, SetDocument], reasons: Collection[str]) -> Iterator[tuple[str, str]]:
+def _find_ties(
+    documents: Mapping[str, wheel_set.SetDocument], reasons: Collection[str]
+) -> Iterator[tuple[str, str]]:
     """Yield sets that kept ones need: they were made from them, or offer the statement of a shared wheel."""
     for kept in [document for set_id, document in documents.items() if set_id in reasons]:
         if kept.origin is not None and kept.origin in documents and kept.origin not in reasons:
@@ -395,7 +384,9 @@ def _find_ties(documents: Mapping[str, SetDocument], reasons: Collection[str]) -
                 yield document.id, f"the statement of a wheel that {kept.id} has, too, may be its own"
 
 
-def _offers_statement(document: SetDocument, kept_files: Mapping[tuple[str, str], SetFile]) -> bool:
+def _offers_statement(
+    document: wheel_set.SetDocument, kept_files: Mapping[tuple[str, str], wheel_set.SetFile]
+) -> bool:
     shared = [
         (file, kept_files[file.sha256, file.name])
         for file in document.files
@@ -404,7 +395,9 @@ def _offers_statement(document: SetDocument, kept_files: Mapping[tuple[str, str]
     return any(file.statement and file.statement != kept.statement for file, kept in shared)
 
 
-def _count_freed(going: Sequence[SetDocument], kept: Sequence[SetDocument]) -> dict[str, int]:
+def _count_freed(
+    going: Sequence[wheel_set.SetDocument], kept: Sequence[wheel_set.SetDocument]
+) -> dict[str, int]:
     """Return the bytes that go with each set; of a wheel of several that go, with the last of them."""
     taken = {(file.sha256, file.name) for document in kept for file in document.files}
     freed = {}
@@ -415,7 +408,7 @@ def _count_freed(going: Sequence[SetDocument], kept: Sequence[SetDocument]) -> d
     return freed
 
 
-def find_retention_line(document: SetDocument) -> str:
+def find_retention_line(document: wheel_set.SetDocument) -> str:
     """Return the torch line of a set as its version says it: ``2.13``; of a pre-release ``2.15a``."""
     version = Version(document.version)
     return f"{version.major}.{version.minor}{version.pre[0] if version.pre else ''}"
@@ -430,14 +423,16 @@ def read_pruned_set(store: Store, paths: FamilyPaths, set_id: str) -> PrunedSet:
     except ValidationError:
         record = None
     if record is None or record.set != set_id:
-        raise DataError(f"{store.url_of(path)} is not the record of {set_id}, which was pruned")
+        raise errors.DataError(f"{store.url_of(path)} is not the record of {set_id}, which was pruned")
     return record
 
 
 def list_pruned_sets(store: Store, paths: FamilyPaths) -> dict[str, PrunedSet]:
     """Return the records of all sets of a family that were pruned, by id. Raises DataError."""
     set_ids = _list_recorded(store, paths)
-    records = run_in_parallel(lambda set_id: read_pruned_set(store, paths, set_id), set_ids, jobs=_JOBS)
+    records = parallel.run_in_parallel(
+        lambda set_id: read_pruned_set(store, paths, set_id), set_ids, jobs=_JOBS
+    )
     return dict(zip(set_ids, records, strict=True))
 
 
@@ -451,7 +446,7 @@ def _list_recorded(store: Store, paths: FamilyPaths) -> list[str]:
 def refuse_pruned(store: Store, paths: FamilyPaths, set_id: str) -> None:
     """Raise ReleaseError for a set that was pruned, and while a family is being pruned."""
     if (claim := _read_claim(store, paths)) is not None:
-        raise ReleaseError(
+        raise errors.ReleaseError(
             f"{claim[0].by} prunes {paths.family} since {claim[0].when}",
             tip=f"{RUN_AGAIN_TIP}; where that was killed, `rocm-wheels store prune {store.url}"
             f" --family {paths.family}` finishes it",
@@ -460,7 +455,7 @@ def refuse_pruned(store: Store, paths: FamilyPaths, set_id: str) -> None:
         record = read_pruned_set(store, paths, set_id)
     except NotInStoreError:
         return
-    raise ReleaseError(
+    raise errors.ReleaseError(
         f"{set_id} of {paths.family} was pruned {record.when} by {record.by}",
         tip="its names stay with its bytes: build another set, or give its wheels a build tag"
         " (rocm-wheels wheel retag)",
@@ -481,7 +476,7 @@ def _read_claim(store: Store, paths: FamilyPaths) -> tuple[PruneClaim, str] | No
 def _read_moment(store: Store, path: str) -> datetime | None:
     try:
         return _parse_moment(str(json.loads(store.read(path).content)["when"]), path)
-    except (NotInStoreError, ValueError, LookupError, TypeError, DataError):
+    except (NotInStoreError, ValueError, LookupError, TypeError, errors.DataError):
         return None
 
 
@@ -491,5 +486,5 @@ def _parse_moment(text: str, where: str) -> datetime:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise DataError(f"{where} does not say when it was made: {text!r}")
+        raise errors.DataError(f"{where} does not say when it was made: {text!r}")
     return moment

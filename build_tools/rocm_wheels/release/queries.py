@@ -13,14 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 
-from rocm_wheels.core import (
-    ReleaseError,
-    Store,
-    UsageError,
-    log_warning,
-    suggest_name,
-)
-from rocm_wheels.models import get_gfx_families, get_gfx_targets, strip_features
+from rocm_wheels.core import errors, tables
+from rocm_wheels.core.log import log_warning
+from rocm_wheels.models.gfx import get_gfx_families, get_gfx_targets, strip_features
+from rocm_wheels.release import gate, kept_policy, set_list, views, wheel_set
 from rocm_wheels.release.channel import (
     Channel,
     ChannelSet,
@@ -30,33 +26,28 @@ from rocm_wheels.release.channel import (
     read_channel,
 )
 from rocm_wheels.release.evidence.store import StoredEvidence, find_doubt, read_all_evidence
-from rocm_wheels.release.gate import GateCase, find_target_state
-from rocm_wheels.release.kept_policy import find_kept_policy
 from rocm_wheels.release.layout import Area, FamilyPaths, StoreLayout
 from rocm_wheels.release.policy import REPORTED, Policy, TargetState
-from rocm_wheels.release.set_list import SetRow, list_sets
-from rocm_wheels.release.views import read_public
-from rocm_wheels.release.wheel_set import (
-    SetDocument,
-    list_families,
-    list_set_targets,
-    read_set,
-)
+from rocm_wheels.stores.store import Store
 
 
 def find_state_on(
-    document: SetDocument, evidence: Sequence[StoredEvidence], gfx: str, policy: Policy, now: datetime
+    document: wheel_set.SetDocument,
+    evidence: Sequence[StoredEvidence],
+    gfx: str,
+    policy: Policy,
+    now: datetime,
 ) -> TargetState | None:
     """Return what is known of a set on one target (its features, ``:xnack-``, do not matter).
 
     ``None``: it is not for that target.
     """
     target = strip_features(gfx)
-    if target not in list_set_targets(document):
+    if target not in wheel_set.list_set_targets(document):
         return None
     moment = now.astimezone(timezone.utc)
-    cases = (GateCase(policy, name, document, tuple(evidence), moment) for name in policy.channels)
-    return _join_states(find_target_state(case, target) for case in cases)
+    cases = (gate.GateCase(policy, name, document, tuple(evidence), moment) for name in policy.channels)
+    return _join_states(gate.find_target_state(case, target) for case in cases)
 
 
 def _join_states(states: Iterable[TargetState]) -> TargetState:
@@ -90,7 +81,7 @@ class ChannelSetNow:
     """A set on a channel: what its pages tell of its tests, and what is known now, as `refresh` tells it."""
 
     channel_set: ChannelSet
-    document: SetDocument
+    document: wheel_set.SetDocument
     index: str
     now: SetStatus
 
@@ -111,9 +102,11 @@ def resolve_target(name: str) -> str:
         return target
     if target in get_gfx_families():
         members = ", ".join(get_gfx_families()[target])
-        raise UsageError(f"{name} is a GPU family, no target", tip=f"name one of its targets: {members}")
-    raise UsageError(
-        f"{name} is no GPU target{suggest_name(target, get_gfx_targets())}", tip="such as gfx942"
+        raise errors.UsageError(
+            f"{name} is a GPU family, no target", tip=f"name one of its targets: {members}"
+        )
+    raise errors.UsageError(
+        f"{name} is no GPU target{tables.suggest_name(target, get_gfx_targets())}", tip="such as gfx942"
     )
 
 
@@ -121,13 +114,15 @@ def list_queried_families(query: StoreQuery) -> list[str]:
     """Return the families to look at. Raises ReleaseError for one that the store does not have."""
     store, layout = query.store, query.layout
     areas: tuple[Area, ...] = ("staging", "release")
-    present = sorted({family for area in areas for family in list_families(store, area=area, layout=layout)})
+    present = sorted(
+        {family for area in areas for family in wheel_set.list_families(store, area=area, layout=layout)}
+    )
     if query.family is None:
         return present
     if query.family not in present:
         message = f"there are no sets of {query.family} in {query.store.url}"
         tip = f"it has {', '.join(present)}" if present else "rocm-wheels set stage puts sets there"
-        raise ReleaseError(f"{message}{suggest_name(query.family, present)}", tip=tip)
+        raise errors.ReleaseError(f"{message}{tables.suggest_name(query.family, present)}", tip=tip)
     return [query.family]
 
 
@@ -137,7 +132,7 @@ def read_channels_now(query: StoreQuery, name: str, gfx: str | None = None) -> l
     ``gfx``: of its sets only those that passed on this target, and no family without one.
     """
     store, layout = query.store, query.layout
-    public = read_public(store, layout)
+    public = views.read_public(store, layout)
     channels = []
     for family in list_queried_families(query):
         paths = FamilyPaths(layout, family, "release")
@@ -146,11 +141,11 @@ def read_channels_now(query: StoreQuery, name: str, gfx: str | None = None) -> l
             continue
         judge = query
         if not query.named:
-            kept = find_kept_policy(record.channel, query.policy, query.now.date())
+            kept = kept_policy.find_kept_policy(record.channel, query.policy, query.now.date())
             judge = replace(query, policy=kept)
         sets = []
         for channel_set in reversed(record.channel.sets):
-            document = read_set(store, family, channel_set.set, area="release", layout=layout)
+            document = wheel_set.read_set(store, family, channel_set.set, area="release", layout=layout)
             status = _make_status(judge, document, channel_set, name)
             if gfx is not None and not status.passed_on(gfx):
                 continue
@@ -169,18 +164,18 @@ def read_channels_now(query: StoreQuery, name: str, gfx: str | None = None) -> l
     return channels
 
 
-def list_open_sets(query: StoreQuery, name: str, within: timedelta) -> list[SetRow]:
+def list_open_sets(query: StoreQuery, name: str, within: timedelta) -> list[set_list.SetRow]:
     """Return the staged sets that a channel may get yet, of so long ago, those of one family after another.
 
     They were made for it: their local version begins with its name, ``2.13.0+nightly20261122.17.1.rocm10.1``.
     Of a torch on a platform that is the newest, unless the channel shows it or took it back.
     """
     open_rows = []
-    for overview in list_sets(query.store, query.layout, family=query.family):
+    for overview in set_list.list_sets(query.store, query.layout, family=query.family):
         channel = read_channel(
             query.store, FamilyPaths(query.layout, overview.family, "release"), name
         ).channel
-        newest: dict[tuple[str, str], SetRow] = {}
+        newest: dict[tuple[str, str], set_list.SetRow] = {}
         for row in sorted(overview.rows, key=lambda row: (row.created, row.id)):
             torch, _, local = row.version.partition("+")
             if local.startswith(name):
@@ -192,17 +187,17 @@ def list_open_sets(query: StoreQuery, name: str, within: timedelta) -> list[SetR
     return open_rows
 
 
-def list_passed_sets(query: StoreQuery, rows: Iterable[SetRow], gfx: str) -> list[SetRow]:
+def list_passed_sets(query: StoreQuery, rows: Iterable[set_list.SetRow], gfx: str) -> list[set_list.SetRow]:
     """Return those of staged sets that passed on a target, in their order."""
     return [row for row in rows if _has_passed(query, row, gfx)]
 
 
-def _has_passed(query: StoreQuery, row: SetRow, gfx: str) -> bool:
+def _has_passed(query: StoreQuery, row: set_list.SetRow, gfx: str) -> bool:
     targets = {strip_features(target) for target in row.targets} or get_gfx_families().get(row.family, ())
     if gfx not in targets:
         return False
     policy, layout = query.policy, query.layout
-    document = read_set(query.store, row.family, row.id, layout=layout)
+    document = wheel_set.read_set(query.store, row.family, row.id, layout=layout)
     evidence, log = read_all_evidence(query.store, layout, document, signers=policy.signers, env=query.env)
     if doubt := find_doubt(evidence, log):
         log_warning(f"{document.id} has passed nowhere until this is mended: {doubt}")
@@ -213,7 +208,7 @@ def _has_passed(query: StoreQuery, row: SetRow, gfx: str) -> bool:
 
 
 def _make_status(
-    query: StoreQuery, document: SetDocument, channel_set: ChannelSet, channel: str
+    query: StoreQuery, document: wheel_set.SetDocument, channel_set: ChannelSet, channel: str
 ) -> SetStatus:
     policy, env = query.policy, query.env
     results, log = read_all_evidence(query.store, query.layout, document, signers=policy.signers, env=env)

@@ -23,16 +23,11 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from rocm_wheels.core import (
-    RUN_AGAIN_TIP,
-    ChangedInStoreError,
-    Store,
-    change_documents,
-    log_note,
-    run_in_parallel,
-)
-from rocm_wheels.index import DocumentJournal
-from rocm_wheels.models import Platform
+from rocm_wheels.core import parallel
+from rocm_wheels.core.log import log_note
+from rocm_wheels.index import publish
+from rocm_wheels.models import project_names
+from rocm_wheels.release import kept_policy, promote, set_list, set_log, snapshots, store_check, wheel_set
 from rocm_wheels.release.channel import (
     Channel,
     ChannelRecord,
@@ -49,15 +44,9 @@ from rocm_wheels.release.channel import (
     read_channel_status,
 )
 from rocm_wheels.release.evidence.store import copy_evidence, list_evidence_ids, read_released_evidence
-from rocm_wheels.release.kept_policy import PolicyUse
 from rocm_wheels.release.layout import FamilyPaths, StoreLayout
 from rocm_wheels.release.pages import make_channel_pages
 from rocm_wheels.release.policy import Policy
-from rocm_wheels.release.promote import ChannelActor, Promoter
-from rocm_wheels.release.set_list import ReleasedSets
-from rocm_wheels.release.set_log import copy_log_entries, list_log_numbers
-from rocm_wheels.release.snapshots import ReleaseSigner
-from rocm_wheels.release.store_check import StoreCheck, StoreReport
 from rocm_wheels.release.views import (
     PlatformConflicts,
     find_view_sets,
@@ -69,10 +58,10 @@ from rocm_wheels.release.views import (
     write_support,
     write_whole_support,
 )
-from rocm_wheels.release.wheel_set import PLATFORM_ORDER
+from rocm_wheels.stores.store import RUN_AGAIN_TIP, ChangedInStoreError, Store, change_documents
 
 _STATUS_JOBS = 8
-ViewChange = tuple[str, str | None, str | None, Platform]
+ViewChange = tuple[str, str | None, str | None, project_names.Platform]
 
 
 @dataclass(frozen=True)
@@ -120,7 +109,7 @@ class Refresher:
     now: datetime
     env: Mapping[str, str]
     again: bool = True
-    signer: ReleaseSigner | None = None
+    signer: snapshots.ReleaseSigner | None = None
     named: bool = True
     change_policy: bool = False
 
@@ -149,14 +138,16 @@ class Refresher:
             changed.append(f"{self.layout.release}/{self.layout.support}")
         return changed
 
-    def check_released(self, family: str | None) -> StoreReport:
+    def check_released(self, family: str | None) -> store_check.StoreReport:
         """Look at what is released of a family, or of all, and return what is damaged; nothing is repaired.
 
         Raises ReleaseError where the store cannot be read.
         """
         families = None if family is None else (family,)
         signers = self.signer.trusted if self.signer is not None else None
-        check = StoreCheck(self.store, self.layout, self.now, areas=("release",), families=families)
+        check = store_check.StoreCheck(
+            self.store, self.layout, self.now, areas=("release",), families=families
+        )
         return replace(check, signers=signers, env=self.env).run()
 
     def _refresh_once(self, family: str, channel: str) -> RefreshResult | None:
@@ -173,14 +164,14 @@ class Refresher:
                 f"an earlier refresh of {channel} of {family} was not finished; now it is"
             )
         promoter.require_signed(record)
-        use = PolicyUse(self.policy, self.now.date(), self.named, self.change_policy)
+        use = kept_policy.PolicyUse(self.policy, self.now.date(), self.named, self.change_policy)
         policy, new_policy = use.choose(record.channel)
         judge = replace(self, policy=policy)
         return judge._refresh_settled(promoter, stored, record, new_policy if self.again else None)
 
     def _refresh_settled(
         self,
-        promoter: Promoter,
+        promoter: promote.Promoter,
         stored: StoredStatus,
         record: ChannelRecord,
         new_policy: Mapping[str, Any] | None,
@@ -207,11 +198,13 @@ class Refresher:
             signed=signed,
         )
 
-    def _make_promoter(self, family: str, channel: str) -> Promoter:
-        actor = ChannelActor(self.by, f"{self.now:%Y-%m-%dT%H:%M:%SZ}")
-        return Promoter(self.store, FamilyPaths(self.layout, family), channel, actor, signer=self.signer)
+    def _make_promoter(self, family: str, channel: str) -> promote.Promoter:
+        actor = promote.ChannelActor(self.by, f"{self.now:%Y-%m-%dT%H:%M:%SZ}")
+        return promote.Promoter(
+            self.store, FamilyPaths(self.layout, family), channel, actor, signer=self.signer
+        )
 
-    def _forget_unsigned(self, promoter: Promoter, stored: StoredStatus) -> StoredStatus:
+    def _forget_unsigned(self, promoter: promote.Promoter, stored: StoredStatus) -> StoredStatus:
         """Return what is known of sets where it is signed, else nothing: then they are judged anew."""
         keeper, path = promoter.snapshot, promoter.release.channel_status(promoter.channel)
         snapshot = keeper.read().snapshot
@@ -222,13 +215,13 @@ class Refresher:
         empty = ChannelStatus(family=promoter.release.family, channel=promoter.channel)
         return StoredStatus(empty, stored.tag)
 
-    def _begin_snapshot(self, promoter: Promoter, record: ChannelRecord) -> None:
+    def _begin_snapshot(self, promoter: promote.Promoter, record: ChannelRecord) -> None:
         """Sign the document of a channel that has no snapshot that holds, before anything that follows."""
         if promoter.snapshot.read().snapshot is None:
             path = promoter.release.channel_document(promoter.channel)
             promoter.snapshot.add({path: (record.content,)}, channel_document=record.content)
 
-    def _sign_channel(self, promoter: Promoter) -> bool:
+    def _sign_channel(self, promoter: promote.Promoter) -> bool:
         """Sign what a channel and its views show, unless they are being changed; tell whether it was new.
 
         All that is signed follows from its documents, and from those of sets.
@@ -253,14 +246,16 @@ class Refresher:
         revision = record.channel.revision
         return snapshot.settle(signed, contents, channel_document=record.content, revision=revision)
 
-    def _bring_evidence(self, promoter: Promoter, channel: Channel) -> tuple[dict[str, _KnownResults], int]:
+    def _bring_evidence(
+        self, promoter: promote.Promoter, channel: Channel
+    ) -> tuple[dict[str, _KnownResults], int]:
         """Bring the evidence of the sets that are shown; return what there is, and how many were new.
 
         Logs are listed before results and copied after them: no log names what is not there.
         """
         staging, release = promoter.staging, promoter.release
-        staged_numbers = list_log_numbers(self.store, staging)
-        numbers = list_log_numbers(self.store, release)
+        staged_numbers = set_log.list_log_numbers(self.store, staging)
+        numbers = set_log.list_log_numbers(self.store, release)
         staged = list_evidence_ids(self.store, staging)
         present = list_evidence_ids(self.store, release)
         staged_ids = {set_id: staged.get(set_id, set()) for set_id in channel.shown}
@@ -269,7 +264,7 @@ class Refresher:
         for set_id in channel.shown:
             logged = numbers.get(set_id, set())
             new = staged_numbers.get(set_id, set()) - logged
-            copy_log_entries(self.store, staging, release, set_id, sorted(new))
+            set_log.copy_log_entries(self.store, staging, release, set_id, sorted(new))
             ids = staged_ids[set_id] | present.get(set_id, set())
             known[set_id] = _KnownResults(frozenset(ids), len(logged | new))
         return known, brought
@@ -279,7 +274,7 @@ class Refresher:
         channel: Channel,
         stored: StoredStatus,
         known: Mapping[str, _KnownResults],
-        released: ReleasedSets,
+        released: set_list.ReleasedSets,
     ) -> tuple[SetStatus, ...]:
         """Return what is known of all sets that are shown; those of which nothing changed as they were."""
         before = {status.set: status for status in stored.document.sets}
@@ -307,7 +302,7 @@ class Refresher:
                 stated=old.log if old is not None else None,
             )
 
-        return tuple(run_in_parallel(of, channel.sets, jobs=_STATUS_JOBS))
+        return tuple(parallel.run_in_parallel(of, channel.sets, jobs=_STATUS_JOBS))
 
     def _compute_digest(self, channel_set: ChannelSet, ids: Iterable[str], logged: int) -> str:
         return compute_status_digest(
@@ -316,7 +311,7 @@ class Refresher:
 
     def _retell_channel(
         self,
-        promoter: Promoter,
+        promoter: promote.Promoter,
         record: ChannelRecord,
         sets: Sequence[SetStatus],
         new_policy: Mapping[str, Any] | None,
@@ -332,7 +327,7 @@ class Refresher:
         return retold, promoter.retell(record, goal, new_policy).pages
 
     def _publish_views(
-        self, promoter: Promoter, stored: StoredStatus, sets: tuple[SetStatus, ...]
+        self, promoter: promote.Promoter, stored: StoredStatus, sets: tuple[SetStatus, ...]
     ) -> tuple[tuple[ViewChange, ...], int]:
         """Have views show what they are to show; return those that changed, and how many pages did."""
         released, channel = promoter.released, promoter.channel
@@ -343,7 +338,7 @@ class Refresher:
         policy = self._digest if self.again else stored.document.policy or self._digest
         goal = ChannelStatus(family=paths.family, channel=channel, policy=policy, sets=sets, views=planned)
         message = f"views of {channel} of {paths.family} were changed by another process"
-        journal = DocumentJournal(
+        journal = publish.DocumentJournal(
             self.store,
             paths.channel_status(channel),
             stored.tag,
@@ -378,10 +373,14 @@ def _list_view_changes(
     for view in changing:
         was = views.get(view.gfx, ChannelView(gfx=view.gfx, set=None))
         changes = []
-        for platform in PLATFORM_ORDER:
+        for platform in wheel_set.PLATFORM_ORDER:
 
-            def select_platform_ids(ids: Sequence[str], platform: Platform = platform) -> list[str]:
-                return [set_id for set_id in ids if platforms.get(set_id, PLATFORM_ORDER[0]) == platform]
+            def select_platform_ids(
+                ids: Sequence[str], platform: project_names.Platform = platform
+            ) -> list[str]:
+                return [
+                    set_id for set_id in ids if platforms.get(set_id, wheel_set.PLATFORM_ORDER[0]) == platform
+                ]
 
             old, new = (
                 select_platform_ids(was.was)[-1:] or select_platform_ids(was.shown),

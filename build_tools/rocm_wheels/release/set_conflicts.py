@@ -23,21 +23,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.core import ReleaseError, Store, run_in_parallel
-from rocm_wheels.index import METADATA_SUFFIX
-from rocm_wheels.models import MULTI_ARCH, strip_features
-from rocm_wheels.release.layout import FamilyPaths
-from rocm_wheels.release.wheel_set import (
-    TORCH_PROJECT,
-    SetDocument,
-    SetFile,
-    SetRank,
-    find_host_project,
-    find_set_platform,
-    parse_torch_line,
-    rank_set,
-)
-from rocm_wheels.wheels import parse_metadata
+from rocm_wheels.core import errors, parallel
+from rocm_wheels.index import folder
+from rocm_wheels.models import ci
+from rocm_wheels.models.gfx import strip_features
+from rocm_wheels.release import layout, wheel_set
+from rocm_wheels.stores.store import Store
+from rocm_wheels.wheels import dist_info
 
 _METADATA_JOBS = 16
 _MOST_UNPINNED_SHOWN = 10
@@ -51,23 +43,25 @@ RequirementsByFile = Mapping[str, Sequence[Requirement]]  # by file name; what n
 ProjectGraph = Mapping[str, Collection[str]]  # the projects that a project requires
 
 
-def read_requirements(store: Store, paths: FamilyPaths, document: SetDocument) -> RequirementsByFile:
+def read_requirements(
+    store: Store, paths: layout.FamilyPaths, document: wheel_set.SetDocument
+) -> RequirementsByFile:
     """Return what the wheels of a set require of each other."""
 
-    def of(file: SetFile) -> list[Requirement]:
-        path = paths.wheel_file(file.sha256, file.name) + METADATA_SUFFIX
-        listed = parse_metadata(store.read(path).content, name=path).requires_dist
+    def of(file: wheel_set.SetFile) -> list[Requirement]:
+        path = paths.wheel_file(file.sha256, file.name) + folder.METADATA_SUFFIX
+        listed = dist_info.parse_metadata(store.read(path).content, name=path).requires_dist
         parsed = [Requirement(requirement) for requirement in listed]
         return [
             requirement for requirement in parsed if _project_of_requirement(requirement) in document.projects
         ]
 
-    requirements = run_in_parallel(of, document.files, jobs=_METADATA_JOBS)
+    requirements = parallel.run_in_parallel(of, document.files, jobs=_METADATA_JOBS)
     return {file.name: requires for file, requires in zip(document.files, requirements, strict=True)}
 
 
 def require_pins(
-    document: SetDocument, requires: RequirementsByFile, *, allow: bool = False
+    document: wheel_set.SetDocument, requires: RequirementsByFile, *, allow: bool = False
 ) -> tuple[str, ...]:
     """Raise ReleaseError for wheels that installers could join with wheels of another set.
 
@@ -81,7 +75,7 @@ def require_pins(
             if len(unpinned) > _MOST_UNPINNED_SHOWN
             else ""
         )
-        raise ReleaseError(
+        raise errors.ReleaseError(
             (
                 f"wheels of {document.id} are not pinned to it: "
                 f"{'; '.join(unpinned[:_MOST_UNPINNED_SHOWN])}{rest_note}"
@@ -90,7 +84,7 @@ def require_pins(
         )
     untied = _find_untied(document.projects, _make_graph([document], requires))
     if untied and not allow:
-        raise ReleaseError(
+        raise errors.ReleaseError(
             f"nothing ties {'; '.join(untied)} in {document.id}",
             tip=f"installers would choose them from any set: {_PIN_TIP}",
         )
@@ -98,9 +92,9 @@ def require_pins(
 
 
 def require_ties(
-    document: SetDocument,
+    document: wheel_set.SetDocument,
     requires: RequirementsByFile,
-    other_documents: Sequence[SetDocument],
+    other_documents: Sequence[wheel_set.SetDocument],
     *,
     allow: bool = False,
 ) -> tuple[str, ...]:
@@ -120,7 +114,7 @@ def require_ties(
         ]
         untied = _find_untied(changed, graph)
         if untied and not allow:
-            raise ReleaseError(
+            raise errors.ReleaseError(
                 f"{document.id} and {other.id} differ in {', '.join(changed)}, and nothing in which they "
                 f"differ ties {'; '.join(untied)}: installers would join wheels of both",
                 tip=f"demote {other.id} first, or give what they require a version of its own, too",
@@ -129,7 +123,9 @@ def require_ties(
     return tuple(faults)
 
 
-def sort_by_dependencies(documents: Sequence[SetDocument], requires: RequirementsByFile) -> list[str]:
+def sort_by_dependencies(
+    documents: Sequence[wheel_set.SetDocument], requires: RequirementsByFile
+) -> list[str]:
     """Return the projects of sets so that each comes after all that it requires.
 
     What an extra requires comes first as well, unless it requires the project itself: wheels of kernels do.
@@ -158,7 +154,7 @@ def sort_by_dependencies(documents: Sequence[SetDocument], requires: Requirement
     return list(order)
 
 
-def _find_unpinned(document: SetDocument, requires: RequirementsByFile) -> list[str]:
+def _find_unpinned(document: wheel_set.SetDocument, requires: RequirementsByFile) -> list[str]:
     versions, hard = _list_versions(document), _make_graph([document], requires, extras=False)
     return [
         f"{file.name} requires {requirement}"
@@ -198,7 +194,7 @@ def _find_untied(projects: Collection[str], graph: ProjectGraph) -> list[str]:
 
 
 def _make_graph(
-    documents: Iterable[SetDocument], requires: RequirementsByFile, *, extras: bool = True
+    documents: Iterable[wheel_set.SetDocument], requires: RequirementsByFile, *, extras: bool = True
 ) -> ProjectGraph:
     graph: dict[str, set[str]] = {}
     for document in documents:
@@ -222,7 +218,7 @@ def _find_closure(project: str, graph: ProjectGraph) -> set[str]:
     return reached
 
 
-def _list_versions(document: SetDocument) -> dict[str, set[Version]]:
+def _list_versions(document: wheel_set.SetDocument) -> dict[str, set[Version]]:
     versions: dict[str, set[Version]] = {}
     for project, version in sorted({(file.project, file.version) for file in document.files}):
         versions.setdefault(project, set()).add(Version(version))
@@ -270,7 +266,9 @@ class InstallerSlot(NamedTuple):
         )
 
 
-def refuse_overlaps(document: SetDocument, other_documents: Sequence[SetDocument]) -> None:
+def refuse_overlaps(
+    document: wheel_set.SetDocument, other_documents: Sequence[wheel_set.SetDocument]
+) -> None:
     """Raise ReleaseError for wheels that would take the place of others in a set that is still shown.
 
     A wheel of the same version, with a build tag or for a newer Linux, is taken for both sets. That is right
@@ -286,7 +284,7 @@ def refuse_overlaps(document: SetDocument, other_documents: Sequence[SetDocument
         changed = {file.project for file in other.files if _replaces_file(files_by_version, file)}
         same_slots = {slot for file in other.files for slot in list_installer_slots(file)} == slots
         if changed and not (same_slots and len(changed) == 1):
-            raise ReleaseError(
+            raise errors.ReleaseError(
                 f"{document.id} has {', '.join(sorted(changed))} in the same version as {other.id}, with "
                 "other bytes: installers would join wheels of both",
                 tip=f"demote {other.id} first, or give the new wheels a version of their own",
@@ -294,8 +292,8 @@ def refuse_overlaps(document: SetDocument, other_documents: Sequence[SetDocument
 
 
 def find_mixed_rocm_files(
-    files: Iterable[SetFile], other_files: Sequence[SetFile]
-) -> tuple[SetFile, SetFile] | None:
+    files: Iterable[wheel_set.SetFile], other_files: Sequence[wheel_set.SetFile]
+) -> tuple[wheel_set.SetFile, wheel_set.SetFile] | None:
     """Return a wheel that carries its ROCm and one that requires ROCm's packages in its place."""
     for file in files:
         for other in other_files:
@@ -307,18 +305,18 @@ def find_mixed_rocm_files(
     return None
 
 
-def _refuse_mixed_rocm(document: SetDocument, other: SetDocument) -> None:
+def _refuse_mixed_rocm(document: wheel_set.SetDocument, other: wheel_set.SetDocument) -> None:
     pair = find_mixed_rocm_files(document.files, other.files)
     pair = pair or find_mixed_rocm_files(other.files, document.files)
     if pair:
-        raise ReleaseError(
+        raise errors.ReleaseError(
             f"{pair[0].name} carries its ROCm, and {pair[1].name} requires ROCm's packages: with {other.id}"
             " shown as well as the new set, installers would take either",
             tip=f"demote {other.id} first, or show fat and thin wheels on channels of their own",
         )
 
 
-def list_installer_slots(file: SetFile) -> Collection[InstallerSlot]:
+def list_installer_slots(file: wheel_set.SetFile) -> Collection[InstallerSlot]:
     """Return the slots that a wheel fills."""
     return _parse_slots(file.name, file.project, file.version, file.label)
 
@@ -338,7 +336,7 @@ def _parse_slots(name: str, project: str, version: str, label: str) -> Collectio
 
 
 def _replaces_file(
-    files_by_version: dict[tuple[str, str], list[tuple[InstallerSlot, str]]], file: SetFile
+    files_by_version: dict[tuple[str, str], list[tuple[InstallerSlot, str]]], file: wheel_set.SetFile
 ) -> bool:
     return any(
         own_slot.overlaps(slot) and sha256 != file.sha256
@@ -363,19 +361,23 @@ FEWER_TARGETS_PREFIX = "fewer targets: "  # how the line begins that tells of wh
 
 
 def require_no_lost_targets(
-    document: SetDocument, shown_documents: Sequence[SetDocument], channel: str, *, allow: bool = False
+    document: wheel_set.SetDocument,
+    shown_documents: Sequence[wheel_set.SetDocument],
+    channel: str,
+    *,
+    allow: bool = False,
 ) -> tuple[str, ...]:
     """Raise ReleaseError for a set for all GPUs without code for some that people get code for now.
 
     With ``allow`` that is returned, in a sentence, to be shown with the set.
     """
 
-    def key(candidate: SetDocument) -> SetRank:
-        return rank_set(
+    def key(candidate: wheel_set.SetDocument) -> wheel_set.SetRank:
+        return wheel_set.rank_set(
             candidate.projects, candidate.version, candidate.created, candidate.id, channel=channel
         )
 
-    if MULTI_ARCH not in {document.family, document.layout}:
+    if ci.MULTI_ARCH not in {document.family, document.layout}:
         return ()
     newest = max(
         (
@@ -390,7 +392,7 @@ def require_no_lost_targets(
         return ()
     lost_code = "; ".join(f"{project} for {', '.join(gfx)}" for project, gfx in lost_targets.items())
     if not allow:
-        raise ReleaseError(
+        raise errors.ReleaseError(
             f"{document.id} has no code of {lost_code}, and {newest.id}, which {channel} shows, "
             "has: people with "
             "these GPUs would get it as the newest",
@@ -399,12 +401,16 @@ def require_no_lost_targets(
     return (f"{FEWER_TARGETS_PREFIX}no code of {lost_code}, which {newest.id} has",)
 
 
-def _platform_and_line(document: SetDocument) -> tuple[str, tuple[int, int] | None]:
-    line = parse_torch_line(document.version) if TORCH_PROJECT in document.projects else None
-    return find_set_platform(document), line
+def _platform_and_line(document: wheel_set.SetDocument) -> tuple[str, tuple[int, int] | None]:
+    line = (
+        wheel_set.parse_torch_line(document.version) if wheel_set.TORCH_PROJECT in document.projects else None
+    )
+    return wheel_set.find_set_platform(document), line
 
 
-def _find_lost_targets(document: SetDocument, newest: SetDocument) -> dict[str, list[str]]:
+def _find_lost_targets(
+    document: wheel_set.SetDocument, newest: wheel_set.SetDocument
+) -> dict[str, list[str]]:
     """Return the targets that projects of both have code for in the other alone, by project."""
     targets, newest_targets = _list_code_targets(document), _list_code_targets(newest)
     lost = {
@@ -414,11 +420,11 @@ def _find_lost_targets(document: SetDocument, newest: SetDocument) -> dict[str, 
     return {project: gfx for project, gfx in lost.items() if gfx}
 
 
-def _list_code_targets(document: SetDocument) -> Mapping[str, set[str]]:
+def _list_code_targets(document: wheel_set.SetDocument) -> Mapping[str, set[str]]:
     """Return the targets of each project; parts that hold kernels (``torch-device-gfx942``) are of it."""
     targets_by_project: dict[str, set[str]] = {}
     for file in document.files:
-        project = find_host_project(file.project) or file.project
+        project = wheel_set.find_host_project(file.project) or file.project
         targets_by_project.setdefault(project, set()).update(
             strip_features(target) for target in file.targets
         )

@@ -23,34 +23,30 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from rocm_wheels.core import (
+from rocm_wheels.core import errors, parallel, records, tables
+from rocm_wheels.models import lock
+from rocm_wheels.release import layout
+from rocm_wheels.stores.store import (
     RUN_AGAIN_TIP,
     AlreadyInStoreError,
-    DataError,
     NotInStoreError,
-    Record,
-    ReleaseError,
     Store,
     create_or_read,
-    format_count,
-    run_in_parallel,
 )
-from rocm_wheels.models import Sha256Digest
-from rocm_wheels.release.layout import FamilyPaths
 
 _ENTRY_NAME = re.compile(r"([0-9]{6})\.json")
 _READ_JOBS = 8
 _MOST_RIVALS = 200  # entries that others add before ours
 
 
-class LogHead(Record):
+class LogHead(records.Record):
     """How many entries a log has, and the digest of the last: what a copy of it can be compared with."""
 
     count: int = Field(ge=1)
-    digest: Sha256Digest
+    digest: lock.Sha256Digest
 
 
-class LogEntry(Record):
+class LogEntry(records.Record):
     """An entry. ``previous`` is the sha256 of the entry before, "" in the first.
 
     The first has ``document``, the digest of the set's; others ``evidence``, the id of a result, ``digest``,
@@ -60,10 +56,10 @@ class LogEntry(Record):
     schema_version: Literal[1] = Field(default=1, alias="schema")
     set: str
     number: int = Field(ge=1)
-    previous: Sha256Digest | Literal[""] = ""
-    document: Sha256Digest | Literal[""] = ""
+    previous: lock.Sha256Digest | Literal[""] = ""
+    document: lock.Sha256Digest | Literal[""] = ""
     evidence: str = ""
-    digest: Sha256Digest | Literal[""] = ""
+    digest: lock.Sha256Digest | Literal[""] = ""
     about: str = ""
 
     def to_json(self) -> bytes:
@@ -112,31 +108,33 @@ class SetLog:
         if head is None or head.digest in self.digests[head.count - 1 : head.count]:
             return self
         lost = head.count - len(self.entries)
-        fault = f"{where} states {format_count(head.count, 'entry', 'entries')}, and "
+        fault = f"{where} states {tables.format_count(head.count, 'entry', 'entries')}, and "
         fault += f"{lost} of them {'is' if lost == 1 else 'are'} gone" if lost > 0 else "they were others"
         return replace(self, faults=(*self.faults, fault))
 
 
-def start_set_log(store: Store, paths: FamilyPaths, set_id: str, document_digest: str) -> None:
+def start_set_log(store: Store, paths: layout.FamilyPaths, set_id: str, document_digest: str) -> None:
     """Write the first entry. Raises ReleaseError where it states another document already."""
     content = LogEntry(set=set_id, number=1, document=document_digest).to_json()
     path = paths.log_entry(set_id, 1)
     present = create_or_read(store, path, content)
     if present not in {None, content}:
-        raise ReleaseError(
+        raise errors.ReleaseError(
             f"{store.url_of(path)} states another document of {set_id}",
             tip="put set.json and the log back from a copy of the store, or build another set",
         )
 
 
-def read_set_log(store: Store, paths: FamilyPaths, set_id: str, names: Sequence[str] | None = None) -> SetLog:
+def read_set_log(
+    store: Store, paths: layout.FamilyPaths, set_id: str, names: Sequence[str] | None = None
+) -> SetLog:
     """Return the log of a set in an area, with what is wrong with it; ``names``: of its files, if listed."""
     folder = paths.log_folder(set_id)
     if names is None:
         names = [listed.path.rpartition("/")[2] for listed in store.listing(folder)]
     faults = [f"{folder}/{name} is no entry of a log" for name in names if not _ENTRY_NAME.fullmatch(name)]
     numbers = [int(name[:6]) for name in names if _ENTRY_NAME.fullmatch(name)]
-    contents = run_in_parallel(
+    contents = parallel.run_in_parallel(
         lambda number: _read_entry(store, paths.log_entry(set_id, number)), numbers, jobs=_READ_JOBS
     )
     entries, digests = list[LogEntry](), list[str]()
@@ -188,7 +186,7 @@ def join_set_logs(staged: SetLog, released: SetLog, *, staging_cleared: bool = F
     if changed:
         faults.append(f"entry {changed[0]} is another one in the release area")
     elif (lost := len(released.entries) - len(staged.entries)) > 0 and not staged.faults:
-        count = format_count(lost, "entry", "entries")
+        count = tables.format_count(lost, "entry", "entries")
         faults.append(f"staging has lost {count} that the release area has")
     longer = released if len(released.entries) > len(staged.entries) else staged
     return SetLog(longer.entries, longer.digests, tuple(faults))
@@ -197,12 +195,12 @@ def join_set_logs(staged: SetLog, released: SetLog, *, staging_cleared: bool = F
 def require_usable_log(log: SetLog, set_id: str) -> None:
     """Raise ReleaseError for a log that is damaged, or not there: no entry can follow its last."""
     if log.faults:
-        raise ReleaseError(f"the log of {set_id} is damaged: {log.faults[0]}", tip=LOST_LOG_TIP)
+        raise errors.ReleaseError(f"the log of {set_id} is damaged: {log.faults[0]}", tip=LOST_LOG_TIP)
     if not log.entries:
-        raise ReleaseError(f"{set_id} has no log", tip=NO_LOG_TIP)
+        raise errors.ReleaseError(f"{set_id} has no log", tip=NO_LOG_TIP)
 
 
-def append_to_log(store: Store, paths: FamilyPaths, set_id: str, result: LoggedResult) -> None:
+def append_to_log(store: Store, paths: layout.FamilyPaths, set_id: str, result: LoggedResult) -> None:
     """Write a result down, unless it is there. Its file must be in the store already.
 
     Raises ReleaseError where the log is damaged or not there, or others write all the time.
@@ -226,7 +224,7 @@ def append_to_log(store: Store, paths: FamilyPaths, set_id: str, result: LoggedR
         except AlreadyInStoreError:
             continue  # another was first: ours is the next
         return
-    raise ReleaseError(f"the log of {set_id} is written by others all the time", tip=RUN_AGAIN_TIP)
+    raise errors.ReleaseError(f"the log of {set_id} is written by others all the time", tip=RUN_AGAIN_TIP)
 
 
 NO_LOG_TIP = "stage its wheels once more, which sends none again, then add its results once more"
@@ -235,7 +233,7 @@ LOST_LOG_TIP = (
 )
 
 
-def require_stated_document(store: Store, paths: FamilyPaths, set_id: str, digest: str) -> None:
+def require_stated_document(store: Store, paths: layout.FamilyPaths, set_id: str, digest: str) -> None:
     """Raise DataError for a document of a set that is not the one that its log states.
 
     Of a set without a log nothing is known: the gate says so.
@@ -245,7 +243,7 @@ def require_stated_document(store: Store, paths: FamilyPaths, set_id: str, diges
         return
     entry = _parse_entry(content, set_id, 1)
     if entry is None or entry.document != digest:
-        raise DataError(
+        raise errors.DataError(
             f"{store.url_of(paths.set_document(set_id))} was changed after the set was staged: "
             f"its log states {entry.document if entry else 'nothing that can be read'}, and this is {digest}",
             tip="put it back from a copy of the store; nothing of the set is shown or installed until then",
@@ -253,7 +251,11 @@ def require_stated_document(store: Store, paths: FamilyPaths, set_id: str, diges
 
 
 def copy_log_entries(
-    store: Store, staging: FamilyPaths, release: FamilyPaths, set_id: str, numbers: Sequence[int]
+    store: Store,
+    staging: layout.FamilyPaths,
+    release: layout.FamilyPaths,
+    set_id: str,
+    numbers: Sequence[int],
 ) -> int:
     """Copy entries to the release area, in their order, and return how many were new there."""
     new = 0
@@ -263,13 +265,15 @@ def copy_log_entries(
             store.copy(source, target)
         except AlreadyInStoreError:
             if store.read(source).content != store.read(target).content:
-                raise ReleaseError(f"{store.url_of(target)} is not {source}", tip=LOST_LOG_TIP) from None
+                raise errors.ReleaseError(
+                    f"{store.url_of(target)} is not {source}", tip=LOST_LOG_TIP
+                ) from None
         else:
             new += 1
     return new
 
 
-def list_log_numbers(store: Store, paths: FamilyPaths, only: str = "") -> dict[str, set[int]]:
+def list_log_numbers(store: Store, paths: layout.FamilyPaths, only: str = "") -> dict[str, set[int]]:
     """Return the numbers of the entries of all logs of an area, by set, or of one: one listing."""
     folder = f"{paths.family_folder}/{paths.layout.log}/"
     numbers_by_set: dict[str, set[int]] = {}

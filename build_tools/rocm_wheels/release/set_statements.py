@@ -6,19 +6,11 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rocm_wheels.core import (
-    DataError,
-    NotInStoreError,
-    Store,
-    explain_error,
-    format_count,
-    run_in_parallel,
-)
-from rocm_wheels.package import check_signature, parse_stored_statement
-from rocm_wheels.release.layout import FamilyPaths
-from rocm_wheels.release.policy import ProvenanceRule, RuleResult
-from rocm_wheels.release.wheel_set import SetDocument, SetFile
-from rocm_wheels.wheels import WheelOrigin
+from rocm_wheels.core import errors, parallel, tables
+from rocm_wheels.package import provenance
+from rocm_wheels.release import layout, policy, wheel_set
+from rocm_wheels.stores.store import NotInStoreError, Store
+from rocm_wheels.wheels.statement import WheelOrigin
 
 _READ_JOBS = 8
 
@@ -31,7 +23,9 @@ class StoredStatement:
     trouble: str = ""
 
 
-def read_stored_origin(store: Store, paths: FamilyPaths, set_id: str, file: SetFile) -> WheelOrigin | None:
+def read_stored_origin(
+    store: Store, paths: layout.FamilyPaths, set_id: str, file: wheel_set.SetFile
+) -> WheelOrigin | None:
     """Return a wheel of a set with its statement; None where it has none.
 
     DataError where the statement is gone, is not the one that the set names, or is about another wheel.
@@ -41,18 +35,18 @@ def read_stored_origin(store: Store, paths: FamilyPaths, set_id: str, file: SetF
     path = paths.set_statement(set_id, file.name)
     content = _read_if_there(store, path)
     if content is None:
-        raise DataError(f"{store.url_of(path)} is gone")
+        raise errors.DataError(f"{store.url_of(path)} is gone")
     if hashlib.sha256(content).hexdigest() != file.statement:
-        raise DataError(f"{store.url_of(path)} is not the statement that the set was staged with")
-    parse_stored_statement(content, name=store.url_of(path), wheel=file.name, sha256=file.sha256)
+        raise errors.DataError(f"{store.url_of(path)} is not the statement that the set was staged with")
+    provenance.parse_stored_statement(content, name=store.url_of(path), wheel=file.name, sha256=file.sha256)
     signature = _read_if_there(store, paths.set_statement_signature(set_id, file.name))
     return WheelOrigin(file.name, file.sha256, content, signature)
 
 
 def read_set_statements(
     store: Store,
-    paths: FamilyPaths,
-    document: SetDocument,
+    paths: layout.FamilyPaths,
+    document: wheel_set.SetDocument,
     signers: Mapping[str, str],
     env: Mapping[str, str],
 ) -> dict[str, StoredStatement]:
@@ -61,31 +55,33 @@ def read_set_statements(
     ``signers`` are keys by name. UsageError without ssh-keygen where something is signed.
     """
 
-    def read(file: SetFile) -> tuple[str, StoredStatement | None]:
+    def read(file: wheel_set.SetFile) -> tuple[str, StoredStatement | None]:
         try:
             origin = read_stored_origin(store, paths, document.id, file)
-        except DataError as fault:
-            return file.sha256, StoredStatement(trouble=explain_error(fault))
+        except errors.DataError as fault:
+            return file.sha256, StoredStatement(trouble=errors.explain_error(fault))
         if origin is None:
             return file.sha256, None
         signature = origin.signature
-        signer = "" if signature is None else check_signature(origin.statement, signature, signers, env)
+        signer = (
+            "" if signature is None else provenance.check_signature(origin.statement, signature, signers, env)
+        )
         return file.sha256, StoredStatement(signer)
 
-    rows = run_in_parallel(read, document.files, jobs=_READ_JOBS)
+    rows = parallel.run_in_parallel(read, document.files, jobs=_READ_JOBS)
     return {sha256: statement for sha256, statement in rows if statement is not None}
 
 
-def judge_stored_statements(statements: Mapping[str, StoredStatement]) -> RuleResult | None:
+def judge_stored_statements(statements: Mapping[str, StoredStatement]) -> policy.RuleResult | None:
     """Return a failure where a statement is not what the set was staged with, or about another wheel."""
     wrong = [statement.trouble for statement in statements.values() if statement.trouble]
     tip = "put the file back from a copy of the store"
-    return RuleResult("provenance", "fail", wrong[0], tip=tip) if wrong else None
+    return policy.RuleResult("provenance", "fail", wrong[0], tip=tip) if wrong else None
 
 
 def judge_provenance(
-    document: SetDocument, rule: ProvenanceRule, statements: Mapping[str, StoredStatement]
-) -> RuleResult:
+    document: wheel_set.SetDocument, rule: policy.ProvenanceRule, statements: Mapping[str, StoredStatement]
+) -> policy.RuleResult:
     """Return whether it is known of every wheel how it was made, and who answers for that; none is wrong."""
     files = document.files
     without = [file.name for file in files if file.sha256 not in statements]
@@ -93,19 +89,19 @@ def judge_provenance(
     unsigned = [name for name, statement in named.items() if statement.signer not in rule.signed_by]
     signers = " or ".join(rule.signed_by)
     if without:
-        why = f"no statement for {len(without)} of {format_count(len(files), 'wheel')}: {without[0]}"
+        why = f"no statement for {len(without)} of {tables.format_count(len(files), 'wheel')}: {without[0]}"
         tip = "stage wheels with the statements that `rocm-wheels build` wrote beside them (.intoto.json)"
     elif rule.signed_by and unsigned:
-        count = format_count(len(files), "statement")
+        count = tables.format_count(len(files), "statement")
         why = f"{len(unsigned)} of {count} not signed by {signers}: {unsigned[0]}"
         tip = (
             "where they were built: rocm-wheels provenance sign WHEELS --sign-with KEY; then stage them again"
         )
     else:
         signed = f", signed by {signers}" if signers else ""
-        why = f"{format_count(len(files), 'wheel')} with a statement{signed}"
-        return RuleResult("provenance", "pass", why)
-    return RuleResult("provenance", "fail", why, tip=tip)
+        why = f"{tables.format_count(len(files), 'wheel')} with a statement{signed}"
+        return policy.RuleResult("provenance", "pass", why)
+    return policy.RuleResult("provenance", "fail", why, tip=tip)
 
 
 def _read_if_there(store: Store, path: str) -> bytes | None:

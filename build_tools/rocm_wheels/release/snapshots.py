@@ -25,16 +25,8 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 
-from rocm_wheels.core import (
-    DataError,
-    NotInStoreError,
-    ReleaseError,
-    Store,
-    UsageError,
-    change_documents,
-    read_public_key,
-)
-from rocm_wheels.index import (
+from rocm_wheels.core import errors, ssh_signature
+from rocm_wheels.index.snapshot import (
     FileStates,
     Snapshot,
     SnapshotMemory,
@@ -48,6 +40,7 @@ from rocm_wheels.index import (
 )
 from rocm_wheels.release.channel import Channel, ChannelRecord
 from rocm_wheels.release.layout import SUPPORT_SNAPSHOT, FamilyPaths, StoreLayout
+from rocm_wheels.stores.store import NotInStoreError, Store, change_documents
 
 DEFAULT_VALID_DAYS = 14
 _SUPPORT_NAME = "support"
@@ -81,7 +74,7 @@ class ReleaseSigner:
     @cached_property
     def trusted(self) -> dict[str, str]:
         """The public keys whose snapshots are believed, by name. UsageError for a file that is none."""
-        return {**self.signers, str(self.key): read_public_key(self.key, self.env)}
+        return {**self.signers, str(self.key): ssh_signature.read_public_key(self.key, self.env)}
 
     def verify(self, content: bytes, where: str) -> VerifiedSnapshot:
         """Return a snapshot that a trusted key has signed. Raises DataError as ``verify_snapshot``."""
@@ -131,29 +124,31 @@ class SnapshotKeeper:
             return StoredSnapshot(snapshot, stored.tag, snapshot.version)
         try:
             verified = signer.verify(stored.content, where)
-        except DataError as cause:
+        except errors.DataError as cause:
             if signer.anew:
                 return StoredSnapshot(None, stored.tag, _read_version(stored.content))
             message = f"the snapshot of {self.title} cannot be believed"
-            raise ReleaseError(message, tip=RESTORE_TIP) from cause
+            raise errors.ReleaseError(message, tip=RESTORE_TIP) from cause
         snapshot = verified.snapshot
         if (snapshot.family, snapshot.name) != (self.family, self.name):
-            raise ReleaseError(f"{where} is of {snapshot.name} of {snapshot.family}", tip=RESTORE_TIP)
+            raise errors.ReleaseError(f"{where} is of {snapshot.name} of {snapshot.family}", tip=RESTORE_TIP)
         if signer.memory is not None and (fault := signer.memory.find_fault(where, verified)):
             if signer.anew:
                 return StoredSnapshot(
                     None, stored.tag, max(snapshot.version, signer.memory.find_version(where))
                 )
-            raise ReleaseError(f"{where}: {fault}", tip=OLD_STATE_TIP)
+            raise errors.ReleaseError(f"{where}: {fault}", tip=OLD_STATE_TIP)
         if (fault := snapshot.find_time_fault(signer.now)) and not signer.anew:
-            raise ReleaseError(f"the snapshot of {self.title} cannot be believed: {fault}", tip=ANEW_TIP)
+            raise errors.ReleaseError(
+                f"the snapshot of {self.title} cannot be believed: {fault}", tip=ANEW_TIP
+            )
         return StoredSnapshot(snapshot, stored.tag, snapshot.version)
 
     def require_signer(self) -> None:
         """Raise UsageError where there is a snapshot and nobody to sign the next one."""
         if self.signer is None and self.store.head(self.path) is not None:
             tip = "name the key with --sign-with KEY: who checks signatures refuses what is changed without"
-            raise UsageError(f"{self.title} is signed", tip=tip)
+            raise errors.UsageError(f"{self.title} is signed", tip=tip)
 
     def require_channel(self, path: str, record: ChannelRecord) -> None:
         """Raise ReleaseError where the document of a channel is not one that was signed, or follows from it.
@@ -166,14 +161,16 @@ class SnapshotKeeper:
         snapshot = self.read().snapshot
         if snapshot is None:
             if record.tag is not None and not self.signer.anew:
-                raise ReleaseError(f"nobody has signed what {self.title} shows", tip=ANEW_TIP)
+                raise errors.ReleaseError(f"nobody has signed what {self.title} shows", tip=ANEW_TIP)
             if fault := record.channel.find_history_fault() or record.channel.find_pending_fault():
-                raise ReleaseError(f"the history of {self.title} does not add up: {fault}", tip=RESTORE_TIP)
+                raise errors.ReleaseError(
+                    f"the history of {self.title} does not add up: {fault}", tip=RESTORE_TIP
+                )
             return
         channel = record.channel
         content = record.content if record.tag is not None else None
         if fault := find_channel_fault(snapshot, self._relative(path), channel, content):
-            raise ReleaseError(f"the document of {self.title} {fault}", tip=RESTORE_TIP)
+            raise errors.ReleaseError(f"the document of {self.title} {fault}", tip=RESTORE_TIP)
 
     def vouches(self, snapshot: Snapshot | None, path: str, content: bytes | None) -> bool:
         """Tell whether a snapshot of this name states that a path of the store may have this content."""
@@ -185,9 +182,9 @@ class SnapshotKeeper:
         if snapshot is None:
             if content is None or (self.signer is not None and self.signer.anew):
                 return
-            raise ReleaseError(f"nobody has signed {self.store.url_of(path)}", tip=ANEW_TIP)
+            raise errors.ReleaseError(f"nobody has signed {self.store.url_of(path)}", tip=ANEW_TIP)
         if not self.vouches(snapshot, path, content):
-            raise ReleaseError(f"{self.store.url_of(path)} is not what was signed", tip=RESTORE_TIP)
+            raise errors.ReleaseError(f"{self.store.url_of(path)} is not what was signed", tip=RESTORE_TIP)
 
     def add(
         self,
@@ -348,5 +345,5 @@ def _read_version(content: bytes) -> int:
     """Return the version that a snapshot says which cannot be believed; 0 of one that says none."""
     try:
         return parse_snapshot(content, "")[0].version
-    except DataError:
+    except errors.DataError:
         return 0

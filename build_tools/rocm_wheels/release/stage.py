@@ -30,42 +30,16 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.audit import find_disallowed_contents
-from rocm_wheels.core import (
-    RUN_AGAIN_TIP,
-    AlreadyInStoreError,
-    NotInStoreError,
-    ReleaseError,
-    Store,
-    UsageError,
-    create_or_read,
-    format_count,
-    log_note,
-    log_warning,
-    put_file,
-    require_extras,
-    run_in_parallel,
-    size_of_content,
-    suggest_name,
-)
-from rocm_wheels.index import METADATA_SUFFIX
-from rocm_wheels.models import (
-    Lock,
-    Project,
-    get_gfx_families,
-    list_project_names,
-    load_project,
-    parse_targets,
-    strip_features,
-)
-from rocm_wheels.package import ROCM_PROJECT_NAMES
+from rocm_wheels.audit import contents
+from rocm_wheels.core import errors, extras, log, parallel, tables
+from rocm_wheels.index.folder import METADATA_SUFFIX
+from rocm_wheels.models import gfx, project_names
+from rocm_wheels.models.lock import Lock
+from rocm_wheels.models.project import Project, load_project
+from rocm_wheels.package import version_edit
+from rocm_wheels.release import prune, set_audit, set_conflicts, set_list, set_log, wheel_set
 from rocm_wheels.release.layout import FamilyPaths
 from rocm_wheels.release.pages import make_set_pages
-from rocm_wheels.release.prune import refuse_pruned
-from rocm_wheels.release.set_audit import make_set_audit
-from rocm_wheels.release.set_conflicts import find_mixed_rocm_files
-from rocm_wheels.release.set_list import find_taken_names
-from rocm_wheels.release.set_log import start_set_log
 from rocm_wheels.release.staged_wheels import (
     SetSources,
     StagedWheel,
@@ -77,30 +51,30 @@ from rocm_wheels.release.staged_wheels import (
     list_lock_projects,
     read_staged_wheels,
 )
-from rocm_wheels.release.wheel_set import (
-    SetCell,
-    SetDocument,
-    SetLayout,
-    find_host_project,
-    make_planned_cells,
-    make_set_id,
-    parse_set,
+from rocm_wheels.stores.store import (
+    RUN_AGAIN_TIP,
+    AlreadyInStoreError,
+    NotInStoreError,
+    Store,
+    create_or_read,
+    put_file,
+    size_of_content,
 )
-from rocm_wheels.wheels import WheelOrigin
+from rocm_wheels.wheels import statement
 
 
 @dataclass(frozen=True)
 class PlannedCells:
     """The cells of a set, and those that no wheel fills."""
 
-    planned: tuple[SetCell, ...]
-    missing: tuple[SetCell, ...]
+    planned: tuple[wheel_set.SetCell, ...]
+    missing: tuple[wheel_set.SetCell, ...]
 
 
 def plan_cells(
     sources: SetSources,
     family: str,
-    layout: SetLayout,
+    layout: wheel_set.SetLayout,
     wheels: Sequence[StagedWheel],
     only_targets: Collection[str] = (),
 ) -> PlannedCells:
@@ -112,8 +86,8 @@ def plan_cells(
     has the targets of its parts (``…-device-…``). Of several locks, each wants wheels for its own ROCm;
     one that serves any ROCm is enough for all.
     """
-    planned: dict[SetCell, None] = {}
-    missing: dict[SetCell, None] = {}
+    planned: dict[wheel_set.SetCell, None] = {}
+    missing: dict[wheel_set.SetCell, None] = {}
     for source in sources.all:
         rocm = (source.rocm or "") if sources.has_several else ""
         usable = [
@@ -137,10 +111,10 @@ def plan_cells(
 def _list_cells(
     lock: Lock,
     family: str,
-    layout: SetLayout,
+    layout: wheel_set.SetLayout,
     wheels: Sequence[StagedWheel],
     source_wheels: Sequence[StagedWheel],
-) -> tuple[SetCell, ...]:
+) -> tuple[wheel_set.SetCell, ...]:
     targets = list_lock_targets(lock, family, layout) or sorted(
         {target for wheel in source_wheels for target in wheel.file.targets}
     )
@@ -149,16 +123,16 @@ def _list_cells(
         (project.distribution, _has_code_for_all_targets(project, lock))
         for project in list_lock_projects(lock)
     ]
-    return make_planned_cells(expected_projects, sorted(pythons), targets)
+    return wheel_set.make_planned_cells(expected_projects, sorted(pythons), targets)
 
 
-def list_lock_targets(lock: Lock, family: str, layout: SetLayout) -> list[str]:
+def list_lock_targets(lock: Lock, family: str, layout: wheel_set.SetLayout) -> list[str]:
     """Return the targets that a lock wants wheels of a set for; [] where it leaves that open."""
-    lock_targets = parse_targets(",".join(lock.targets)) if lock.targets else ()
-    bases = list(dict.fromkeys(strip_features(target) for target in lock_targets))
+    lock_targets = gfx.parse_targets(",".join(lock.targets)) if lock.targets else ()
+    bases = list(dict.fromkeys(gfx.strip_features(target) for target in lock_targets))
     if layout != "per-family":
         return bases
-    family_targets = get_gfx_families()[family]
+    family_targets = gfx.get_gfx_families()[family]
     return [target for target in bases if target in family_targets] or ([] if bases else list(family_targets))
 
 
@@ -168,7 +142,7 @@ def _has_code_for_all_targets(project: Project, lock: Lock) -> bool:
     )
 
 
-def _is_filled(cell: SetCell, project: Project, wheels: Sequence[StagedWheel]) -> bool:
+def _is_filled(cell: wheel_set.SetCell, project: Project, wheels: Sequence[StagedWheel]) -> bool:
     for wheel in wheels:
         if wheel.file.project != cell.project or not accepts_python(wheel.tags, cell.python):
             continue
@@ -194,30 +168,30 @@ class StageSubject:
     wheels: Sequence[StagedWheel]
     sources: SetSources
     family: str
-    layout: SetLayout
+    layout: wheel_set.SetLayout
 
 
-def check_family(family: str, layout: SetLayout) -> None:
+def check_family(family: str, layout: wheel_set.SetLayout) -> None:
     """Raise UsageError for the name of no GPU family, where the layout is by family."""
-    gpu_families = get_gfx_families()
+    gpu_families = gfx.get_gfx_families()
     if layout == "per-family" and family not in gpu_families:
-        raise UsageError(
-            f"--family {family} is no GPU family{suggest_name(family, gpu_families)}",
+        raise errors.UsageError(
+            f"--family {family} is no GPU family{tables.suggest_name(family, gpu_families)}",
             tip=f"families: {', '.join(gpu_families)}; or say what the wheels are: --layout multi-arch",
         )
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", family):
-        raise UsageError(f"--family {family!r} cannot be the name of a folder in a store")
+        raise errors.UsageError(f"--family {family!r} cannot be the name of a folder in a store")
 
 
 def find_set_version(wheels: Sequence[StagedWheel], version: str | None) -> str:
     """Return the version of a set: torch's. Raises ReleaseError where wheels or ``version`` disagree."""
     versions = sorted({wheel.file.version for wheel in wheels if wheel.file.project == "torch"})
     if len(versions) > 1:
-        raise ReleaseError(
+        raise errors.ReleaseError(
             f"a set has one torch, these are {', '.join(versions)}", tip="stage a set for each"
         )
     if not versions and version is None:
-        raise UsageError(
+        raise errors.UsageError(
             "there is no torch among the wheels", tip="say which version the set is of: --version"
         )
     if version is None:
@@ -225,9 +199,9 @@ def find_set_version(wheels: Sequence[StagedWheel], version: str | None) -> str:
     try:
         requested = Version(version)
     except InvalidVersion as cause:
-        raise UsageError(f"--version {version!r} is not a version") from cause
+        raise errors.UsageError(f"--version {version!r} is not a version") from cause
     if versions and Version(versions[0]) != requested:
-        raise ReleaseError(f"the set is to be of {requested}, its torch is {versions[0]}")
+        raise errors.ReleaseError(f"the set is to be of {requested}, its torch is {versions[0]}")
     return str(requested)
 
 
@@ -240,7 +214,7 @@ def check_set(subject: StageSubject) -> None:
         rest_note = (
             f"\n… and {len(faults) - _MOST_FAULTS_SHOWN} more" if len(faults) > _MOST_FAULTS_SHOWN else ""
         )
-        raise ReleaseError("\n".join(faults[:_MOST_FAULTS_SHOWN]) + rest_note, tip="nothing was sent")
+        raise errors.ReleaseError("\n".join(faults[:_MOST_FAULTS_SHOWN]) + rest_note, tip="nothing was sent")
 
 
 def _find_faults(wheel: StagedWheel, subject: StageSubject) -> Iterator[str]:
@@ -248,7 +222,7 @@ def _find_faults(wheel: StagedWheel, subject: StageSubject) -> Iterator[str]:
     if project is None:
         yield f"nothing in the lock builds {wheel.file.project}"
         return
-    for finding in find_disallowed_contents(wheel.scan.contents, wheel.file.project, project):
+    for finding in contents.find_disallowed_contents(wheel.scan.contents, wheel.file.project, project):
         yield f"{finding.subject}: {finding.message}"
     yield from _check_targets(wheel, subject)
     yield from _check_parts(wheel, subject)
@@ -266,14 +240,14 @@ def _check_parts(wheel: StagedWheel, subject: StageSubject) -> Iterator[str]:
     """
     required = {requirement.name: requirement.specifier for requirement in wheel.requires}
     for name, specifier in required.items() if wheel.elsewhere else ():
-        if find_host_project(canonicalize_name(name)) == wheel.file.project and not any(
+        if wheel_set.find_host_project(canonicalize_name(name)) == wheel.file.project and not any(
             part.file.project == canonicalize_name(name)
             and specifier.contains(part.file.version, prereleases=True)
             and part.tags & wheel.tags
             for part in subject.wheels
         ):
             yield f"its device wheel {name} {specifier} is not in the set"
-    if pair := find_mixed_rocm_files([wheel.file], [other.file for other in subject.wheels]):
+    if pair := set_conflicts.find_mixed_rocm_files([wheel.file], [other.file for other in subject.wheels]):
         yield f"it carries its ROCm, and {pair[1].name} requires ROCm's packages: installers take either"
 
 
@@ -295,7 +269,7 @@ def _check_family_targets(wheel: StagedWheel, subject: StageSubject) -> Iterator
     lock = subject.sources.lock_of(wheel)
     lock_targets = list_lock_targets(lock, subject.family, "per-family")
     other_targets = [
-        target for target in wheel.file.targets if target not in get_gfx_families()[subject.family]
+        target for target in wheel.file.targets if target not in gfx.get_gfx_families()[subject.family]
     ]
     if not other_targets:
         return
@@ -359,7 +333,7 @@ def _check_requirement(requirement: Requirement, wheel: StagedWheel, subject: St
             yield f"it requires {requirement}, and the set has no {name} for Python {python}"
         elif not any(requirement.specifier.contains(version, prereleases=True) for version in versions):
             yield f"it requires {requirement}, the set has {name} {', '.join(versions)}"
-    elif ROCM_PROJECT_NAMES.fullmatch(name):
+    elif version_edit.ROCM_PROJECT_NAMES.fullmatch(name):
         rocm = subject.sources.rocm_of(wheel)
         if rocm and not requirement.specifier.contains(rocm, prereleases=True):
             yield f"it requires {requirement}, the lock says ROCm {rocm}"
@@ -370,7 +344,9 @@ def _check_requirement(requirement: Requirement, wheel: StagedWheel, subject: St
 
 
 def _list_our_projects() -> set[str]:
-    return {str(canonicalize_name(load_project(name).distribution)) for name in list_project_names()}
+    return {
+        str(canonicalize_name(load_project(name).distribution)) for name in project_names.list_project_names()
+    }
 
 
 @dataclass(frozen=True)
@@ -379,7 +355,7 @@ class StagePlan:
 
     paths: FamilyPaths
     wheels: Sequence[StagedWheel]
-    document: SetDocument  # as it will be, without that time
+    document: wheel_set.SetDocument  # as it will be, without that time
     locks: Mapping[str, bytes]  # by their paths beside the document
     audit: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # likewise
 
@@ -391,7 +367,7 @@ class StagePlan:
     def list_unlocked(self) -> list[str]:
         """Return the wheels without a lock inside; that of a device wheel is its host's."""
         unlocked = [wheel.file for wheel in self.wheels if wheel.lock is None]
-        return [file.name for file in unlocked if find_host_project(file.project) is None]
+        return [file.name for file in unlocked if wheel_set.find_host_project(file.project) is None]
 
     def list_files(self) -> Mapping[str, bytes | Path]:
         """Return the immutable files by their paths: wheels, with their METADATA beside (PEP 658)."""
@@ -420,7 +396,7 @@ class StagePlan:
                 files[path] = wheel.origin.signature
         return files
 
-    def finish_document(self, when: str) -> SetDocument:
+    def finish_document(self, when: str) -> wheel_set.SetDocument:
         """Return the document as it will be."""
         return self.document.model_copy(update={"created": when})
 
@@ -430,12 +406,12 @@ def plan_stage(
     locks: Sequence[Lock],
     *,
     paths: FamilyPaths,
-    layout: SetLayout,
+    layout: wheel_set.SetLayout,
     version: str | None = None,
     origin: str | None = None,
     renamed: Mapping[str, str] = MappingProxyType({}),
     targets: tuple[str, ...] = (),
-    origins: Mapping[str, WheelOrigin] = MappingProxyType({}),
+    origins: Mapping[str, statement.WheelOrigin] = MappingProxyType({}),
 ) -> StagePlan:
     """Read and check the wheels and say what is to be staged. Raises ReleaseError with all that is wrong.
 
@@ -446,19 +422,19 @@ def plan_stage(
     file names, with statements that do not lie beside them.
     """
     check_family(paths.family, layout)
-    require_extras("the page of a set", "release")
+    extras.require_extras("the page of a set", "release")
     staged_wheels = sorted(read_staged_wheels(wheels, origins), key=lambda wheel: wheel.file.name)
     set_version = find_set_version(staged_wheels, version)
     sources, staged_wheels = find_sources(locks, staged_wheels, layout, renamed)
     check_set(StageSubject(staged_wheels, sources, paths.family, layout))
     if layout == "per-family":
         staged_wheels = [
-            wheel.restrict_to_targets(get_gfx_families()[paths.family]) for wheel in staged_wheels
+            wheel.restrict_to_targets(gfx.get_gfx_families()[paths.family]) for wheel in staged_wheels
         ]
     cells = plan_cells(sources, paths.family, layout, staged_wheels, targets)
     files = tuple(wheel.file for wheel in staged_wheels)
-    document = SetDocument(
-        id=make_set_id(set_version, ((file.name, file.sha256) for file in files), sources.digest),
+    document = wheel_set.SetDocument(
+        id=wheel_set.make_set_id(set_version, ((file.name, file.sha256) for file in files), sources.digest),
         created="",
         version=set_version,
         rocm=None if sources.has_several else sources.all[0].rocm,
@@ -470,7 +446,7 @@ def plan_stage(
         planned=cells.planned,
         missing=cells.missing,
     )
-    audit = make_set_audit(document, staged_wheels)
+    audit = set_audit.make_set_audit(document, staged_wheels)
     return StagePlan(paths, staged_wheels, document, sources.list_lock_files(), audit)
 
 
@@ -483,7 +459,7 @@ _MOST_NAMES_SHOWN = 10
 class StagedSet:
     """What became of it: how many files were sent and how many were there, and the bytes that were sent."""
 
-    document: SetDocument
+    document: wheel_set.SetDocument
     sent: int
     already_there: int
     sent_bytes: int
@@ -512,7 +488,7 @@ def find_missing_files(store: Store, plan: StagePlan) -> MissingFiles:
 
 def _list_missing(store: Store, plan: StagePlan) -> tuple[tuple[str, bytes | Path], ...]:
     files = list(plan.list_files().items())
-    presence = run_in_parallel(lambda item: _has_file(store, *item), files, jobs=STAGE_JOBS)
+    presence = parallel.run_in_parallel(lambda item: _has_file(store, *item), files, jobs=STAGE_JOBS)
     return tuple(item for item, present in zip(files, presence, strict=True) if not present)
 
 
@@ -522,7 +498,7 @@ def stage_set(store: Store, plan: StagePlan, *, now: str) -> StagedSet:
     Raises ReleaseError; the same call carries on afterwards.
     """
     path = plan.paths.set_document(plan.document.id)
-    refuse_pruned(store, plan.paths, plan.document.id)
+    prune.refuse_pruned(store, plan.paths, plan.document.id)
     if (visible := _read_visible_set(store, path)) is not None:
         return _put_back(
             store, plan, _require_same_set(visible, plan.finish_document(visible.created), store.url_of(path))
@@ -530,7 +506,7 @@ def stage_set(store: Store, plan: StagePlan, *, now: str) -> StagedSet:
     missing = find_missing_files(store, plan)
     begun_at = _begin_set(store, plan, now)
     # again: who prunes looks for begun sets after his claim, and has seen this one or is seen here
-    refuse_pruned(store, plan.paths, plan.document.id)
+    prune.refuse_pruned(store, plan.paths, plan.document.id)
     _create_files(store, plan, missing)
     for item in plan.make_pages(begun_at).items():
         put_file(store, *item)
@@ -538,7 +514,7 @@ def stage_set(store: Store, plan: StagePlan, *, now: str) -> StagedSet:
     _offer_statements(store, plan)
     _verify_files(store, plan, {**plan.list_files(), **plan.make_pages(begun_at)})
     document = plan.finish_document(begun_at)
-    start_set_log(store, plan.paths, document.id, document.digest)
+    set_log.start_set_log(store, plan.paths, document.id, document.digest)
     new = _publish_document(store, path, document)
     _require_unpruned(store, plan)
     return StagedSet(document, len(missing.files), missing.already_there, missing.size, new)
@@ -550,24 +526,24 @@ def _require_unpruned(store: Store, plan: StagePlan) -> None:
     It was begun long ago, or by a clock that is wrong. Who claims the family from now on sees its document:
     the claim is looked at first, then the wheels.
     """
-    refuse_pruned(store, plan.paths, plan.document.id)
+    prune.refuse_pruned(store, plan.paths, plan.document.id)
     if lost := _list_missing(store, plan):
-        raise ReleaseError(
-            f"{plan.document.id} has lost {format_count(len(lost), 'file')} to a prune meanwhile",
+        raise errors.ReleaseError(
+            f"{plan.document.id} has lost {tables.format_count(len(lost), 'file')} to a prune meanwhile",
             tip=RUN_AGAIN_TIP,
         )
 
 
-def _put_back(store: Store, plan: StagePlan, document: SetDocument) -> StagedSet:
+def _put_back(store: Store, plan: StagePlan, document: wheel_set.SetDocument) -> StagedSet:
     """Send again what is gone of a set that is there; its pages were seen, so none of them is replaced."""
     missing = find_missing_files(store, plan)
     pages = list(plan.make_pages(document.created).items())
-    presence = run_in_parallel(lambda item: store.head(item[0]) is not None, pages, jobs=STAGE_JOBS)
+    presence = parallel.run_in_parallel(lambda item: store.head(item[0]) is not None, pages, jobs=STAGE_JOBS)
     lost_pages = [item for item, present in zip(pages, presence, strict=True) if not present]
     if missing.files or lost_pages:
-        log_warning(
+        log.log_warning(
             f"{document.id} has lost "
-            f"{format_count(len(missing.files) + len(lost_pages), 'file')}: sending again"
+            f"{tables.format_count(len(missing.files) + len(lost_pages), 'file')}: sending again"
         )
     _create_files(store, plan, missing)
     for item in lost_pages:
@@ -575,9 +551,11 @@ def _put_back(store: Store, plan: StagePlan, document: SetDocument) -> StagedSet
     _claim_names(store, plan)
     _offer_statements(store, plan)
     _verify_files(store, plan, dict([*missing.files, *lost_pages]))
-    start_set_log(store, plan.paths, document.id, document.digest)
+    set_log.start_set_log(store, plan.paths, document.id, document.digest)
     if missing.files or lost_pages:
-        refuse_pruned(store, plan.paths, document.id)  # meanwhile: then what was sent again is of no set
+        prune.refuse_pruned(
+            store, plan.paths, document.id
+        )  # meanwhile: then what was sent again is of no set
     return StagedSet(document, len(missing.files), missing.already_there, missing.size, False)
 
 
@@ -597,21 +575,23 @@ def refuse_taken_names(store: Store, plan: StagePlan) -> None:
     claims = [(wheel.file.name, wheel.file.sha256) for wheel in plan.wheels]
     taken_names = [
         name
-        for (name, _), is_taken in zip(claims, run_in_parallel(taken, claims, jobs=STAGE_JOBS), strict=True)
+        for (name, _), is_taken in zip(
+            claims, parallel.run_in_parallel(taken, claims, jobs=STAGE_JOBS), strict=True
+        )
         if is_taken
     ]
     release = FamilyPaths(plan.paths.layout, plan.paths.family, "release")
-    taken_names += find_taken_names(store, release, plan.document.files)
+    taken_names += set_list.find_taken_names(store, release, plan.document.files)
     if taken_names:
         raise _make_taken_error(sorted({*taken_names}), plan)
 
 
-def _make_taken_error(names: list[str], plan: StagePlan) -> ReleaseError:
+def _make_taken_error(names: list[str], plan: StagePlan) -> errors.ReleaseError:
     rest_note = f" and {len(names) - _MOST_NAMES_SHOWN} more" if len(names) > _MOST_NAMES_SHOWN else ""
     advice = f"a build tag and stage those: rocm-wheels wheel retag --build-tag 1 --output-dir NEW {names[0]}"
     if plan.document.origin is not None:  # they were made by us, and are gone soon
         advice = "a build tag: finalize with --build-tag 1, or stage what you retag (rocm-wheels wheel retag)"
-    return ReleaseError(
+    return errors.ReleaseError(
         (
             f"{plan.paths.family} has other bytes under the same name: "
             f"{', '.join(names[:_MOST_NAMES_SHOWN])}{rest_note}"
@@ -627,18 +607,24 @@ def _has_file(store: Store, path: str, content: bytes | Path) -> bool:
     return info is not None and info.size == size_of_content(content)
 
 
-def _read_visible_set(store: Store, path: str) -> SetDocument | None:
+def _read_visible_set(store: Store, path: str) -> wheel_set.SetDocument | None:
     try:
-        return parse_set(store.read(path).content, where=store.url_of(path))
+        return wheel_set.parse_set(store.read(path).content, where=store.url_of(path))
     except NotInStoreError:
         return None
 
 
-def _require_same_set(staged: SetDocument, expected: SetDocument, where: str) -> SetDocument:
+def _require_same_set(
+    staged: wheel_set.SetDocument, expected: wheel_set.SetDocument, where: str
+) -> wheel_set.SetDocument:
     if staged == expected:
         return staged
-    differ = [name for name in SetDocument.model_fields if getattr(staged, name) != getattr(expected, name)]
-    raise ReleaseError(
+    differ = [
+        name
+        for name in wheel_set.SetDocument.model_fields
+        if getattr(staged, name) != getattr(expected, name)
+    ]
+    raise errors.ReleaseError(
         f"{where} is staged already, with another {', '.join(differ)}",
         tip=f"a set that is there never changes; its wheels have these very bytes: go on with {staged.id}",
     )
@@ -662,7 +648,7 @@ def _begin_set(store: Store, plan: StagePlan, now: str) -> str:
 def _create_files(store: Store, plan: StagePlan, missing: MissingFiles) -> None:
     """Write the files that nobody writes with other bytes, several at a time."""
     digests = _digests_by_path(plan)
-    run_in_parallel(
+    parallel.run_in_parallel(
         lambda item: _create_file(store, *item, digests.get(item[0])), missing.files, jobs=_SEND_JOBS
     )
 
@@ -672,10 +658,10 @@ def _create_file(store: Store, path: str, content: bytes | Path, sha256: str | N
     try:
         store.create(path, content, sha256=sha256)
     except AlreadyInStoreError:
-        log_note(f"{path} was written by another process in the meantime")
+        log.log_note(f"{path} was written by another process in the meantime")
     else:
         if isinstance(content, Path):
-            log_note(f"sent {content.name}")
+            log.log_note(f"sent {content.name}")
 
 
 def _digests_by_path(plan: StagePlan) -> dict[str, str]:
@@ -718,9 +704,9 @@ def _verify_files(store: Store, plan: StagePlan, files: Mapping[str, bytes | Pat
         )
         return None if is_same and _has_file(store, path, content) else path
 
-    if wrong_paths := _sort_failed(run_in_parallel(differs, files.items(), jobs=STAGE_JOBS)):
-        raise ReleaseError(
-            f"{store.url} has {format_count(len(wrong_paths), 'file')} unlike what was sent: "
+    if wrong_paths := _sort_failed(parallel.run_in_parallel(differs, files.items(), jobs=STAGE_JOBS)):
+        raise errors.ReleaseError(
+            f"{store.url} has {tables.format_count(len(wrong_paths), 'file')} unlike what was sent: "
             f"{', '.join(wrong_paths[:_MOST_NAMES_SHOWN])}",
             tip=f"remove them from the store, then {RUN_AGAIN_TIP}",
         )
@@ -742,11 +728,11 @@ def _sort_failed(results: Iterable[str | None]) -> list[str]:
     return sorted(path for path in results if path is not None)
 
 
-def _publish_document(store: Store, path: str, document: SetDocument) -> bool:
+def _publish_document(store: Store, path: str, document: wheel_set.SetDocument) -> bool:
     """Write the last file; tell whether we were the one who did."""
     present = create_or_read(store, path, document.to_json())
     if present is None:
         return True
-    published = parse_set(present, where=store.url_of(path))
+    published = wheel_set.parse_set(present, where=store.url_of(path))
     _require_same_set(published, document, store.url_of(path))
     return False

@@ -20,33 +20,17 @@ from packaging.tags import Tag
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from rocm_wheels.core import (
-    DataError,
-    ReleaseError,
-    UsageError,
-    explain_error,
-    format_finding,
-    run_in_parallel,
-)
-from rocm_wheels.models import Lock, Project, load_project, parse_targets, sort_projects, strip_features
-from rocm_wheels.package import ROCM_PROJECT_NAMES, verify_provenance
+from rocm_wheels.core import errors, parallel
+from rocm_wheels.device_code import code_objects
+from rocm_wheels.models import gfx
+from rocm_wheels.models.lock import Lock
+from rocm_wheels.models.project import Project, load_project, sort_projects
+from rocm_wheels.package import provenance, version_edit
+from rocm_wheels.release import wheel_set
 from rocm_wheels.release.layout import LOCK_FILE
-from rocm_wheels.release.wheel_set import (
-    SetFile,
-    SetLayout,
-    SetLock,
-    find_host_project,
-    join_lock_digests,
-)
-from rocm_wheels.sources import digest_lock, format_lock, parse_lock
-from rocm_wheels.wheels import (
-    WheelOrigin,
-    WheelScan,
-    has_statement,
-    list_code_targets,
-    read_origin,
-    scan_wheel,
-)
+from rocm_wheels.sources.lock import digest_lock, format_lock, parse_lock
+from rocm_wheels.wheels import statement
+from rocm_wheels.wheels.scan import WheelScan, scan_wheel
 
 _VARIANT_FILE = "variant.json"
 _CARRIED_ROCM = re.compile(r"[^/]+/_rocm/")
@@ -60,14 +44,14 @@ class StagedWheel:
     """
 
     path: Path
-    file: SetFile
+    file: wheel_set.SetFile
     metadata: bytes
     requires: tuple[Requirement, ...]
     tags: frozenset[Tag]
     lock: str | None
     elsewhere: bool  # device code of its libraries is in archives of other wheels
     scan: WheelScan = field(repr=False)
-    origin: WheelOrigin | None = None
+    origin: statement.WheelOrigin | None = None
 
     def restrict_to_targets(self, targets: Collection[str]) -> StagedWheel:
         """Return it as the set of a family has it: what code it has for others is no matter of this set."""
@@ -76,7 +60,7 @@ class StagedWheel:
 
 
 def read_staged_wheels(
-    paths: Sequence[Path], origins: Mapping[str, WheelOrigin] = MappingProxyType({})
+    paths: Sequence[Path], origins: Mapping[str, statement.WheelOrigin] = MappingProxyType({})
 ) -> list[StagedWheel]:
     """Read wheels, several at a time, with the statements beside them or, by file name, in ``origins``.
 
@@ -85,11 +69,11 @@ def read_staged_wheels(
     names: dict[str, Path] = {}
     for path in paths:
         if (other := names.setdefault(path.name, path)) != path:
-            raise ReleaseError(f"{other} and {path} have one name: a set holds a name once")
-    scans = run_in_parallel(_scan_for_set, names.values(), jobs=os.cpu_count() or 1)
+            raise errors.ReleaseError(f"{other} and {path} have one name: a set holds a name once")
+    scans = parallel.run_in_parallel(_scan_for_set, names.values(), jobs=os.cpu_count() or 1)
     faults = [fault for scan in scans for fault in (*scan.faults, *scan.repairable, *_list_hazards(scan))]
     if faults:
-        raise ReleaseError(
+        raise errors.ReleaseError(
             "\n".join(faults), tip="`rocm-wheels wheel check` and `wheel retag` show and repair wheels"
         )
     wheels = [_make_staged_wheel(scan) for scan in scans]
@@ -100,22 +84,22 @@ def read_staged_wheels(
     ]
 
 
-def _add_origin(wheel: StagedWheel, origin: WheelOrigin) -> StagedWheel:
+def _add_origin(wheel: StagedWheel, origin: statement.WheelOrigin) -> StagedWheel:
     digest = hashlib.sha256(origin.statement).hexdigest()
     return replace(wheel, origin=origin, file=wheel.file.model_copy(update={"statement": digest}))
 
 
-def _read_checked_origin(wheel: StagedWheel) -> WheelOrigin | None:
+def _read_checked_origin(wheel: StagedWheel) -> statement.WheelOrigin | None:
     """Return a wheel with its statement. Raises ReleaseError for one that is not about this wheel."""
-    if not has_statement(wheel.path):
+    if not statement.has_statement(wheel.path):
         return None
-    report = verify_provenance(wheel.path, sha256=wheel.file.sha256)
+    report = provenance.verify_provenance(wheel.path, sha256=wheel.file.sha256)
     if not report.passed:
-        raise ReleaseError(
-            "\n".join(format_finding(finding) for finding in report.findings),
+        raise errors.ReleaseError(
+            "\n".join(errors.format_finding(finding) for finding in report.findings),
             tip="a wheel may have no statement, and none that is wrong: see `rocm-wheels provenance verify`",
         )
-    return read_origin(wheel.path, sha256=wheel.file.sha256)
+    return statement.read_origin(wheel.path, sha256=wheel.file.sha256)
 
 
 def _list_hazards(scan: WheelScan) -> list[str]:
@@ -136,8 +120,8 @@ def _make_staged_wheel(scan: WheelScan) -> StagedWheel:
     content = _find_text(scan, "METADATA")
     assert content is not None
     lock_content, variant = _find_text(scan, LOCK_FILE), _read_variant(scan, name.label)
-    targets = list_code_targets(code for codes in scan.device_code.values() for code in codes)
-    file = SetFile(
+    targets = code_objects.list_code_targets(code for codes in scan.device_code.values() for code in codes)
+    file = wheel_set.SetFile(
         name=scan.path.name,
         project=name.name,
         version=str(name.version),
@@ -145,7 +129,7 @@ def _make_staged_wheel(scan: WheelScan) -> StagedWheel:
         size=scan.size,
         requires_python=str(metadata.requires_python),
         metadata_sha256=hashlib.sha256(content).hexdigest(),
-        targets=tuple(sorted({strip_features(target) for target in targets})),
+        targets=tuple(sorted({gfx.strip_features(target) for target in targets})),
         label=name.label or "",
         variant=variant,
         carries_rocm=any(_CARRIED_ROCM.match(member.name) for member in scan.members),
@@ -162,13 +146,13 @@ def _find_text(scan: WheelScan, file: str) -> bytes | None:
 def _read_variant(scan: WheelScan, label: str | None) -> str:
     if label is None:
         return ""
-    from rocm_wheels.variants import parse_wheel_document
+    from rocm_wheels.variants import document
 
     where = f"{scan.path}: {_VARIANT_FILE}"
     content = _find_text(scan, _VARIANT_FILE)
     if content is None:
-        raise ReleaseError(f"{where} is missing, and the file name has the label {label}")
-    return parse_wheel_document(content, name=where, label=label).to_json().decode()
+        raise errors.ReleaseError(f"{where} is missing, and the file name has the label {label}")
+    return document.parse_wheel_document(content, name=where, label=label).to_json().decode()
 
 
 def accepts_python(tags: Iterable[Tag], python: str) -> bool:
@@ -225,7 +209,7 @@ class SetSources:
     @cached_property
     def digest(self) -> str:
         """What stands for all of them in the id of a set."""
-        return join_lock_digests(source.digest for source in self.all)
+        return wheel_set.join_lock_digests(source.digest for source in self.all)
 
     def lock_of(self, wheel: StagedWheel) -> Lock:
         """Return the lock of a wheel."""
@@ -239,12 +223,14 @@ class SetSources:
         """Return the wheels that are of a lock."""
         return [wheel for wheel in wheels if self.by_wheel[wheel.file.name] is source]
 
-    def list_set_locks(self) -> tuple[SetLock, ...]:
+    def list_set_locks(self) -> tuple[wheel_set.SetLock, ...]:
         """Return them as the document of a set has them."""
         if not self.has_several:
-            return (SetLock(digest=self.all[0].digest, path=LOCK_FILE),)
+            return (wheel_set.SetLock(digest=self.all[0].digest, path=LOCK_FILE),)
         return tuple(
-            SetLock(digest=source.digest, path=f"{source.digest[:12]}.{LOCK_FILE}", rocm=source.rocm)
+            wheel_set.SetLock(
+                digest=source.digest, path=f"{source.digest[:12]}.{LOCK_FILE}", rocm=source.rocm
+            )
             for source in self.all
         )
 
@@ -269,13 +255,16 @@ def find_recipe(name: str, projects: Sequence[Project]) -> Project | None:
     """Return the recipe of a name, or of what that is a part of (``amd-torch-device-gfx942``)."""
     for project in projects:
         distribution = canonicalize_name(project.distribution)
-        if name == distribution or find_host_project(name) == distribution:
+        if name == distribution or wheel_set.find_host_project(name) == distribution:
             return project
     return None
 
 
 def find_sources(
-    locks: Sequence[Lock], wheels: Sequence[StagedWheel], layout: SetLayout, renamed: Mapping[str, str]
+    locks: Sequence[Lock],
+    wheels: Sequence[StagedWheel],
+    layout: wheel_set.SetLayout,
+    renamed: Mapping[str, str],
 ) -> tuple[SetSources, list[StagedWheel]]:
     """Return the locks of a set, and its wheels, each with the digest of its own where there are several.
 
@@ -291,22 +280,24 @@ def find_sources(
     if len(sources) == 1:
         return SetSources(sources, {wheel.file.name: sources[0] for wheel in wheels}), list(wheels)
     if layout != "variants":
-        raise UsageError(
+        raise errors.UsageError(
             f"{len(sources)} locks were given, and wheels of {layout} are all of one",
             tip="variants are of several: --layout variants; else stage a set for each lock",
         )
     if len(platforms := sorted({item.lock.platform for item in sources})) > 1:
-        raise UsageError(f"the locks are for {' and '.join(platforms)}", tip="stage a set for each")
+        raise errors.UsageError(f"the locks are for {' and '.join(platforms)}", tip="stage a set for each")
     source_by_wheel, faults = dict[str, SetSource](), list[str]()
     for wheel in wheels:
         try:
             source_by_wheel[wheel.file.name] = _find_source(wheel, sources)
-        except ReleaseError as fault:
+        except errors.ReleaseError as fault:
             faults.append(str(fault))
     if faults:
-        raise ReleaseError("\n".join(faults), tip="`build --lock` puts the lock of a wheel into it")
+        raise errors.ReleaseError("\n".join(faults), tip="`build --lock` puts the lock of a wheel into it")
     if idle := [str(item) for item in sources if item not in source_by_wheel.values()]:
-        raise ReleaseError(f"no wheel is of {', nor of '.join(idle)}", tip="leave it out, or add its wheels")
+        raise errors.ReleaseError(
+            f"no wheel is of {', nor of '.join(idle)}", tip="leave it out, or add its wheels"
+        )
     wheels_with_lock = [
         replace(item, file=item.file.model_copy(update={"lock": source_by_wheel[item.file.name].digest}))
         for item in wheels
@@ -325,12 +316,12 @@ def _find_source(wheel: StagedWheel, sources: Sequence[SetSource]) -> SetSource:
         if len(fitting) == 1:
             return fitting[0]
         which = " or ".join(map(str, fitting)) or "none of the locks"
-        raise ReleaseError(f"{name}: it has no lock inside, and could be of {which}")
+        raise errors.ReleaseError(f"{name}: it has no lock inside, and could be of {which}")
     faults = {source.digest: find_lock_faults(wheel, source.lock) for source in sources}
     fitting = [source for source in sources if not faults[source.digest]]
     if not fitting:
         reasons = "; ".join(f"not of {source}: {', '.join(faults[source.digest])}" for source in sources)
-        raise ReleaseError(f"{name}: it is of none of the locks: {reasons}")
+        raise errors.ReleaseError(f"{name}: it is of none of the locks: {reasons}")
     wheel_lock = parse_lock(wheel.lock, name="the lock in it")
     same_target_sources = [
         source
@@ -343,7 +334,7 @@ def _find_source(wheel: StagedWheel, sources: Sequence[SetSource]) -> SetSource:
 def _is_possible_source(wheel: StagedWheel, source: SetSource) -> bool:
     """Tell whether a lock could be that of a wheel, by its project, Python, targets and ROCm packages."""
     lock = source.lock
-    targets = {strip_features(target) for target in parse_targets(",".join(lock.targets))}
+    targets = {gfx.strip_features(target) for target in gfx.parse_targets(",".join(lock.targets))}
     python = find_single_python(wheel.tags)
     return (
         find_wheel_recipe(wheel, list_lock_projects(lock)) is not None
@@ -352,7 +343,7 @@ def _is_possible_source(wheel: StagedWheel, source: SetSource) -> bool:
         and all(
             source.rocm is None or requirement.specifier.contains(source.rocm, prereleases=True)
             for requirement in wheel.requires
-            if ROCM_PROJECT_NAMES.fullmatch(canonicalize_name(requirement.name))
+            if version_edit.ROCM_PROJECT_NAMES.fullmatch(canonicalize_name(requirement.name))
         )
     )
 
@@ -363,8 +354,8 @@ def find_lock_faults(wheel: StagedWheel, lock: Lock) -> list[str]:
         return []
     try:
         wheel_lock = parse_lock(wheel.lock, name="the lock in it")
-    except DataError as wrong:
-        return [explain_error(wrong)]
+    except errors.DataError as wrong:
+        return [errors.explain_error(wrong)]
     faults = []
     if wheel_lock.platform != lock.platform:
         faults.append(f"it was built for {wheel_lock.platform}, the lock is for {lock.platform}")

@@ -20,55 +20,19 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from rocm_wheels.core import (
-    DataError,
-    Finding,
-    ListedFile,
-    NotInStoreError,
-    ReleaseError,
-    Store,
-    explain_error,
-    run_in_parallel,
-    wait_or_stop,
-)
-from rocm_wheels.index import (
-    HTML_PAGE,
-    HTML_TYPE,
-    JSON_PAGE,
-    JSON_TYPE,
-    METADATA_SUFFIX,
-    SNAPSHOT_SUFFIX,
-    IndexLink,
-    PageExchange,
-    Snapshot,
-    SnapshotMemory,
-    find_build,
-    parse_page,
-    path_of_url,
-    read_link,
-    verify_snapshot,
-)
+from rocm_wheels.core import parallel, process
+from rocm_wheels.core.errors import DataError, Finding, ReleaseError, explain_error
+from rocm_wheels.index import publish, reader
+from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE, METADATA_SUFFIX
+from rocm_wheels.index.pages import HTML_TYPE, JSON_TYPE
+from rocm_wheels.index.snapshot import SNAPSHOT_SUFFIX, Snapshot, SnapshotMemory, verify_snapshot
+from rocm_wheels.release import policy, prune, set_audit, set_list, set_log, snapshots, wheel_set
 from rocm_wheels.release.channel import Channel, ChannelStatus, read_channel
-from rocm_wheels.release.evidence.evidence import parse_evidence
+from rocm_wheels.release.evidence import evidence
 from rocm_wheels.release.layout import Area, FamilyPaths, StoreLayout
 from rocm_wheels.release.pages import make_channel_pages, make_set_pages
-from rocm_wheels.release.policy import CHANNEL_NAMES
-from rocm_wheels.release.prune import PrunedSet, list_wheel_paths, read_pruned_set
-from rocm_wheels.release.set_audit import AUDIT_FILE, AUDIT_PAGE
-from rocm_wheels.release.set_list import make_listing
-from rocm_wheels.release.set_log import LOST_LOG_TIP, SetLog, read_set_log
-from rocm_wheels.release.snapshots import (
-    ANEW_TIP,
-    OLD_STATE_TIP,
-    RESTORE_TIP,
-    SnapshotKeeper,
-    find_channel_fault,
-    keep_channel_snapshot,
-    keep_support_snapshot,
-    keep_whole_snapshot,
-)
 from rocm_wheels.release.views import derive_support, derive_whole_support, make_view_pages, read_public
-from rocm_wheels.release.wheel_set import SetDocument, SetFile, parse_set
+from rocm_wheels.stores.store import ListedFile, NotInStoreError, Store
 
 STORE_CHECKS = {
     "missing-file": "a wheel, METADATA, statement, signature or lock of a set is gone",
@@ -213,7 +177,7 @@ class StoreCheck:
         for pause in self.pauses:
             if not report.errors:
                 break
-            wait_or_stop(pause)
+            process.wait_or_stop(pause)
             again = {finding.key for finding in _Look(self).compare().findings}
             report.findings = [
                 finding for finding in report.findings if finding.severity != "error" or finding.key in again
@@ -238,7 +202,7 @@ class StoreCheck:
             self.on_hash(report.hashed, total)
             return None if digest == wheel.sha256 else _make_file_finding("other-bytes", wheel, digest)
 
-        return [item for item in run_in_parallel(read, wheels, jobs=self.jobs) if item is not None]
+        return [item for item in parallel.run_in_parallel(read, wheels, jobs=self.jobs) if item is not None]
 
 
 def has_bytes(store: Store, expected: ExpectedFile, path: str = "") -> bool:
@@ -295,9 +259,9 @@ class _Look:
             folder = self.layout.staging if area == "staging" else self.layout.release
             self.files |= {listed.path: listed for listed in self.store.listing(folder)}
         self.explained: set[str] = set()
-        self.documents: dict[tuple[Area, str], dict[str, SetDocument]] = {}
-        self.logs: dict[str, SetLog] = {}
-        self.pruned: dict[str, dict[str, PrunedSet]] = {}
+        self.documents: dict[tuple[Area, str], dict[str, wheel_set.SetDocument]] = {}
+        self.logs: dict[str, set_log.SetLog] = {}
+        self.pruned: dict[str, dict[str, prune.PrunedSet]] = {}
         self.lost_sets: dict[tuple[Area, str], set[str]] = {}
         self.channels: dict[tuple[str, str], Channel | str] = {}
         self.snapshots: dict[str, Snapshot | None] = {}
@@ -318,7 +282,7 @@ class _Look:
         if "release" in self.check.areas:
             self._compare_whole_support()
         self.explained |= {file.path for file in expected}
-        found = run_in_parallel(self._compare_file, expected, jobs=_READ_JOBS)
+        found = parallel.run_in_parallel(self._compare_file, expected, jobs=_READ_JOBS)
         self.report.findings += [finding for finding in found if finding is not None]
         for index in indexes:
             self._compare_index(index)
@@ -388,24 +352,24 @@ class _Look:
         for area, family, _ in places:
             self.documents.setdefault((area, family), {})
 
-        def read(place: tuple[Area, str, str]) -> SetDocument | str | None:
+        def read(place: tuple[Area, str, str]) -> wheel_set.SetDocument | str | None:
             paths = FamilyPaths(self.layout, place[1], place[0])
             path = paths.set_document(place[2])
             content = self._read(path) if path in self.files else None
             if content is None:
                 return None
             try:
-                document = parse_set(content, where=path, expected=place[2])
+                document = wheel_set.parse_set(content, where=path, expected=place[2])
                 if self._read_log(paths, document.id).document in {"", document.digest}:
                     return document
                 return "it was changed after the set was staged: its log states another one"
             except DataError as fault:
                 return explain_error(fault)
 
-        documents = run_in_parallel(read, places, jobs=_READ_JOBS)
+        documents = parallel.run_in_parallel(read, places, jobs=_READ_JOBS)
         faults = {}
         for (area, family, set_id), document in zip(places, documents, strict=True):
-            if isinstance(document, SetDocument):
+            if isinstance(document, wheel_set.SetDocument):
                 self.documents[area, family][set_id] = document
             else:
                 faults[area, family, set_id] = document
@@ -437,12 +401,12 @@ class _Look:
                     continue
                 set_id = path.removeprefix(folder).removesuffix(".json")
                 try:
-                    record = self.pruned[family][set_id] = read_pruned_set(self.store, paths, set_id)
+                    record = self.pruned[family][set_id] = prune.read_pruned_set(self.store, paths, set_id)
                 except DataError as fault:
                     self._add("damaged-document", path, explain_error(fault), tip=_RESTORE_TIP)
                     continue
                 for file in record.files if is_running else ():  # some are there yet
-                    self.explained |= {*list_wheel_paths(paths, file)}
+                    self.explained |= {*prune.list_wheel_paths(paths, file)}
 
     def _list_set_folders(self, paths: FamilyPaths) -> list[str]:
         folder = f"{paths.sets_folder}/"
@@ -453,7 +417,7 @@ class _Look:
         """Read the documents of channels; of one that cannot be read, why."""
         for family in self.list_families("release"):
             paths = FamilyPaths(self.layout, family, "release")
-            for name in CHANNEL_NAMES:
+            for name in policy.CHANNEL_NAMES:
                 if paths.channel_document(name) in self.files:
                     try:
                         self.channels[family, name] = read_channel(self.store, paths, name).channel
@@ -533,7 +497,7 @@ class _Look:
         return list(expected.values())
 
     def _expect_wheel(
-        self, paths: FamilyPaths, other: FamilyPaths, document: SetDocument, file: SetFile
+        self, paths: FamilyPaths, other: FamilyPaths, document: wheel_set.SetDocument, file: wheel_set.SetFile
     ) -> Iterator[ExpectedFile]:
         path, copy = (area.wheel_file(file.sha256, file.name) for area in (paths, other))
         yield ExpectedFile(path, "wheel", document.id, file.sha256, file.size, copies=(copy,))
@@ -552,10 +516,10 @@ class _Look:
             yield _expect_content(path, "signature", document.id, content)
 
     def _expect_audit(
-        self, paths: FamilyPaths, other: FamilyPaths, document: SetDocument
+        self, paths: FamilyPaths, other: FamilyPaths, document: wheel_set.SetDocument
     ) -> Iterator[ExpectedFile]:
         """Yield the audit of a set that is gone and that the other area has: no document has its digest."""
-        for name in (AUDIT_FILE, AUDIT_PAGE):
+        for name in (set_audit.AUDIT_FILE, set_audit.AUDIT_PAGE):
             path, copy = (f"{area.set_folder(document.id)}/{name}" for area in (paths, other))
             self.explained.add(path)
             if path in self.files or copy not in self.files or document.id not in self._documents_of(other):
@@ -563,11 +527,11 @@ class _Look:
             if (content := self._read(copy)) is not None:
                 yield _expect_content(path, "audit", document.id, content)
 
-    def _documents_of(self, paths: FamilyPaths) -> Mapping[str, SetDocument]:
+    def _documents_of(self, paths: FamilyPaths) -> Mapping[str, wheel_set.SetDocument]:
         return self.documents.get((paths.area, paths.family), {})
 
     def _expect_offered(
-        self, paths: FamilyPaths, documents: Sequence[SetDocument], file: SetFile
+        self, paths: FamilyPaths, documents: Sequence[wheel_set.SetDocument], file: wheel_set.SetFile
     ) -> Iterator[ExpectedFile]:
         """Yield the statement beside a wheel, and its signature: those of one of the sets that have it.
 
@@ -692,10 +656,10 @@ class _Look:
         folder = self.store.folder
         if folder is None or not index.channel:
             return ""
-        leads = read_link(self.store, index.folder)
+        leads = publish.read_link(self.store, index.folder)
         if leads is None:
             return "" if (folder / index.folder).exists() or not self._has_builds(index) else "is gone"
-        build = find_build(_make_exchange(self.layout, index))
+        build = publish.find_build(_make_exchange(self.layout, index))
         if leads == build and any(path.startswith(f"{build}/") for path in self.files):
             return ""
         return f"leads to {leads}" if (folder / leads).exists() else f"leads to {leads}, which is not there"
@@ -742,11 +706,13 @@ class _Look:
 
     def _compare_channels(self, paths: FamilyPaths) -> list[IndexPages]:
         indexes, is_quiet = list[IndexPages](), True
-        for name in CHANNEL_NAMES:
+        for name in policy.CHANNEL_NAMES:
             document = paths.channel_document(name)
             self.explained |= {document, paths.channel_status(name)}
             channel = self.channels.get((paths.family, name))
-            snapshot = self._read_snapshot(keep_channel_snapshot(self.store, paths, name, None), document)
+            snapshot = self._read_snapshot(
+                snapshots.keep_channel_snapshot(self.store, paths, name, None), document
+            )
             if snapshot is not None and self._tell_unsigned_channel(paths, snapshot, channel):
                 self._explain_folder(paths.channel_pages(name))
                 self._explain_views(paths, name)
@@ -794,13 +760,13 @@ class _Look:
                 indexes += view_indexes
                 is_quiet = is_quiet and settled
         self.explained.add(paths.support_document)
-        self._read_snapshot(keep_support_snapshot(self.store, paths, None), paths.support_document)
+        self._read_snapshot(snapshots.keep_support_snapshot(self.store, paths, None), paths.support_document)
         if is_quiet and self._read_public_safely():
             content = derive_support(self.store, paths)
             self._compare_support(paths.support_document, content, paths.family)
         return indexes
 
-    def _read_snapshot(self, keeper: SnapshotKeeper, about: str) -> Snapshot | None:
+    def _read_snapshot(self, keeper: snapshots.SnapshotKeeper, about: str) -> Snapshot | None:
         """Return a snapshot that is signed; tell of others, and of none for what it must be ``about``."""
         path = keeper.path
         self.explained.add(path)
@@ -809,27 +775,27 @@ class _Look:
             others = any(item.endswith(SNAPSHOT_SUFFIX) for item in self.files)
             if about in self.files and (others or self.check.signers is not None):
                 message = f"nobody has signed {keeper.title}"
-                self._add("unsigned", about, message, tip=ANEW_TIP)
+                self._add("unsigned", about, message, tip=snapshots.ANEW_TIP)
             return None
         try:
             verified = verify_snapshot(content, "it", self.check.signers, self.check.env)
         except DataError as fault:
-            self._add("wrong-snapshot", path, fault.message, tip=fault.tip or RESTORE_TIP)
+            self._add("wrong-snapshot", path, fault.message, tip=fault.tip or snapshots.RESTORE_TIP)
             return None
         snapshot = verified.snapshot
         if (snapshot.family, snapshot.name) != (keeper.family, keeper.name):
             message = f"is of {snapshot.name} of {snapshot.family}"
-            self._add("wrong-snapshot", path, message, tip=RESTORE_TIP)
+            self._add("wrong-snapshot", path, message, tip=snapshots.RESTORE_TIP)
             return None
         memory, where = self.check.memory, self.store.url_of(path)
         if memory is not None and (fault_text := memory.find_fault(where, verified)):
-            self._add("old-state", path, fault_text, tip=OLD_STATE_TIP)
+            self._add("old-state", path, fault_text, tip=snapshots.OLD_STATE_TIP)
         elif (
             memory is not None and self.check.signers is not None
         ):  # else a stranger's would hold up the next
             memory.remember(where, verified)
         if fault_text := snapshot.find_time_fault(self.check.now):
-            self._add("expired-snapshot", path, fault_text, tip=ANEW_TIP)
+            self._add("expired-snapshot", path, fault_text, tip=snapshots.ANEW_TIP)
         self.snapshots[keeper.folder + "/" + keeper.name] = snapshot
         return snapshot
 
@@ -843,9 +809,9 @@ class _Look:
         content = self._read(path) if path in self.files else None
         shown = channel if channel is not None else Channel(family=paths.family, channel=snapshot.name)
         name = path.removeprefix(f"{paths.family_folder}/")
-        if fault := find_channel_fault(snapshot, name, shown, content):
+        if fault := snapshots.find_channel_fault(snapshot, name, shown, content):
             check = "old-state" if shown.revision < snapshot.revision else "unsigned-file"
-            self._add(check, path, f"the document of {snapshot.name} {fault}", tip=RESTORE_TIP)
+            self._add(check, path, f"the document of {snapshot.name} {fault}", tip=snapshots.RESTORE_TIP)
         return bool(fault)
 
     def _tell_unsigned(self, path: str, family_folder: str, name: str, remedy: Remedy) -> bool:
@@ -978,10 +944,10 @@ class _Look:
         public_path = f"{self.layout.release}/{self.layout.public}"
         self.explained |= {path, public_path}
         if self.check.families is None:
-            snapshot = self._read_snapshot(keep_whole_snapshot(self.store, self.layout, None), path)
+            snapshot = self._read_snapshot(snapshots.keep_whole_snapshot(self.store, self.layout, None), path)
             public = self._read(public_path) if snapshot is not None and public_path in self.files else None
             if snapshot is not None and not snapshot.states_content(self.layout.public, public):
-                self._add("unsigned-file", public_path, "is not what was signed", tip=RESTORE_TIP)
+                self._add("unsigned-file", public_path, "is not what was signed", tip=snapshots.RESTORE_TIP)
                 return
         families = [FamilyPaths(self.layout, family, "release") for family in self.list_families("release")]
         if self.check.families is None and any(item.support_document in self.files for item in families):
@@ -1017,12 +983,12 @@ class _Look:
             name, content = path.rpartition("/")[2].removesuffix(".json"), self._read(path)
             try:
                 if content is not None:
-                    parse_evidence(content, where=path, name=name)
+                    evidence.parse_evidence(content, where=path, name=name)
             except DataError as fault:
                 return explain_error(fault)
             return ""
 
-        for path, fault in zip(listed, run_in_parallel(read, listed, jobs=_READ_JOBS), strict=True):
+        for path, fault in zip(listed, parallel.run_in_parallel(read, listed, jobs=_READ_JOBS), strict=True):
             if fault:
                 copy = other.family_folder + path[len(paths.family_folder) :]
                 self._add("damaged-document", path, fault, remedy=self._copy_evidence(path, copy))
@@ -1036,19 +1002,21 @@ class _Look:
         for set_id in sorted({path.removeprefix(folder).partition("/")[0] for path in listed}):
             log = self._read_log(paths, set_id)
             for fault in log.faults:
-                self._add("damaged-log", f"{folder}{set_id}", fault, tip=LOST_LOG_TIP, set_id=set_id)
+                self._add("damaged-log", f"{folder}{set_id}", fault, tip=set_log.LOST_LOG_TIP, set_id=set_id)
             for result in log.results:
                 path, copy = (f"{area.evidence_folder(set_id)}/{result}.json" for area in (paths, other))
                 if path not in self.files:
                     message = f"evidence of {set_id} is gone, and its log names it"
                     remedy = self._copy_evidence(path, copy)
-                    self._add("missing-file", path, message, tip=LOST_LOG_TIP, set_id=set_id, remedy=remedy)
+                    self._add(
+                        "missing-file", path, message, tip=set_log.LOST_LOG_TIP, set_id=set_id, remedy=remedy
+                    )
 
-    def _read_log(self, paths: FamilyPaths, set_id: str) -> SetLog:
+    def _read_log(self, paths: FamilyPaths, set_id: str) -> set_log.SetLog:
         folder = f"{paths.log_folder(set_id)}/"
         if folder not in self.logs:
             names = sorted(path.removeprefix(folder) for path in self.files if path.startswith(folder))
-            self.logs[folder] = read_set_log(self.store, paths, set_id, names)
+            self.logs[folder] = set_log.read_set_log(self.store, paths, set_id, names)
         return self.logs[folder]
 
     def _copy_evidence(self, path: str, copy: str) -> ExpectedFile | None:
@@ -1057,7 +1025,7 @@ class _Look:
         if content is None:
             return None
         try:
-            parse_evidence(content, where=copy, name=path.rpartition("/")[2].removesuffix(".json"))
+            evidence.parse_evidence(content, where=copy, name=path.rpartition("/")[2].removesuffix(".json"))
         except DataError:
             return None
         return _expect_content(path, "document", path.rpartition("/")[0].rpartition("/")[2], content)
@@ -1100,7 +1068,7 @@ class _Look:
         paths = next(item for item in self.list_areas() if builds.startswith(f"{item.family_folder}/"))
         channel, _, gfx = builds.rpartition("/")[2].removesuffix(".pages").partition(".")
         folder = paths.view_pages(gfx, channel) if gfx else paths.channel_pages(channel)
-        return read_link(self.store, folder) == f"{builds}/{build}"
+        return publish.read_link(self.store, folder) == f"{builds}/{build}"
 
     def _note_stray(self, path: str, message: str) -> None:
         if not any(finding.subject == path for finding in self.report.findings):
@@ -1118,7 +1086,7 @@ class _Look:
         self.explained.add(path)
         if not documents:
             return
-        remedy = _expect_content(path, "document", "", make_listing(documents.values()))
+        remedy = _expect_content(path, "document", "", set_list.make_listing(documents.values()))
         if path not in self.files or not self._has_content(self.files[path], remedy.content or b""):
             message = f"the list of sets of {paths.family} is behind"
             self._add("stale-listing", path, message, remedy=remedy, note=True)
@@ -1133,20 +1101,20 @@ def _expect_content(path: str, kind: FileKind, set_id: str, content: bytes) -> E
     return ExpectedFile(path, kind, set_id, digest, len(content), content)
 
 
-def _make_exchange(layout: StoreLayout, index: IndexPages) -> PageExchange:
+def _make_exchange(layout: StoreLayout, index: IndexPages) -> publish.PageExchange:
     paths = FamilyPaths(layout, index.family, "release")
     name = f"{index.channel}.{index.gfx}" if index.gfx else index.channel
-    return PageExchange(index.folder, paths.build_folder(name), index.pages, (), adds=True)
+    return publish.PageExchange(index.folder, paths.build_folder(name), index.pages, (), adds=True)
 
 
-def _read_links(content: bytes, path: str) -> dict[str, IndexLink]:
+def _read_links(content: bytes, path: str) -> dict[str, reader.IndexLink]:
     """Return the links of a page by their paths in the store, with a slash before."""
     kind = JSON_TYPE if path.endswith(JSON_PAGE) else HTML_TYPE
-    page = parse_page(content, kind, f"file:///{path}")
-    return {str(path_of_url(link.url) or link.url): link for link in page.links}
+    page = reader.parse_page(content, kind, f"file:///{path}")
+    return {str(reader.path_of_url(link.url) or link.url): link for link in page.links}
 
 
-def _list_facts(links: Mapping[str, IndexLink]) -> list[tuple[object, ...]]:
+def _list_facts(links: Mapping[str, reader.IndexLink]) -> list[tuple[object, ...]]:
     return sorted(
         (url, link.name, link.sha256, link.metadata, link.requires_python, link.yanked)
         for url, link in links.items()

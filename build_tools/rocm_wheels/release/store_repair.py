@@ -17,38 +17,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rocm_wheels.core import (
-    RUN_AGAIN_TIP,
-    AlreadyInStoreError,
-    ChangedInStoreError,
-    DataError,
-    ReleaseError,
-    Store,
-    UsageError,
-    explain_error,
-    hash_file,
-    log_note,
-    log_warning,
-)
-from rocm_wheels.index import METADATA_SUFFIX, DocumentJournal, read_metadata_and_variant
+from rocm_wheels.core import errors, files, log
+from rocm_wheels.index import publish, wheel_file
+from rocm_wheels.index.folder import METADATA_SUFFIX
+from rocm_wheels.release import promote, refresh, snapshots, store_check
 from rocm_wheels.release.channel import read_channel_status
 from rocm_wheels.release.layout import FamilyPaths
 from rocm_wheels.release.policy import Policy
-from rocm_wheels.release.promote import ChannelActor, Promoter
-from rocm_wheels.release.refresh import Refresher
-from rocm_wheels.release.snapshots import ReleaseSigner
-from rocm_wheels.release.store_check import (
-    DerivedDocument,
-    ExpectedFile,
-    IndexPages,
-    Remedy,
-    StoreCheck,
-    StoreFinding,
-    StoreReport,
-    has_bytes,
-)
 from rocm_wheels.release.views import publish_view, write_support, write_whole_support
-from rocm_wheels.wheels import WheelArchive
+from rocm_wheels.stores.store import RUN_AGAIN_TIP, AlreadyInStoreError, ChangedInStoreError, Store
+from rocm_wheels.wheels.archive import WheelArchive
 
 _MOST_ROUNDS = 5  # what a repair brings back shows what else was damaged: a set, its files, its pages
 
@@ -57,8 +35,8 @@ _MOST_ROUNDS = 5  # what a repair brings back shows what else was damaged: a set
 class StoreRepair:
     """What became of a repair: ``repaired`` are the findings that are gone, ``report`` what is left."""
 
-    report: StoreReport
-    repaired: tuple[StoreFinding, ...]
+    report: store_check.StoreReport
+    repaired: tuple[store_check.StoreFinding, ...]
 
 
 @dataclass
@@ -68,12 +46,12 @@ class StoreRepairer:
     Of what is signed only a ``signer`` makes anything but what was signed.
     """
 
-    check: StoreCheck
+    check: store_check.StoreCheck
     policy: Policy
     by: str
     env: Mapping[str, str]
     copies: Sequence[Path] = ()
-    signer: ReleaseSigner | None = None
+    signer: snapshots.ReleaseSigner | None = None
     _hashes: dict[Path, str] = field(default_factory=dict)
 
     def repair(self) -> StoreRepair:
@@ -82,7 +60,7 @@ class StoreRepairer:
         Raises ReleaseError where the store cannot be read or written.
         """
         report = self.check.run()
-        repaired: dict[tuple[str, str], StoreFinding] = {}
+        repaired: dict[tuple[str, str], store_check.StoreFinding] = {}
         look_again = replace(self.check, pauses=())
         for _ in range(_MOST_ROUNDS):
             fixable = [finding for finding in report.findings if finding.remedy is not None]
@@ -98,35 +76,37 @@ class StoreRepairer:
     def _store(self) -> Store:
         return self.check.store
 
-    def _apply_all(self, findings: Sequence[StoreFinding], report: StoreReport) -> int:
+    def _apply_all(
+        self, findings: Sequence[store_check.StoreFinding], report: store_check.StoreReport
+    ) -> int:
         """Apply each remedy once, in their order; return how many did something."""
         unknown = frozenset(item.subject for item in report.findings if item.check == "unknown-file")
-        remedies: dict[object, Remedy] = {}
+        remedies: dict[object, store_check.Remedy] = {}
         for finding in findings:
             remedy = finding.remedy
             assert remedy is not None
-            remedies[remedy.folder if isinstance(remedy, IndexPages) else remedy] = remedy
+            remedies[remedy.folder if isinstance(remedy, store_check.IndexPages) else remedy] = remedy
         applied = 0
         for remedy in sorted(remedies.values(), key=_rank_remedy):
             try:
                 applied += self._apply(remedy, unknown)
-            except (DataError, ReleaseError, UsageError) as failure:
-                log_warning(explain_error(failure))
+            except (errors.DataError, errors.ReleaseError, errors.UsageError) as failure:
+                log.log_warning(errors.explain_error(failure))
         return applied
 
-    def _apply(self, remedy: Remedy, unknown: frozenset[str]) -> bool:
-        if isinstance(remedy, ExpectedFile):
+    def _apply(self, remedy: store_check.Remedy, unknown: frozenset[str]) -> bool:
+        if isinstance(remedy, store_check.ExpectedFile):
             return self._restore_file(remedy)
-        if isinstance(remedy, IndexPages):
+        if isinstance(remedy, store_check.IndexPages):
             return self._publish_index(remedy, unknown)
         return self._derive_document(remedy)
 
     # ---- files
 
-    def _restore_file(self, expected: ExpectedFile) -> bool:
+    def _restore_file(self, expected: store_check.ExpectedFile) -> bool:
         store, path = self._store, expected.path
         info = store.head(path)
-        if info is not None and has_bytes(store, expected):
+        if info is not None and store_check.has_bytes(store, expected):
             return False
         with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as folder:
             source = self._find_good_copy(expected, Path(folder))
@@ -138,9 +118,9 @@ class StoreRepairer:
                 if info is not None:
                     self._remove_damaged(path, info.tag)
                 self._create(path, source, expected)
-        if not has_bytes(store, expected):
-            raise ReleaseError(f"{store.url_of(path)} has other bytes again", tip=RUN_AGAIN_TIP)
-        log_note(f"restored {path}")
+        if not store_check.has_bytes(store, expected):
+            raise errors.ReleaseError(f"{store.url_of(path)} has other bytes again", tip=RUN_AGAIN_TIP)
+        log.log_note(f"restored {path}")
         return True
 
     def _remove_damaged(self, path: str, tag: str) -> None:
@@ -151,28 +131,28 @@ class StoreRepairer:
             )
         self._store.remove(path)
 
-    def _create(self, path: str, source: str | Path, expected: ExpectedFile) -> None:
+    def _create(self, path: str, source: str | Path, expected: store_check.ExpectedFile) -> None:
         try:
             if isinstance(source, Path):
                 self._store.create(path, source, sha256=expected.sha256)
             else:
                 self._store.copy(source, path)
         except AlreadyInStoreError:
-            log_note(f"{path} was written by another process in the meantime")
+            log.log_note(f"{path} was written by another process in the meantime")
 
-    def _find_good_copy(self, expected: ExpectedFile, folder: Path) -> bytes | str | Path | None:
+    def _find_good_copy(self, expected: store_check.ExpectedFile, folder: Path) -> bytes | str | Path | None:
         """Return bytes that are right, or where they are: a path of the store, or of this machine."""
         if expected.content is not None:
             return expected.content
         for path in self._list_copies(expected):
-            if has_bytes(self._store, expected, path):
+            if store_check.has_bytes(self._store, expected, path):
                 return path if expected.kind == "wheel" else self._store.read(path).content
         local = self._find_local(expected.path.rpartition("/")[2], expected.sha256)
         if local is not None:
             return local if expected.kind == "wheel" else local.read_bytes()
         return self._extract_metadata(expected, folder) if expected.kind == "METADATA" else None
 
-    def _list_copies(self, expected: ExpectedFile) -> list[str]:
+    def _list_copies(self, expected: store_check.ExpectedFile) -> list[str]:
         """Return where the bytes may lie: first the other area, then other families, by the same place."""
         layout, family = self.check.layout, expected.path.split("/")
         areas = [layout.staging, layout.release]
@@ -190,18 +170,18 @@ class StoreRepairer:
         for folder in self.copies:
             for path in sorted(folder.rglob(name)):
                 if path not in self._hashes:
-                    self._hashes[path] = hash_file(path)
+                    self._hashes[path] = files.hash_file(path)
                 if self._hashes[path] == sha256:
                     return path
         return None
 
-    def _extract_metadata(self, expected: ExpectedFile, folder: Path) -> bytes | None:
+    def _extract_metadata(self, expected: store_check.ExpectedFile, folder: Path) -> bytes | None:
         """Return METADATA from its wheel, which the digest of the folder it lies in names."""
         wheel_path = expected.path.removesuffix(METADATA_SUFFIX)
         digest, name = wheel_path.split("/")[-2:]
-        wheel = ExpectedFile(wheel_path, "wheel", expected.set_id, digest)
+        wheel = store_check.ExpectedFile(wheel_path, "wheel", expected.set_id, digest)
         local = self._find_local(name, digest)
-        if local is None and has_bytes(self._store, wheel):
+        if local is None and store_check.has_bytes(self._store, wheel):
             if self._store.folder is not None:
                 local = self._store.folder / wheel_path
             else:
@@ -210,12 +190,12 @@ class StoreRepairer:
         if local is None:
             return None
         with WheelArchive.open(local) as archive:
-            content = read_metadata_and_variant(archive, local, None)[0]
+            content = wheel_file.read_metadata_and_variant(archive, local, None)[0]
         return content if hashlib.sha256(content).hexdigest() == expected.sha256 else None
 
     # ---- pages, and what follows from them
 
-    def _publish_index(self, index: IndexPages, unknown: frozenset[str]) -> bool:
+    def _publish_index(self, index: store_check.IndexPages, unknown: frozenset[str]) -> bool:
         paths = FamilyPaths(self.check.layout, index.family)
         if not index.channel:
             return sum(self._put_page(path, content) for path, content in index.pages.items()) > 0
@@ -230,7 +210,7 @@ class StoreRepairer:
         if view is None or not view.settled:
             return False
         message = f"views of {index.channel} of {index.family} were changed by another process"
-        journal = DocumentJournal(
+        journal = publish.DocumentJournal(
             self._store,
             promoter.release.channel_status(index.channel),
             stored.tag,
@@ -240,18 +220,18 @@ class StoreRepairer:
 
     def _put_page(self, path: str, content: bytes) -> bool:
         digest = hashlib.sha256(content).hexdigest()
-        return self._restore_file(ExpectedFile(path, "page", "", digest, len(content), content))
+        return self._restore_file(store_check.ExpectedFile(path, "page", "", digest, len(content), content))
 
-    def _make_promoter(self, staging: FamilyPaths, channel: str) -> Promoter:
-        return Promoter(
+    def _make_promoter(self, staging: FamilyPaths, channel: str) -> promote.Promoter:
+        return promote.Promoter(
             self._store,
             staging,
             channel,
-            ChannelActor(self.by, f"{self.check.now:%Y-%m-%dT%H:%M:%SZ}"),
+            promote.ChannelActor(self.by, f"{self.check.now:%Y-%m-%dT%H:%M:%SZ}"),
             signer=self.signer,
         )
 
-    def _derive_document(self, document: DerivedDocument) -> bool:
+    def _derive_document(self, document: store_check.DerivedDocument) -> bool:
         layout = self.check.layout
         if document.what == "support":
             if not document.family:
@@ -260,7 +240,7 @@ class StoreRepairer:
         promoter = self._make_promoter(FamilyPaths(layout, document.family), document.channel)
         promoter.require_signed(promoter.read_channel_record())
         self._forget_unsound(document)
-        refresher = Refresher(
+        refresher = refresh.Refresher(
             self._store,
             layout,
             self.policy,
@@ -273,7 +253,7 @@ class StoreRepairer:
         refreshed = refresher.refresh_channel(document.family, document.channel)
         return refreshed is not None and not refreshed.other_change
 
-    def _forget_unsound(self, document: DerivedDocument) -> None:
+    def _forget_unsound(self, document: store_check.DerivedDocument) -> None:
         """Drop what is written down of sets wrongly, so that a refresh judges them anew."""
         paths = FamilyPaths(self.check.layout, document.family, "release")
         stored = read_channel_status(self._store, paths, document.channel)
@@ -286,11 +266,11 @@ class StoreRepairer:
             self._store.replace(paths.channel_status(document.channel), kept.to_json(), stored.tag)
 
 
-def _rank_remedy(remedy: Remedy) -> tuple[int, str]:
+def _rank_remedy(remedy: store_check.Remedy) -> tuple[int, str]:
     """Return what remedies are ordered by: what others need comes before them."""
-    if isinstance(remedy, ExpectedFile):
+    if isinstance(remedy, store_check.ExpectedFile):
         order = ("document", "wheel", "METADATA", "lock", "statement", "signature", "audit", "name", "page")
         return order.index(remedy.kind), remedy.path
-    if isinstance(remedy, IndexPages):
+    if isinstance(remedy, store_check.IndexPages):
         return 10 + bool(remedy.channel) + bool(remedy.gfx), remedy.folder
     return (20 if remedy.what == "status" else 21 if remedy.family else 22), remedy.family

@@ -17,37 +17,31 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from rocm_wheels.core import (
+from rocm_wheels.core import download, log, parallel, records, tables
+from rocm_wheels.core.files import write_atomically
+from rocm_wheels.models import lock
+from rocm_wheels.release import layout, wheel_set
+from rocm_wheels.stores.store import (
     RUN_AGAIN_TIP,
     ChangedInStoreError,
     NotInStoreError,
-    Record,
     Store,
     StoredFileInfo,
-    fingerprint_of_url,
-    format_count,
-    format_size,
-    log_note,
-    run_in_parallel,
-    write_atomically,
 )
-from rocm_wheels.models import Sha256Digest
-from rocm_wheels.release.layout import FamilyPaths
-from rocm_wheels.release.wheel_set import SetDocument, SetFile
 
 _HASH_JOBS = 8
 _SETTLED_SECONDS = 2.0  # S3 keeps times of whole seconds, and some file systems do
 _LARGE = 256 << 20  # bytes that take so long to read that people are told
 
 
-class _RememberedDigest(Record):
+class _RememberedDigest(records.Record):
     size: int
     tag: str
     changed: float
-    sha256: Sha256Digest
+    sha256: lock.Sha256Digest
 
 
-class _DigestRecord(Record):
+class _DigestRecord(records.Record):
     schema_version: Literal[1] = Field(default=1, alias="schema")
     files: Mapping[str, _RememberedDigest] = {}
 
@@ -63,19 +57,22 @@ class StoredDigests:
     clock: Callable[[], float] = time.time
     _remembered: dict[str, _RememberedDigest] = field(default_factory=dict)
 
-    def list_wheel_faults(self, store: Store, paths: FamilyPaths, document: SetDocument) -> list[str]:
+    def list_wheel_faults(
+        self, store: Store, paths: layout.FamilyPaths, document: wheel_set.SetDocument
+    ) -> list[str]:
         """Return which wheels of a set are gone or have other bytes than its document says, and how."""
         kept_file = self._locate_record(store, paths, document)
         before = self._load(kept_file)
         wheels = [(file, paths.wheel_file(file.sha256, file.name)) for file in document.files]
-        infos = run_in_parallel(lambda wheel: store.head(wheel[1]), wheels, jobs=_HASH_JOBS)
+        infos = parallel.run_in_parallel(lambda wheel: store.head(wheel[1]), wheels, jobs=_HASH_JOBS)
         looked = [(file, path, info) for (file, path), info in zip(wheels, infos, strict=True)]
         unread = [file.size for file, path, info in looked if info and not self._recall(store, path, info)]
         if sum(unread) >= _LARGE:
-            log_note(
-                f"reading {format_count(len(unread), 'wheel')} of {document.id}, {format_size(sum(unread))}"
+            log.log_note(
+                f"reading {tables.format_count(len(unread), 'wheel')} of {document.id}, "
+                f"{tables.format_size(sum(unread))}"
             )
-        wheel_faults = run_in_parallel(
+        wheel_faults = parallel.run_in_parallel(
             lambda wheel: self._find_wheel_fault(store, *wheel), looked, jobs=_HASH_JOBS
         )
         urls = [store.url_of(path) for _, path in wheels]
@@ -92,7 +89,9 @@ class StoredDigests:
             raise NotInStoreError(f"there is no {path} in {store.url}")
         return self._find_digest(store, path, info), info.tag
 
-    def _find_wheel_fault(self, store: Store, file: SetFile, path: str, info: StoredFileInfo | None) -> str:
+    def _find_wheel_fault(
+        self, store: Store, file: wheel_set.SetFile, path: str, info: StoredFileInfo | None
+    ) -> str:
         if info is None:
             return f"{file.name} is gone"
         if info.size != file.size:
@@ -126,10 +125,14 @@ class StoredDigests:
         seen = (remembered.size, remembered.tag, remembered.changed)
         return remembered.sha256 if seen == (info.size, info.tag, info.changed) else ""
 
-    def _locate_record(self, store: Store, paths: FamilyPaths, document: SetDocument) -> Path | None:
+    def _locate_record(
+        self, store: Store, paths: layout.FamilyPaths, document: wheel_set.SetDocument
+    ) -> Path | None:
         if self.folder is None:
             return None
-        return self.folder / f"{fingerprint_of_url(store.url_of(paths.set_folder(document.id)))}.json"
+        return (
+            self.folder / f"{download.fingerprint_of_url(store.url_of(paths.set_folder(document.id)))}.json"
+        )
 
     def _load(self, kept_file: Path | None) -> Mapping[str, _RememberedDigest]:
         """Read what another process has kept; what cannot be read is read from the store anew."""
@@ -152,4 +155,6 @@ class StoredDigests:
             kept_file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(kept_file, _DigestRecord(files=files).model_dump_json(by_alias=True))
         except OSError as failure:
-            log_note(f"{kept_file} cannot be written, so wheels are read anew each time: {failure.strerror}")
+            log.log_note(
+                f"{kept_file} cannot be written, so wheels are read anew each time: {failure.strerror}"
+            )

@@ -64,20 +64,11 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError
 
-from rocm_wheels.core import (
-    RUN_AGAIN_TIP,
-    ChangedInStoreError,
-    DataError,
-    NotInStoreError,
-    Record,
-    ReleaseError,
-    Store,
-    UsageError,
-    change_documents,
-    log_warning,
-)
-from rocm_wheels.index import HTML_PAGE, JSON_PAGE, PageExchange, can_rename_at_once, exchange_pages
-from rocm_wheels.models import Platform
+from rocm_wheels.core import errors, log, records
+from rocm_wheels.index import publish
+from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE
+from rocm_wheels.models import project_names
+from rocm_wheels.release import policy, set_conflicts, set_list, snapshots, wheel_set
 from rocm_wheels.release.channel import (
     ChannelStatus,
     ChannelView,
@@ -88,24 +79,20 @@ from rocm_wheels.release.channel import (
 )
 from rocm_wheels.release.layout import FamilyPaths, StoreLayout
 from rocm_wheels.release.pages import make_set_pages
-from rocm_wheels.release.policy import CHANNEL_NAMES
-from rocm_wheels.release.set_conflicts import ANY_VALUE, UNPINNED_PREFIXES, list_installer_slots
-from rocm_wheels.release.set_list import ReleasedSets
-from rocm_wheels.release.snapshots import (
-    ReleaseSigner,
-    SnapshotKeeper,
-    keep_channel_snapshot,
-    keep_support_snapshot,
-    keep_whole_snapshot,
+from rocm_wheels.stores.store import (
+    RUN_AGAIN_TIP,
+    ChangedInStoreError,
+    NotInStoreError,
+    Store,
+    change_documents,
 )
-from rocm_wheels.release.wheel_set import PLATFORM_ORDER, SetDocument, SetFile, SetId
 
 
 @dataclass(frozen=True)
 class PlatformConflicts:
     """Tells which sets of two platforms cannot be in one view, and says so once of each pair."""
 
-    released: ReleasedSets
+    released: set_list.ReleasedSets
     _found_by_pair: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
 
     def have_conflict(self, status: SetStatus, other_status: SetStatus) -> bool:
@@ -113,7 +100,8 @@ class PlatformConflicts:
         pair = status.set, other_status.set
         if pair not in self._found_by_pair:
             has_unpinned = any(
-                line.startswith(UNPINNED_PREFIXES) for line in (*status.told, *other_status.told)
+                line.startswith(set_conflicts.UNPINNED_PREFIXES)
+                for line in (*status.told, *other_status.told)
             )
             self._found_by_pair[pair] = projects = find_platform_conflicts(
                 *self.released.read_documents(pair), has_unpinned=has_unpinned
@@ -122,12 +110,12 @@ class PlatformConflicts:
                 message = (
                     f"{status.set} ({status.os}) is in no view beside {other_status.set} ({other_status.os})"
                 )
-                log_warning(f"{message}: installers would take {', '.join(projects)} of one for both")
+                log.log_warning(f"{message}: installers would take {', '.join(projects)} of one for both")
         return bool(self._found_by_pair[pair])
 
 
 def find_platform_conflicts(
-    first: SetDocument, second: SetDocument, *, has_unpinned: bool
+    first: wheel_set.SetDocument, second: wheel_set.SetDocument, *, has_unpinned: bool
 ) -> tuple[str, ...]:
     """Return the projects of which a wheel of one set would be taken for the other, sorted.
 
@@ -143,13 +131,15 @@ def find_platform_conflicts(
     )
 
 
-def _find_taken_projects(document: SetDocument, rival: SetDocument, has_unpinned: bool) -> Iterator[str]:
-    rivals: Mapping[str, list[SetFile]] = {
+def _find_taken_projects(
+    document: wheel_set.SetDocument, rival: wheel_set.SetDocument, has_unpinned: bool
+) -> Iterator[str]:
+    rivals: Mapping[str, list[wheel_set.SetFile]] = {
         project: [file for file in rival.files if file.project == project] for project in rival.projects
     }
     for file in document.files:
-        slots = list_installer_slots(file)
-        if file.sha256 in rival.hashes or not any(slot.platform == ANY_VALUE for slot in slots):
+        slots = set_conflicts.list_installer_slots(file)
+        if file.sha256 in rival.hashes or not any(slot.platform == set_conflicts.ANY_VALUE for slot in slots):
             continue
         rival_files = rivals.get(file.project, [])
         if rival_files and (
@@ -158,7 +148,7 @@ def _find_taken_projects(document: SetDocument, rival: SetDocument, has_unpinned
                 slot.overlaps(rival_slot)
                 for slot in slots
                 for f in rival_files
-                for rival_slot in list_installer_slots(f)
+                for rival_slot in set_conflicts.list_installer_slots(f)
             )
         ):
             yield file.project
@@ -178,7 +168,7 @@ def find_newest_by_platform(
         sorted(sets, key=lambda status: status.rank_for(channel, gfx), reverse=True),
         list[SetStatus](),
     )
-    for platform in PLATFORM_ORDER:
+    for platform in wheel_set.PLATFORM_ORDER:
         candidates = (status for status in newest if status.os == platform)
         chosen += [
             status
@@ -228,13 +218,17 @@ def list_view_targets(store: Store, paths: FamilyPaths, channel: str) -> list[st
     return [gfx for gfx in names if store.head(f"{paths.view_pages(gfx, channel)}/{HTML_PAGE}") is not None]
 
 
-def make_view_pages(paths: FamilyPaths, folder: str, documents: Sequence[SetDocument]) -> dict[str, bytes]:
+def make_view_pages(
+    paths: FamilyPaths, folder: str, documents: Sequence[wheel_set.SetDocument]
+) -> dict[str, bytes]:
     """Return the pages of a view in ``folder`` that shows these sets."""
     files = [(file, document.created) for document in documents for file in document.files]
     return make_set_pages(folder, paths, files)
 
 
-def list_view_states(released: ReleasedSets, channel: str, view: ChannelView) -> dict[str, tuple[bytes, ...]]:
+def list_view_states(
+    released: set_list.ReleasedSets, channel: str, view: ChannelView
+) -> dict[str, tuple[bytes, ...]]:
     """Return what the pages of a view may be while it is being exchanged, by path."""
     folder = released.paths.view_pages(view.gfx, channel)
     states: dict[str, tuple[bytes, ...]] = {}
@@ -246,7 +240,7 @@ def list_view_states(released: ReleasedSets, channel: str, view: ChannelView) ->
 
 
 def publish_view(
-    released: ReleasedSets,
+    released: set_list.ReleasedSets,
     channel: str,
     view: ChannelView,
     check: Callable[[], None],
@@ -263,23 +257,23 @@ def publish_view(
         return make_view_pages(paths, folder, released.read_documents(ids))
 
     view_pages = pages(*view.shown) if view.shown else {}
-    if can_rename_at_once(store, folder):
-        exchange = PageExchange(folder, builds, view_pages, (), adds=bool(view.shown), kept=kept)
-        return exchange_pages(store, exchange, check)
+    if publish.can_rename_at_once(store, folder):
+        exchange = publish.PageExchange(folder, builds, view_pages, (), adds=bool(view.shown), kept=kept)
+        return publish.exchange_pages(store, exchange, check)
     present = (
         store.head(f"{folder}/{HTML_PAGE}") is not None or store.head(f"{folder}/{JSON_PAGE}") is not None
     )
     ids = tuple(dict.fromkeys([*view.was, *view.shown]))
     order, writes = released.sort_projects(ids), 0
     if view.shown and view.was and present:
-        both = PageExchange(folder, builds, pages(*ids), order, adds=True, kept=kept)
-        writes += exchange_pages(store, both, check)
+        both = publish.PageExchange(folder, builds, pages(*ids), order, adds=True, kept=kept)
+        writes += publish.exchange_pages(store, both, check)
     adds = bool(view.shown) and not view.was
-    exchange = PageExchange(folder, builds, view_pages, order, adds, kept)
-    return writes + exchange_pages(store, exchange, check)
+    exchange = publish.PageExchange(folder, builds, view_pages, order, adds, kept)
+    return writes + publish.exchange_pages(store, exchange, check)
 
 
-class PublicLocation(Record):
+class PublicLocation(records.Record):
     """``url`` is the URL that the store itself has outside ("": nobody said), ending in ``/``.
 
     ``other_indexes`` are where wheels find what is not in their set (ROCm's own packages, a mirror of PyPI).
@@ -304,11 +298,11 @@ def update_public(
     layout: StoreLayout,
     url: str | None,
     other_indexes: tuple[str, ...] | None,
-    signer: ReleaseSigner | None = None,
+    signer: snapshots.ReleaseSigner | None = None,
 ) -> bool:
     """Write down what is given (``None``: as it was), and tell whether that is new."""
 
-    path, snapshot = _public_path(layout), keep_whole_snapshot(store, layout, signer)
+    path, snapshot = _public_path(layout), snapshots.keep_whole_snapshot(store, layout, signer)
     snapshot.require_signer()
 
     def update() -> bool:
@@ -344,9 +338,11 @@ def check_public_url(url: str) -> str:
         character.isspace() or ord(character) < 32 or character in "\"'<>\\{}" for character in url
     )
     if has_odd_character or not has_host or parts.scheme not in {"https", "http", "file"}:
-        raise UsageError(f"{url!r} is no URL of a folder", tip="for example: https://wheels.example.org/")
+        raise errors.UsageError(
+            f"{url!r} is no URL of a folder", tip="for example: https://wheels.example.org/"
+        )
     if parts.query or parts.fragment or "@" in parts.netloc:
-        raise UsageError(
+        raise errors.UsageError(
             f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}… has more than a place in it",
             tip="everybody reads it: no user, password, ? or #",
         )
@@ -368,7 +364,7 @@ def _read_public(store: Store, layout: StoreLayout) -> tuple[PublicLocation, str
     except ValidationError as cause:
         where = store.url_of(path)
         tip = "restore it from a copy of the store, or delete it and run `refresh` with --public-url"
-        raise DataError(f"{where} does not say where the store is seen from", tip=tip) from cause
+        raise errors.DataError(f"{where} does not say where the store is seen from", tip=tip) from cause
 
 
 _SUPPORT_ATTEMPTS = 8
@@ -376,7 +372,7 @@ _PYPI_URL = "https://pypi.org/simple/"
 _INDEX_PLACEHOLDER = "{index}"
 
 
-class InstallCommands(Record):
+class InstallCommands(records.Record):
     """Commands for a shell. ``pip`` is null where it might take the torch of PyPI (see above)."""
 
     uv: str
@@ -384,16 +380,16 @@ class InstallCommands(Record):
     rocm_wheels: str
 
 
-class PlatformSet(Record):
+class PlatformSet(records.Record):
     """What people with a platform get of an index."""
 
-    os: Platform
-    set: SetId
+    os: project_names.Platform
+    set: wheel_set.SetId
     version: str
     install: InstallCommands
 
 
-class _SupportIndex(Record):
+class _SupportIndex(records.Record):
     family: str
     channel: str
     index: str
@@ -404,7 +400,7 @@ class _SupportIndex(Record):
 class ChannelIndex(_SupportIndex):
     """A channel: all its sets, with the newest of each platform."""
 
-    current: SetId
+    current: wheel_set.SetId
     sets: tuple[PlatformSet, ...]
 
 
@@ -412,7 +408,7 @@ class ViewIndex(_SupportIndex):
     """A view: one set of each platform, which others follow. ``set`` is the first."""
 
     gfx: str
-    set: SetId
+    set: wheel_set.SetId
     version: str
     sets: tuple[PlatformSet, ...]
 
@@ -421,7 +417,7 @@ class SupportRelease(PublishedSet, _SupportIndex):
     """A set on a channel, with the index that is its own."""
 
 
-class SupportDocument(Record):
+class SupportDocument(records.Record):
     """The document."""
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -436,12 +432,12 @@ class SupportDocument(Record):
         return (self.model_dump_json(by_alias=True, indent=1) + "\n").encode()
 
 
-def write_support(store: Store, paths: FamilyPaths, signer: ReleaseSigner | None = None) -> bool:
+def write_support(store: Store, paths: FamilyPaths, signer: snapshots.ReleaseSigner | None = None) -> bool:
     """Bring the document of a family to what is known; tell whether it was not there.
 
     With a signer it follows from documents that are signed alone: ReleaseError for others.
     """
-    snapshot = keep_support_snapshot(store, paths, signer)
+    snapshot = snapshots.keep_support_snapshot(store, paths, signer)
 
     def derive() -> bytes | None:
         if signer is not None:
@@ -451,17 +447,19 @@ def write_support(store: Store, paths: FamilyPaths, signer: ReleaseSigner | None
     return _write_document(store, paths.support_document, derive, snapshot)
 
 
-def _require_signed_sources(store: Store, paths: FamilyPaths, signer: ReleaseSigner) -> None:
+def _require_signed_sources(store: Store, paths: FamilyPaths, signer: snapshots.ReleaseSigner) -> None:
     """Raise ReleaseError where what support.json of a family follows from is not what was signed."""
-    for channel in CHANNEL_NAMES:
+    for channel in policy.CHANNEL_NAMES:
         path = paths.channel_status(channel)
-        keep_channel_snapshot(store, paths, channel, signer).require_content(path, _read_content(store, path))
+        snapshots.keep_channel_snapshot(store, paths, channel, signer).require_content(
+            path, _read_content(store, path)
+        )
     _require_signed_public(store, paths.layout, signer)
 
 
-def _require_signed_public(store: Store, layout: StoreLayout, signer: ReleaseSigner) -> None:
+def _require_signed_public(store: Store, layout: StoreLayout, signer: snapshots.ReleaseSigner) -> None:
     path = _public_path(layout)
-    keep_whole_snapshot(store, layout, signer).require_content(path, _read_content(store, path))
+    snapshots.keep_whole_snapshot(store, layout, signer).require_content(path, _read_content(store, path))
 
 
 def _read_content(store: Store, path: str) -> bytes | None:
@@ -474,17 +472,22 @@ def _read_content(store: Store, path: str) -> bytes | None:
 def derive_support(store: Store, paths: FamilyPaths) -> bytes | None:
     """Return what the document of a family is to be, None where nothing is known of it."""
     public = read_public(store, paths.layout)
-    stored = [read_channel_status(store, paths, channel) for channel in CHANNEL_NAMES]
+    stored = [read_channel_status(store, paths, channel) for channel in policy.CHANNEL_NAMES]
     statuses = [item.document for item in stored if item.tag is not None]
     return make_support(paths, statuses, public).to_json() if statuses else None
 
 
-def write_whole_support(store: Store, layout: StoreLayout, signer: ReleaseSigner | None = None) -> bool:
+def write_whole_support(
+    store: Store, layout: StoreLayout, signer: snapshots.ReleaseSigner | None = None
+) -> bool:
     """Bring the document of all families to what theirs say; tell whether it was not there.
 
     With a signer as ``write_support``.
     """
-    path, snapshot = f"{layout.release}/{layout.support}", keep_whole_snapshot(store, layout, signer)
+    path, snapshot = (
+        f"{layout.release}/{layout.support}",
+        snapshots.keep_whole_snapshot(store, layout, signer),
+    )
 
     def derive() -> bytes:
         if signer is not None:
@@ -492,7 +495,9 @@ def write_whole_support(store: Store, layout: StoreLayout, signer: ReleaseSigner
             for family in store.folders(layout.release):
                 paths = FamilyPaths(layout, family, "release")
                 content = _read_content(store, paths.support_document)
-                keep_support_snapshot(store, paths, signer).require_content(paths.support_document, content)
+                snapshots.keep_support_snapshot(store, paths, signer).require_content(
+                    paths.support_document, content
+                )
         return derive_whole_support(store, layout)
 
     return _write_document(store, path, derive, snapshot, others=(_public_path(layout),))
@@ -641,14 +646,14 @@ def _read_support(store: Store, paths: FamilyPaths) -> SupportDocument | None:
         return SupportDocument.model_validate_json(content)
     except ValidationError as cause:
         tip = f"`rocm-wheels set refresh {store.url} --family {paths.family}` makes it again"
-        raise ReleaseError(f"{store.url_of(path)} is damaged", tip=tip) from cause
+        raise errors.ReleaseError(f"{store.url_of(path)} is damaged", tip=tip) from cause
 
 
 def _write_document(
     store: Store,
     path: str,
     make: Callable[[], bytes | None],
-    snapshot: SnapshotKeeper,
+    snapshot: snapshots.SnapshotKeeper,
     others: Sequence[str] = (),
 ) -> bool:
     """Replace a document by what follows from others, which are read after it; tell whether it was not there.
@@ -677,4 +682,4 @@ def _write_document(
         except ChangedInStoreError:
             continue
         written = True
-    raise ReleaseError(f"{path} is changed by others all the time", tip=RUN_AGAIN_TIP)
+    raise errors.ReleaseError(f"{path} is changed by others all the time", tip=RUN_AGAIN_TIP)

@@ -24,34 +24,26 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 from pydantic import Field, ValidationError, model_validator
 
-from rocm_wheels.core import (
-    DataError,
-    NotInStoreError,
-    Record,
-    ReleaseError,
-    Store,
-    UsageError,
-    is_store_path,
-    require_pattern,
-    suggest_name,
-    summarize_faults,
-)
-from rocm_wheels.models import Platform, Sha256Digest, get_card_kinds, get_gfx_families, strip_features
+from rocm_wheels.core import errors, records, tables
+from rocm_wheels.models import project_names
+from rocm_wheels.models.gfx import get_card_kinds, get_gfx_families, strip_features
+from rocm_wheels.models.lock import Sha256Digest
+from rocm_wheels.release import set_log
 from rocm_wheels.release.layout import Area, FamilyPaths, StoreLayout, load_layout
-from rocm_wheels.release.set_log import require_stated_document
-from rocm_wheels.variants import NULL_LABEL
-from rocm_wheels.wheels import parse_wheel_name
+from rocm_wheels.stores.store import NotInStoreError, Store, is_store_path
+from rocm_wheels.variants.document import NULL_LABEL
+from rocm_wheels.wheels import dist_info
 
 SetLayout = Literal["per-family", "multi-arch", "variants"]
 SET_LAYOUTS: tuple[SetLayout, ...] = ("per-family", "multi-arch", "variants")
 _NOT_IN_ID = re.compile(r"[^A-Za-z0-9._]+")
 _SET_ID_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]*-[0-9a-f]{12}"
 SetId = Annotated[
-    str, require_pattern(_SET_ID_PATTERN, "the id of a set: a name, - and 12 hexadecimal digits")
+    str, records.require_pattern(_SET_ID_PATTERN, "the id of a set: a name, - and 12 hexadecimal digits")
 ]
 
 
-class SetFile(Record):
+class SetFile(records.Record):
     """A wheel. ``project`` is its normalized name, ``targets`` those of its device code (base targets).
 
     Of a wheel that serves every family, the set of one has the targets of that one. ``requires_python`` and
@@ -80,7 +72,7 @@ class SetFile(Record):
         return not self.targets and self.label in ("", NULL_LABEL)
 
 
-class SetCell(Record):
+class SetCell(records.Record):
     """What a set should hold: a project for a Python (``3.12``) and a target ("": it has no device code).
 
     ``rocm`` is the ROCm that it is for, where the set has locks with several.
@@ -98,7 +90,7 @@ class SetCell(Record):
         return f"{self.project} for Python {self.python}{target}{rocm}"
 
 
-class SetLock(Record):
+class SetLock(records.Record):
     """A lock of a set: the sha256 of its file, and where that lies beside the document.
 
     ``rocm`` is the ROCm in it, where the set has several locks.
@@ -109,7 +101,7 @@ class SetLock(Record):
     rocm: str | None = None
 
 
-class SetDocument(Record):
+class SetDocument(records.Record):
     """A set. ``origin`` is the id of the set that its wheels were rewritten from.
 
     ``rocm`` is that of its lock. Of variants that were built from several locks, each lock has its own, and
@@ -223,12 +215,12 @@ def parse_set(content: bytes, *, where: str, expected: str | None = None) -> Set
     try:
         document = SetDocument.model_validate_json(content)
     except ValidationError as cause:
-        raise DataError(
-            f"{where} is not the document of a set: {summarize_faults(cause, SetDocument)}"
+        raise errors.DataError(
+            f"{where} is not the document of a set: {records.summarize_faults(cause, SetDocument)}"
         ) from None
     computed_id = document.computed_id
     if len({document.id, computed_id, expected or computed_id}) > 1:
-        raise DataError(f"{where} says {document.id}, and what it lists is {computed_id}")
+        raise errors.DataError(f"{where} says {document.id}, and what it lists is {computed_id}")
     return document
 
 
@@ -246,12 +238,12 @@ def read_set(
     except NotInStoreError as cause:
         _refuse_pruned_set(store, FamilyPaths(layout, family), set_id)
         ids = list(list_set_ids(store, family, area=area, layout=layout))
-        raise ReleaseError(
-            f"there is no set {set_id} of {family}{suggest_name(set_id, ids)}",
+        raise errors.ReleaseError(
+            f"there is no set {set_id} of {family}{tables.suggest_name(set_id, ids)}",
             tip=f"`rocm-wheels set list {store.url}` lists those that are there",
         ) from cause
     document = parse_set(content, where=store.url_of(path), expected=set_id)
-    require_stated_document(store, paths, set_id, hashlib.sha256(content).hexdigest())
+    set_log.require_stated_document(store, paths, set_id, hashlib.sha256(content).hexdigest())
     return document
 
 
@@ -259,7 +251,7 @@ def _refuse_pruned_set(store: Store, paths: FamilyPaths, set_id: str) -> None:
     """Raise ReleaseError where a set was staged once, and pruned."""
     path = paths.pruned_record(set_id)
     if is_store_path(path) and store.head(path) is not None:
-        raise ReleaseError(
+        raise errors.ReleaseError(
             f"set {set_id} of {paths.family} was pruned",
             tip=f"{store.url_of(path)} says by whom and when; its results are there yet, its wheels are not",
         )
@@ -286,7 +278,7 @@ def find_set(
     Raises ReleaseError that lists what an id could mean.
     """
     if not set_id:
-        raise UsageError(
+        raise errors.UsageError(
             "the id of the set is empty", tip=f"`rocm-wheels set list {store.url}` lists the sets"
         )
     names = layout or load_layout()
@@ -304,11 +296,11 @@ def find_set(
         for family_name in [family] if family is not None else list_families(store, layout=names):
             _refuse_pruned_set(store, FamilyPaths(names, family_name), set_id)
         where = f" of {family}" if family else ""
-        raise ReleaseError(
+        raise errors.ReleaseError(
             f"there is no set {set_id}{where} in {store.url}",
             tip=f"`rocm-wheels set list {store.url}` lists those that are there",
         )
-    raise ReleaseError(
+    raise errors.ReleaseError(
         (
             f"{set_id} could be "
             f"{', '.join(f'{candidate_id} of {family_name}' for family_name, candidate_id in exact)}"
@@ -345,7 +337,7 @@ class InstalledWheels:
     full: bool = True
 
 
-def find_set_platform(document: SetDocument) -> Platform:
+def find_set_platform(document: SetDocument) -> project_names.Platform:
     """Return what the wheels of a set run on: a lock is of one platform, and so is what is built from it."""
     windows = any("-win_" in file.name or "-win32" in file.name for file in document.files)
     return "windows" if windows else "linux"
@@ -445,8 +437,8 @@ def _is_part_of(file: SetFile, project: str) -> bool:
 def list_wheel_pythons(name: str) -> frozenset[str]:
     """Return the Pythons that a wheel is for by its name; none: it is for every one (``py3``, ``abi3``)."""
     try:
-        tags = parse_wheel_name(name).tags
-    except DataError:
+        tags = dist_info.parse_wheel_name(name).tags
+    except errors.DataError:
         return frozenset()  # not a name to go by: it counts for every Python
     return frozenset(
         f"{tag.interpreter[2]}.{tag.interpreter[3:]}{'t' if tag.abi.endswith('t') else ''}"
@@ -459,7 +451,9 @@ def _python_number(python: str) -> tuple[int, str]:
     return int(python[2:].rstrip("t") or 0), python
 
 
-PLATFORM_ORDER: tuple[Platform, ...] = get_args(Platform)  # in the order in which they are told
+PLATFORM_ORDER: tuple[project_names.Platform, ...] = get_args(
+    project_names.Platform
+)  # in the order in which they are told
 SetRank = tuple[bool, bool, Version, bool, str, str]
 TORCH_PROJECT, _NO_VERSION = "torch", Version("0")
 _PRERELEASE_CHANNELS = {"nightly", None}

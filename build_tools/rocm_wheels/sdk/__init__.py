@@ -5,7 +5,3 @@ ROCm tree of them. ``build_packages`` makes wheels from artifacts or from an ins
 ``build_environment`` installs those wheels into an isolated environment; ``rocm_sdk`` asks what is installed
 there. ``interpreters`` finds Pythons and calls uv.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -18,17 +18,11 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
-from rocm_wheels.core import (
-    BucketFolder,
-    ReleaseError,
-    SdkError,
-    UsageError,
-    hide_credentials,
-    log_note,
-)
-from rocm_wheels.index import IndexReader, UnreachableError
-from rocm_wheels.models import load_artifact_table, strip_features
-from rocm_wheels.sdk.artifacts import GENERIC, sort_targets
+from rocm_wheels.core import errors, log, shell
+from rocm_wheels.index import reader
+from rocm_wheels.models import gfx, libraries
+from rocm_wheels.sdk import artifacts
+from rocm_wheels.stores import s3
 
 _ARCHIVE = re.compile(
     r"(?P<stem>(?P<name>[^_/\\]+)_(?P<component>[^_/\\]+)_(?P<family>[^_/\\]+))\.tar\.(?:zst|xz)"
@@ -78,12 +72,14 @@ def choose_archives(files: Iterable[str], choice: ArtifactChoice, *, where: str)
     """Return the archives that are meant. Raises SdkError for what is asked for and not there."""
     archives = read_archive_names(files)
     if not archives:
-        raise SdkError(f"no artifact in {where}", tip="its files must be named like blas_lib_gfx942.tar.zst")
+        raise errors.SdkError(
+            f"no artifact in {where}", tip="its files must be named like blas_lib_gfx942.tar.zst"
+        )
     include, exclude = compile_patterns(choice.include), compile_patterns(choice.exclude)
     of_gpus = _select_for_gpus(archives, choice, where)
     for text, pattern in zip(choice.include, include, strict=True):
         if text not in choice.optional and not any(pattern.search(archive.file) for archive in of_gpus):
-            raise SdkError(
+            raise errors.SdkError(
                 f"no artifact in {where} matches {text!r}{_suggest_names(archives)}",
                 tip="correct the pattern, or leave it out; --dry-run lists what would be fetched",
             )
@@ -94,7 +90,7 @@ def choose_archives(files: Iterable[str], choice: ArtifactChoice, *, where: str)
         and not any(pattern.search(archive.file) for pattern in exclude)
     ]
     if not chosen:
-        raise SdkError(f"--exclude leaves no artifact of {where}", tip="exclude less")
+        raise errors.SdkError(f"--exclude leaves no artifact of {where}", tip="exclude less")
     return chosen
 
 
@@ -105,7 +101,7 @@ def compile_patterns(patterns: Sequence[str]) -> list[re.Pattern[str]]:
         try:
             compiled.append(re.compile(text))
         except re.error as cause:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{text!r} is not a regular expression: {cause}",
                 tip=f"for the text itself: {re.escape(text)!r}",
             ) from None
@@ -115,24 +111,24 @@ def compile_patterns(patterns: Sequence[str]) -> list[re.Pattern[str]]:
 def _select_for_gpus(
     archives: Sequence[ArchiveName], choice: ArtifactChoice, where: str
 ) -> list[ArchiveName]:
-    required = {strip_features(target) for target in choice.targets}
-    families = {strip_features(archive.family) for archive in archives} - {GENERIC}
-    others = {strip_features(target) for target in choice.any_of}
+    required = {gfx.strip_features(target) for target in choice.targets}
+    families = {gfx.strip_features(archive.family) for archive in archives} - {artifacts.GENERIC}
+    others = {gfx.strip_features(target) for target in choice.any_of}
     if choice.family is not None:
         others.add(choice.family)
     if not required and not others:
         return list(archives)
-    missing = [target for target in sort_targets(required) if target not in families]
+    missing = [target for target in artifacts.sort_targets(required) if target not in families]
     if not missing and not required & families and not others & families:
         missing = [choice.family or ", ".join(choice.any_of)]
     if missing:
-        available = ", ".join(sort_targets(families)) or "no GPU in particular"
-        raise SdkError(
+        available = ", ".join(artifacts.sort_targets(families)) or "no GPU in particular"
+        raise errors.SdkError(
             f"no artifact for {', '.join(missing)} in {where}; there are some for {available}",
             tip="name targets that the build has with --gfx, or another run",
         )
-    meant = {GENERIC} | required | others
-    return [archive for archive in archives if strip_features(archive.family) in meant]
+    meant = {artifacts.GENERIC} | required | others
+    return [archive for archive in archives if gfx.strip_features(archive.family) in meant]
 
 
 def _suggest_names(archives: Sequence[ArchiveName]) -> str:
@@ -178,7 +174,7 @@ class FolderSource:
     def list_files(self) -> FileSizes:
         """Return its files. Raises SdkError."""
         if not self.folder.is_dir():
-            raise SdkError(f"{self.folder} is not a folder", tip="name another one with --source")
+            raise errors.SdkError(f"{self.folder} is not a folder", tip="name another one with --source")
         return {path.name: path.stat().st_size for path in sorted(self.folder.iterdir()) if path.is_file()}
 
     def file_url(self, name: str) -> str:
@@ -190,7 +186,7 @@ class FolderSource:
 class BucketSource:
     """A folder in S3."""
 
-    folder: BucketFolder
+    folder: s3.BucketFolder
 
     @property
     def label(self) -> str:
@@ -201,8 +197,8 @@ class BucketSource:
         """Return its files. Raises SdkError."""
         try:
             return {file.path: file.size for file in self.folder.list_files() if "/" not in file.path}
-        except ReleaseError as cause:
-            raise SdkError(
+        except errors.ReleaseError as cause:
+            raise errors.SdkError(
                 f"{self.label} cannot be listed",
                 tip="--no-sign-request asks as everybody may; --source names a folder, or a page over HTTPS",
             ) from cause
@@ -217,21 +213,21 @@ class PageSource:
     """A page whose links lead to files beside it, or a folder of a server without such a page."""
 
     url: str
-    reach: IndexReader
+    reach: reader.IndexReader
 
     @property
     def label(self) -> str:
         """The URL."""
-        return hide_credentials(self.url)
+        return shell.hide_credentials(self.url)
 
     def list_files(self) -> FileSizes:
         """Return what the page links to and lies beside it. Raises SdkError."""
         try:
             answer = self.reach.get(self.url)
-        except UnreachableError as cause:
-            raise SdkError(f"{self.label} cannot be reached", tip=_RETRY_TIP) from cause
+        except reader.UnreachableError as cause:
+            raise errors.SdkError(f"{self.label} cannot be reached", tip=_RETRY_TIP) from cause
         if answer.status != 200:
-            raise SdkError(
+            raise errors.SdkError(
                 f"{self.label}: the server answers {answer.status}",
                 tip="--source wants the page that lists the files, such as …/index.html",
             )
@@ -282,15 +278,17 @@ class WorkflowRun:
 
         Raises UsageError.
         """
-        table = load_artifact_table()
+        table = libraries.load_artifact_table()
         if not re.fullmatch(r"[A-Za-z0-9_-]+", self.run_id):
-            raise UsageError(f"--run-id {self.run_id!r} is no run's number", tip="take it from its URL")
+            raise errors.UsageError(
+                f"--run-id {self.run_id!r} is no run's number", tip="take it from its URL"
+            )
         if not _REPOSITORY.fullmatch(self.repository):
-            raise UsageError(
+            raise errors.UsageError(
                 f"--run-github-repo {self.repository!r} is not owner/name", tip="such as ROCm/TheRock"
             )
         if self.release_type not in table.buckets:
-            raise UsageError(
+            raise errors.UsageError(
                 f"--release-type {self.release_type!r} has no bucket",
                 tip=f"one of {', '.join(table.buckets)}",
             )
@@ -311,22 +309,22 @@ def open_artifact_source(location: str, env: Mapping[str, str], *, sign: bool = 
     if parts.scheme == "s3":
         bucket, _, folder = location.partition("://")[2].partition("/")
         if not bucket or "@" in bucket:
-            raise UsageError(
-                f"{hide_credentials(location)} names no bucket",
+            raise errors.UsageError(
+                f"{shell.hide_credentials(location)} names no bucket",
                 tip="for example: s3://therock-ci-artifacts/1-linux",
             )
-        region = {"AWS_REGION": load_artifact_table().region}
+        region = {"AWS_REGION": libraries.load_artifact_table().region}
         is_set = env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION")
         bucket_env = env if is_set or not bucket.startswith("therock-") else {**env, **region}
-        return BucketSource(BucketFolder(bucket, folder, bucket_env, sign=sign))
+        return BucketSource(s3.BucketFolder(bucket, folder, bucket_env, sign=sign))
     if parts.scheme in ("http", "https"):
-        return PageSource(location, IndexReader())
+        return PageSource(location, reader.IndexReader())
     if parts.scheme == "file":
         from urllib.request import url2pathname
 
         return FolderSource(Path(url2pathname(parts.path)))
     if "://" in location or not location.strip():
-        raise UsageError(
+        raise errors.UsageError(
             f"--source {location!r} is no place", tip="s3://bucket/folder, https://…, or a folder"
         )
     return FolderSource(Path(location).expanduser())
@@ -341,15 +339,15 @@ def find_run_files(
         source = open_artifact_source(url, env, sign=sign)
         if files := source.list_files():
             return source, files
-        log_note(f"nothing in {url}")
-    raise SdkError(
+        log.log_note(f"nothing in {url}")
+    raise errors.SdkError(
         f"run {run.run_id} of {run.repository} has no files in {' or '.join(urls)}",
         tip="is it of another repository (--run-github-repo), release type (--release-type) or --platform?"
         " artifacts of old runs are deleted",
     )
 
 
-def read_digest(source: ArtifactSource, name: str, files: FileSizes, reach: IndexReader) -> str | None:
+def read_digest(source: ArtifactSource, name: str, files: FileSizes, reach: reader.IndexReader) -> str | None:
     """Return the sha256 (hex) that stands beside a file, ``None`` without one. Raises SdkError.
 
     A page need not list it: there it is asked for.
@@ -359,13 +357,13 @@ def read_digest(source: ArtifactSource, name: str, files: FileSizes, reach: Inde
         return None
     try:
         answer = reach.get(source.file_url(digest_name))
-    except UnreachableError as cause:
-        raise SdkError(f"{digest_name} of {source.label} cannot be read", tip=_RETRY_TIP) from cause
+    except reader.UnreachableError as cause:
+        raise errors.SdkError(f"{digest_name} of {source.label} cannot be read", tip=_RETRY_TIP) from cause
     if answer.status in _MISSING and digest_name not in files:
         return None
     words = answer.content.decode("utf-8", "replace").split()
     if answer.status != 200 or not words or not re.fullmatch(r"[0-9a-fA-F]{64}", words[0]):
-        raise SdkError(
+        raise errors.SdkError(
             f"{digest_name} of {source.label} holds no sha256 (the server answers {answer.status})",
             tip=_RETRY_TIP,
         )

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
-from rocm_wheels.core import SdkError
+from rocm_wheels.core import errors
 
 ARTIFACT_MANIFEST = "artifact_manifest.txt"
 GENERIC = "generic"
@@ -75,13 +75,13 @@ def read_artifacts(folder: Path, *, any_family: bool = False) -> tuple[Artifact,
     leads out of its artifact, a family that is neither ``generic`` nor a gfx target.
     """
     if not folder.is_dir():
-        raise SdkError(
+        raise errors.SdkError(
             f"{folder} is not a folder", tip="give --artifact-dir the folder of a ROCm build's artifacts"
         )
     _refuse_packed(folder)
     artifacts = [_read_artifact(path, match, any_family=any_family) for path, match in _list_folders(folder)]
     if not artifacts:
-        raise SdkError(
+        raise errors.SdkError(
             f"no artifact in {folder}",
             tip="its folders must be named <name>_<component>_<family>, such as core-hip_lib_generic",
         )
@@ -103,7 +103,7 @@ def merge_artifacts(artifacts: Iterable[Artifact]) -> dict[str, ArtifactEntry]:
                     continue
                 before = tree.setdefault(relative, entry)
                 if before is not entry and not _is_same_entry(before, entry):
-                    raise SdkError(
+                    raise errors.SdkError(
                         f"{before.artifact} and {entry.artifact} hold different files for {relative}",
                         tip="the artifacts are of different builds; fetch them again from one",
                     )
@@ -157,7 +157,9 @@ def read_requirements(artifacts: Iterable[Artifact]) -> tuple[str, ...]:
                 try:
                     lines.add(str(Requirement(line)))
                 except InvalidRequirement as cause:
-                    raise SdkError(f"{path}:{number}: {line!r} is not a requirement (PEP 508)") from cause
+                    raise errors.SdkError(
+                        f"{path}:{number}: {line!r} is not a requirement (PEP 508)"
+                    ) from cause
     return tuple(sorted(lines))
 
 
@@ -175,7 +177,9 @@ def _refuse_packed(folder: Path) -> None:
     for path in sorted((*folder.glob("*.tar.xz"), *folder.glob("*.tar.zst"))):
         name = path.name.rsplit(".", 2)[0]
         if _FOLDER.fullmatch(name) and not (folder / name).is_dir():
-            raise SdkError(f"{path} is not unpacked", tip=f"unpack it into {folder / name}, or move it away")
+            raise errors.SdkError(
+                f"{path} is not unpacked", tip=f"unpack it into {folder / name}, or move it away"
+            )
 
 
 def _list_folders(folder: Path) -> Iterator[tuple[Path, re.Match[str]]]:
@@ -188,14 +192,14 @@ def _list_folders(folder: Path) -> Iterator[tuple[Path, re.Match[str]]]:
 def _read_artifact(folder: Path, match: re.Match[str], *, any_family: bool) -> Artifact:
     family = match["family"]
     if not any_family and family != GENERIC and not _TARGET.fullmatch(family):
-        raise SdkError(
+        raise errors.SdkError(
             f"{folder.name}: {family!r} is neither 'generic' nor a gfx target",
             tip="artifacts of whole families (gfx94X-dcgpu) come from builds without split device code;"
             " packages are made from builds with KPACK_SPLIT_ARTIFACTS",
         )
     manifest = folder / ARTIFACT_MANIFEST
     if not manifest.is_file():
-        raise SdkError(
+        raise errors.SdkError(
             f"{folder} has no {ARTIFACT_MANIFEST}", tip="the artifact is incomplete; fetch it again"
         )
     lines = [line.strip() for line in _read_lines(manifest)]
@@ -204,12 +208,12 @@ def _read_artifact(folder: Path, match: re.Match[str], *, any_family: bool) -> A
         if not line:
             continue
         if line.startswith("/") or ".." in PurePosixPath(line).parts:
-            raise SdkError(f"{manifest}:{number}: {line!r} leads out of the artifact")
+            raise errors.SdkError(f"{manifest}:{number}: {line!r} leads out of the artifact")
         # A build that filters by component leaves base folders out that would be empty.
         if (folder / line).is_dir():
             bases.append(folder / line)
     if not any(lines):
-        raise SdkError(f"{manifest} is empty", tip="the artifact is incomplete; fetch it again")
+        raise errors.SdkError(f"{manifest} is empty", tip="the artifact is incomplete; fetch it again")
     return Artifact(match["name"], match["component"], family, folder, tuple(bases))
 
 
@@ -217,7 +221,7 @@ def _read_lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as cause:
-        raise SdkError(
+        raise errors.SdkError(
             f"{path} is not text in UTF-8", tip="the artifact is damaged; fetch it again"
         ) from cause
 
@@ -240,22 +244,22 @@ def _list_entries(artifact: Artifact, base: Path) -> Iterator[tuple[str, Artifac
         path = base / relative
         link = path.readlink().as_posix() if path.is_symlink() else None
         if not relative.isprintable():  # no text of its own, or it would break lists of files
-            raise SdkError(f"{name}: the file name {relative!r} cannot be packed")
+            raise errors.SdkError(f"{name}: the file name {relative!r} cannot be packed")
         if link is not None:
             _refuse_leaving(relative, link, name)
         elif not path.is_file():
-            raise SdkError(f"{name}: {relative} is neither file, folder nor link")
+            raise errors.SdkError(f"{name}: {relative} is neither file, folder nor link")
         yield relative, ArtifactEntry(path, name, link)
 
 
 def _refuse_unreadable(fault: OSError) -> NoReturn:
-    raise SdkError(f"cannot read the folder {fault.filename}: {fault.strerror}") from fault
+    raise errors.SdkError(f"cannot read the folder {fault.filename}: {fault.strerror}") from fault
 
 
 def _refuse_leaving(relative: str, link: str, artifact: str) -> None:
     reached = posixpath.normpath(posixpath.join(posixpath.dirname(relative), link))
     if link.startswith("/") or reached.startswith(".."):
-        raise SdkError(
+        raise errors.SdkError(
             f"{artifact}: the link {relative} leads out of the ROCm tree, to {link}",
             tip="links of artifacts must be relative",
         )
@@ -272,7 +276,7 @@ def _refuse_files_below_links(tree: ArtifactTree) -> None:
         for parent in PurePosixPath(relative).parents:
             above = tree.get(str(parent))
             if above is not None:
-                raise SdkError(
+                raise errors.SdkError(
                     f"{entry.artifact} has {relative}, but in {above.artifact} {parent} is"
                     f" {'a link to ' + above.link if above.link else 'a file'}",
                     tip="the artifacts are of different builds; fetch them again from one",

@@ -19,37 +19,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rocm_wheels.core import (
-    SdkError,
-    Workspace,
-    capture_output,
-    hide_credentials,
-    lock_folder,
-    log_note,
-    write_atomically,
-    write_json_file,
-)
-from rocm_wheels.models import DEFAULT_ROCM, LockedPackage, Platform, list_unusable_tools
-from rocm_wheels.sdk.interpreters import (
-    PackageSource,
-    clean_installer_cache,
-    locate_python,
-    make_venv,
-    pip_install,
-    pip_uninstall,
-)
-from rocm_wheels.sdk.resolve_packages import (
-    PACKAGES_NOTE,
-    PackageTarget,
-    Resolution,
-    digest_packages,
-    install_packages,
-    list_misfits,
-    note_installed,
-    read_installed,
-    resolve_packages,
-)
-from rocm_wheels.sdk.rocm_sdk import SHARED_FOLDER, forget_shared_sdk
+from rocm_wheels.core import errors, log, process, shell
+from rocm_wheels.core.files import lock_folder, write_atomically, write_json_file
+from rocm_wheels.core.workspace import Workspace
+from rocm_wheels.models import lock, project_names, release_lines, versions
+from rocm_wheels.sdk import interpreters, resolve_packages, rocm_sdk
 
 _FORMAT = 1
 _NO_EXTRA = re.compile(r"`rocm[^`]*` does not have an extra named `(?P<extra>[^`]+)`")  # uv's warning
@@ -75,7 +49,7 @@ class EnvironmentSpec:
     """
 
     python: Path
-    rocm_spec: str = DEFAULT_ROCM
+    rocm_spec: str = versions.DEFAULT_ROCM
     extras: tuple[str, ...] = ()
     index_url: str | None = None
     find_links: str | None = None
@@ -83,8 +57,8 @@ class EnvironmentSpec:
     pre: bool = True
     extra_requirements: tuple[str, ...] = ()
     rocm_path: Path | None = None
-    packages: Mapping[str, LockedPackage] = field(default_factory=dict)
-    backends: Mapping[str, LockedPackage] = field(default_factory=dict)
+    packages: Mapping[str, lock.LockedPackage] = field(default_factory=dict)
+    backends: Mapping[str, lock.LockedPackage] = field(default_factory=dict)
     held_by: str = ""
 
     @property
@@ -104,13 +78,13 @@ class EnvironmentSpec:
                 raise InvalidSpecifier(self.rocm_spec)
             SpecifierSet(self.rocm_spec)
         except InvalidSpecifier as cause:
-            raise SdkError(
+            raise errors.SdkError(
                 f"--rocm {self.rocm_spec!r} is not a version specifier",
                 tip="it begins with an operator: '==7.1.0', '>=7.0,<8'",
             ) from cause
         for extra in self.extras:
             if not _EXTRA.fullmatch(extra):
-                raise SdkError(
+                raise errors.SdkError(
                     f"--rocm-extras: {extra!r} is not the name of an extra", tip="such as device-gfx942"
                 )
         return f"rocm[{','.join(self.all_extras)}]{self.rocm_spec.replace(' ', '')}"
@@ -136,20 +110,22 @@ class EnvironmentSpec:
         return tuple(sorted({path.name.split("-")[0].replace("_", "-") for path in files}))
 
     @property
-    def source(self) -> PackageSource:
+    def source(self) -> interpreters.PackageSource:
         """Where ROCm comes from."""
-        return PackageSource(self.index_url, self.find_links, self.cache_dir, self.pre)
+        return interpreters.PackageSource(self.index_url, self.find_links, self.cache_dir, self.pre)
 
     @property
-    def tools_source(self) -> PackageSource:
+    def tools_source(self) -> interpreters.PackageSource:
         """Where all else comes from: the user's indexes, which do not give out ROCm and torch beside it."""
-        return PackageSource(cache_dir=self.cache_dir, closed=bool(self.index_url or self.find_links))
+        return interpreters.PackageSource(
+            cache_dir=self.cache_dir, closed=bool(self.index_url or self.find_links)
+        )
 
 
 def collect_inputs(spec: EnvironmentSpec, env: Mapping[str, str]) -> dict[str, object]:
     """Return all that the content of an environment depends on; credentials are not among it."""
     _check_folder(spec)
-    locked = {"packages": digest_packages(spec.packages)} if spec.packages else {}
+    locked = {"packages": resolve_packages.digest_packages(spec.packages)} if spec.packages else {}
     return {
         "format": _FORMAT,
         "python": str(spec.python),
@@ -157,7 +133,7 @@ def collect_inputs(spec: EnvironmentSpec, env: Mapping[str, str]) -> dict[str, o
         "platform": sys.platform,
         "requirement": spec.requirement,
         "target_family": read_target_family(env),
-        "index_url": hide_credentials(spec.index_url or ""),
+        "index_url": shell.hide_credentials(spec.index_url or ""),
         "find_links": _list_offered(spec.find_links),
         "pre": spec.pre,
         "extra_requirements": sorted(spec.extra_requirements),
@@ -177,7 +153,7 @@ def _list_offered(find_links: str | None) -> list[object]:
     """Return what ``--find-links`` offers: in a folder, name, size and time of the ROCm packages."""
     folder = _find_local_folder(find_links)
     if folder is None:
-        return [hide_credentials(find_links)] if find_links else []
+        return [shell.hide_credentials(find_links)] if find_links else []
     states = [(path.name, path.stat()) for path in sorted(folder.glob("rocm*"))]
     return [str(folder.resolve()), *([name, state.st_size, state.st_mtime_ns] for name, state in states)]
 
@@ -188,11 +164,11 @@ def _check_folder(spec: EnvironmentSpec) -> None:
     if folder is None or spec.rocm_path is not None:
         return
     if not folder.is_dir():
-        raise SdkError(
+        raise errors.SdkError(
             f"--find-links {spec.find_links} is not a folder", tip="give a folder with rocm*.whl, or a URL"
         )
     if not (spec.packages or spec.index_url or any(folder.glob("rocm-[0-9]*"))):
-        raise SdkError(
+        raise errors.SdkError(
             f"--find-links {folder} has no package rocm, to install {spec.requirement} from",
             tip="give the folder with rocm-*.whl or rocm-*.tar.gz in it, or an index with --rocm-index",
         )
@@ -211,7 +187,7 @@ def _find_local_folder(find_links: str | None) -> Path | None:
 def query_python_version(python: Path, env: Mapping[str, str]) -> str:
     """Ask an interpreter for its version, ``3.11.7`` or ``3.13.0t``, once; SdkError when it does not run."""
     if not python.is_file():
-        raise SdkError(f"there is no Python at {python}", tip="name a Python interpreter")
+        raise errors.SdkError(f"there is no Python at {python}", tip="name a Python interpreter")
     state = python.stat()
     file = (str(python), state.st_ino, state.st_mtime_ns)
     if file in _VERSIONS:
@@ -220,11 +196,13 @@ def query_python_version(python: Path, env: Mapping[str, str]) -> str:
         "import sys, sysconfig; free = 't' if sysconfig.get_config_var('Py_GIL_DISABLED') else '';"
         "print('.'.join(map(str, sys.version_info[:3])) + free)"
     )
-    _VERSIONS[file] = capture_output(
-        [python, "-I", "-S", "-c", program], env=env, check=SdkError, description=(f"asking {python} for "
-"its version"),
+    _VERSIONS[file] = process.capture_output(
+        [python, "-I", "-S", "-c", program],
+        env=env,
+        check=errors.SdkError,
+        description=f"asking {python} for its version",
         tip="name a Python interpreter",
-    )  # fmt: skip
+    )
     return _VERSIONS[file]
 
 
@@ -289,7 +267,7 @@ def ensure_environment(
         if not _explain_remake(prefix, spec, inputs) and (spec.pinned or not upgrade):
             return _describe_environment(prefix, created=False)
         _log_reason(prefix, before, upgrade=upgrade)
-        forget_shared_sdk(workspace.root / SHARED_FOLDER, prefix)
+        rocm_sdk.forget_shared_sdk(workspace.root / rocm_sdk.SHARED_FOLDER, prefix)
         _make_environment(spec, prefix, inputs, env=env, on_line=on_line)
         return _describe_environment(prefix, created=True)
 
@@ -334,8 +312,8 @@ def _explain_remake(prefix: Path, spec: EnvironmentSpec, inputs: Mapping[str, ob
     old_inputs = before.get("inputs", {})
     if spec.packages:
         compared: tuple[str, ...] = ("format", "python", "python_version", "platform", "target_family")
-        installed = read_installed(prefix / PACKAGES_NOTE)
-        if names := list_misfits(spec.packages, installed):
+        installed = resolve_packages.read_installed(prefix / resolve_packages.PACKAGES_NOTE)
+        if names := resolve_packages.list_misfits(spec.packages, installed):
             return f"not what {spec.held_by} has: {', '.join(names)}"
     else:
         compared = tuple(inputs)
@@ -361,7 +339,9 @@ def install_into(
     names |= {f"rocm-sdk-{extra}" for extra in spec.extras if extra.startswith("device-gfx")}
     options = [word for name in sorted(names) for word in ("--reinstall-package", name)]
     prefix = _query_prefix(python, env)
-    _install_rocm(python, options, spec, env, on_line, cwd=python.parent, note=prefix / PACKAGES_NOTE)
+    _install_rocm(
+        python, options, spec, env, on_line, cwd=python.parent, note=prefix / resolve_packages.PACKAGES_NOTE
+    )
     return _describe_environment(prefix, created=False)
 
 
@@ -382,14 +362,14 @@ def ensure_layer(
     paths_file = locate_layer_packages(prefix, python_tag) / _LAYER_PATHS  # written last
     text = "".join(f"{folder}\n" for folder in below)
     if fresh or not (
-        locate_python(prefix).exists()
+        interpreters.locate_python(prefix).exists()
         and paths_file.is_file()
         and paths_file.read_text(encoding="utf-8") == text
     ):
         if prefix.exists():
             shutil.rmtree(prefix)
         prefix.parent.mkdir(parents=True, exist_ok=True)
-        make_venv(base.python, prefix, env, on_line=on_line)
+        interpreters.make_venv(base.python, prefix, env, on_line=on_line)
         write_atomically(paths_file, text)
     return locate_layer(prefix)
 
@@ -412,9 +392,9 @@ def install_requirements(
     *,
     env: Mapping[str, str],
     on_line: OnLine = None,
-    source: PackageSource | None = None,
+    source: interpreters.PackageSource | None = None,
     reinstall: Sequence[str] = (),
-    platform: Platform = "windows" if sys.platform == "win32" else "linux",
+    platform: project_names.Platform = "windows" if sys.platform == "win32" else "linux",
 ) -> None:
     """Install requirements: a ``Path`` is a requirements file, a ``str`` a requirement.
 
@@ -431,9 +411,9 @@ def install_requirements(
     names = ", ".join(
         requirement.name if isinstance(requirement, Path) else requirement for requirement in requirements
     )
-    with _write_overrides(list_unusable_tools(platform)) as options:
-        pip_install(
-            environment.python, [*words, *options], source or PackageSource(), env,
+    with _write_overrides(release_lines.list_unusable_tools(platform)) as options:
+        interpreters.pip_install(
+            environment.python, [*words, *options], source or interpreters.PackageSource(), env,
             activity=f"installing {names}", cwd=environment.prefix, on_line=on_line,
         )  # fmt: skip
 
@@ -446,16 +426,16 @@ def install_additions(
     without: Sequence[str],
     env: Mapping[str, str],
     on_line: OnLine = None,
-    source: PackageSource | None = None,
+    source: interpreters.PackageSource | None = None,
 ) -> None:
     """Install requirements, and what they require, into a folder beside an environment, which stays as it is.
 
     Nothing named in ``without`` is installed, whoever requires it. Raises SdkError.
     """
     with _write_overrides(without) as options:
-        pip_install(
+        interpreters.pip_install(
             environment.python, ["--target", str(folder), *requirements, *options],
-            source or PackageSource(), env,
+            source or interpreters.PackageSource(), env,
             activity=f"installing {', '.join(requirements)}", cwd=environment.prefix, on_line=on_line,
         )  # fmt: skip
 
@@ -485,9 +465,9 @@ def install_wheel(
     cache = environment.prefix / ".wheel-cache"
     shutil.rmtree(cache, ignore_errors=True)  # of an installer that was killed
     try:
-        pip_install(
+        interpreters.pip_install(
             environment.python, ["--reinstall", "--no-deps", "--no-index", str(wheel.resolve())],
-            PackageSource(cache_dir=cache), env,
+            interpreters.PackageSource(cache_dir=cache), env,
             activity=f"installing {wheel.name}", cwd=environment.prefix, on_line=on_line,
         )  # fmt: skip
     finally:
@@ -498,7 +478,7 @@ def uninstall_distribution(
     environment: BuildEnvironment, distribution: str, *, env: Mapping[str, str]
 ) -> None:
     """Remove a distribution from an environment; one that is not there does not matter."""
-    pip_uninstall(environment.python, [distribution], env, cwd=environment.prefix)
+    interpreters.pip_uninstall(environment.python, [distribution], env, cwd=environment.prefix)
 
 
 def _make_environment(
@@ -514,9 +494,9 @@ def _make_environment(
     if prefix.exists():
         prefix.rename(old)
     try:
-        make_venv(spec.python, prefix, env, on_line=on_line)
-        note = prefix / PACKAGES_NOTE
-        _install_rocm(locate_python(prefix), [], spec, env, on_line, cwd=prefix, note=note)
+        interpreters.make_venv(spec.python, prefix, env, on_line=on_line)
+        note = prefix / resolve_packages.PACKAGES_NOTE
+        _install_rocm(interpreters.locate_python(prefix), [], spec, env, on_line, cwd=prefix, note=note)
         write_json_file(
             prefix / ENVIRONMENT_RECORD, {"fingerprint": compute_fingerprint(inputs), "inputs": inputs}
         )
@@ -542,23 +522,25 @@ def _install_rocm(
     Of an installed ROCm there are none.
     """
     if spec.rocm_path is not None:
-        note_installed(note, _query_site_packages(python, env), Resolution({}))
+        resolve_packages.note_installed(
+            note, _query_site_packages(python, env), resolve_packages.Resolution({})
+        )
         return
     refresh = _refresh_local_packages(spec, env, cwd=cwd)
-    resolution = Resolution(spec.packages)
+    resolution = resolve_packages.Resolution(spec.packages)
     if not spec.packages:
-        resolution = resolve_rocm(spec, PackageTarget(python), env, cwd=cwd)
+        resolution = resolve_rocm(spec, resolve_packages.PackageTarget(python), env, cwd=cwd)
         refresh = []  # they were looked at just now
     family = _select_family_build(env)
-    install_packages(
+    resolve_packages.install_packages(
         python, resolution, spec.source, env,
         activity=f"installing {spec.requirement}", cwd=cwd, on_line=on_line,
         backends=spec.backends, words=[*refresh, *family, *words], held_by=spec.held_by,
     )  # fmt: skip
-    note_installed(note, _query_site_packages(python, env), resolution)
+    resolve_packages.note_installed(note, _query_site_packages(python, env), resolution)
     _check_extras(python, spec, env)
     if spec.extra_requirements:
-        pip_install(
+        interpreters.pip_install(
             python, spec.extra_requirements, spec.tools_source, env,
             activity=f"installing {', '.join(spec.extra_requirements)}", cwd=cwd, on_line=on_line,
         )  # fmt: skip
@@ -567,17 +549,17 @@ def _install_rocm(
 def _check_extras(python: Path, spec: EnvironmentSpec, env: Mapping[str, str]) -> None:
     """Refuse an extra that the installed rocm has not: installers only warn, and install nothing for it."""
     program = "import importlib.metadata as m; print(*(m.metadata('rocm').get_all('Provides-Extra') or []))"
-    output = capture_output(
+    output = process.capture_output(
         [python, "-c", program],
         env=env,
         cwd=python.parent,
-        check=SdkError,
+        check=errors.SdkError,
         description="reading rocm's extras",
     )
     available = output.lower().replace("_", "-").split()
     missing = [extra for extra in spec.all_extras if extra not in available]
     if missing:
-        raise SdkError(
+        raise errors.SdkError(
             f"the rocm that fits {spec.requirement} has no extra {', '.join(missing)}",
             tip=f"it has {', '.join(sorted(available)) or 'none: is it the ROCm of AMD? check --rocm-index'}",
         )
@@ -604,7 +586,7 @@ def _read_fingerprint(prefix: Path) -> str | None:
 
 def _read_record(prefix: Path) -> dict[str, Any] | None:
     path = prefix / ENVIRONMENT_RECORD
-    if not path.is_file() or not locate_python(prefix).exists():
+    if not path.is_file() or not interpreters.locate_python(prefix).exists():
         return None
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
@@ -616,12 +598,12 @@ def _read_record(prefix: Path) -> dict[str, Any] | None:
 def _log_reason(prefix: Path, before: str | None, *, upgrade: bool) -> None:
     if before is not None:
         why = "to look for a newer ROCm" if upgrade else "inputs changed"
-        log_note(f"recreating the build environment {prefix.name} ({why})")
+        log.log_note(f"recreating the build environment {prefix.name} ({why})")
 
 
 def resolve_rocm(
-    spec: EnvironmentSpec, target: PackageTarget, env: Mapping[str, str], *, cwd: Path
-) -> Resolution:
+    spec: EnvironmentSpec, target: resolve_packages.PackageTarget, env: Mapping[str, str], *, cwd: Path
+) -> resolve_packages.Resolution:
     """Return the packages of ROCm that a spec comes to. SdkError for an extra that its rocm has not."""
     missing: list[str] = []
 
@@ -631,11 +613,11 @@ def resolve_rocm(
 
     _check_folder(spec)
     options = [*_refresh_local_packages(spec, env, cwd=cwd), *_select_family_build(env)]
-    resolution = resolve_packages(
+    resolution = resolve_packages.resolve_packages(
         [spec.requirement], target, spec.source, env, cwd=cwd, options=options, on_line=listen
     )
     if missing:
-        raise SdkError(
+        raise errors.SdkError(
             f"the rocm that fits {spec.requirement} has no extra {', '.join(missing)}",
             tip="check --rocm-extras and --rocm-index",
         )
@@ -649,7 +631,7 @@ def _refresh_local_packages(spec: EnvironmentSpec, env: Mapping[str, str], *, cw
     """
     refresh = [word for name in spec.local_packages for word in ("--refresh-package", name)]
     if refresh and env.get("UV_OFFLINE"):  # which uv does not take together
-        clean_installer_cache(spec.local_packages, spec.cache_dir, env, cwd=cwd)
+        interpreters.clean_installer_cache(spec.local_packages, spec.cache_dir, env, cwd=cwd)
         return []
     return refresh
 
@@ -665,10 +647,10 @@ def _select_family_build(env: Mapping[str, str]) -> list[str]:
 def _query_site_packages(python: Path, env: Mapping[str, str]) -> Path:
     program = "import sysconfig; print(sysconfig.get_path('purelib'))"
     return Path(
-        capture_output(
+        process.capture_output(
             [python, "-I", "-c", program],
             env=env,
-            check=SdkError,
+            check=errors.SdkError,
             description=f"asking {python} for its packages",
         )
     )
@@ -677,8 +659,11 @@ def _query_site_packages(python: Path, env: Mapping[str, str]) -> Path:
 def _query_prefix(python: Path, env: Mapping[str, str]) -> Path:
     program = "import sys; print(sys.prefix)"
     return Path(
-        capture_output(
-            [python, "-c", program], env=env, check=SdkError, description=f"asking {python} for its prefix"
+        process.capture_output(
+            [python, "-c", program],
+            env=env,
+            check=errors.SdkError,
+            description=f"asking {python} for its prefix",
         )
     )
 
@@ -688,5 +673,5 @@ def _locate_old(prefix: Path) -> Path:
 
 
 def _describe_environment(prefix: Path, *, created: bool) -> BuildEnvironment:
-    python = locate_python(prefix)
+    python = interpreters.locate_python(prefix)
     return BuildEnvironment(python=python, bin=python.parent, prefix=prefix, created=created)

@@ -16,16 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rocm_wheels.core import (
-    SdkError,
-    UsageError,
-    format_count,
-    lock_folder,
-    log_note,
-    log_warning,
-    read_number,
-    replace_folder,
-)
+from rocm_wheels.core import environment_numbers, errors, log, tables
+from rocm_wheels.core.files import lock_folder, replace_folder
+from rocm_wheels.sdk import package_contents, rocm_prefix
 from rocm_wheels.sdk.artifacts import (
     Artifact,
     ArtifactEntry,
@@ -36,37 +29,7 @@ from rocm_wheels.sdk.artifacts import (
     read_requirements,
     sort_targets,
 )
-from rocm_wheels.sdk.package_contents import (
-    CONSOLE_TOOLS,
-    CORE_LEFT_OUT,
-    LIBRARY_ARTIFACTS,
-    PROFILER_PROGRAMS,
-    PROFILER_TOOLS,
-    RuntimePackage,
-    in_core,
-    in_devel,
-    in_device,
-    in_libraries,
-    in_profiler,
-    is_known_artifact,
-    list_device_links,
-    list_library_folders,
-    map_devel_links,
-    name_console_function,
-    prepare_members,
-    select_runtime,
-    write_devel_archive,
-)
-from rocm_wheels.sdk.rocm_prefix import read_installed_rocm, read_rocm_version, refuse_unknown_targets
-from rocm_wheels.wheels import (
-    DEFAULT_EPOCH,
-    PlannedMember,
-    WheelPlan,
-    publish_wheels,
-    refuse_foreign_files,
-    write_wheel,
-    write_wheel_folder,
-)
+from rocm_wheels.wheels import wheel_writer
 
 _TEMPLATES = Path(__file__).with_name("templates")
 _DESCRIPTION = (
@@ -112,7 +75,7 @@ class PackageSet:
 
     def read_epoch(self, env: Mapping[str, str]) -> int:
         """Return the date of all files, seconds since 1970; UsageError when the environment's is none."""
-        epoch = read_number(env, "SOURCE_DATE_EPOCH")
+        epoch = environment_numbers.read_number(env, "SOURCE_DATE_EPOCH")
         return self.default_epoch if epoch is None else epoch
 
     def format_pin(self, distribution: str) -> str:
@@ -125,36 +88,54 @@ class PackageSet:
         return f"py3-none-{self.platform_tag}"
 
 
-def plan_wheels(package_set: PackageSet, work: Path, env: Mapping[str, str]) -> tuple[WheelPlan, ...]:
+def plan_wheels(
+    package_set: PackageSet, work: Path, env: Mapping[str, str]
+) -> tuple[wheel_writer.WheelPlan, ...]:
     """Plan every wheel; what must be made first (archive, launchers, RPATHs) is made in ``work``."""
-    core_from = [a for a in package_set.artifacts if in_core(a)]
-    libraries_from = [a for a in package_set.artifacts if in_libraries(a)]
-    core = select_runtime(
-        package_set.module_name("core"), _drop_folders(merge_artifacts(core_from), CORE_LEFT_OUT)
+    core_from = [a for a in package_set.artifacts if package_contents.in_core(a)]
+    libraries_from = [a for a in package_set.artifacts if package_contents.in_libraries(a)]
+    core = package_contents.select_runtime(
+        package_set.module_name("core"),
+        _drop_folders(merge_artifacts(core_from), package_contents.CORE_LEFT_OUT),
     )
-    libraries = select_runtime(package_set.module_name("libraries"), merge_artifacts(libraries_from))
+    libraries = package_contents.select_runtime(
+        package_set.module_name("libraries"), merge_artifacts(libraries_from)
+    )
     devices = {target: _select_device(package_set, target, libraries) for target in package_set.targets}
-    homes = list_library_folders(core, libraries)
+    homes = package_contents.list_library_folders(core, libraries)
     _refuse_shared(devices)
     plans = [
         _plan_meta(package_set),
-        _plan_core(package_set, core, prepare_members(core, homes, work, env), read_requirements(core_from)),
+        _plan_core(
+            package_set,
+            core,
+            package_contents.prepare_members(core, homes, work, env),
+            read_requirements(core_from),
+        ),
         _plan_libraries(
-            package_set, prepare_members(libraries, homes, work, env), read_requirements(libraries_from)
+            package_set,
+            package_contents.prepare_members(libraries, homes, work, env),
+            read_requirements(libraries_from),
         ),
         _plan_devel(package_set, [core, libraries], work, env),
     ]
     for target, device in devices.items():
-        members = prepare_members(device, list_library_folders(core, libraries, device), work, env)
+        members = package_contents.prepare_members(
+            device, package_contents.list_library_folders(core, libraries, device), work, env
+        )
         plans.append(_plan_device(package_set, target, device, members))
-    if profiler_from := [a for a in package_set.artifacts if in_profiler(a)]:
-        profiler = select_runtime(f"_rocm_profiler{package_set.suffix}", merge_artifacts(profiler_from))
-        members = prepare_members(profiler, list_library_folders(core, profiler), work, env)
+    if profiler_from := [a for a in package_set.artifacts if package_contents.in_profiler(a)]:
+        profiler = package_contents.select_runtime(
+            f"_rocm_profiler{package_set.suffix}", merge_artifacts(profiler_from)
+        )
+        members = package_contents.prepare_members(
+            profiler, package_contents.list_library_folders(core, profiler), work, env
+        )
         plans.append(_plan_profiler(package_set, profiler, members, read_requirements(profiler_from)))
     return tuple(plans)
 
 
-def _plan_meta(package_set: PackageSet) -> WheelPlan:
+def _plan_meta(package_set: PackageSet) -> wheel_writer.WheelPlan:
     files = _read_template("rocm_sdk")
     files["rocm_sdk/_dist_info.py"] = _format_python(
         "What this distribution is.", __version__=package_set.version, SUFFIX=package_set.suffix
@@ -162,7 +143,7 @@ def _plan_meta(package_set: PackageSet) -> WheelPlan:
     devices = {f"device-{target}": (pin,) for target, pin in package_set.device_pins().items()}
     profiler = {"profiler": (_format_profiler_pin(package_set),)} if _has_profiler(package_set) else {}
     all_pins = tuple(pin for pins in devices.values() for pin in pins)
-    return WheelPlan(
+    return wheel_writer.WheelPlan(
         distribution="rocm",
         version=package_set.version,
         summary="ROCm as Python packages",
@@ -185,48 +166,55 @@ def _plan_meta(package_set: PackageSet) -> WheelPlan:
 
 def _plan_core(
     package_set: PackageSet,
-    core: RuntimePackage,
-    members: dict[str, PlannedMember],
+    core: package_contents.RuntimePackage,
+    members: dict[str, wheel_writer.PlannedMember],
     requires: tuple[str, ...],
-) -> WheelPlan:
+) -> wheel_writer.WheelPlan:
     exe = ".exe" if package_set.platform_tag.startswith("win") else ""
-    tools = {name: tool for name, tool in CONSOLE_TOOLS.items() if f"{tool.path}{exe}" in core.files}
+    tools = {
+        name: tool
+        for name, tool in package_contents.CONSOLE_TOOLS.items()
+        if f"{tool.path}{exe}" in core.files
+    }
     if not tools:
-        raise SdkError(
+        raise errors.SdkError(
             "the artifacts hold none of ROCm's programs", tip="fetch artifacts like amd-llvm_run_generic"
         )
     files = {
         **_read_template("rocm_sdk_core"),
         **members,
-        f"{core.module}/__init__.py": PlannedMember(b""),
-        f"{core.module}/share/therock/dist_info.json": PlannedMember(
+        f"{core.module}/__init__.py": wheel_writer.PlannedMember(b""),
+        f"{core.module}/share/therock/dist_info.json": wheel_writer.PlannedMember(
             (json.dumps({"dist_amdgpu_targets": ";".join(package_set.targets)}) + "\n").encode()
         ),
         "rocm_sdk_core/_tools.py": _format_python(
             "The programs of this package.",
             SUFFIX=package_set.suffix,
             TOOLS={
-                name: (name_console_function(name), tool.path, tool.devel) for name, tool in tools.items()
+                name: (package_contents.name_console_function(name), tool.path, tool.devel)
+                for name, tool in tools.items()
             },
         ),
     }
-    return WheelPlan(
+    return wheel_writer.WheelPlan(
         distribution="rocm-sdk-core",
         version=package_set.version,
         summary="ROCm: compiler, HIP runtime and tools",
         tag=package_set.wheel_tag,
         files=files,
         requires=requires,
-        scripts={name: f"rocm_sdk_core._cli:{name_console_function(name)}" for name in tools},
+        scripts={
+            name: f"rocm_sdk_core._cli:{package_contents.name_console_function(name)}" for name in tools
+        },
         description=_DESCRIPTION,
     )
 
 
 def _plan_libraries(
-    package_set: PackageSet, members: dict[str, PlannedMember], requires: tuple[str, ...]
-) -> WheelPlan:
+    package_set: PackageSet, members: dict[str, wheel_writer.PlannedMember], requires: tuple[str, ...]
+) -> wheel_writer.WheelPlan:
     module = package_set.module_name("libraries")
-    return WheelPlan(
+    return wheel_writer.WheelPlan(
         distribution="rocm-sdk-libraries",
         version=package_set.version,
         summary="ROCm: math and communication libraries",
@@ -234,7 +222,7 @@ def _plan_libraries(
         files={
             **_read_template("rocm_sdk_libraries"),
             **members,
-            f"{module}/__init__.py": PlannedMember(b""),
+            f"{module}/__init__.py": wheel_writer.PlannedMember(b""),
         },
         requires=(package_set.format_pin("rocm-sdk-core"), *requires),
         description=_DESCRIPTION,
@@ -243,7 +231,7 @@ def _plan_libraries(
 
 def _has_profiler(package_set: PackageSet) -> bool:
     """Tell whether there is a ``rocm-profiler``: that of this run, or of Linux, where both publish."""
-    in_this_run = any(in_profiler(artifact) for artifact in package_set.artifacts)
+    in_this_run = any(package_contents.in_profiler(artifact) for artifact in package_set.artifacts)
     return in_this_run or (package_set.python_platform == "win32" and "linux" in package_set.published)
 
 
@@ -254,25 +242,28 @@ def _format_profiler_pin(package_set: PackageSet) -> str:
 
 def _plan_profiler(
     package_set: PackageSet,
-    profiler: RuntimePackage,
-    members: dict[str, PlannedMember],
+    profiler: package_contents.RuntimePackage,
+    members: dict[str, wheel_writer.PlannedMember],
     requires: tuple[str, ...],
-) -> WheelPlan:
+) -> wheel_writer.WheelPlan:
     tools = {}
     for path in sorted(profiler.files):
-        if path.startswith(PROFILER_TOOLS):
+        if path.startswith(package_contents.PROFILER_TOOLS):
             name = path.rpartition("/")[2]
-            program = f"{PROFILER_PROGRAMS}/{name}"
-            tools[name] = (name_console_function(name), program if program in profiler.files else path)
+            program = f"{package_contents.PROFILER_PROGRAMS}/{name}"
+            tools[name] = (
+                package_contents.name_console_function(name),
+                program if program in profiler.files else path,
+            )
     files = {
         **_read_template("rocm_profiler"),
         **members,
-        f"{profiler.module}/__init__.py": PlannedMember(b""),
+        f"{profiler.module}/__init__.py": wheel_writer.PlannedMember(b""),
         "rocm_profiler/_tools.py": _format_python(
             "The programs of this package.", SUFFIX=package_set.suffix, TOOLS=tools
         ),
     }
-    return WheelPlan(
+    return wheel_writer.WheelPlan(
         distribution="rocm-profiler",
         version=package_set.version,
         summary="ROCm: rocprofiler-systems and rocprofiler-compute",
@@ -284,70 +275,86 @@ def _plan_profiler(
     )
 
 
-def _select_device(package_set: PackageSet, target: str, libraries: RuntimePackage) -> RuntimePackage:
+def _select_device(
+    package_set: PackageSet, target: str, libraries: package_contents.RuntimePackage
+) -> package_contents.RuntimePackage:
     """Choose a target's files, which are installed into the tree of the libraries package."""
-    tree = merge_artifacts(a for a in package_set.artifacts if in_device(a, target))
-    chosen = select_runtime(libraries.module, tree)
+    tree = merge_artifacts(a for a in package_set.artifacts if package_contents.in_device(a, target))
+    chosen = package_contents.select_runtime(libraries.module, tree)
     for relative, payload in chosen.files.items():
         other = libraries.files.get(relative)
         if other is not None and not filecmp.cmp(other.path, payload.path, shallow=False):
-            raise SdkError(
+            raise errors.SdkError(
                 f"{tree[relative].artifact} holds {relative}, which rocm-sdk-libraries has otherwise",
                 tip="two packages cannot install the same file; the artifacts are of different builds",
             )
     files = {path: payload for path, payload in chosen.files.items() if path not in libraries.files}
     if not files:
-        raise SdkError(f"the artifacts for {target} are empty", tip="fetch them again")
-    return RuntimePackage(libraries.module, files)
+        raise errors.SdkError(f"the artifacts for {target} are empty", tip="fetch them again")
+    return package_contents.RuntimePackage(libraries.module, files)
 
 
-def _refuse_shared(devices: Mapping[str, RuntimePackage]) -> None:
+def _refuse_shared(devices: Mapping[str, package_contents.RuntimePackage]) -> None:
     """Refuse a path that two targets fill differently: the last one installed would win."""
     first: dict[str, tuple[str, Path]] = {}
     for target, device in devices.items():
         for relative, payload in device.files.items():
             other, path = first.setdefault(relative, (target, payload.path))
             if other != target and not filecmp.cmp(path, payload.path, shallow=False):
-                raise SdkError(
+                raise errors.SdkError(
                     f"the artifacts for {other} and for {target} hold different files for {relative}",
                     tip="both are installed into one tree; package one of them with --gfx",
                 )
 
 
 def _plan_device(
-    package_set: PackageSet, target: str, device: RuntimePackage, members: dict[str, PlannedMember]
-) -> WheelPlan:
-    links = {"version": package_set.version, "links": list_device_links(tuple(device.files), device.module)}
+    package_set: PackageSet,
+    target: str,
+    device: package_contents.RuntimePackage,
+    members: dict[str, wheel_writer.PlannedMember],
+) -> wheel_writer.WheelPlan:
+    links = {
+        "version": package_set.version,
+        "links": package_contents.list_device_links(tuple(device.files), device.module),
+    }
     manifest = f"{device.module}/.devel_links/{target}.json"
-    needed = read_requirements(a for a in package_set.artifacts if in_device(a, target))
-    return WheelPlan(
+    needed = read_requirements(a for a in package_set.artifacts if package_contents.in_device(a, target))
+    return wheel_writer.WheelPlan(
         distribution=f"rocm-sdk-device-{target}",
         version=package_set.version,
         summary=f"ROCm: device code of the libraries for {target}",
         tag=package_set.wheel_tag,
-        files={**members, manifest: PlannedMember((json.dumps(links, indent=1) + "\n").encode())},
+        files={
+            **members,
+            manifest: wheel_writer.PlannedMember((json.dumps(links, indent=1) + "\n").encode()),
+        },
         requires=(package_set.format_pin("rocm-sdk-libraries"), *needed),
         description=_DESCRIPTION,
     )
 
 
 def _plan_devel(
-    package_set: PackageSet, packages: list[RuntimePackage], work: Path, env: Mapping[str, str]
-) -> WheelPlan:
-    tree = merge_artifacts(a for a in package_set.artifacts if in_devel(a))
+    package_set: PackageSet,
+    packages: list[package_contents.RuntimePackage],
+    work: Path,
+    env: Mapping[str, str],
+) -> wheel_writer.WheelPlan:
+    tree = merge_artifacts(a for a in package_set.artifacts if package_contents.in_devel(a))
     module = package_set.module_name("devel")
     name = "_devel.tar.xz" if package_set.compress_devel else "_devel.tar"
-    listing = write_devel_archive(
-        tree, map_devel_links(tree, packages), module, work / name,
+    listing = package_contents.write_devel_archive(
+        tree, package_contents.map_devel_links(tree, packages), module, work / name,
         epoch=package_set.read_epoch(env), compress=package_set.compress_devel,
     )  # fmt: skip
     files = {
         **_read_template("rocm_sdk_devel"),
-        f"rocm_sdk_devel/{name}": PlannedMember(work / name),
-        "rocm_sdk_devel/_devel_files.txt": PlannedMember("".join(f"{line}\n" for line in listing).encode()),
-        "rocm_sdk_devel/_lock": PlannedMember(b""),
+        f"rocm_sdk_devel/{name}": wheel_writer.PlannedMember(work / name),
+        "rocm_sdk_devel/_devel_files.txt": wheel_writer.PlannedMember(
+            "".join(f"{line}\n" for line in listing).encode()
+        ),
+        "rocm_sdk_devel/_lock": wheel_writer.PlannedMember(b""),
     }
-    return WheelPlan(
+    return wheel_writer.WheelPlan(
         distribution="rocm-sdk-devel",
         version=package_set.version,
         summary="ROCm: headers, CMake packages and all else that building against it takes",
@@ -363,16 +370,16 @@ def _drop_folders(tree: ArtifactTree, folders: tuple[str, ...]) -> dict[str, Art
     return {path: entry for path, entry in tree.items() if not set(path.split("/")[:-1]) & set(folders)}
 
 
-def _read_template(package: str) -> dict[str, PlannedMember]:
+def _read_template(package: str) -> dict[str, wheel_writer.PlannedMember]:
     return {
-        f"{package}/{path.name}": PlannedMember(path.read_bytes())
+        f"{package}/{path.name}": wheel_writer.PlannedMember(path.read_bytes())
         for path in sorted((_TEMPLATES / package).glob("*.py"))
     }
 
 
-def _format_python(docstring: str, **values: object) -> PlannedMember:
+def _format_python(docstring: str, **values: object) -> wheel_writer.PlannedMember:
     lines = [f"{name} = {value!r}" for name, value in values.items()]
-    return PlannedMember("\n".join([f'"""{docstring}"""', "", *lines, ""]).encode())
+    return wheel_writer.PlannedMember("\n".join([f'"""{docstring}"""', "", *lines, ""]).encode())
 
 
 BUILD_MANIFEST = "share/therock/therock_manifest.json"
@@ -424,14 +431,16 @@ def build_rocm_packages(request: PackageRequest, env: Mapping[str, str]) -> tupl
             fresh.mkdir()
             epoch, dist = package_set.read_epoch(env), destination / "dist"
             plans = plan_wheels(package_set, work, env)
-            refuse_foreign_files(
+            wheel_writer.refuse_foreign_files(
                 dist, {plan.file_name for plan in plans}
             )  # before the long work, not after it
             _write_wheels(plans, fresh, epoch, compress=request.compress_wheels)
             names = sorted(path.name for path in fresh.iterdir())
-            changed = publish_wheels(fresh, dist)
+            changed = wheel_writer.publish_wheels(fresh, dist)
     remark = "" if changed else ", as before"
-    log_note(f"{format_count(len(names), 'package')} of ROCm {package_set.version} in {dist}{remark}")
+    log.log_note(
+        f"{tables.format_count(len(names), 'package')} of ROCm {package_set.version} in {dist}{remark}"
+    )
     return tuple(dist / name for name in names)
 
 
@@ -446,9 +455,11 @@ def _write_folders(package_set: PackageSet, destination: Path, env: Mapping[str,
             work.mkdir()
             plans = plan_wheels(package_set, work, env)
             for plan in plans:
-                write_wheel_folder(plan, fresh / plan.distribution)
+                wheel_writer.write_wheel_folder(plan, fresh / plan.distribution)
             replace_folder(fresh, trees, Path(name) / "old")
-    log_note(f"{format_count(len(plans), 'package')} of ROCm {package_set.version} in {trees}, not packed")
+    log.log_note(
+        f"{tables.format_count(len(plans), 'package')} of ROCm {package_set.version} in {trees}, not packed"
+    )
     return tuple(sorted(trees / plan.distribution for plan in plans))
 
 
@@ -467,23 +478,25 @@ def _remove_on_failure(destination: Path) -> Iterator[None]:
 def read_package_set(request: PackageRequest) -> PackageSet:
     """Read the artifacts or the installed ROCm; settle version, targets and platform. Nothing is written."""
     if request.installed:
-        artifacts = read_installed_rocm(request.source)
+        artifacts = rocm_prefix.read_installed_rocm(request.source)
         build: dict[str, object] = {
-            "rocm_package_version": request.version or read_rocm_version(request.source)
+            "rocm_package_version": request.version or rocm_prefix.read_rocm_version(request.source)
         }
-        log_note(f"code inside the libraries of {request.source} goes to rocm-sdk-libraries, for all targets")
+        log.log_note(
+            f"code inside the libraries of {request.source} goes to rocm-sdk-libraries, for all targets"
+        )
     else:
         artifacts = read_artifacts(request.source)
         build = _read_build_manifest(artifacts, request.source)
     _require_packages(artifacts, request.source)
     if not _SUFFIX.fullmatch(request.suffix):
-        raise UsageError(
+        raise errors.UsageError(
             f"--version-suffix {request.suffix!r} becomes part of Python names: letters, digits and _"
         )
     platform_tag = _choose_platform_tag(request.platform_tag)
     requested = _read_requested_targets(request, platform_tag)
     if request.installed:
-        refuse_unknown_targets(artifacts, request.source, requested)
+        rocm_prefix.refuse_unknown_targets(artifacts, request.source, requested)
     package_set = PackageSet(
         artifacts=artifacts,
         version=_choose_version(request.version, build),
@@ -492,24 +505,31 @@ def read_package_set(request: PackageRequest) -> PackageSet:
         platform_tag=platform_tag,
         published=request.published,
         compress_devel=request.compress_devel,
-        default_epoch=DEFAULT_EPOCH,
+        default_epoch=wheel_writer.DEFAULT_EPOCH,
     )
     if request.published:
-        available = list_targets(a for a in artifacts if a.name in LIBRARY_ARTIFACTS and a.component == "lib")
+        available = list_targets(
+            a for a in artifacts if a.name in package_contents.LIBRARY_ARTIFACTS and a.component == "lib"
+        )
         if unpackaged := [target for target in available if target not in package_set.targets]:
-            log_warning(
+            log.log_warning(
                 f"no packages for {', '.join(unpackaged)}, which are of none of the families of this platform"
             )
     for artifact in artifacts:
-        if not is_known_artifact(artifact) and artifact.component in ("lib", "run"):
-            log_warning(f"{artifact.folder.name} is of no runtime package; it is in rocm-sdk-devel only")
+        if not package_contents.is_known_artifact(artifact) and artifact.component in ("lib", "run"):
+            log.log_warning(f"{artifact.folder.name} is of no runtime package; it is in rocm-sdk-devel only")
     return package_set
 
 
-def _write_wheels(plans: Sequence[WheelPlan], fresh: Path, epoch: int, *, compress: bool) -> None:
+def _write_wheels(
+    plans: Sequence[wheel_writer.WheelPlan], fresh: Path, epoch: int, *, compress: bool
+) -> None:
     # zlib and hashlib work outside the interpreter lock, so that threads do.
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        waiting = [pool.submit(write_wheel, plan, fresh, epoch=epoch, compress=compress) for plan in plans]
+        waiting = [
+            pool.submit(wheel_writer.write_wheel, plan, fresh, epoch=epoch, compress=compress)
+            for plan in plans
+        ]
         for task in waiting:
             task.result()
 
@@ -522,7 +542,7 @@ def _read_build_manifest(artifacts: Sequence[Artifact], folder: Path) -> dict[st
             path = base / BUILD_MANIFEST
             if path.is_file():
                 return _load_build_manifest(path)
-    raise SdkError(
+    raise errors.SdkError(
         f"{folder} has no base_lib_generic with {BUILD_MANIFEST}",
         tip="the artifacts are incomplete; fetch base_lib_generic of the same build",
     )
@@ -532,12 +552,12 @@ def _load_build_manifest(path: Path) -> dict[str, object]:
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as cause:
-        raise SdkError(f"{path} is not JSON") from cause
+        raise errors.SdkError(f"{path} is not JSON") from cause
     if not isinstance(manifest, dict):
-        raise SdkError(f"{path} is not a JSON object")
+        raise errors.SdkError(f"{path} is not a JSON object")
     flags = manifest.get("flags")
     if isinstance(flags, dict) and flags.get("KPACK_SPLIT_ARTIFACTS") is False:
-        raise SdkError(
+        raise errors.SdkError(
             f"{path}: the build did not split device code (KPACK_SPLIT_ARTIFACTS is off)",
             tip="packages a gfx target are made from split artifacts only",
         )
@@ -547,10 +567,10 @@ def _load_build_manifest(path: Path) -> dict[str, object]:
 def _require_packages(artifacts: Sequence[Artifact], folder: Path) -> None:
     required = {
         "rocm-sdk-core": (
-            any(in_core(a) and a.name != "base" and a.component != "dev" for a in artifacts),
+            any(package_contents.in_core(a) and a.name != "base" and a.component != "dev" for a in artifacts),
             "core-hip_lib_generic",
         ),
-        "rocm-sdk-libraries": (any(in_libraries(a) for a in artifacts), "blas_lib_generic"),
+        "rocm-sdk-libraries": (any(package_contents.in_libraries(a) for a in artifacts), "blas_lib_generic"),
         "rocm-sdk-devel": (
             any(a.component == "dev" and a.generic for a in artifacts),
             "core-hip_dev_generic",
@@ -558,7 +578,7 @@ def _require_packages(artifacts: Sequence[Artifact], folder: Path) -> None:
     }
     for package, (present, example) in required.items():
         if not present:
-            raise SdkError(
+            raise errors.SdkError(
                 f"{folder} has nothing for {package}",
                 tip=f"the artifacts are incomplete; it wants some like {example}",
             )
@@ -569,24 +589,26 @@ def _choose_version(requested: str, build: dict[str, object]) -> str:
 
     text = requested or build.get("rocm_package_version")
     if not text:
-        raise SdkError(
+        raise errors.SdkError(
             f"{BUILD_MANIFEST} says no rocm_package_version",
             tip="give the version with --version, such as 7.1.0",
         )
     try:
         return str(Version(str(text)))
     except InvalidVersion as cause:
-        raise SdkError(
+        raise errors.SdkError(
             f"{text!r} is not a version (PEP 440)", tip="such as 7.1.0, 7.2.0rc1 or 7.1.0+local"
         ) from cause
 
 
 def _choose_targets(artifacts: Sequence[Artifact], requested: tuple[str, ...]) -> tuple[str, ...]:
     """Return the gfx targets to package: those wanted, or all that the build says it has."""
-    available = list_targets(a for a in artifacts if a.name in LIBRARY_ARTIFACTS and a.component == "lib")
+    available = list_targets(
+        a for a in artifacts if a.name in package_contents.LIBRARY_ARTIFACTS and a.component == "lib"
+    )
     promised = sort_targets(requested) or _read_promised_targets(artifacts) or available
     if missing := [target for target in promised if target not in available]:
-        raise SdkError(
+        raise errors.SdkError(
             (
                 f"no artifacts for {', '.join(missing)}; there are some for "
                 f"{', '.join(available) or 'no target'}"
@@ -594,9 +616,9 @@ def _choose_targets(artifacts: Sequence[Artifact], requested: tuple[str, ...]) -
             tip="fetch them, or package fewer targets with --gfx",
         )
     if not promised:
-        raise SdkError("no artifact holds device code", tip="fetch some like blas_lib_gfx942")
+        raise errors.SdkError("no artifact holds device code", tip="fetch some like blas_lib_gfx942")
     if not requested and (extra := [target for target in available if target not in promised]):
-        raise SdkError(
+        raise errors.SdkError(
             f"there are artifacts for {', '.join(extra)}, of which {DIST_INFO_FILE} says nothing",
             tip="the artifacts are of different builds; or choose with --gfx",
         )
@@ -607,20 +629,20 @@ def _read_requested_targets(request: PackageRequest, platform_tag: str) -> tuple
     """Return the targets that packages are wanted for; none: all that there are. Raises UsageError."""
     published = request.published.get("win32" if platform_tag.startswith("win") else "linux", ())
     if published and request.targets:
-        raise UsageError(
+        raise errors.UsageError(
             "--gfx and the families of this platform say two things", tip="leave one of them out"
         )
     return request.targets or published
 
 
 def _read_promised_targets(artifacts: Sequence[Artifact]) -> tuple[str, ...]:
-    entry = merge_artifacts(a for a in artifacts if in_core(a)).get(DIST_INFO_FILE)
+    entry = merge_artifacts(a for a in artifacts if package_contents.in_core(a)).get(DIST_INFO_FILE)
     if entry is None:
         return ()
     try:
         text = json.loads(entry.path.read_text(encoding="utf-8"))["dist_amdgpu_targets"]
     except (ValueError, KeyError, TypeError) as cause:
-        raise SdkError(f"{entry.path} does not name its dist_amdgpu_targets") from cause
+        raise errors.SdkError(f"{entry.path} does not name its dist_amdgpu_targets") from cause
     return sort_targets(word.split(":")[0] for word in re.split(r"[;,\s]+", str(text)) if word)
 
 
@@ -629,7 +651,7 @@ def _choose_platform_tag(requested: str) -> str:
 
     tag = requested or re.sub(r"[-.]", "_", sysconfig.get_platform())
     if not _PLATFORM_TAG.fullmatch(tag):
-        raise UsageError(
+        raise errors.UsageError(
             f"--platform-tag {tag!r} is no platform tag", tip="such as linux_x86_64 or win_amd64"
         )
     return tag

@@ -37,39 +37,11 @@ from typing import Any, Literal, cast
 
 from packaging.version import Version
 
-from rocm_wheels.core import (
-    BeginFile,
-    DownloadPolicy,
-    DownloadTarget,
-    FileDownload,
-    RocmWheelsError,
-    SdkError,
-    UsageError,
-    copy_atomically,
-    format_count,
-    format_size,
-    hash_file,
-    host_of_url,
-    is_interrupted,
-    lock_folder,
-    log_note,
-    log_warning,
-    replace_folder,
-    run_in_parallel,
-    show_downloads,
-    write_json_file,
-)
-from rocm_wheels.index import IndexReader, bypass_proxies_locally, path_of_url
-from rocm_wheels.models import load_artifact_table
-from rocm_wheels.sdk.artifact_sources import (
-    ArchiveName,
-    ArtifactSource,
-    FileSizes,
-    FolderSource,
-    read_archive_names,
-    read_digest,
-)
-from rocm_wheels.sdk.artifacts import ARTIFACT_MANIFEST, merge_artifacts, read_artifacts
+from rocm_wheels.core import download, errors, log, parallel, process, progress, tables
+from rocm_wheels.core.files import copy_atomically, hash_file, lock_folder, replace_folder, write_json_file
+from rocm_wheels.index import reader
+from rocm_wheels.models import libraries
+from rocm_wheels.sdk import artifact_sources, artifacts
 
 _CHUNK = 1 << 20
 _DAMAGE_ERRORS = (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
@@ -89,13 +61,13 @@ def unpack_artifact(archive: Path, folder: Path) -> None:
                 bases = _read_manifest(tar, member, folder, archive)
                 continue
             if not _is_below(member, bases):
-                raise SdkError(
-                    f"{archive} holds {member.name}, which its {ARTIFACT_MANIFEST} does not name",
+                raise errors.SdkError(
+                    f"{archive} holds {member.name}, which its {artifacts.ARTIFACT_MANIFEST} does not name",
                     tip=_DAMAGED_TIP,
                 )
             _write_member(tar, member, folder, archive)
     if not bases:
-        raise SdkError(f"{archive} is no artifact: it is empty", tip=_DAMAGED_TIP)
+        raise errors.SdkError(f"{archive} is no artifact: it is empty", tip=_DAMAGED_TIP)
 
 
 def unpack_tree(archive: Path, folder: Path) -> None:
@@ -108,8 +80,8 @@ def unpack_tree(archive: Path, folder: Path) -> None:
 
 
 def _refuse_interrupted() -> None:
-    if is_interrupted():
-        raise RocmWheelsError("interrupted")
+    if process.is_interrupted():
+        raise errors.RocmWheelsError("interrupted")
 
 
 def _is_below(member: tarfile.TarInfo, bases: Sequence[str]) -> bool:
@@ -122,13 +94,13 @@ def _is_below(member: tarfile.TarInfo, bases: Sequence[str]) -> bool:
 @contextlib.contextmanager
 def _open_archive(archive: Path) -> Iterator[tarfile.TarFile]:
     """Open an archive to be read once, in its order. Raises SdkError for what is found wrong with it."""
-    from rocm_wheels.core import ZstdError
+    from rocm_wheels.core import zstd
 
     try:
         with _open_stream(archive) as tar:
             yield tar
-    except (*_DAMAGE_ERRORS, ZstdError) as cause:
-        raise SdkError(f"{archive} is cut or damaged", tip=_DAMAGED_TIP) from cause
+    except (*_DAMAGE_ERRORS, zstd.ZstdError) as cause:
+        raise errors.SdkError(f"{archive} is cut or damaged", tip=_DAMAGED_TIP) from cause
 
 
 @contextlib.contextmanager
@@ -143,9 +115,9 @@ def _open_stream(archive: Path) -> Iterator[tarfile.TarFile]:
 @contextlib.contextmanager
 def _open_decompressed(archive: Path) -> Iterator[Any]:
     if archive.name.endswith(".zst"):
-        from rocm_wheels.core import ZstdFile
+        from rocm_wheels.core import zstd
 
-        opener: Any = ZstdFile
+        opener: Any = zstd.ZstdFile
     else:
         opener = lzma.open if archive.name.endswith(".xz") else gzip.open
     with opener(archive, "rb") as stream:
@@ -155,10 +127,10 @@ def _open_decompressed(archive: Path) -> Iterator[Any]:
 def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, archive: Path) -> None:
     parts = [part for part in PurePosixPath(member.name).parts if part != "."]
     if member.name.startswith("/") or ".." in parts or not parts or "\\" in member.name:
-        raise SdkError(f"{archive} holds {member.name}, which leads out of it: it is not used")
+        raise errors.SdkError(f"{archive} holds {member.name}, which leads out of it: it is not used")
     target = folder.joinpath(*parts)
     if any(above.is_symlink() for above in target.parents if above.is_relative_to(folder)):
-        raise SdkError(f"{archive} writes {member.name} through a link: it is not used")
+        raise errors.SdkError(f"{archive} writes {member.name} through a link: it is not used")
     target.parent.mkdir(parents=True, exist_ok=True)
     if member.isdir():
         target.mkdir(exist_ok=True)
@@ -172,7 +144,9 @@ def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, a
         _refuse_leaving(member.name, member.linkname, archive)
         linked = folder.joinpath(*PurePosixPath(member.linkname).parts)
         if linked.is_symlink() or not linked.is_file():
-            raise SdkError(f"{archive}: {member.name} is another name of {member.linkname}, which is no file")
+            raise errors.SdkError(
+                f"{archive}: {member.name} is another name of {member.linkname}, which is no file"
+            )
         target.hardlink_to(linked)
     elif member.isreg():
         content = tar.extractfile(member)
@@ -181,28 +155,35 @@ def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, a
             shutil.copyfileobj(content, sink, _CHUNK)
         target.chmod(0o755 if member.mode & 0o111 else 0o644)
     else:
-        raise SdkError(f"{archive} holds {member.name}, which is no file, folder or link: it is not used")
+        raise errors.SdkError(
+            f"{archive} holds {member.name}, which is no file, folder or link: it is not used"
+        )
 
 
 def _refuse_leaving(name: str, reached: str, archive: Path) -> None:
     if reached.startswith("/") or posixpath.normpath(reached).split("/")[0] == "..":
-        raise SdkError(f"{archive}: the link {name} leads out of it, to {reached}: it is not used")
+        raise errors.SdkError(f"{archive}: the link {name} leads out of it, to {reached}: it is not used")
 
 
 def _read_manifest(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, archive: Path) -> list[str]:
     """Write the manifest and return the base folders in it. Raises SdkError for another first member."""
-    content = tar.extractfile(member) if member.name == ARTIFACT_MANIFEST and member.isreg() else None
+    content = (
+        tar.extractfile(member) if member.name == artifacts.ARTIFACT_MANIFEST and member.isreg() else None
+    )
     if content is None:
-        raise SdkError(
-            f"{archive} is no artifact: its first member is not {ARTIFACT_MANIFEST}", tip=_DAMAGED_TIP
+        raise errors.SdkError(
+            f"{archive} is no artifact: its first member is not {artifacts.ARTIFACT_MANIFEST}",
+            tip=_DAMAGED_TIP,
         )
     text = content.read()
     try:
         lines = [line.strip() for line in text.decode("utf-8").splitlines()]
     except UnicodeDecodeError as cause:
-        raise SdkError(f"{ARTIFACT_MANIFEST} of {archive} is not text in UTF-8", tip=_DAMAGED_TIP) from cause
+        raise errors.SdkError(
+            f"{artifacts.ARTIFACT_MANIFEST} of {archive} is not text in UTF-8", tip=_DAMAGED_TIP
+        ) from cause
     folder.mkdir(parents=True)
-    (folder / ARTIFACT_MANIFEST).write_bytes(text)
+    (folder / artifacts.ARTIFACT_MANIFEST).write_bytes(text)
     return [posixpath.normpath(line) for line in lines if line]
 
 
@@ -220,16 +201,16 @@ class FetchRequest:
     ``unchecked``: archives without a digest are taken as they come.
     """
 
-    source: ArtifactSource
-    files: FileSizes
-    archives: Sequence[ArchiveName]
+    source: artifact_sources.ArtifactSource
+    files: artifact_sources.FileSizes
+    archives: Sequence[artifact_sources.ArchiveName]
     folder: Path
     unpacking: Unpacking = "extract"
     keep_archives: bool = False
     unchecked: bool = False
     downloads: int = 10
     unpackings: int = field(default_factory=lambda: os.cpu_count() or 1)
-    policy: DownloadPolicy = field(default_factory=DownloadPolicy)
+    policy: download.DownloadPolicy = field(default_factory=download.DownloadPolicy)
 
     @property
     def size(self) -> int | None:
@@ -256,29 +237,35 @@ def fetch_archives(request: FetchRequest, digests: Mapping[str, str | None] | No
             request.folder / STATE_FOLDER,
             purpose="fetching artifacts",
             patience=_PATIENCE_FOR_OTHERS,
-            error=SdkError,
+            error=errors.SdkError,
         ),
-        show_downloads() as begin,
+        progress.show_downloads() as begin,
     ):
         return _FetchRun(request, begin).run(read_digests(request) if digests is None else digests)
 
 
 def read_digests(request: FetchRequest) -> dict[str, str | None]:
     """Return the sha256 (hex) of every archive of a request. Raises SdkError when one is missing."""
-    names, reach = [archive.file for archive in request.archives], IndexReader()
-    read = run_in_parallel(
-        lambda name: read_digest(request.source, name, request.files, reach), names, jobs=request.downloads
+    names, reach = [archive.file for archive in request.archives], reader.IndexReader()
+    read = parallel.run_in_parallel(
+        lambda name: artifact_sources.read_digest(request.source, name, request.files, reach),
+        names,
+        jobs=request.downloads,
     )
     digests = dict(zip(names, read, strict=True))
     missing = [name for name, digest in digests.items() if digest is None]
     if missing and not request.unchecked:
-        raise SdkError(
+        raise errors.SdkError(
             f"{request.source.label} has no {missing[0]}.sha256sum"
-            + (f", and none of {format_count(len(missing) - 1, 'other archive')}" if missing[1:] else ""),
+            + (
+                f", and none of {tables.format_count(len(missing) - 1, 'other archive')}"
+                if missing[1:]
+                else ""
+            ),
             tip="archives cannot be checked without; --allow-missing-sha256sum takes them as they come",
         )
     if missing:
-        log_warning(f"not checked, as no digest is published: {', '.join(missing)}")
+        log.log_warning(f"not checked, as no digest is published: {', '.join(missing)}")
     return digests
 
 
@@ -304,7 +291,7 @@ class _Archive:
 class _FetchRun:
     """One run, which has the folder for itself."""
 
-    def __init__(self, request: FetchRequest, begin: BeginFile) -> None:
+    def __init__(self, request: FetchRequest, begin: progress.BeginFile) -> None:
         self._request = request
         self._begin = begin
         self._state = request.folder / STATE_FOLDER
@@ -319,10 +306,10 @@ class _FetchRun:
             shutil.rmtree(leftover)  # of a run that was killed; we are alone here
         flat = self._done.get(FLAT_KEY)
         if request.unpacking == "flatten" and flat and all(flat.get(f) == d for f, d in digests.items()):
-            log_note(f"{request.folder} is up to date")
+            log.log_note(f"{request.folder} is up to date")
             return FetchResult((request.folder,), ())
         self._require_space(digests)
-        done = run_in_parallel(
+        done = parallel.run_in_parallel(
             lambda archive: self._ensure_archive(archive, digests[archive.file]),
             request.archives,
             jobs=request.downloads,
@@ -331,12 +318,14 @@ class _FetchRun:
             self._merge_trees(done)
             return FetchResult((request.folder,), tuple(sorted(self._fetched)))
         if not self._fetched:
-            log_note(f"{format_count(len(request.archives), 'artifact')} in {request.folder}: up to date")
+            log.log_note(
+                f"{tables.format_count(len(request.archives), 'artifact')} in {request.folder}: up to date"
+            )
         return FetchResult(tuple(archive.path for archive in done), tuple(sorted(self._fetched)))
 
     def _require_space(self, digests: Mapping[str, str | None]) -> None:
         request = self._request
-        if isinstance(request.source, FolderSource) and request.unpacking != "keep":
+        if isinstance(request.source, artifact_sources.FolderSource) and request.unpacking != "keep":
             return  # unpacked from where they are
         size = sum(
             request.files.get(archive.file) or 0
@@ -346,15 +335,15 @@ class _FetchRun:
         )
         free = shutil.disk_usage(self._state).free
         if size > free:
-            raise SdkError(
+            raise errors.SdkError(
                 (
-                    f"{format_size(size)} are to be fetched, and {request.folder} has room for "
-                    f"{format_size(free)}"
+                    f"{tables.format_size(size)} are to be fetched, and {request.folder} has room for "
+                    f"{tables.format_size(free)}"
                 ),
                 tip="free some space, or name a folder on another disk with --output-dir",
             )
 
-    def _ensure_archive(self, archive: ArchiveName, digest: str | None) -> _Archive:
+    def _ensure_archive(self, archive: artifact_sources.ArchiveName, digest: str | None) -> _Archive:
         """Return an archive whose artifact is here, fetched and unpacked if it was not."""
         request = self._request
         if request.unpacking == "extract" and digest and self._is_unpacked(archive, digest):
@@ -365,28 +354,28 @@ class _FetchRun:
         with self._unpackings:
             return self._unpack_archive(archive, packed)
 
-    def _locate_archive(self, archive: ArchiveName) -> Path:
+    def _locate_archive(self, archive: artifact_sources.ArchiveName) -> Path:
         """Return where a checked archive lies."""
         keep = self._request.unpacking == "keep" or self._request.keep_archives
         return (self._request.folder if keep else self._state) / archive.file
 
-    def _obtain_archive(self, archive: ArchiveName, digest: str | None) -> _Archive:
+    def _obtain_archive(self, archive: artifact_sources.ArchiveName, digest: str | None) -> _Archive:
         """Return an archive that is whole: the one that is here, one of this machine, or a new one."""
         request, path = self._request, self._locate_archive(archive)
         if path.is_file():
             sha256 = hash_file(path)
             if sha256 == digest:
                 return _Archive(path, sha256)
-            log_warning(f"{path} is not the published file; fetching it again")
+            log.log_warning(f"{path} is not the published file; fetching it again")
             path.unlink()
         url, size = request.source.file_url(archive.file), request.files.get(archive.file)
-        local = path_of_url(url)
+        local = reader.path_of_url(url)
         if local is None:
-            sha256 = self._download_archive(DownloadTarget(archive.file, url, digest, size), path)
+            sha256 = self._download_archive(download.DownloadTarget(archive.file, url, digest, size), path)
         else:
             sha256 = hash_file(local)
             if digest not in (None, sha256):
-                raise SdkError(
+                raise errors.SdkError(
                     f"{local} has the sha256 {sha256}, and must have {digest}", tip="copy it there again"
                 )
             if path.parent == self._state:
@@ -397,23 +386,25 @@ class _FetchRun:
             self._fetched.append(archive.file)
         return _Archive(path, sha256)
 
-    def _download_archive(self, file: DownloadTarget, path: Path) -> str:
+    def _download_archive(self, file: download.DownloadTarget, path: Path) -> str:
         import requests
 
         folder = self._state / "parts" / file.name
-        log_note(f"fetching {file.name} ({format_size(file.size)}) from {host_of_url(file.url)}")
+        log.log_note(
+            f"fetching {file.name} ({tables.format_size(file.size)}) from {download.host_of_url(file.url)}"
+        )
         with requests.Session() as session:
-            bypass_proxies_locally(session)
-            fetched = FileDownload(
+            reader.bypass_proxies_locally(session)
+            fetched = download.FileDownload(
                 file, folder, session, self._begin(file.name, file.size), self._request.policy,
-                error=SdkError, option="--output-dir",
+                error=errors.SdkError, option="--output-dir",
             ).run()  # fmt: skip
         path.parent.mkdir(parents=True, exist_ok=True)
         os.replace(fetched.path, path)
         shutil.rmtree(folder)
         return fetched.sha256
 
-    def _unpack_archive(self, archive: ArchiveName, packed: _Archive) -> _Archive:
+    def _unpack_archive(self, archive: artifact_sources.ArchiveName, packed: _Archive) -> _Archive:
         """Unpack an archive beside, then have it in its place, and say so."""
         request = self._request
         fresh = self._state / f"unpacking-{archive.stem}"
@@ -434,13 +425,13 @@ class _FetchRun:
         staged.mkdir()
         for tree, archive in zip(unpacked, request.archives, strict=True):
             tree.path.rename(staged / archive.stem)
-        merged = merge_artifacts(read_artifacts(staged, any_family=True))
+        merged = artifacts.merge_artifacts(artifacts.read_artifacts(staged, any_family=True))
         self._record_digests(FLAT_KEY, None)
         for relative, entry in merged.items():
             target = request.folder / relative
             target.parent.mkdir(parents=True, exist_ok=True)
             if target.is_dir() and not target.is_symlink():
-                raise SdkError(
+                raise errors.SdkError(
                     f"{target} is a folder, and a file in {entry.artifact}",
                     tip="name an empty folder with --output-dir",
                 )
@@ -453,12 +444,12 @@ class _FetchRun:
         for archive in request.archives:
             self._delete_archive(archive)
 
-    def _delete_archive(self, archive: ArchiveName) -> None:
+    def _delete_archive(self, archive: artifact_sources.ArchiveName) -> None:
         """Delete an archive that was unpacked, unless it is to be kept."""
         if not self._request.keep_archives:
             (self._state / archive.file).unlink(missing_ok=True)
 
-    def _is_unpacked(self, archive: ArchiveName, digest: str | None) -> bool:
+    def _is_unpacked(self, archive: artifact_sources.ArchiveName, digest: str | None) -> bool:
         noted = self._done.get(archive.stem, {}).get(archive.file)
         return noted is not None and noted == digest and (self._request.folder / archive.stem).is_dir()
 
@@ -481,12 +472,12 @@ def _read_done(state: Path) -> dict[str, dict[str, str]]:
 def _unpack_whole(archive: Path, folder: Path) -> None:
     try:
         unpack_artifact(archive, folder)
-    except SdkError:
+    except errors.SdkError:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     except OSError as cause:
         shutil.rmtree(folder, ignore_errors=True)  # room for others
-        raise SdkError(
+        raise errors.SdkError(
             f"{archive.name} cannot be unpacked into {folder.parent.parent}",
             tip="free some space and run the same command again; what was fetched is kept",
         ) from cause
@@ -513,19 +504,19 @@ class Tarball:
 
 
 def list_part_patterns(
-    parts: Collection[str], files: FileSizes, *, tests: bool, where: str
+    parts: Collection[str], files: artifact_sources.FileSizes, *, tests: bool, where: str
 ) -> tuple[str, ...]:
     """Return the patterns of what every ROCm tree has and of some parts. Raises SdkError for a part without.
 
     Parts are keys of ``data/rocm_artifacts.yaml``.
     """
-    table = load_artifact_table()
-    names = [archive.file for archive in read_archive_names(files)]
+    table = libraries.load_artifact_table()
+    names = [archive.file for archive in artifact_sources.read_archive_names(files)]
     patterns = list(table.base)
     for part in parts:
         of_part = table.parts[part].list_patterns(parts, tests=tests)
         if not any(re.search(pattern, name) for pattern in of_part for name in names):
-            raise SdkError(
+            raise errors.SdkError(
                 f"no artifact for --{part} in {where}", tip="the build has it not: leave the option out"
             )
         patterns += of_part
@@ -537,7 +528,7 @@ def install_from_artifacts(request: FetchRequest, output: Path) -> bool:
     with _work_folder(output) as work:
         digests = read_digests(request)
         if read_flat_digests(output) == digests:
-            log_note(f"{output} is up to date")
+            log.log_note(f"{output} is up to date")
             return False
         tree = work / "tree"
         _clear_unfinished(tree, digests)
@@ -552,7 +543,7 @@ def install_tarball(request: FetchRequest, output: Path) -> bool:
     with _work_folder(output) as work:
         before, digests = read_flat_digests(output) or {}, read_digests(request)
         if before.keys() == {archive.file} and digests[archive.file] in (None, before[archive.file]):
-            log_note(f"{output} is up to date")
+            log.log_note(f"{output} is up to date")
             return False
         (path,) = fetch_archives(replace(request, folder=work, unpacking="keep"), digests).paths
         tree = work / "tree"
@@ -569,9 +560,9 @@ def install_tarball(request: FetchRequest, output: Path) -> bool:
 def install_folder(source: Path, output: Path) -> None:
     """Have a copy of a ROCm tree in ``output``. Raises SdkError."""
     if not source.is_dir():
-        raise SdkError(f"{source} is not a folder", tip="name a ROCm tree with --input-dir")
+        raise errors.SdkError(f"{source} is not a folder", tip="name a ROCm tree with --input-dir")
     if output.resolve().is_relative_to(source.resolve()) or source.resolve().is_relative_to(output.resolve()):
-        raise SdkError(
+        raise errors.SdkError(
             f"{source} and {output} lie in one another", tip="name another folder with --output-dir"
         )
     with _work_folder(output) as work:
@@ -585,20 +576,20 @@ def install_folder(source: Path, output: Path) -> None:
 
 def find_tarball_folder(release: str) -> str:
     """Return where the tarball of a version is published. Raises UsageError."""
-    folders = load_artifact_table().tarballs
+    folders = libraries.load_artifact_table().tarballs
     if _NIGHTLY.fullmatch(release):
         return folders["nightly"]
     if _DEV.fullmatch(release):
         return folders["dev"]
-    raise UsageError(
+    raise errors.UsageError(
         f"--release {release!r} is no version of a nightly or dev tarball",
         tip="for example: 7.11.0a20260119, 6.4.0rc20250416 or 6.4.0.dev0+8f6cdfc0",
     )
 
 
 def choose_tarball(
-    files: FileSizes, platform: str, group: str, release: str | None, *, where: str
-) -> ArchiveName:
+    files: artifact_sources.FileSizes, platform: str, group: str, release: str | None, *, where: str
+) -> artifact_sources.ArchiveName:
     """Return the tarball of a version, by default of the newest. Raises SdkError when there is none."""
     published = [
         tarball for tarball in _list_tarballs(files, platform) if not tarball.group.endswith("-tests")
@@ -609,19 +600,23 @@ def choose_tarball(
     )
     if not ours:
         groups = sorted({tarball.group for tarball in published})
-        raise SdkError(
+        raise errors.SdkError(
             f"no tarball for {group} in {where}; there are some for {', '.join(groups) or 'nobody'}",
             tip="name one of these with --artifact-group, or take artifacts with --run-id",
         )
     for tarball in ours if release is not None else ours[-1:]:
         if release in (None, tarball.version):
-            log_note(f"{tarball.file} of {where}")
-            return ArchiveName(tarball.file, tarball.file.removesuffix(".tar.gz"), "therock-dist", "", group)
+            log.log_note(f"{tarball.file} of {where}")
+            return artifact_sources.ArchiveName(
+                tarball.file, tarball.file.removesuffix(".tar.gz"), "therock-dist", "", group
+            )
     newest = ", ".join(tarball.version for tarball in ours[-_MOST_SHOWN:])
-    raise SdkError(f"no tarball of {release} for {group} in {where}; the newest are {newest}", tip="name one")
+    raise errors.SdkError(
+        f"no tarball of {release} for {group} in {where}; the newest are {newest}", tip="name one"
+    )
 
 
-def _list_tarballs(files: FileSizes, platform: str) -> Iterator[Tarball]:
+def _list_tarballs(files: artifact_sources.FileSizes, platform: str) -> Iterator[Tarball]:
     for name in files:
         match = _TARBALL.fullmatch(name)
         if match and match["platform"] == platform:
@@ -646,7 +641,7 @@ def _clear_unfinished(tree: Path, digests: Mapping[str, str | None]) -> None:
 def _work_folder(output: Path) -> Iterator[Path]:
     """Give the folder that a tree is made in, to this run alone. Raises SdkError."""
     work = output.parent / f".{output.name}.install"
-    with lock_folder(work, purpose="installing ROCm", patience=_PATIENCE_FOR_OTHERS, error=SdkError):
+    with lock_folder(work, purpose="installing ROCm", patience=_PATIENCE_FOR_OTHERS, error=errors.SdkError):
         old = work / "old"
         if old.exists() and not output.exists():
             old.rename(output)  # a run was killed between two renames
@@ -662,7 +657,7 @@ def _require_replaceable(output: Path) -> None:
         is_rocm = (output / "share" / "therock").is_dir() or (output / "bin" / "hipcc").exists()
         if is_rocm or read_flat_digests(output) is not None or not any(output.iterdir()):
             return
-    raise SdkError(
+    raise errors.SdkError(
         f"{output} holds something else than a ROCm tree, which would be deleted",
         tip="name another folder with --output-dir, or delete it",
     )

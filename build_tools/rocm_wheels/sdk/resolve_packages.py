@@ -24,14 +24,14 @@ from urllib.request import url2pathname
 from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
-from rocm_wheels.core import DataError, RetryPolicy, SdkError, hide_credentials, parse_toml, write_json_file
-from rocm_wheels.models import LockedPackage, Platform
-from rocm_wheels.sdk.interpreters import PackageSource, pip_compile, pip_install
+from rocm_wheels.core import errors, files, retry, shell, toml_reader
+from rocm_wheels.models import lock, project_names
+from rocm_wheels.sdk import interpreters
 
 PACKAGES_NOTE = "rocm-wheels-packages.json"  # in an environment or layer: what it was installed from
 _RESOLUTION_FILE = "pylock.rocm-wheels.toml"  # uv wants such a name
 # the oldest systems that wheels are built on, as uv names them
-_UV_PLATFORMS: Mapping[Platform, str] = {
+_UV_PLATFORMS: Mapping[project_names.Platform, str] = {
     "linux": "x86_64-manylinux_2_28",
     "windows": "x86_64-pc-windows-msvc",
 }
@@ -48,7 +48,7 @@ class PackageTarget:
 
     python: Path
     version: str = ""
-    platform: Platform | None = None
+    platform: project_names.Platform | None = None
 
     @property
     def options(self) -> list[str]:
@@ -64,7 +64,7 @@ class Resolution:
     of a repository, a folder), as requirements; ``sdist_urls``, where source distributions are.
     """
 
-    packages: Mapping[str, LockedPackage]
+    packages: Mapping[str, lock.LockedPackage]
     direct: Mapping[str, str] = field(default_factory=dict)
     sdist_urls: Mapping[str, str] = field(default_factory=dict)
 
@@ -83,7 +83,7 @@ class InstalledPackage:
     sha256: str = ""
     source: str = ""
 
-    def fits(self, package: LockedPackage) -> bool:
+    def fits(self, package: lock.LockedPackage) -> bool:
         """Tell whether it was installed from one of the files of a lock."""
         return self.version == package.version and package.files.get(self.file) == self.sha256
 
@@ -91,7 +91,7 @@ class InstalledPackage:
 def resolve_packages(
     requirements: Sequence[str | Path],
     target: PackageTarget,
-    source: PackageSource,
+    source: interpreters.PackageSource,
     env: Mapping[str, str],
     *,
     cwd: Path,
@@ -118,7 +118,7 @@ def resolve_packages(
             words.append(_write_lines(Path(folder, "requirements.in"), lines))
         if overrides:
             words += ["--overrides", _write_lines(Path(folder, "overrides.txt"), overrides)]
-        pip_compile(
+        interpreters.pip_compile(
             [*target.options, *words, "--output-file", str(output), *options], source, env,
             activity=f"resolving {', '.join(names)}", cwd=cwd, on_line=on_line,
         )  # fmt: skip
@@ -139,10 +139,10 @@ def _format_preferences(versions: Mapping[str, str]) -> str:
 
 def parse_resolution(text: str) -> Resolution:
     """Read what uv resolved (PEP 751): of each package the wheels, else the source distribution."""
-    packages: dict[str, LockedPackage] = {}
+    packages: dict[str, lock.LockedPackage] = {}
     direct: dict[str, str] = {}
     sdist_urls: dict[str, str] = {}
-    for entry in parse_toml(text, name="the answer of the resolver").get("packages", []):
+    for entry in toml_reader.parse_toml(text, name="the answer of the resolver").get("packages", []):
         name = canonicalize_name(entry["name"])
         wheels = {_name_file(wheel): wheel["hashes"]["sha256"] for wheel in entry.get("wheels", [])}
         sdist = entry.get("sdist")
@@ -150,7 +150,7 @@ def parse_resolution(text: str) -> Resolution:
             wheels = {_name_file(sdist): sdist["hashes"]["sha256"]}
             sdist_urls[name] = _locate_file(sdist)
         if wheels:
-            packages[name] = LockedPackage(version=entry["version"], files=dict(sorted(wheels.items())))
+            packages[name] = lock.LockedPackage(version=entry["version"], files=dict(sorted(wheels.items())))
         else:
             direct[name] = _format_direct(entry)
     return Resolution(dict(sorted(packages.items())), direct, sdist_urls)
@@ -177,11 +177,11 @@ def _format_direct(entry: Mapping[str, Any]) -> str:
 def resolve_backends(
     resolution: Resolution,
     target: PackageTarget,
-    source: PackageSource,
+    source: interpreters.PackageSource,
     env: Mapping[str, str],
     *,
     cwd: Path,
-) -> Mapping[str, LockedPackage]:
+) -> Mapping[str, lock.LockedPackage]:
     """Return the packages that the source distributions of a resolution are built with. Raises SdkError."""
     lines = {
         line: None
@@ -192,7 +192,7 @@ def resolve_backends(
         return {}
     backends = resolve_packages([*lines], target, source, env, cwd=cwd)
     if missing := [*backends.direct, *backends.sdist_urls]:
-        raise SdkError(
+        raise errors.SdkError(
             f"what builds {', '.join(resolution.sdist_urls)} cannot be locked: {missing[0]} has no wheel",
             tip="give a wheel of it with --find-links",
         )
@@ -206,16 +206,18 @@ def _fetch_sdist(name: str, url: str) -> bytes:
         return path.read_bytes()
     import requests
 
-    from rocm_wheels.core import RetryingSession
+    from rocm_wheels.core import http_session
 
     tip = "the same again later, or from a folder: --find-links"
-    shown = hide_credentials(url)
+    shown = shell.hide_credentials(url)
     try:
-        answer = RetryingSession(RetryPolicy()).get(url, timeout=60)
+        answer = http_session.RetryingSession(retry.RetryPolicy()).get(url, timeout=60)
     except requests.RequestException as cause:
-        raise SdkError(f"the source distribution of {name} cannot be fetched: {shown}", tip=tip) from cause
+        raise errors.SdkError(
+            f"the source distribution of {name} cannot be fetched: {shown}", tip=tip
+        ) from cause
     if answer.status_code != 200:
-        raise SdkError(f"{shown}: the server answers {answer.status_code}", tip=tip)
+        raise errors.SdkError(f"{shown}: the server answers {answer.status_code}", tip=tip)
     return answer.content
 
 
@@ -236,23 +238,32 @@ def _read_sdist_requires(name: str, content: bytes) -> tuple[str, ...]:
                         file = tar.extractfile(member)
                         text = "" if file is None else file.read().decode("utf-8")
         requires = (
-            parse_toml(text, name="pyproject.toml").get("build-system", {}).get("requires", _DEFAULT_BACKEND)
+            toml_reader.parse_toml(text, name="pyproject.toml")
+            .get("build-system", {})
+            .get("requires", _DEFAULT_BACKEND)
         )
         return tuple(map(str, requires))
-    except (tarfile.TarError, zipfile.BadZipFile, ValueError, AttributeError, TypeError, DataError) as cause:
-        raise SdkError(f"the source distribution of {name} cannot be read: {cause}") from cause
+    except (
+        tarfile.TarError,
+        zipfile.BadZipFile,
+        ValueError,
+        AttributeError,
+        TypeError,
+        errors.DataError,
+    ) as cause:
+        raise errors.SdkError(f"the source distribution of {name} cannot be read: {cause}") from cause
 
 
 def install_packages(
     python: Path,
     resolution: Resolution,
-    source: PackageSource,
+    source: interpreters.PackageSource,
     env: Mapping[str, str],
     *,
     activity: str,
     cwd: Path,
     on_line: Callable[[str], None] | None = None,
-    backends: Mapping[str, LockedPackage] | None = None,
+    backends: Mapping[str, lock.LockedPackage] | None = None,
     words: Sequence[str] = (),
     index_options: Sequence[str] = (),
     held_by: str = "",
@@ -273,14 +284,16 @@ def install_packages(
             pins = _write_lines(Path(folder, "backends.txt"), _format_pins(backends))
             options += ["--build-constraints", pins]
         try:
-            pip_install(python, options, source, env, activity=activity, cwd=cwd, on_line=on_line)
-        except SdkError as failure:
+            interpreters.pip_install(
+                python, options, source, env, activity=activity, cwd=cwd, on_line=on_line
+            )
+        except errors.SdkError as failure:
             if (other := _MISMATCH.search(failure.message)) is not None:
                 raise _describe_mismatch(other, held_by) from failure
             raise
 
 
-def _format_pins(packages: Mapping[str, LockedPackage]) -> list[str]:
+def _format_pins(packages: Mapping[str, lock.LockedPackage]) -> list[str]:
     lines = []
     for name, package in packages.items():
         digests = sorted(set(package.files.values()))
@@ -288,10 +301,10 @@ def _format_pins(packages: Mapping[str, LockedPackage]) -> list[str]:
     return lines
 
 
-def _describe_mismatch(match: re.Match[str], held_by: str) -> SdkError:
+def _describe_mismatch(match: re.Match[str], held_by: str) -> errors.SdkError:
     expected = re.findall(r"[0-9a-f]{64}", match["expected"])
     whose = f"{held_by} says" if held_by else "it was resolved with"
-    return SdkError(
+    return errors.SdkError(
         f"{match['package']} has the sha256 {match['computed']}, and {whose} {' or '.join(expected)}",
         tip=f"somebody exchanged the file: bring it back, or look at it and run `rocm-wheels lock update"
         f" {held_by} tools`" if held_by else "somebody exchanged the file meanwhile: run the same again",
@@ -303,16 +316,16 @@ def note_installed(note: Path, site_packages: Path, resolution: Resolution) -> d
     installed = {
         name: InstalledPackage(name, package.version, *_choose_file(site_packages, name, package), url)
         for name, package in resolution.packages.items()
-        for url in (hide_credentials(resolution.sdist_urls.get(name, "")),)
+        for url in (shell.hide_credentials(resolution.sdist_urls.get(name, "")),)
     }
     for name, requirement in resolution.direct.items():
-        installed[name] = InstalledPackage(name, "", source=hide_credentials(requirement))
+        installed[name] = InstalledPackage(name, "", source=shell.hide_credentials(requirement))
     installed = dict(sorted(installed.items()))
-    write_json_file(note, {name: asdict(package) for name, package in installed.items()})
+    files.write_json_file(note, {name: asdict(package) for name, package in installed.items()})
     return installed
 
 
-def _choose_file(site_packages: Path, name: str, package: LockedPackage) -> tuple[str, str]:
+def _choose_file(site_packages: Path, name: str, package: lock.LockedPackage) -> tuple[str, str]:
     """Return the file that a package was installed from, and its digest."""
     if len(package.files) == 1:
         return next(iter(package.files.items()))
@@ -322,7 +335,7 @@ def _choose_file(site_packages: Path, name: str, package: LockedPackage) -> tupl
     for file, digest in package.files.items():
         if {str(tag) for tag in _read_tags(file)} == tags:
             return file, digest
-    raise SdkError(
+    raise errors.SdkError(
         f"{name} {package.version} was installed, and none of {', '.join(package.files)} has its tags",
         tip="give one of these files with --find-links",
     )
@@ -336,7 +349,7 @@ def _read_tags(file: str) -> frozenset[Tag]:
 
 
 def list_misfits(
-    packages: Mapping[str, LockedPackage], installed: Mapping[str, InstalledPackage] | None
+    packages: Mapping[str, lock.LockedPackage], installed: Mapping[str, InstalledPackage] | None
 ) -> list[str]:
     """Name the packages that were not installed from the files of a lock, and those that it has not."""
     if installed is None:
@@ -347,7 +360,7 @@ def list_misfits(
     return sorted((packages.keys() | installed.keys()) - right)
 
 
-def digest_packages(packages: Mapping[str, LockedPackage]) -> str:
+def digest_packages(packages: Mapping[str, lock.LockedPackage]) -> str:
     """Return a digest of packages to install, 12 hexadecimal digits: the same for the same files."""
     text = json.dumps({name: package.model_dump() for name, package in packages.items()}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]

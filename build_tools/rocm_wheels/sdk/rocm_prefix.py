@@ -22,8 +22,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rocm_wheels.core import RocmWheelsError, SdkError, UsageError, capture_output, format_count
-from rocm_wheels.models import HipPackage, get_gfx_targets, get_rocm_libraries, is_rocm_library
+from rocm_wheels.core import errors, process, tables
+from rocm_wheels.models import gfx, torch_features
+from rocm_wheels.models.libraries import get_rocm_libraries, is_rocm_library
 from rocm_wheels.sdk.artifacts import GENERIC, Artifact, list_files, list_targets, sort_targets
 
 _TIP = "name the folder that ROCm is installed in: the one with include/hip and bin/hipcc"
@@ -105,7 +106,7 @@ class RocmPrefix:
     def describe(self) -> list[tuple[str, str]]:
         """Return what is in it, as rows: what, and where or for which targets."""
         kernels = [(f"kernels of {name}", ", ".join(targets)) for name, targets in self.kernels.items()]
-        libraries = f"{self.device_libraries}, for {format_count(len(self.device_targets), 'target')}"
+        libraries = f"{self.device_libraries}, for {tables.format_count(len(self.device_targets), 'target')}"
         return [
             ("ROCm", f"{self.version} in {self.root}"),
             ("HIP", self.hip_version or "of no stated version"),
@@ -119,7 +120,7 @@ class RocmPrefix:
     def targets(self) -> tuple[str, ...]:
         """The targets that it serves: those of rocBLAS, else of any library, else of the device libraries."""
         served = self.kernels.get("rocblas") or tuple(t for targets in self.kernels.values() for t in targets)
-        return tuple(t for t in sort_targets(served or self.device_targets) if t in get_gfx_targets())
+        return tuple(t for t in sort_targets(served or self.device_targets) if t in gfx.get_gfx_targets())
 
     @cached_property
     def libraries(self) -> frozenset[str]:
@@ -130,18 +131,20 @@ class RocmPrefix:
 
     def find_library(self, name: str) -> str | None:
         """Return the path of a library under its SONAME, by its short name in rocm_sdk (``miopen``)."""
-        from rocm_wheels.wheels import read_loader_info_of_file  # planning does not load it
+        from rocm_wheels.binaries import elf  # planning does not load it
 
         folder, pattern = _load_library_places()[name].place("linux")
         files = sorted(path for path in (self.root / folder).glob(pattern) if path.is_file())
         if not files:
             return None
-        loaded = read_loader_info_of_file(files[0])
+        loaded = elf.read_loader_info_of_file(files[0])
         soname = loaded.soname if loaded is not None else ""
         file = next((path for path in files if path.name == soname), files[0])
         return f"{folder}/{file.name}"
 
-    def find_missing(self, packages: Sequence[HipPackage], env: Mapping[str, str]) -> tuple[MissingPart, ...]:
+    def find_missing(
+        self, packages: Sequence[torch_features.HipPackage], env: Mapping[str, str]
+    ) -> tuple[MissingPart, ...]:
         """Return which packages a torch looks for and does not find, here or in ``CMAKE_PREFIX_PATH``.
 
         ``env`` is that of the build: what an option there leaves out is not looked for.
@@ -169,14 +172,14 @@ def read_compiler_version(prefix: RocmPrefix, env: Mapping[str, str]) -> str:
     if prefix.compiler is None:
         return "not in the tree: hipcc looks for it"
     try:
-        text = capture_output(
+        text = process.capture_output(
             [prefix.compiler / "clang++", "--version"],
             env=env,
             timeout=_COMPILER_SECONDS,
-            check=SdkError,
+            check=errors.SdkError,
             description="clang++",
         )
-    except RocmWheelsError as failure:
+    except errors.RocmWheelsError as failure:
         return f"does not run: {failure}".partition("\n")[0]
     return text.partition("\n")[0].strip()
 
@@ -205,25 +208,25 @@ def inspect_prefix(root: Path, env: Mapping[str, str]) -> RocmPrefix:
     of one release, and for what cannot be read.
     """
     if not root.is_dir():
-        raise UsageError(f"there is no folder {root} with a ROCm", tip=_TIP)
+        raise errors.UsageError(f"there is no folder {root} with a ROCm", tip=_TIP)
     if str(root.resolve()) in _SHARED_ROOTS:
-        raise UsageError(
+        raise errors.UsageError(
             f"{root} holds the whole system: what of it is ROCm, and whether that changed, cannot be told",
             tip="lay ROCm out in a folder of its own, or install it into one, such as /opt/rocm",
         )
     _require_readable(root)
     if not (root / "include/hip").is_dir():
-        raise SdkError(f"{root} holds no ROCm: there is no include/hip", tip=_TIP)
+        raise errors.SdkError(f"{root} holds no ROCm: there is no include/hip", tip=_TIP)
     version = read_rocm_version(root)
     _refuse_mixed_versions(root)
     hipcc = root / "bin" / "hipcc"
     if not hipcc.is_file():
-        raise SdkError(
+        raise errors.SdkError(
             f"{root} holds no compiler: there is no bin/hipcc", tip="install its development packages there"
         )
     cmake = root / "lib" / "cmake"
     if not cmake.is_dir():
-        raise SdkError(
+        raise errors.SdkError(
             f"{root} holds no CMake packages: there is no lib/cmake", tip="install its -dev packages"
         )
     libraries = _find_device_libraries(root, env)
@@ -246,7 +249,7 @@ def inspect_prefix(root: Path, env: Mapping[str, str]) -> RocmPrefix:
 def _require_readable(root: Path) -> None:
     for folder in (root, *(root / name for name in ("bin", "include", "lib"))):
         if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
-            raise SdkError(f"{folder} cannot be read", tip="its owner, or root, must let you read it")
+            raise errors.SdkError(f"{folder} cannot be read", tip="its owner, or root, must let you read it")
 
 
 def _find_device_libraries(root: Path, env: Mapping[str, str]) -> Path:
@@ -256,7 +259,7 @@ def _find_device_libraries(root: Path, env: Mapping[str, str]) -> Path:
         return folders[0]
     if named and Path(named).is_dir():
         return Path(named)
-    raise SdkError(
+    raise errors.SdkError(
         f"{root} holds no device libraries: there is no {_DEVICE_LIBRARIES[0]}, nor {_DEVICE_LIBRARIES[1]}",
         tip="install rocm-device-libs there, or let HIP_DEVICE_LIB_PATH name their folder",
     )
@@ -319,7 +322,7 @@ def _refuse_mixed_versions(root: Path) -> None:
     first = next(iter(series))
     for name, text in series.items():
         if text != series[first]:
-            raise SdkError(
+            raise errors.SdkError(
                 f"{root} is a mixture of two releases: {stated[first]} by {first}, {stated[name]} by {name}",
                 tip="install the packages of one release, into an empty folder",
             )
@@ -360,7 +363,7 @@ def read_rocm_version(prefix: Path) -> str:
     for name in _VERSION_FILES:
         if version := _read_stated_version(prefix, name):
             return version
-    raise SdkError(
+    raise errors.SdkError(
         f"{prefix} does not say which ROCm it is: no {' and no '.join(_VERSION_FILES)}",
         tip=f"{_TIP}; for packages of it, --version may say the version",
     )
@@ -381,7 +384,7 @@ def read_installed_rocm(prefix: Path) -> tuple[Artifact, ...]:
     SdkError: not a ROCm, or a folder that cannot be read.
     """
     if not (prefix / "include/hip").is_dir():
-        raise SdkError(
+        raise errors.SdkError(
             f"{prefix} holds no ROCm: there is no include/hip",
             tip=_TIP,
         )
@@ -418,7 +421,7 @@ def find_target(relative: str) -> str | None:
 def refuse_unknown_targets(artifacts: Sequence[Artifact], prefix: Path, requested: Sequence[str]) -> None:
     """Raise SdkError for kernels of a target outside the table, and among ``requested`` (none: all)."""
     targets = requested or list_targets(artifacts)
-    known_targets = [target for target in targets if target in get_gfx_targets()]
+    known_targets = [target for target in targets if target in gfx.get_gfx_targets()]
     faults = []
     for target in targets:
         files = sorted(path for a in artifacts if a.target == target for path in a.paths or ())
@@ -427,7 +430,7 @@ def refuse_unknown_targets(artifacts: Sequence[Artifact], prefix: Path, requeste
             faults.append(f"{target} ({prefix / files[0]}{more})")
     if faults:
         leave_out = f"package others, with --gfx {','.join(known_targets)}, or " if known_targets else ""
-        raise SdkError(
+        raise errors.SdkError(
             f"kernels of what is no target of data/gfx_families.yaml: {', '.join(faults)}",
             tip=f"{leave_out}give each an entry there",
         )

@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rocm_wheels.core import SdkError, capture_output, format_command
-from rocm_wheels.sdk.rocm_prefix import RocmPrefix, inspect_prefix
+from rocm_wheels.core import errors, process, shell
+from rocm_wheels.sdk import rocm_prefix
 
 _TARGET = re.compile(r"gfx[0-9a-f]{3,5}(?:-generic)?")
 _QUERY_SECONDS = 1800.0  # the first question unpacks the development tree, gigabytes
@@ -42,12 +42,12 @@ class RocmSdk:
     bin: Path
     targets: tuple[str, ...]
     installed: Mapping[str, str]
-    prefix: RocmPrefix | None = None
+    prefix: rocm_prefix.RocmPrefix | None = None
 
 
 def read_installed_sdk(root: Path, env: Mapping[str, str]) -> RocmSdk:
     """Return an installed ROCm as a build uses it. Raises as ``inspect_prefix``."""
-    prefix = inspect_prefix(root, env)
+    prefix = rocm_prefix.inspect_prefix(root, env)
     return RocmSdk(prefix.version, prefix.root, prefix.cmake, prefix.hipcc.parent, prefix.targets, {}, prefix)
 
 
@@ -61,9 +61,9 @@ def query_sdk(python: Path, env: Mapping[str, str]) -> RocmSdk:
     version = _query_version(python, env)
     installed = _query_installed(python, env)
     if installed.get("rocm") is None:
-        raise SdkError(f"no distribution 'rocm' is installed for {python}", tip=_suggest_repair())
+        raise errors.SdkError(f"no distribution 'rocm' is installed for {python}", tip=_suggest_repair())
     if installed["rocm"] != version:
-        raise SdkError(
+        raise errors.SdkError(
             (
                 f"`{_format_command(python, 'version')}` said {version}, but rocm "
                 f"{installed['rocm']} is installed"
@@ -92,7 +92,7 @@ def _query_version(python: Path, env: Mapping[str, str]) -> str:
     try:
         return str(Version(answer))
     except InvalidVersion as cause:
-        raise SdkError(
+        raise errors.SdkError(
             f"`{_format_command(python, 'version')}` said {answer!r}, which is not a version (PEP 440)",
             tip=_suggest_repair(),
         ) from cause
@@ -102,7 +102,7 @@ def _query_folder(python: Path, env: Mapping[str, str], option: str) -> Path:
     answer = _read_answer(python, env, "path", option)
     path = Path(answer)
     if not path.is_absolute() or not path.is_dir():
-        raise SdkError(
+        raise errors.SdkError(
             f"`{_format_command(python, 'path', option)}` said {answer!r}, which is not an existing folder",
             tip="run it yourself; rocm-sdk-devel may be damaged: install it again",
         )
@@ -114,7 +114,7 @@ def _query_targets(python: Path, env: Mapping[str, str]) -> tuple[str, ...]:
     targets = tuple(word for word in re.split(r"[;,\s]+", answer) if word)
     strange = [target for target in targets if not _TARGET.fullmatch(target)]
     if strange or not targets:
-        raise SdkError(
+        raise errors.SdkError(
             f"`{_format_command(python, 'targets')}` said {answer!r}, where gfx targets are expected",
             tip=_suggest_repair(),
         )
@@ -122,11 +122,11 @@ def _query_targets(python: Path, env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _query_installed(python: Path, env: Mapping[str, str]) -> dict[str, str]:
-    output = capture_output(
+    output = process.capture_output(
         [python, "-c", _INSTALLED_PROGRAM],
         env=env,
         cwd=python.parent,
-        check=SdkError,
+        check=errors.SdkError,
         description=f"asking {python} for its ROCm distributions",
     )
     versions: dict[str, str] = json.loads(output)
@@ -136,12 +136,12 @@ def _query_installed(python: Path, env: Mapping[str, str]) -> dict[str, str]:
 def _read_answer(python: Path, env: Mapping[str, str], *question: str) -> str:
     """Return the one line that a command prints."""
     # A folder of its own as current one: the user's could hold something named rocm_sdk.
-    output = capture_output(
+    output = process.capture_output(
         [python, "-m", "rocm_sdk", *question],
         env=env,
         cwd=python.parent,
         timeout=_QUERY_SECONDS,
-        check=SdkError,
+        check=errors.SdkError,
         tip=_suggest_repair(),
     )
     lines = output.splitlines()
@@ -149,12 +149,12 @@ def _read_answer(python: Path, env: Mapping[str, str], *question: str) -> str:
         how = (
             "nothing" if not output.strip() else f"{len(lines)} lines where one is expected: {output[:200]!r}"
         )
-        raise SdkError(f"`{_format_command(python, *question)}` said {how}", tip=_suggest_repair())
+        raise errors.SdkError(f"`{_format_command(python, *question)}` said {how}", tip=_suggest_repair())
     return lines[0].strip()
 
 
 def _format_command(python: Path, *question: str) -> str:
-    return format_command([python, "-m", "rocm_sdk", *question])
+    return shell.format_command([python, "-m", "rocm_sdk", *question])
 
 
 def _suggest_repair() -> str:
@@ -188,7 +188,7 @@ def share_sdk(sdk: RocmSdk, content: str, folder: Path, content_at: Callable[[Pa
             part.symlink_to(sdk_folder)
             part.replace(link)
     except OSError as fault:
-        raise SdkError(f"{link} cannot be made: {fault.strerror}") from fault
+        raise errors.SdkError(f"{link} cannot be made: {fault.strerror}") from fault
     root = link / sdk.root.name
     return replace(
         sdk, root=root, cmake=root / sdk.cmake.relative_to(sdk.root), bin=root / sdk.bin.relative_to(sdk.root)

@@ -7,7 +7,3 @@ commits come by ``network`` and ``mirrors``, submodules by ``submodules``, files
 ``CheckoutState``; ``tree_identity`` says what a tree holds now, and ``own_work`` keeps what somebody else
 put there.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

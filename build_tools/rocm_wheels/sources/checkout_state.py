@@ -20,9 +20,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rocm_wheels.core import WAIT_TIP, SourceError, UsageError, lock_folder, log_note, write_atomically
-from rocm_wheels.sources.git import Git, find_git_directory, is_inside_tree
-from rocm_wheels.sources.pins import ONE_PROJECT_OPTIONS
+from rocm_wheels.core import errors, files, log
+from rocm_wheels.sources import git, pins
 
 UPSTREAM_TAG = "THEROCK_UPSTREAM_DIFFBASE"
 HIPIFY_TAG = "THEROCK_HIPIFY_DIFFBASE"
@@ -87,7 +86,7 @@ def read_state(git_dir: Path) -> CheckoutState | None:
     try:
         return _parse_state(json.loads(data.decode("utf-8")))
     except (ValueError, TypeError, KeyError, AttributeError) as cause:
-        raise SourceError(
+        raise errors.SourceError(
             f"{path} cannot be understood (another version of rocm-wheels?)",
             tip="check out into another folder, or remove that file: the tree then counts as yours",
         ) from cause
@@ -97,7 +96,7 @@ def write_state(git_dir: Path, state: CheckoutState) -> None:
     """Record the state, whole or not at all."""
     # ASCII: names that are not UTF-8 come as lone surrogates
     text = json.dumps({"format": _STATE_FORMAT, **asdict(state)}, indent=1, sort_keys=True)
-    write_atomically(locate_state_file(git_dir), text + "\n")
+    files.write_atomically(locate_state_file(git_dir), text + "\n")
 
 
 def _parse_state(value: dict[str, Any]) -> CheckoutState:
@@ -117,7 +116,7 @@ def _parse_state(value: dict[str, Any]) -> CheckoutState:
     ):
         raise ValueError("values of another kind")
     if not all(
-        map(is_inside_tree, filter(None, (*repositories, *generated)))
+        map(git.is_inside_tree, filter(None, (*repositories, *generated)))
     ):  # those are written, or removed
         raise ValueError("a path that leaves the tree")
     return state
@@ -133,8 +132,8 @@ def hold_checkout(directory: Path, *, activity: str, env: Mapping[str, str]) -> 
     if not (directory / ".git").exists():
         yield
         return
-    folder = find_git_directory(Git(directory, env)) / OWN_FOLDER
-    with lock_folder(folder, purpose=activity, tip=f"{WAIT_TIP}, or build from another checkout"):
+    folder = git.find_git_directory(git.Git(directory, env)) / OWN_FOLDER
+    with files.lock_folder(folder, purpose=activity, tip=f"{files.WAIT_TIP}, or build from another checkout"):
         yield
 
 
@@ -147,7 +146,7 @@ def find_existing_folder(directory: Path) -> Path:
     return next(folder for folder in (directory, *directory.parents) if folder.is_dir())
 
 
-def is_fresh_folder(directory: Path, option: str = ONE_PROJECT_OPTIONS.folder) -> bool:
+def is_fresh_folder(directory: Path, option: str = pins.ONE_PROJECT_OPTIONS.folder) -> bool:
     """Tell whether nothing is in the folder yet (or only a beginning of ours, killed at once)."""
     above = find_existing_folder(directory)
     if above != directory:
@@ -155,7 +154,7 @@ def is_fresh_folder(directory: Path, option: str = ONE_PROJECT_OPTIONS.folder) -
         if missing.is_dir():  # made by another checkout, this moment
             return is_fresh_folder(directory, option)
         if os.path.lexists(missing):
-            raise SourceError(f"{missing} is not a folder", tip=f"name another one with {option}")
+            raise errors.SourceError(f"{missing} is not a folder", tip=f"name another one with {option}")
         return True
     names = {entry.name for entry in directory.iterdir()}
     if names <= {".git"}:
@@ -167,7 +166,7 @@ def is_fresh_folder(directory: Path, option: str = ONE_PROJECT_OPTIONS.folder) -
         untouched = (directory / ".git").is_dir() and not inner  # killed before our folder was in it
         return not names or untouched or (OWN_FOLDER in inner and not inner >= REPOSITORY_NAMES)
     if ".git" not in names:
-        raise SourceError(
+        raise errors.SourceError(
             f"{directory} is not empty and not a git checkout",
             tip=f"name another folder with {option}, or move this one away",
         )
@@ -194,7 +193,7 @@ def hold_new_folder(directory: Path, *, purpose: str) -> Iterator[Path]:
     created = [folder for folder in directory.parents if not os.path.lexists(folder)]
     tree = unfinished / directory.name
     try:
-        with lock_folder(unfinished, purpose=purpose):
+        with files.lock_folder(unfinished, purpose=purpose):
             try:
                 if os.path.lexists(directory):  # another run has just made it
                     yield directory
@@ -206,7 +205,7 @@ def hold_new_folder(directory: Path, *, purpose: str) -> Iterator[Path]:
                     shutil.rmtree(unfinished, ignore_errors=True)  # Windows keeps the lock's file
     except BaseException:
         if tree.exists():
-            log_note(f"what has come is kept in {unfinished}; the same command carries on with it")
+            log.log_note(f"what has come is kept in {unfinished}; the same command carries on with it")
         raise
     finally:
         remove_empty_folders(created)
@@ -216,7 +215,7 @@ def _rename_tree(tree: Path, directory: Path) -> None:
     try:
         tree.rename(directory)
     except OSError as failure:
-        raise SourceError(
+        raise errors.SourceError(
             f"{directory} came into being while it was checked out ({failure.strerror})",
             tip="move it away, then run the same command again",
         ) from failure
@@ -225,7 +224,7 @@ def _rename_tree(tree: Path, directory: Path) -> None:
 def _remove_unfinished(unfinished: Path) -> None:
     """Remove what a killed run had begun, once its tree was made in another way."""
     if unfinished.is_dir():
-        with suppress(UsageError), lock_folder(unfinished, purpose="removing it"):
+        with suppress(errors.UsageError), files.lock_folder(unfinished, purpose="removing it"):
             shutil.rmtree(unfinished)
 
 
@@ -248,7 +247,7 @@ def ensure_folder(folder: Path) -> Iterator[None]:
     above = created[-1].parent if created else folder
     for path in (*created, above):
         if os.path.lexists(path) and not path.is_dir():
-            raise SourceError(f"{path} is not a folder", tip="name another one with --source-dir")
+            raise errors.SourceError(f"{path} is not a folder", tip="name another one with --source-dir")
     folder.mkdir(parents=True, exist_ok=True)
     try:
         yield

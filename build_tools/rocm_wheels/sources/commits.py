@@ -20,18 +20,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
-from rocm_wheels.core import SourceError, write_atomically
-from rocm_wheels.sources.checkout_state import (
-    FETCHED_REF,
-    HIPIFIED_REF,
-    HIPIFY_MESSAGE,
-    HIPIFY_TAG,
-    LEFT_REF,
-    UPSTREAM_TAG,
-)
+from rocm_wheels.core import errors
+from rocm_wheels.core.files import write_atomically
+from rocm_wheels.sources import checkout_state, network, trees
 from rocm_wheels.sources.git import OUR_EMAIL, OUR_NAME, Git, find_objects_folder
-from rocm_wheels.sources.network import SERVED_REFS
-from rocm_wheels.sources.trees import GITLINK, TreePart, temporary_index
 
 _LARGEST_GENERATED = 8 * 2**20  # bytes; an untracked file above this is a build product, not a source
 
@@ -100,7 +92,7 @@ class RepositoryScan:
             facts, path = line.split("\t", 1)
             if path in same:
                 listing[path] = same[path]
-            elif facts[:6] != GITLINK and (status := _lstat_or_none(self._top + path)) is not None:
+            elif facts[:6] != trees.GITLINK and (status := _lstat_or_none(self._top + path)) is not None:
                 stamp = (status.st_ino, status.st_ctime_ns)
                 listing[path] = FileStamp(facts[:6], facts[7:47], status.st_mtime_ns, stamp)
         return listing
@@ -245,7 +237,7 @@ def _read_dates(git: Git, commit: str | None) -> tuple[str, str]:
     for role in ("author", "committer"):
         match = re.search(rf"^{role} .*> (\d+) ([+-])(\d\d)(\d\d)", head, re.MULTILINE)
         if match is None:
-            raise SourceError(f"commit {commit} in {git.directory} has no date for its {role}")
+            raise errors.SourceError(f"commit {commit} in {git.directory} has no date for its {role}")
         seconds, sign, hours, minutes = match.groups()
         off = 60 * int(hours) + int(minutes)
         dates.append(f"{seconds} {sign if off else '+'}{off // 60:02}{off % 60:02}")
@@ -255,7 +247,7 @@ def _read_dates(git: Git, commit: str | None) -> tuple[str, str]:
 def move_submodules(index_git: Git, links: Mapping[str, str]) -> str:
     """Move submodules to commits in an index; return its tree."""
     if links:
-        lines = "".join(f"{GITLINK} {commit}\t{path}\0" for path, commit in sorted(links.items()))
+        lines = "".join(f"{trees.GITLINK} {commit}\t{path}\0" for path, commit in sorted(links.items()))
         data = lines.encode("utf-8", "surrogateescape")
         index_git.text("update-index", "-z", "--index-info", stdin=data)
     return index_git.text("write-tree")
@@ -268,21 +260,23 @@ def build_tree(git: Git, base: str, changes: Mapping[str, FileStamp | None], lin
         for path, entry in sorted(changes.items())
     ]
     data = "".join(f"{line}\0" for line in lines).encode("utf-8", "surrogateescape")
-    with temporary_index(git, None, keep=True) as index_git:
+    with trees.temporary_index(git, None, keep=True) as index_git:
         index_git.text("read-tree", base)
         index_git.text("update-index", "-z", "--index-info", stdin=data)
         return move_submodules(index_git, links)
 
 
-def commit_hipify(part: TreePart, tree: str, upstream: str, *, untagged: bool, index: Path | None) -> str:
+def commit_hipify(
+    part: trees.TreePart, tree: str, upstream: str, *, untagged: bool, index: Path | None
+) -> str:
     """Commit ``tree`` on top of HEAD, move HEAD and the index there, and tag it; return the commit.
 
     ``untagged``: there is surely no such tag yet. ``index``: one that holds just that tree, if there is one.
     """
     git, head = part.git, part.head
-    commit = write_commit(git, tree, [head], HIPIFY_MESSAGE, dated_like=upstream)
+    commit = write_commit(git, tree, [head], checkout_state.HIPIFY_MESSAGE, dated_like=upstream)
     moves = f"update HEAD {commit} {head}\n{_plan_tag_move(git, head, commit, untagged=untagged)}"
-    git.text("update-ref", "-m", HIPIFY_MESSAGE, "--stdin", stdin=moves.encode("ascii"))
+    git.text("update-ref", "-m", checkout_state.HIPIFY_MESSAGE, "--stdin", stdin=moves.encode("ascii"))
     if index is not None:
         _replace_index(part.git_dir, index)
     else:
@@ -297,7 +291,7 @@ def _replace_index(git_dir: Path, index: Path) -> None:
         with lock.open("xb") as file:
             file.write(index.read_bytes())
     except FileExistsError as cause:
-        raise SourceError(
+        raise errors.SourceError(
             f"another git is at work in {git_dir.parent}: there is {lock}",
             tip="wait for it to end; if there is none, remove that file",
         ) from cause
@@ -316,15 +310,23 @@ def tag_upstream(git: Git, commit: str, *, hipified: bool, fetched: bool) -> Non
     ``hipified``: it is what hipify leaves, too, and is tagged as that. ``fetched``: the ref that a
     transfer left is no longer needed.
     """
-    lines = [f"update refs/tags/{UPSTREAM_TAG} {commit}", f"delete {LEFT_REF}", f"delete {HIPIFIED_REF}"]
-    lines.append(f"update refs/tags/{HIPIFY_TAG} {commit}" if hipified else f"delete refs/tags/{HIPIFY_TAG}")
-    lines += [f"delete {FETCHED_REF}"] if fetched else []
+    lines = [
+        f"update refs/tags/{checkout_state.UPSTREAM_TAG} {commit}",
+        f"delete {checkout_state.LEFT_REF}",
+        f"delete {checkout_state.HIPIFIED_REF}",
+    ]
+    lines.append(
+        f"update refs/tags/{checkout_state.HIPIFY_TAG} {commit}"
+        if hipified
+        else f"delete refs/tags/{checkout_state.HIPIFY_TAG}"
+    )
+    lines += [f"delete {checkout_state.FETCHED_REF}"] if fetched else []
     git.text("update-ref", "--stdin", stdin="".join(f"{line}\n" for line in lines).encode("ascii"))
 
 
 def is_tagged(git: Git, upstream: str, *, hipified: bool) -> bool:
     """Tell whether our tags are there: `git fetch --prune-tags` takes them, another worktree moves them."""
-    names = [f"refs/tags/{name}" for name in (UPSTREAM_TAG, HIPIFY_TAG)]
+    names = [f"refs/tags/{name}" for name in (checkout_state.UPSTREAM_TAG, checkout_state.HIPIFY_TAG)]
     lines = git.text("for-each-ref", "--format=%(refname) %(objectname)", *names).splitlines()
     tags = dict(line.split(" ") for line in lines)
     return tags.get(names[0]) == upstream and (not hipified or names[1] in tags)
@@ -332,7 +334,11 @@ def is_tagged(git: Git, upstream: str, *, hipified: bool) -> bool:
 
 def has_tag_files(git_dir: Path, upstream: str, *, hipified: bool) -> bool:
     """Tell whether our tags of a commit are files in a repository; packed, or elsewhere, they are not."""
-    names = (UPSTREAM_TAG, HIPIFY_TAG) if hipified else (UPSTREAM_TAG,)
+    names = (
+        (checkout_state.UPSTREAM_TAG, checkout_state.HIPIFY_TAG)
+        if hipified
+        else (checkout_state.UPSTREAM_TAG,)
+    )
     tags = [git_dir / "refs/tags" / name for name in names]
     return all(tag.is_file() and tag.read_bytes().strip() == upstream.encode("ascii") for tag in tags)
 
@@ -349,7 +355,7 @@ def _plan_tag_move(git: Git, before: str, after: str, *, untagged: bool) -> str:
     A tag that the history already holds stays: what came after it is somebody's work, and
     that work is what lies between the tag and HEAD.
     """
-    name = f"refs/tags/{HIPIFY_TAG}"
+    name = f"refs/tags/{checkout_state.HIPIFY_TAG}"
     current = "" if untagged else git.text("for-each-ref", "--format=%(objectname)", name)
     if not current or (
         current != before and not git.succeeds("merge-base", "--is-ancestor", current, before)
@@ -363,7 +369,7 @@ def find_upstream_commit(git: Git, head: str) -> str:
 
     HEAD itself where no remote has any of its history.
     """
-    options = ("--first-parent", "--boundary", "HEAD", "--not", "--remotes", f"--glob={SERVED_REFS}")
+    options = ("--first-parent", "--boundary", "HEAD", "--not", "--remotes", f"--glob={network.SERVED_REFS}")
     below = [line[1:] for line in git.text("rev-list", *options).splitlines() if line.startswith("-")]
     return below[0] if below else head
 

@@ -17,16 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
-from rocm_wheels.core import (
-    SourceError,
-    capture_output,
-    format_command,
-    hide_credentials,
-    log_note,
-    run_command,
-    show_live_line,
-    write_atomically,
-)
+from rocm_wheels.core import errors, files, log, process, progress, shell
 
 _DISK_FULL = 2**18  # bytes
 # What git says (seen of 2.39; the words are older and have stayed).
@@ -74,7 +65,7 @@ def add_advice(folder: Path, damaged: str = "") -> Iterator[None]:
     """
     try:
         yield
-    except SourceError as failure:
+    except errors.SourceError as failure:
         if folder.exists() and shutil.disk_usage(folder).free < _DISK_FULL:
             failure.tip = "free some space, then run the same command again"
         else:
@@ -158,13 +149,13 @@ class Git:
     ) -> str:
         """Return what a local command printed. Raises SourceError with git's own words."""
         with add_advice(self.directory, f"the repository of {self.directory}"):
-            return capture_output(
+            return process.capture_output(
                 self.command(arguments),
                 env=self.environment(),
                 cwd=self.directory,
                 stdin=stdin,
                 timeout=LOCAL_SECONDS,
-                check=SourceError,
+                check=errors.SourceError,
                 description=activity or self.describe(arguments),
                 tip=tip,
             )
@@ -175,7 +166,7 @@ class Git:
 
     def succeeds(self, *arguments: str) -> bool:
         """Tell whether a command that answers by its exit code says yes."""
-        done = run_command(
+        done = process.run_command(
             self.command(arguments),
             env=self.environment(),
             cwd=self.directory,
@@ -197,19 +188,19 @@ class Git:
         Give it ``--progress``, or it says nothing. Raises SourceError.
         """
         with add_advice(self.directory, f"the repository of {self.directory}, or its origin,"):
-            run_command(
+            process.run_command(
                 self.command(arguments),
                 env=self.environment(),
                 cwd=self.directory,
-                on_line=lambda line: show_live_line(f"{activity}: {line}"),
+                on_line=lambda line: progress.show_live_line(f"{activity}: {line}"),
                 timeout=FETCH_SECONDS,
                 silence=silence,
                 ends_silence=lambda line: bool(_TRANSFER_DONE.search(line)),
-                check=SourceError,
+                check=errors.SourceError,
                 description=activity,
                 tip=tip,
             )
-        show_live_line("")
+        progress.show_live_line("")
 
     def command(self, arguments: Sequence[str]) -> list[str]:
         """Return the whole command line. Raises SourceError when there is no git, or none that will do."""
@@ -236,7 +227,7 @@ class Git:
 
     def describe(self, arguments: Sequence[str]) -> str:
         """Name a command in a message, without our configuration."""
-        return f"`{format_command(['git', *arguments], cwd=self.directory)}`"
+        return f"`{shell.format_command(['git', *arguments], cwd=self.directory)}`"
 
 
 @functools.cache
@@ -262,14 +253,16 @@ def _require_git_version(env: Mapping[str, str]) -> None:
     needed = ".".join(map(str, OLDEST_GIT))
     tip = f"have git {needed} or newer on the PATH"
     try:
-        output = capture_output(["git", "version"], env=env, timeout=60, check=SourceError, description="git")
-    except SourceError as cause:
-        raise SourceError("there is no git that can be started", tip=tip) from cause
+        output = process.capture_output(
+            ["git", "version"], env=env, timeout=60, check=errors.SourceError, description="git"
+        )
+    except errors.SourceError as cause:
+        raise errors.SourceError("there is no git that can be started", tip=tip) from cause
     version = re.match(r"git version (\d+)\.(\d+)", output)
     if version is None:
-        raise SourceError(f"`git version` says {output[:100]!r}, which is no version", tip=tip)
+        raise errors.SourceError(f"`git version` says {output[:100]!r}, which is no version", tip=tip)
     if (int(version[1]), int(version[2])) < OLDEST_GIT:
-        raise SourceError(f"git {version[1]}.{version[2]} is too old: {needed} is needed", tip=tip)
+        raise errors.SourceError(f"git {version[1]}.{version[2]} is too old: {needed} is needed", tip=tip)
 
 
 def find_git_directory(git: Git) -> Path:
@@ -378,11 +371,11 @@ def write_configuration(
         mode, url = config.stat().st_mode, origin.replace("\\", "\\\\").replace('"', '\\"')
         lines = '[core]\n\tautocrlf = false\n\teol = lf\n[remote "origin"]\n'
         lines += f'\turl = "{url}"\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n'
-        write_atomically(config, config.read_bytes() + lines.encode("utf-8", "surrogateescape"))
+        files.write_atomically(config, config.read_bytes() + lines.encode("utf-8", "surrogateescape"))
         config.chmod(mode)
         return
     if current.origin:
-        log_note(f"origin was {hide_credentials(current.origin)}")
+        log.log_note(f"origin was {shell.hide_credentials(current.origin)}")
     for key, value in (
         ("remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*"),
         ("core.autocrlf", "false"),

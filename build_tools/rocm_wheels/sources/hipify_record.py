@@ -21,23 +21,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rocm_wheels.core import SourceError
-from rocm_wheels.sources.checkout_state import HIPIFIED_REF, HIPIFY_MESSAGE, HIPIFY_TAG
+from rocm_wheels.core import errors
+from rocm_wheels.sources import checkout_state, trees
 from rocm_wheels.sources.git import Git, is_inside_tree
-from rocm_wheels.sources.trees import (
-    TreeChange,
-    TreePart,
-    list_differences,
-    list_tree,
-    read_blobs,
-    run_side_by_side,
-    temporary_index,
-)
 
 _WHOLE_TREE = "whole"
 
 
-class EditedOutputError(SourceError):
+class EditedOutputError(errors.SourceError):
     """Files that hipify makes were edited, and it now writes something else into the same lines."""
 
     def __init__(self, directory: Path, paths: Sequence[str]) -> None:
@@ -90,33 +81,34 @@ def read_hipify_record(git: Git) -> HipifyRecord | None:
 
     Where the commit of hipify alone is there (TheRock's scripts tag it, too), it tells.
     """
-    tree = git.text("for-each-ref", "--format=%(objectname)", HIPIFIED_REF)
+    tree = git.text("for-each-ref", "--format=%(objectname)", checkout_state.HIPIFIED_REF)
     if not tree:
         return _read_hipify_commit(git)
     groups: dict[str, dict[str, str]] = {"made": {}, "ignored": {}, "rewritten": {}}
     whole = ""
-    for entry in list_tree(git, tree):
+    for entry in trees.list_tree(git, tree):
         group, _, path = entry.path.partition("/")
         if group == _WHOLE_TREE:
-            whole = read_blobs(git, [entry.object])[entry.object].decode("ascii")
+            whole = trees.read_blobs(git, [entry.object])[entry.object].decode("ascii")
         elif group in groups and is_inside_tree(path):  # what is in it is written, or removed
             groups[group][path] = entry.object
         else:
-            raise SourceError(
-                f"{HIPIFIED_REF} in {git.directory} names {entry.path!a}, which leaves the tree",
+            raise errors.SourceError(
+                f"{checkout_state.HIPIFIED_REF} in {git.directory} names {entry.path!a}, which "
+                "leaves the tree",
                 tip="check out into another folder with --source-dir",
             )
     return HipifyRecord(**groups, whole=whole)
 
 
 def _read_hipify_commit(git: Git) -> HipifyRecord | None:
-    name = f"refs/tags/{HIPIFY_TAG}"
+    name = f"refs/tags/{checkout_state.HIPIFY_TAG}"
     subject = git.text("for-each-ref", "--format=%(subject)", name)
-    if subject != HIPIFY_MESSAGE:
+    if subject != checkout_state.HIPIFY_MESSAGE:
         return None
     changes = [
         change
-        for change in list_differences(git, "diff-tree", "-r", f"{name}^", name)
+        for change in trees.list_differences(git, "diff-tree", "-r", f"{name}^", name)
         if not change.of_submodule
     ]
     return HipifyRecord(
@@ -125,20 +117,22 @@ def _read_hipify_commit(git: Git) -> HipifyRecord | None:
     )
 
 
-def write_hipify_records(parts: Sequence[TreePart], records: Mapping[str, HipifyRecord], whole: str) -> None:
+def write_hipify_records(
+    parts: Sequence[trees.TreePart], records: Mapping[str, HipifyRecord], whole: str
+) -> None:
     """Remember what was done in the repositories of a tree, whose ``hash_combined_tree`` now is ``whole``."""
 
-    def write(part: TreePart) -> None:
+    def write(part: trees.TreePart) -> None:
         record = records[part.path]
         if not part.path:
             record = replace(record, whole=whole)
         if record != HipifyRecord():
             _write_record(part.git, record)
 
-    run_side_by_side(write, [part for part in parts if part.path in records])
+    trees.run_side_by_side(write, [part for part in parts if part.path in records])
 
 
-def list_own_outputs(git: Git, changes: Iterable[TreeChange]) -> set[str]:
+def list_own_outputs(git: Git, changes: Iterable[trees.TreeChange]) -> set[str]:
     """List those of the changes to a hipified repository that hipify made, and nobody edited since.
 
     After an edit of a source it writes the file that it makes of it anew; that of a source that is gone goes.
@@ -153,17 +147,17 @@ def list_own_outputs(git: Git, changes: Iterable[TreeChange]) -> set[str]:
     return outputs
 
 
-def list_new_outputs(part: TreePart) -> list[str]:
+def list_new_outputs(part: trees.TreePart) -> list[str]:
     """List the files in a repository that hipify made, nobody edited, and its commit does not have."""
     record = read_hipify_record(part.git)
     if record is None or not record.made:
         return []
-    committed = {entry.path for entry in list_tree(part.git, part.head)}
+    committed = {entry.path for entry in trees.list_tree(part.git, part.head)}
     made = {path: blob for path, blob in record.made.items() if path not in committed}
     return _list_unchanged(part.git.directory, made)
 
 
-def accept_rewritten_files(part: TreePart, record: HipifyRecord) -> HipifyRecord:
+def accept_rewritten_files(part: trees.TreePart, record: HipifyRecord) -> HipifyRecord:
     """Return a record in which the files that are rewritten in place are done with as they lie there."""
     present = [path for path in record.rewritten if _is_regular_file(part.git.directory / path)]
     return replace(record, rewritten=store_blobs(part.git, present))
@@ -177,13 +171,13 @@ def _write_record(git: Git, record: HipifyRecord) -> None:
     if record.whole:
         lines.append(f"100644 {_store_blob(git, record.whole.encode('ascii'))}\t{_WHOLE_TREE}")
     data = "".join(f"{line}\0" for line in lines).encode("utf-8", "surrogateescape")
-    with temporary_index(git, None, keep=True) as index_git:
+    with trees.temporary_index(git, None, keep=True) as index_git:
         index_git.text("update-index", "--add", "-z", "--index-info", stdin=data)
         tree = index_git.text("write-tree")
-    git.text("update-ref", HIPIFIED_REF, tree)
+    git.text("update-ref", checkout_state.HIPIFIED_REF, tree)
 
 
-def set_outputs_aside(part: TreePart, record: HipifyRecord) -> KeptFiles:
+def set_outputs_aside(part: trees.TreePart, record: HipifyRecord) -> KeptFiles:
     """Note the files of a record before the script runs, and remove those that it made and nobody changed.
 
     What it does not make again then had a source that is gone.
@@ -197,7 +191,7 @@ def set_outputs_aside(part: TreePart, record: HipifyRecord) -> KeptFiles:
 
 
 def merge_outputs(
-    part: TreePart, record: HipifyRecord, kept_files: KeptFiles
+    part: trees.TreePart, record: HipifyRecord, kept_files: KeptFiles
 ) -> tuple[HipifyRecord, list[str]]:
     """Put right what the script wrote over what was there; return what it makes now, and conflicts.
 
@@ -210,17 +204,17 @@ def merge_outputs(
 
 
 def _merge_rewritten(
-    part: TreePart, record: HipifyRecord, kept_files: KeptFiles, changed: Mapping[str, bytes]
+    part: trees.TreePart, record: HipifyRecord, kept_files: KeptFiles, changed: Mapping[str, bytes]
 ) -> None:
     rewritten = {path: blob for path, blob in record.rewritten.items() if path in changed}
-    settled = read_blobs(part.git, sorted(rewritten.values()))
+    settled = trees.read_blobs(part.git, sorted(rewritten.values()))
     for path, blob in rewritten.items():
         result = translate_new_lines(settled[blob], kept_files.content[path], changed[path])
         _write_file(part.git.directory / path, result)
 
 
 def _merge_generated(
-    part: TreePart, record: HipifyRecord, kept_files: KeptFiles, changed: Mapping[str, bytes]
+    part: trees.TreePart, record: HipifyRecord, kept_files: KeptFiles, changed: Mapping[str, bytes]
 ) -> tuple[dict[str, str], list[str]]:
     """Merge edits into files that were made anew; return the blobs that the script made, and conflicts."""
     git, directory = part.git, part.git.directory
@@ -229,7 +223,7 @@ def _merge_generated(
         for path, blob in record.made.items()
         if path in changed and hash_blob(kept_files.content[path]) != blob
     ]
-    past = read_blobs(git, sorted({record.made[path] for path in edited}))
+    past = trees.read_blobs(git, sorted({record.made[path] for path in edited}))
     generated, conflicts = {}, []
     for path, blob in record.made.items():
         if not _is_regular_file(directory / path):
@@ -251,7 +245,7 @@ def _find_overwritten(directory: Path, kept_files: KeptFiles) -> dict[str, bytes
     return {path: content for path, content in now.items() if content != kept_files.content[path]}
 
 
-def restore_kept_files(part: TreePart, kept_files: KeptFiles) -> list[str]:
+def restore_kept_files(part: trees.TreePart, kept_files: KeptFiles) -> list[str]:
     """Write files back as they were; return those that were not."""
     changed = []
     for path, content in kept_files.content.items():
@@ -262,13 +256,13 @@ def restore_kept_files(part: TreePart, kept_files: KeptFiles) -> list[str]:
     return changed
 
 
-def keep_files(part: TreePart, paths: Iterable[str]) -> KeptFiles:
+def keep_files(part: trees.TreePart, paths: Iterable[str]) -> KeptFiles:
     """Note files as they are."""
     return KeptFiles(_read_files(part.git.directory, paths))
 
 
 def renew_record(
-    part: TreePart,
+    part: trees.TreePart,
     record: HipifyRecord,
     *,
     new: Iterable[str],

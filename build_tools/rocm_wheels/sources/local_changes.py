@@ -17,12 +17,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from rocm_wheels.core import SourceError, log_note, log_warning
-from rocm_wheels.sources.checkout_state import FETCHED_REF, OWN_FOLDER, CheckoutState
+from rocm_wheels.core import errors, log
+from rocm_wheels.sources import checkout_state, hipify_record, network
 from rocm_wheels.sources.commits import list_foreign_commits, remove_files, write_commit
 from rocm_wheels.sources.git import Git, find_git_directory
-from rocm_wheels.sources.hipify_record import list_own_outputs
-from rocm_wheels.sources.network import SERVED_REFS
 from rocm_wheels.sources.trees import (
     GITLINK,
     TreeChange,
@@ -70,13 +68,13 @@ def refuse_unfinished_operations(parts: Iterable[TreePart], *, locks: bool = Tru
             (name for sign, name in _OPERATION_SIGNS.items() if (git_dir / sign).exists()), None
         ):
             ends = "`git bisect reset`" if begun == "bisect" else f"`git {begun} --continue` or `--abort`"
-            raise SourceError(
+            raise errors.SourceError(
                 f"`git {begun}` is under way in {directory}", tip=f"end it with {ends}, then run this again"
             )
         if locked := next(
             (git_dir / name for name in _LOCK_FILES if locks and (git_dir / name).exists()), None
         ):
-            raise SourceError(
+            raise errors.SourceError(
                 f"another git is at work in {directory}: there is {locked}",
                 tip="wait for it to end; if there is none, remove that file",
             )
@@ -86,7 +84,7 @@ _MOST_SHOWN = 12
 _CHANGE_WORDS = {"A": "new", "D": "removed", "M": "modified", "T": "modified", "U": "unmerged"}
 
 
-def refuse_own_work(parts: Sequence[TreePart], state: CheckoutState | None) -> bool:
+def refuse_own_work(parts: Sequence[TreePart], state: checkout_state.CheckoutState | None) -> bool:
     """Raise SourceError, with a tip, when files of a tree hold work that a checkout would lose.
 
     Returns whether git finds no change at all, not even one of ours, and was told to look at every file.
@@ -95,7 +93,7 @@ def refuse_own_work(parts: Sequence[TreePart], state: CheckoutState | None) -> b
     changed = _find_changed([part for part in parts if part.head])
     files = _list_changed_files(changed, state)
     if files:
-        raise SourceError(
+        raise errors.SourceError(
             _format_list(f"{parts[0].git.directory} has changes of yours", files),
             tip="keep them with `git stash -u` in that repository, or move the files away; "
             "or check out into another folder with --source-dir",
@@ -118,7 +116,7 @@ def has_changes(part: TreePart) -> bool:
         )
 
 
-def keep_commits(parts: Sequence[TreePart], state: CheckoutState | None, target: str) -> None:
+def keep_commits(parts: Sequence[TreePart], state: checkout_state.CheckoutState | None, target: str) -> None:
     """Have a branch for the commits of somebody's own that going to ``target`` leaves behind; name it.
 
     Without a state the tree is somebody's clone: commits that its remote has are nobody's work.
@@ -135,13 +133,13 @@ def keep_commits(parts: Sequence[TreePart], state: CheckoutState | None, target:
         branch = branches.splitlines()[0] if branches else f"kept-{head[:12]}"
         if not branches:
             part.git.text("update-ref", f"refs/heads/{branch}", head)
-        log_warning(
+        log.log_warning(
             _format_list(f"commits of yours in {part.git.directory} are kept on its branch {branch}", commits)
             + f"\n`git switch {branch}` goes back to them"
         )
 
 
-def refuse_uncommitted(parts: Sequence[TreePart], state: CheckoutState | None) -> bool:
+def refuse_uncommitted(parts: Sequence[TreePart], state: checkout_state.CheckoutState | None) -> bool:
     """Raise SourceError when files of somebody's own would get into our commit.
 
     Returns whether git finds no change at all, not even one of ours, and was told to look at every file.
@@ -150,7 +148,7 @@ def refuse_uncommitted(parts: Sequence[TreePart], state: CheckoutState | None) -
     changed = _find_changed(parts)
     files = _list_changed_files(changed, state, links=True)
     if files:
-        raise SourceError(
+        raise errors.SourceError(
             _format_list(
                 f"{parts[0].git.directory} has changes of yours, which the hipify commit would mix in", files
             ),
@@ -193,7 +191,7 @@ def refuse_blocking_files(
                 blocking.add(relative)
                 break
     if blocking:
-        raise SourceError(
+        raise errors.SourceError(
             _format_list(f"in {git.directory} these files are in the way of {target[:12]}", sorted(blocking)),
             tip="move them away; git ignores them, and the commit has files of the same names",
         )
@@ -212,7 +210,7 @@ def _matches_entry(git: Git, entry: TreeEntry) -> bool:
 
 
 def list_own_changes(
-    part: TreePart, state: CheckoutState | None, *, links: bool = False
+    part: TreePart, state: checkout_state.CheckoutState | None, *, links: bool = False
 ) -> list[tuple[str, str]]:
     """List (what, path) of the work in one repository that is neither ours nor committed.
 
@@ -221,7 +219,9 @@ def list_own_changes(
     return _list_changes(part, state, links=links) if has_changes(part) else []
 
 
-def _list_changes(part: TreePart, state: CheckoutState | None, *, links: bool) -> list[tuple[str, str]]:
+def _list_changes(
+    part: TreePart, state: checkout_state.CheckoutState | None, *, links: bool
+) -> list[tuple[str, str]]:
     git, head, git_dir = part.git, part.head, part.git_dir
     recorded = state.left.get(part.path) if state is not None else None
     expected = [part.tree]
@@ -240,12 +240,12 @@ def _list_changes(part: TreePart, state: CheckoutState | None, *, links: bool) -
         word = _CHANGE_WORDS.get(staged[0][path].letter, "changed")
         words.setdefault(path, f"staged ({word})")
     if words:
-        for path in list_own_outputs(git, changes.values()):
+        for path in hipify_record.list_own_outputs(git, changes.values()):
             del words[path]
     return sorted(((word, path) for path, word in words.items()), key=lambda item: item[1])
 
 
-def list_own_commits(part: TreePart, state: CheckoutState | None, target: str) -> list[str]:
+def list_own_commits(part: TreePart, state: checkout_state.CheckoutState | None, target: str) -> list[str]:
     """List the commits of one repository that are somebody's own work.
 
     What the parent names counts as upstream's only in a clone that is not ours: somebody who commits in a
@@ -254,7 +254,7 @@ def list_own_commits(part: TreePart, state: CheckoutState | None, target: str) -
     recorded = state.left.get(part.path) if state is not None else None
     if state is not None and state.identity and recorded is not None and part.head == recorded.head:
         return []  # what lies there is ours alone
-    expected = [target] if not part.path else [FETCHED_REF if state is not None else part.link]
+    expected = [target] if not part.path else [checkout_state.FETCHED_REF if state is not None else part.link]
     if recorded is not None:
         expected.append(recorded.upstream)
     if state is not None and not part.path:
@@ -262,12 +262,12 @@ def list_own_commits(part: TreePart, state: CheckoutState | None, target: str) -
     if part.head in expected:
         return []
     return list_foreign_commits(
-        part.git, *(commit for commit in expected if commit), "--remotes", f"--glob={SERVED_REFS}"
+        part.git, *(commit for commit in expected if commit), "--remotes", f"--glob={network.SERVED_REFS}"
     )
 
 
 def _list_changed_files(
-    parts: Sequence[TreePart], state: CheckoutState | None, *, links: bool = False
+    parts: Sequence[TreePart], state: checkout_state.CheckoutState | None, *, links: bool = False
 ) -> list[str]:
     """List what is somebody's own in repositories in which git finds a change."""
     results = run_side_by_side(lambda part: _list_changes(part, state, links=links), parts)
@@ -319,12 +319,12 @@ def clear_leftovers(git_dir: Path, env: Mapping[str, str]) -> None:
     _remove_half_clones(git_dir, env)
 
 
-def rescue_all(git: Git, state: CheckoutState, target: str) -> None:
+def rescue_all(git: Git, state: checkout_state.CheckoutState, target: str) -> None:
     """Keep, then remove, what nobody committed in root and submodules.
 
     Tracked files stay as they are: the checkout that follows writes them.
     """
-    log_note(f"the last {state.operation} in {git.directory} was interrupted; carrying on")
+    log.log_note(f"the last {state.operation} in {git.directory} was interrupted; carrying on")
     for part in list_repositories(git):
         for link in list_gitlinks(part.git):
             pointer = part.git.directory / link.path / ".git"
@@ -334,7 +334,7 @@ def rescue_all(git: Git, state: CheckoutState, target: str) -> None:
         rescue_repository(part, state, target)
 
 
-def recover_hipify(git: Git, state: CheckoutState) -> None:
+def recover_hipify(git: Git, state: checkout_state.CheckoutState) -> None:
     """Put a tree back to where an interrupted hipify (with commit) found it, keeping what is dirty."""
     clear_leftovers(find_git_directory(git), git.env)
     rescue_all(git, state, state.upstream)
@@ -343,7 +343,7 @@ def recover_hipify(git: Git, state: CheckoutState) -> None:
         part.git.text("reset", "-q", "--hard", recorded.head if recorded is not None else "HEAD", "--")
 
 
-def rescue_repository(part: TreePart, state: CheckoutState, target: str) -> None:
+def rescue_repository(part: TreePart, state: checkout_state.CheckoutState, target: str) -> None:
     """Keep one repository's work on a ref of its own, and remove its untracked files."""
     git = part.git
     born = has_head_commit(git)
@@ -372,21 +372,23 @@ def wait_for_leftovers(git_dir: Path) -> None:
     give_up = time.monotonic() + _PATIENCE_SECONDS
     while running := _list_leftovers(git_dir):
         if time.monotonic() > give_up:
-            raise SourceError(
+            raise errors.SourceError(
                 f"a run that was killed left process {running[0]} working in {git_dir.parent}",
                 tip=f"end it (`kill {running[0]}`), then run this again",
             )
         time.sleep(0.1)
 
 
-def _commit_rescued(git: Git, tree: str, head: str, files: list[str], state: CheckoutState) -> None:
+def _commit_rescued(
+    git: Git, tree: str, head: str, files: list[str], state: checkout_state.CheckoutState
+) -> None:
     refs = git.text("for-each-ref", "--format=%(refname)", _RESCUED_REFS).splitlines()
     number = 1 + max((int(name.rsplit("/", 1)[1]) for name in refs), default=0)
     message = f"Files found after an interrupted {state.operation}"
     commit = write_commit(git, tree, [head] if head else [], message, dated_like=head or None)
     git.text("update-ref", f"{_RESCUED_REFS}/{number}", commit)
     names = ", ".join(files[:5]) + (f" and {len(files) - 5} more" if len(files) > 5 else "")
-    log_warning(
+    log.log_warning(
         f"kept as {_RESCUED_REFS}/{number} ({commit[:12]}) in {git.directory}: {names or 'commits on top'} "
         f"(see `git show --stat {commit[:12]}`)"
     )
@@ -421,12 +423,14 @@ def _remove_locks(git_dir: Path) -> None:
     Raises SourceError while somebody's own git works in the tree.
     """
     if running := _list_running_gits(git_dir.parent):
-        raise SourceError(
+        raise errors.SourceError(
             f"git (process {running[0]}) is at work in {git_dir.parent}", tip="wait for it to end, or end it"
         )
     for folder, folders, files in os.walk(git_dir):
         if folder == str(git_dir) or ("HEAD" in files and "objects" in folders):  # elsewhere, parts of a name
-            folders[:] = [name for name in folders if name not in ("objects", "worktrees", OWN_FOLDER)]
+            folders[:] = [
+                name for name in folders if name not in ("objects", "worktrees", checkout_state.OWN_FOLDER)
+            ]
         for name in files:
             if name.endswith(".lock"):
                 Path(folder, name).unlink()

@@ -30,42 +30,14 @@ from packaging.version import InvalidVersion, Version
 from pydantic import ConfigDict, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from rocm_wheels.core import (
-    DataError,
-    Record,
-    SourceError,
-    UsageError,
-    format_command,
-    format_count,
-    log_note,
-    log_warning,
-    parse_record,
-    read_text_file,
-    suggest_name,
-    write_atomically,
-)
-from rocm_wheels.models import (
-    GitObjectId,
-    Lock,
-    LockedPackage,
-    LockedProject,
-    LockedSubmodule,
-    Platform,
-    add_version_parts,
-    list_project_names,
-    load_project,
-    make_version_suffix,
-    parse_targets,
-    sort_projects,
-)
-from rocm_wheels.sources.checkout_state import CheckoutState
-from rocm_wheels.sources.git import Git, is_inside_tree
-from rocm_wheels.sources.network import check_ref, parse_origin, strip_credentials
-from rocm_wheels.sources.patches import PatchSet, list_lines, match_line, read_patch_set
-from rocm_wheels.sources.pins import Pin
+from rocm_wheels.core import errors, files, log, records, shell, tables
+from rocm_wheels.models import gfx, project_names, versions
+from rocm_wheels.models.lock import GitObjectId, Lock, LockedPackage, LockedProject, LockedSubmodule
+from rocm_wheels.models.project import load_project, sort_projects
+from rocm_wheels.sources import checkout_state, git, network, patches, pins
 
 if TYPE_CHECKING:
-    from rocm_wheels.sources.checkout import CheckoutRequest, CheckoutResult
+    from rocm_wheels.sources import checkout
 
 # what is wrong: where (keys from the outermost), the sentence, and the text that was found
 LockFault = tuple[tuple[str | int, ...], str, object]
@@ -78,25 +50,25 @@ _SET_NAME = re.compile(r"\w[\w.+-]*\Z")
 
 def find_name_faults(names: Sequence[str]) -> Iterator[LockFault]:
     """Yield the projects that have no recipe."""
-    recipes = list_project_names()
+    recipes = project_names.list_project_names()
     for name in names:
         if name not in recipes:
-            yield (name,), f"there is no project {name}{suggest_name(name, recipes)}", {}
+            yield (name,), f"there is no project {name}{tables.suggest_name(name, recipes)}", {}
 
 
 def find_project_faults(project: LockedProject) -> Iterator[LockFault]:
     """Yield what git, a version or a patch set could not be; keys are those of the record."""
     yield from _find_origin_faults(project.origin, ("origin",))
     try:
-        check_ref(project.ref)
-    except UsageError as refused:
+        network.check_ref(project.ref)
+    except errors.UsageError as refused:
         yield ("ref",), refused.message, {}
     if project.version is not None:
         yield from _find_version_faults(project.version, ("version",), local=False)
     if project.patches is not None and not _SET_NAME.match(project.patches.name):
         yield ("patches", "name"), "it is not the name of a patch set", project.patches.name
     for path, submodule in (project.submodules or {}).items():
-        if not is_inside_tree(path):
+        if not git.is_inside_tree(path):
             yield ("submodules", path), "the path of a submodule does not stay in the tree", path
         yield from _find_origin_faults(submodule.origin, ("submodules", path, "origin"))
 
@@ -107,8 +79,8 @@ def find_request_faults(lock: Lock) -> Iterator[LockFault]:
         yield from _find_version_faults(lock.rocm, ("rocm",), local=True)
     if lock.targets:
         try:
-            parse_targets(" ".join(lock.targets), input_name="targets")
-        except UsageError as refused:
+            gfx.parse_targets(" ".join(lock.targets), input_name="targets")
+        except errors.UsageError as refused:
             yield ("targets",), refused.message, {}
     if lock.local_version is not None and (fault := describe_local_fault(lock.local_version)):
         yield ("local_version",), fault, lock.local_version
@@ -195,12 +167,12 @@ def _raise_validation_error(title: str, faults: Sequence[LockFault]) -> NoReturn
 
 
 def _find_origin_faults(origin: str, keys: tuple[str, ...]) -> Iterator[LockFault]:
-    if strip_credentials(origin) != origin:
+    if network.strip_credentials(origin) != origin:
         yield keys, "it carries credentials, and a lock is for everybody; git has credential helpers", {}
         return
     try:
-        resolved, local = parse_origin(origin, Path("/"))
-    except UsageError as refused:
+        resolved, local = network.parse_origin(origin, Path("/"))
+    except errors.UsageError as refused:
         yield keys, refused.message, {}
         return
     if local and resolved != origin and not Path(origin).is_absolute():
@@ -232,7 +204,7 @@ _THEIR_NAMES = {"origin": "repo", "ref": "branch", "rocm": "version"}
 _ROCM_SUFFIX = re.compile(r"(?:.*\.)?(?:dev)?rocm(?P<version>\d[\w.-]*)\Z")
 
 
-class ManifestEntry(Record):
+class ManifestEntry(records.Record):
     """A repository in a manifest. ``version`` is that of the wheel; of ``therock``, that of ROCm."""
 
     repo: str
@@ -241,7 +213,7 @@ class ManifestEntry(Record):
     version: str | None = None
 
 
-class Manifest(Record):
+class Manifest(records.Record):
     """A manifest; projects are the keys that no field has."""
 
     model_config = ConfigDict(extra="allow")
@@ -281,7 +253,7 @@ def parse_manifest(text: str, *, name: str) -> Lock:
     The platform is in its file's name; ROCm is the version of ``therock``, else in the versions' suffix.
     Raises DataError with ``file:line:column``.
     """
-    manifest = parse_record(text, Manifest, name=name)
+    manifest = records.parse_record(text, Manifest, name=name)
     file = PurePath(name).name
     suffixes = [rocm for entry in manifest.entries.values() if (rocm := _read_rocm_version(entry.version))]
     stated = manifest.therock.version if manifest.therock is not None and manifest.therock.version else None
@@ -298,11 +270,11 @@ def format_manifest(lock: Lock, therock: ManifestEntry | None = None, *, suffix:
     Raises UsageError without a version of ROCm: versions carry it.
     """
     if lock.rocm is None:
-        raise UsageError(
+        raise errors.UsageError(
             "a manifest says which ROCm its wheels carry, and the lock names none",
             tip="make the lock with --rocm",
         )
-    suffix = make_version_suffix(lock.rocm, suffix)
+    suffix = versions.make_version_suffix(lock.rocm, suffix)
     data: dict[str, Any] = {_VERSION_KEY: 1}
     for project in sort_projects(load_project(name) for name in lock.projects):
         locked = lock.projects[project.name]
@@ -310,7 +282,9 @@ def format_manifest(lock: Lock, therock: ManifestEntry | None = None, *, suffix:
         if locked.ref != locked.commit:
             entry["branch"] = locked.ref
         if locked.version is not None:
-            entry["version"] = locked.version + add_version_parts(suffix, *lock.get_local_parts(project.name))
+            entry["version"] = locked.version + versions.add_version_parts(
+                suffix, *lock.get_local_parts(project.name)
+            )
         data[project.name] = entry
     if therock is not None:
         data[_TOOL] = {**therock.model_dump(exclude_none=True), "version": lock.rocm}
@@ -349,7 +323,7 @@ _MISSING_LOCK_TIP = "create it with `rocm-wheels lock make -o FILE`, or name ano
 _OWN_KEYS = {"lock_version", "projects"}
 
 
-class _LockKeys(Record):
+class _LockKeys(records.Record):
     """Whatever has keys: to see whose file it is."""
 
     model_config = ConfigDict(extra="allow")
@@ -377,20 +351,22 @@ def read_lock(path: Path) -> Lock:
     ``file:line:column`` for what is wrong in it; no project without a recipe is accepted.
     """
     try:
-        return parse_lock(read_text_file(path, tip=_LOCK_TIP, missing_tip=_MISSING_LOCK_TIP), name=str(path))
-    except DataError as error:
+        return parse_lock(
+            records.read_text_file(path, tip=_LOCK_TIP, missing_tip=_MISSING_LOCK_TIP), name=str(path)
+        )
+    except errors.DataError as error:
         error.tip = error.tip or "correct it, or make another one with `rocm-wheels lock make -o FILE`"
         raise
 
 
 def parse_lock(text: str, *, name: str) -> Lock:
     """Read the text of a lock or a manifest; ``name`` stands for the file in messages (see ``read_lock``)."""
-    keys = parse_record(text, _LockKeys, name=name).model_extra or {}
+    keys = records.parse_record(text, _LockKeys, name=name).model_extra or {}
     if not keys:
-        raise DataError(f"{name} is empty", tip="make a lock with `rocm-wheels lock make -o FILE`")
+        raise errors.DataError(f"{name} is empty", tip="make a lock with `rocm-wheels lock make -o FILE`")
     if not keys.keys() & _OWN_KEYS and looks_like_manifest(keys):
         return parse_manifest(text, name=name)
-    return Lock.model_validate(dict(parse_record(text, _CheckedLock, name=name)))
+    return Lock.model_validate(dict(records.parse_record(text, _CheckedLock, name=name)))
 
 
 def format_lock(lock: Lock) -> str:
@@ -453,12 +429,12 @@ def write_lock(path: Path, lock: Lock) -> bool:
 def write_if_changed(path: Path, text: str) -> bool:
     """Write a file whole when its content is other than ``text``; tell whether it was."""
     if path.is_dir():
-        raise DataError(f"{path} is a folder", tip="name a file")
+        raise errors.DataError(f"{path} is a folder", tip="name a file")
     if path.is_file() and path.read_bytes() == text.encode("utf-8"):
-        log_note(f"{path} is up to date")
+        log.log_note(f"{path} is up to date")
         return False
-    write_atomically(path, text)
-    log_note(f"wrote {path}")
+    files.write_atomically(path, text)
+    log.log_note(f"wrote {path}")
     return True
 
 
@@ -470,18 +446,18 @@ def digest_lock(lock: Lock) -> str:
 def _strip_lock_credentials(lock: Lock) -> Lock:
     projects: dict[str, LockedProject] = {}
     for name, project in lock.projects.items():
-        origin = strip_credentials(project.origin)
+        origin = network.strip_credentials(project.origin)
         submodules = project.submodules and {
             path: _strip_submodule_credentials(submodule) for path, submodule in project.submodules.items()
         }
         if (origin, submodules) != (project.origin, project.submodules):
-            log_warning(f"{name}: the credentials in its origin are not written to the lock")
+            log.log_warning(f"{name}: the credentials in its origin are not written to the lock")
         projects[name] = project.model_copy(update={"origin": origin, "submodules": submodules})
     return lock.model_copy(update={"projects": projects})
 
 
 def _strip_submodule_credentials(submodule: LockedSubmodule) -> LockedSubmodule:
-    return submodule.model_copy(update={"origin": strip_credentials(submodule.origin)})
+    return submodule.model_copy(update={"origin": network.strip_credentials(submodule.origin)})
 
 
 _MOST_SHOWN = 3
@@ -497,7 +473,7 @@ class LockFile:
     def project(self, name: str) -> LockedProject:
         """Return what the lock says of a project. Raises UsageError where it says nothing."""
         if name not in self.lock.projects:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{self.path} has no {name}; it has {', '.join(self.lock.projects)}",
                 tip="make the lock with it (`rocm-wheels lock`), or leave the project out",
             )
@@ -505,45 +481,45 @@ class LockFile:
 
     def update_command(self, name: str) -> str:
         """Return the command that brings the lock up to date with a project."""
-        return f"`{format_command(['rocm-wheels', 'lock', 'update', self.path, name])}`"
+        return f"`{shell.format_command(['rocm-wheels', 'lock', 'update', self.path, name])}`"
 
 
-def open_lock(path: Path, platform: Platform) -> LockFile:
+def open_lock(path: Path, platform: project_names.Platform) -> LockFile:
     """Read a lock for use on ``platform``. Raises DataError, and UsageError for a lock of another one."""
     lock = read_lock(path)
     if lock.platform != platform:
-        raise UsageError(
+        raise errors.UsageError(
             f"{path} is a lock for {lock.platform}, and this is {platform}",
             tip=f"make one for {platform} with `rocm-wheels lock`",
         )
     return LockFile(path, lock)
 
 
-def read_locked_pin(file: LockFile, name: str, *, origin: str | None = None) -> Pin:
+def read_locked_pin(file: LockFile, name: str, *, origin: str | None = None) -> pins.Pin:
     """Return the locked commit; ``origin``, the option's, is another place for it."""
     locked = file.project(name)
     why = f"lock {file.path}"
     if origin is not None:
         why += "; origin: --origin"
-    return Pin(origin or locked.origin, locked.ref, why, locked.commit)
+    return pins.Pin(origin or locked.origin, locked.ref, why, locked.commit)
 
 
-def read_locked_patches(file: LockFile, name: str, folder: Path) -> PatchSet | None:
+def read_locked_patches(file: LockFile, name: str, folder: Path) -> patches.PatchSet | None:
     """Return the patch set that the lock names, ``None`` where it names none.
 
     ``folder`` holds a folder a project. Raises SourceError when the set is not the locked one.
     """
     locked = file.project(name)
     if locked.patches is None:
-        if line := match_line(
-            locked.ref if file.lock.line is None else file.lock.line, list_lines(name, folder)
+        if line := patches.match_line(
+            locked.ref if file.lock.line is None else file.lock.line, patches.list_lines(name, folder)
         ):
-            log_note(f"no patches: {file.path} says so; {folder / name / line} is left out")
+            log.log_note(f"no patches: {file.path} says so; {folder / name / line} is left out")
         return None
-    patch_set = read_patch_set(folder / name / locked.patches.name)
+    patch_set = patches.read_patch_set(folder / name / locked.patches.name)
     if patch_set.digest != locked.patches.digest:
         fault = f"has the digest {patch_set.digest}" if patch_set.digest else "has no patches"
-        raise SourceError(
+        raise errors.SourceError(
             f"the patch set {patch_set.folder} {fault}, and {file.path} says {locked.patches.digest}",
             tip=f"bring the set back, or take it as it is now with {file.update_command(name)}",
         )
@@ -551,7 +527,11 @@ def read_locked_patches(file: LockFile, name: str, folder: Path) -> PatchSet | N
 
 
 def check_checkout(
-    file: LockFile, request: CheckoutRequest, result: CheckoutResult, *, env: Mapping[str, str]
+    file: LockFile,
+    request: checkout.CheckoutRequest,
+    result: checkout.CheckoutResult,
+    *,
+    env: Mapping[str, str],
 ) -> None:
     """Compare a tree that was just checked out with what the lock says of it.
 
@@ -559,15 +539,15 @@ def check_checkout(
     """
     locked, tree, faults = file.project(request.project.name), result.tree, []
     if locked.tree is not None and tree is None:
-        tree = Git(result.directory, env).text("rev-parse", f"{locked.commit}^{{tree}}")
+        tree = git.Git(result.directory, env).text("rev-parse", f"{locked.commit}^{{tree}}")
     if locked.tree not in (None, tree):
         faults.append(f"the files of {locked.commit[:12]} are the tree {tree}, not {locked.tree}")
     if request.submodules:
         faults += _compare_submodules(locked, result.state)
     elif locked.submodules:
-        log_note(f"--no-submodules: the {len(locked.submodules)} in {file.path} are left out")
+        log.log_note(f"--no-submodules: the {len(locked.submodules)} in {file.path} are left out")
     if faults:
-        raise SourceError(
+        raise errors.SourceError(
             f"{result.directory} is at the locked commit, but {file.path} says something else of it:"
             + "".join(f"\n  {line}" for line in faults),
             tip=(
@@ -577,7 +557,7 @@ def check_checkout(
         )
 
 
-def compare_with_lock(locked: LockedProject, state: CheckoutState | None) -> list[str]:
+def compare_with_lock(locked: LockedProject, state: checkout_state.CheckoutState | None) -> list[str]:
     """Say in what a tree is not what the lock says; ``state`` is its checkout's, if it is one of ours."""
     if state is None:
         return ["it was not checked out by rocm-wheels, and may be anything"]
@@ -596,7 +576,7 @@ def compare_with_lock(locked: LockedProject, state: CheckoutState | None) -> lis
     return faults
 
 
-def _describe_patches(state: CheckoutState) -> str:
+def _describe_patches(state: checkout_state.CheckoutState) -> str:
     return f"{state.patch_set} ({state.patches[:12]})" if state.patches else "none"
 
 
@@ -604,7 +584,7 @@ def _describe_locked_patches(locked: LockedProject) -> str:
     return "none" if locked.patches is None else f"{locked.patches.name} ({locked.patches.digest[:12]})"
 
 
-def _compare_submodules(locked: LockedProject, state: CheckoutState) -> list[str]:
+def _compare_submodules(locked: LockedProject, state: checkout_state.CheckoutState) -> list[str]:
     """Say which submodules are at other commits; nothing where the lock does not name them."""
     if locked.submodules is None:
         return []
@@ -616,4 +596,6 @@ def _compare_submodules(locked: LockedProject, state: CheckoutState) -> list[str
         if actual.get(path) != expected.get(path)
     ]
     more = len(lines) - _MOST_SHOWN
-    return lines if more <= 0 else [*lines[:_MOST_SHOWN], f"and {format_count(more, 'more submodule')}"]
+    return (
+        lines if more <= 0 else [*lines[:_MOST_SHOWN], f"and {tables.format_count(more, 'more submodule')}"]
+    )

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from rocm_wheels.core import SourceError, align_rows, format_count, hide_credentials, log_note
-from rocm_wheels.models import Lock, LockedPackage, LockedProject, LockedSubmodule, LockedTools
+from rocm_wheels.core import errors, log, shell, tables
+from rocm_wheels.models import lock
 from rocm_wheels.sources.git import Git
 from rocm_wheels.sources.mirrors import locate_mirror
 
@@ -38,8 +38,8 @@ class SubmoduleChange:
     """A submodule by its path from the root; ``old`` or ``new`` is ``None`` where it is not there."""
 
     path: str
-    old: LockedSubmodule | None
-    new: LockedSubmodule | None
+    old: lock.LockedSubmodule | None
+    new: lock.LockedSubmodule | None
 
     @property
     def kind(self) -> ChangeKind:
@@ -55,8 +55,8 @@ class ProjectChange:
     """
 
     name: str
-    old: LockedProject | None
-    new: LockedProject | None
+    old: lock.LockedProject | None
+    new: lock.LockedProject | None
     fields: tuple[FieldChange, ...] = ()
     submodules: tuple[SubmoduleChange, ...] = ()
     not_compared: tuple[str, ...] = ()
@@ -87,8 +87,8 @@ class PackageChange:
     python: str
     group: str
     name: str
-    old: LockedPackage | None
-    new: LockedPackage | None
+    old: lock.LockedPackage | None
+    new: lock.LockedPackage | None
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class LockDiff:
         return not self.not_compared and not any(project.not_compared for project in self.projects)
 
 
-def compare_locks(a: Lock, b: Lock) -> LockDiff:
+def compare_locks(a: lock.Lock, b: lock.Lock) -> LockDiff:
     """Return what changed from ``a`` to ``b``. Who asked for a ref is no difference."""
     brief = _is_brief(*a.projects.values()), _is_brief(*b.projects.values())
     comparison = _FieldComparison()
@@ -129,7 +129,7 @@ def compare_locks(a: Lock, b: Lock) -> LockDiff:
     return LockDiff(tuple(comparison.fields), projects, tuple(comparison.unsaid), tuple(_compare_tools(a, b)))
 
 
-def _compare_tools(a: Lock, b: Lock) -> Iterator[PackageChange]:
+def _compare_tools(a: lock.Lock, b: lock.Lock) -> Iterator[PackageChange]:
     for python in a.tools:
         if python not in b.tools:
             continue
@@ -141,7 +141,7 @@ def _compare_tools(a: Lock, b: Lock) -> Iterator[PackageChange]:
                     yield PackageChange(python, group, name, old.get(name), new.get(name))
 
 
-def _group_packages(tools: LockedTools) -> dict[str, Mapping[str, LockedPackage]]:
+def _group_packages(tools: lock.LockedTools) -> dict[str, Mapping[str, lock.LockedPackage]]:
     return {"rocm": tools.rocm, **tools.projects, "backends": tools.backends}
 
 
@@ -164,7 +164,9 @@ class _FieldComparison:
             self.fields.append(FieldChange(name, old, new))
 
 
-def _compare_projects(name: str, old: LockedProject | None, new: LockedProject | None) -> ProjectChange:
+def _compare_projects(
+    name: str, old: lock.LockedProject | None, new: lock.LockedProject | None
+) -> ProjectChange:
     if old is None or new is None:
         return ProjectChange(name, old, new)
     brief = _is_brief(old), _is_brief(new)
@@ -189,17 +191,17 @@ def _compare_projects(name: str, old: LockedProject | None, new: LockedProject |
     return ProjectChange(name, old, new, tuple(comparison.fields), submodules, tuple(comparison.unsaid))
 
 
-def _is_brief(*projects: LockedProject) -> bool:
+def _is_brief(*projects: lock.LockedProject) -> bool:
     """Tell whether projects come from a manifest, which leaves out what is not in its schema."""
     return all(project.tree is None and project.submodules is None for project in projects)
 
 
-def _identify_patches(project: LockedProject) -> tuple[str, ...]:
+def _identify_patches(project: lock.LockedProject) -> tuple[str, ...]:
     return () if project.patches is None else (project.patches.name, project.patches.digest)
 
 
 def _compare_submodules(
-    old: Mapping[str, LockedSubmodule], new: Mapping[str, LockedSubmodule]
+    old: Mapping[str, lock.LockedSubmodule], new: Mapping[str, lock.LockedSubmodule]
 ) -> Iterator[SubmoduleChange]:
     for path in sorted(old.keys() | new.keys()):
         change = SubmoduleChange(path, old.get(path), new.get(path))
@@ -207,7 +209,7 @@ def _compare_submodules(
             yield change
 
 
-def _is_same_submodule(old: LockedSubmodule, new: LockedSubmodule) -> bool:
+def _is_same_submodule(old: lock.LockedSubmodule, new: lock.LockedSubmodule) -> bool:
     trees = {old.tree, new.tree} - {None}
     return (old.origin, old.commit) == (new.origin, new.commit) and len(trees) < 2
 
@@ -320,9 +322,9 @@ def _read_local_range(folder: Path, old: str, new: str, env: Mapping[str, str]) 
         return None
     try:
         return _read_range(git, old, new, str(folder))
-    except SourceError as error:
+    except errors.SourceError as error:
         reason = make_readable(str(error).splitlines()[0])
-        log_note(f"{folder} has both commits, but not the history between ({reason})")
+        log.log_note(f"{folder} has both commits, but not the history between ({reason})")
         return None
 
 
@@ -371,7 +373,7 @@ _EMPTY_WORDS = {"targets": "left open", "pythons": "left open", "rocm": "left op
 
 def format_diff_report(diff: LockDiff, histories: Histories, *, limit: int) -> list[str]:
     """Return what a person reads; ``limit``: commits listed a repository and direction, the rest counted."""
-    lines = align_rows([(change.name, _describe_values(change)) for change in diff.fields])
+    lines = tables.align_rows([(change.name, _describe_values(change)) for change in diff.fields])
     changed = [project for project in diff.projects if not project.same]
     rows = [_format_row(project, histories) for project in changed]
     tool_lines = _format_tools(diff.tools)
@@ -380,7 +382,7 @@ def format_diff_report(diff: LockDiff, histories: Histories, *, limit: int) -> l
     lines += tool_lines
     if lines and rows:
         lines.append("")
-    for project, line in zip(changed, align_rows(rows), strict=True):
+    for project, line in zip(changed, tables.align_rows(rows), strict=True):
         details = [f"    {detail}" for detail in _format_details(project, histories, limit)]
         lines += [line, *details, *([""] if details else [])]
     if lines and lines[-1]:
@@ -449,13 +451,13 @@ def _format_tools(changes: Sequence[PackageChange]) -> list[str]:
             by_pythons.setdefault(", ".join(pythons), []).append(group)
         where = [f"{', '.join(names)} ({pythons})" for pythons, names in by_pythons.items()]
         rows.append(("tool", name, words, "; ".join(where)))
-    return align_rows(rows)
+    return tables.align_rows(rows)
 
 
 def _describe_package_change(change: PackageChange) -> str:
     old, new = change.old, change.new
     if old is None or new is None:
-        version = (new or old or LockedPackage(version="", files={})).version
+        version = (new or old or lock.LockedPackage(version="", files={})).version
         return f"added, {version}" if old is None else f"removed, was {version}"
     return f"{old.version} → {new.version}" if old.version != new.version else f"{old.version}, other files"
 
@@ -488,7 +490,7 @@ def _format_details(project: ProjectChange, histories: Histories, limit: int) ->
         count = _describe_count(histories.get((project.name, submodule.path)))
         change_text = f"{_describe_submodule(submodule)}  {count}".rstrip()
         rows.append((make_readable(submodule.path), change_text))
-    for submodule, line in zip(project.submodules, align_rows(rows), strict=True):
+    for submodule, line in zip(project.submodules, tables.align_rows(rows), strict=True):
         between = histories.get((project.name, submodule.path))
         yield line
         yield from (f"    {line}" for line in _format_commits(between, limit))
@@ -532,7 +534,7 @@ def _describe_count(between: CommitRange | str | None) -> str:
 
 
 def _count_commits(commits: Sequence[HistoryCommit], how: str) -> str:
-    return f"{format_count(len(commits), 'commit')}{how}"
+    return f"{tables.format_count(len(commits), 'commit')}{how}"
 
 
 def _list_not_compared(diff: LockDiff) -> list[str]:
@@ -573,10 +575,10 @@ def _describe_patches(value: FieldValue) -> str:
 
 
 def _show_origin(origin: str) -> str:
-    return make_readable(hide_credentials(origin))
+    return make_readable(shell.hide_credentials(origin))
 
 
-def _shorten_ref(project: LockedProject) -> str:
+def _shorten_ref(project: lock.LockedProject) -> str:
     return project.ref[:_SHORT_ID] if project.ref == project.commit else make_readable(project.ref)
 
 
@@ -598,17 +600,17 @@ def _dump_field(change: FieldChange) -> dict[str, Any]:
     if change.name == "origin":
         return {
             "what": change.name,
-            "old": hide_credentials(str(change.old)),
-            "new": hide_credentials(str(change.new)),
+            "old": shell.hide_credentials(str(change.old)),
+            "new": shell.hide_credentials(str(change.new)),
         }
     return {"what": change.name, "old": change.old, "new": change.new}
 
 
-def _dump_locked(locked: LockedProject | LockedSubmodule | None) -> dict[str, Any] | None:
+def _dump_locked(locked: lock.LockedProject | lock.LockedSubmodule | None) -> dict[str, Any] | None:
     if locked is None:
         return None
     data = locked.model_dump(mode="json", include=_JSON_FIELDS)
-    return {**data, "origin": hide_credentials(locked.origin)}
+    return {**data, "origin": shell.hide_credentials(locked.origin)}
 
 
 def _dump_history(between: CommitRange | str | None, limit: int) -> dict[str, Any] | None:

@@ -23,19 +23,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocm_wheels.core import SourceError, UsageError, copy_atomically, lock_folder, log_note, write_atomically
-from rocm_wheels.sources.checkout_state import FETCHED_REF, OWN_FOLDER
+from rocm_wheels.core import errors, files, log
+from rocm_wheels.sources import checkout_state, local_changes, network, trees
 from rocm_wheels.sources.git import FETCH_SECONDS, Git, find_objects_folder
-from rocm_wheels.sources.local_changes import TREE_VARIABLE
-from rocm_wheels.sources.network import (
-    CommitRequest,
-    FetchedCommit,
-    Transport,
-    fetch_commit,
-    make_sha256_error,
-    mark_under_way,
-)
-from rocm_wheels.sources.trees import has_object, is_held_commit
 
 _LINK_ATTEMPTS = 20
 # another file system, one without links, a file of somebody else's, too many names of one file
@@ -66,7 +56,7 @@ def link_objects(source: Path, target: Path) -> None:
             last_failure = cause  # somebody repacks; what it held is in another pack now
         else:
             return
-    raise SourceError(
+    raise errors.SourceError(
         f"the packs in {source} change all the time", tip="wait until it is at rest"
     ) from last_failure
 
@@ -95,13 +85,15 @@ def _link_or_copy(file: Path, target: Path) -> None:
         if failure.errno not in _NO_LINKS:
             raise
         _note_copied(str(file.parent.parent.parent.parent), failure.strerror or "")
-        copy_atomically(file, target)
+        files.copy_atomically(file, target)
         target.chmod(0o444)
 
 
 @functools.cache
 def _note_copied(mirrors: str, why: str) -> None:
-    log_note(f"the packs of {mirrors} are copied, not linked ({why}): each checkout takes their whole size")
+    log.log_note(
+        f"the packs of {mirrors} are copied, not linked ({why}): each checkout takes their whole size"
+    )
 
 
 # Everything arrives as packs, git by itself removes none, and any commit is given out to a checkout.
@@ -135,7 +127,7 @@ class Mirror:
 def refuse_mirrors_inside(folder: Path | None, checkout: Path) -> None:
     """Raise UsageError for a folder of mirrors in a checkout: they outlive it, and others share them."""
     if folder is not None and folder.absolute().is_relative_to(checkout):
-        raise UsageError(
+        raise errors.UsageError(
             f"the mirrors' folder {folder} is inside the checkout {checkout}",
             tip="name one that all checkouts can share with --mirror-dir",
         )
@@ -147,7 +139,7 @@ def locate_mirror(
     """Return the mirror of an origin; it need not be there yet."""
     mirror_folder = folder / f"{name_repository(origin)}.git"
     outside = {
-        name: value for name, value in env.items() if name != TREE_VARIABLE
+        name: value for name, value in env.items() if name != local_changes.TREE_VARIABLE
     }  # it outlives this checkout
     git = Git(mirror_folder, outside, settings, {"GIT_DIR": str(mirror_folder)})
     return Mirror(mirror_folder, git, f"refs/origins/{make_origin_slug(origin)}")
@@ -168,33 +160,35 @@ def make_origin_slug(origin: str) -> str:
 
 
 def obtain_commit(
-    git: Git, request: CommitRequest, commit: str, *, depth: int | None, transport: Transport
-) -> FetchedCommit:
+    git: Git, request: network.CommitRequest, commit: str, *, depth: int | None, transport: network.Transport
+) -> network.FetchedCommit:
     """Have a commit in a checkout's repository as FETCHED_REF, by way of the mirror if there is one.
 
     ``commit`` is what ``request.source`` was when the origin was asked; returns the commit that came.
     A commit that the mirror has costs no network. Raises SourceError.
     """
     if transport.mirrors is None:
-        return fetch_commit(git, request, FETCHED_REF, depth=depth, transport=transport)
+        return network.fetch_commit(
+            git, request, checkout_state.FETCHED_REF, depth=depth, transport=transport
+        )
     mirror, commit = ensure_mirrored(git, request, commit, transport=transport)
     if depth is not None:
-        near = CommitRequest(mirror.folder.as_uri(), commit, request.name)
+        near = network.CommitRequest(mirror.folder.as_uri(), commit, request.name)
         local = git.with_settings("protocol.file.allow=always")
-        return fetch_commit(local, near, FETCHED_REF, depth=depth, transport=transport)
+        return network.fetch_commit(local, near, checkout_state.FETCHED_REF, depth=depth, transport=transport)
     link_objects(mirror.folder / "objects", find_objects_folder(git))
     git.text(
         "update-ref",
-        FETCHED_REF,
+        checkout_state.FETCHED_REF,
         commit,
         activity=f"taking {commit[:12]} from {mirror.folder}",
         tip=_MIRROR_TIP,
     )
-    return FetchedCommit(commit)
+    return network.FetchedCommit(commit)
 
 
 def ensure_mirrored(
-    git: Git, request: CommitRequest, commit: str, *, transport: Transport
+    git: Git, request: network.CommitRequest, commit: str, *, transport: network.Transport
 ) -> tuple[Mirror, str]:
     """Have a commit in its mirror, which is made when missing; return the mirror and the commit.
 
@@ -203,7 +197,7 @@ def ensure_mirrored(
     assert transport.mirrors is not None
     mirror = locate_mirror(request.origin, transport.mirrors, git.env, git.settings)
     if _is_ready(mirror) and mirror_has_commit(mirror, commit):
-        log_note(
+        log.log_note(
             f"{commit[:12]}{f' ({request.name})' if request.name else ''} is in the mirror {mirror.folder}"
         )
         return mirror, commit
@@ -211,14 +205,16 @@ def ensure_mirrored(
     activity = f"fetching {request.description}"
     with (
         transport.lock_folder(mirror.folder),
-        lock_folder(mirror.folder / OWN_FOLDER, purpose=activity, tip=tip, patience=FETCH_SECONDS),
-        mark_under_way(mirror.folder),
+        files.lock_folder(
+            mirror.folder / checkout_state.OWN_FOLDER, purpose=activity, tip=tip, patience=FETCH_SECONDS
+        ),
+        network.mark_under_way(mirror.folder),
     ):
         if not _is_ready(mirror):
             _make_mirror(mirror)
         if not mirror_has_commit(mirror, commit):
             target = f"{mirror.space}/fetched"
-            came = fetch_commit(
+            came = network.fetch_commit(
                 mirror.git, request, target, depth=None, transport=transport, space=mirror.space
             )
             commit = came.commit
@@ -229,7 +225,9 @@ def ensure_mirrored(
 
 def mirror_has_commit(mirror: Mirror, commit: str) -> bool:
     """Tell whether a mirror has a commit with all that it needs."""
-    return has_object(mirror.git, f"{mirror.space}/commits/{commit}") or is_held_commit(mirror.git, commit)
+    return trees.has_object(mirror.git, f"{mirror.space}/commits/{commit}") or trees.is_held_commit(
+        mirror.git, commit
+    )
 
 
 def _is_ready(mirror: Mirror) -> bool:
@@ -247,22 +245,24 @@ def _is_ready(mirror: Mirror) -> bool:
         else ""
     )
     if why:
-        raise SourceError(f"the mirror {mirror.folder} {why}, so checkouts cannot share it", tip=_MIRROR_TIP)
-    return (mirror.folder / OWN_FOLDER / _MIRROR_MARK).exists()
+        raise errors.SourceError(
+            f"the mirror {mirror.folder} {why}, so checkouts cannot share it", tip=_MIRROR_TIP
+        )
+    return (mirror.folder / checkout_state.OWN_FOLDER / _MIRROR_MARK).exists()
 
 
 def _make_mirror(mirror: Mirror) -> None:
     """Make a mirror, or finish the making of one; a bare repository that was put there is taken over."""
-    names = {entry.name for entry in mirror.folder.iterdir()} - {OWN_FOLDER}
+    names = {entry.name for entry in mirror.folder.iterdir()} - {checkout_state.OWN_FOLDER}
     if not {"HEAD", "objects", "refs"} <= names and not names <= _INIT_NAMES:
-        raise SourceError(f"{mirror.folder} is not a bare git repository", tip=_MIRROR_TIP)
+        raise errors.SourceError(f"{mirror.folder} is not a bare git repository", tip=_MIRROR_TIP)
     config = mirror.folder / "config"
     long_ids = ("config", "--file", str(config), "--get", "extensions.objectformat", "sha256")
     if config.exists() and mirror.git.succeeds(*long_ids):
-        raise make_sha256_error(f"the mirror {mirror.folder}")
+        raise network.make_sha256_error(f"the mirror {mirror.folder}")
     mirror.git.text("init", "--quiet", "--bare", "--template=", activity=f"making the mirror {mirror.folder}")
-    write_atomically(config, config.read_bytes() + _MIRROR_SETTINGS.encode("ascii"))
-    (mirror.folder / OWN_FOLDER / _MIRROR_MARK).touch()
+    files.write_atomically(config, config.read_bytes() + _MIRROR_SETTINGS.encode("ascii"))
+    (mirror.folder / checkout_state.OWN_FOLDER / _MIRROR_MARK).touch()
 
 
 def _has_text(path: Path) -> bool:

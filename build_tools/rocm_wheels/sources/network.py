@@ -18,21 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from rocm_wheels.core import (
-    RetryPolicy,
-    SourceError,
-    UsageError,
-    capture_output,
-    drop_query_secrets,
-    format_duration,
-    hide_credentials,
-    log_note,
-    log_warning,
-    run_with_retries,
-)
-from rocm_wheels.sources.checkout_state import OWN_FOLDER
+from rocm_wheels.core import errors, log, process, retry, shell, tables
+from rocm_wheels.sources import checkout_state, trees
 from rocm_wheels.sources.git import Git, add_advice, find_objects_folder
-from rocm_wheels.sources.trees import has_object
 
 _T = TypeVar("_T")
 
@@ -114,7 +102,7 @@ class Transport:
         )
 
 
-def is_transient(failure: SourceError) -> bool:
+def is_transient(failure: errors.SourceError) -> bool:
     """Tell whether a failure of the network is worth another attempt."""
     message = str(failure)
     if _PERMANENT.search(message) or _DAMAGED_SERVER.search(message):
@@ -130,13 +118,13 @@ def attempt_with_retries(attempt: Callable[[], _T], *, transport: Transport, act
 
     def warn_of_retry(failure: Exception, number: int, seconds: float) -> None:
         reason = str(failure).strip().splitlines()[-1].lstrip(" |")
-        wait = f"{format_duration(round(seconds))} ({number} of {transport.retries})"
-        log_warning(f"{activity}: {reason}; trying again in {wait}")
+        wait = f"{tables.format_duration(round(seconds))} ({number} of {transport.retries})"
+        log.log_warning(f"{activity}: {reason}; trying again in {wait}")
 
-    return run_with_retries(
+    return retry.run_with_retries(
         lambda: _attempt_once(attempt),
-        policy=RetryPolicy(transport.retries),
-        is_transient=lambda failure: isinstance(failure, SourceError) and is_transient(failure),
+        policy=retry.RetryPolicy(transport.retries),
+        is_transient=lambda failure: isinstance(failure, errors.SourceError) and is_transient(failure),
         on_retry=warn_of_retry,
     )
 
@@ -145,7 +133,7 @@ def _attempt_once(attempt: Callable[[], _T]) -> _T:
     """Make an attempt; a server that lets nobody in, or is damaged, gets the tip that helps there."""
     try:
         return attempt()
-    except SourceError as failure:
+    except errors.SourceError as failure:
         if _NO_ACCESS.search(str(failure)):
             failure.tip = _LOG_IN_TIP
         elif _DAMAGED_SERVER.search(str(failure)):
@@ -171,7 +159,7 @@ def parse_origin(text: str, base: Path) -> tuple[str, bool]:
     A path becomes absolute from ``base``. Raises UsageError for text that is no repository.
     """
     if not text or text.startswith("-") or any(letter in text for letter in "\n\r\0"):
-        raise UsageError(f"{text!r} is not a repository", tip="give a URL or a folder")
+        raise errors.UsageError(f"{text!r} is not a repository", tip="give a URL or a folder")
     if _FILE_URL.match(text):
         return text, True
     if _URL.match(text) and not (base / text).exists():
@@ -181,7 +169,7 @@ def parse_origin(text: str, base: Path) -> tuple[str, bool]:
 
 def strip_credentials(origin: str) -> str:
     """Return an origin for everybody: no user in a web address, nowhere a password, no token in a query."""
-    origin = drop_query_secrets(origin) if _HTTP_SCHEME.match(origin) else origin
+    origin = shell.drop_query_secrets(origin) if _HTTP_SCHEME.match(origin) else origin
     return _PASSWORD.sub(r"\g<user>@", _HTTP.sub(r"\g<scheme>", origin, count=1))
 
 
@@ -193,16 +181,16 @@ def is_server(origin: str) -> bool:
 def check_ref(ref: str) -> None:
     """Raise UsageError for what cannot name a branch, a tag or a commit."""
     if not ref or _NO_REF.search(ref):
-        raise UsageError(
+        raise errors.UsageError(
             f"{ref!r} is not a ref", tip="give a branch, a tag, refs/pull/N/head or all 40 digits of a commit"
         )
     if _LONG_ID.match(ref):
         raise make_sha256_error(f"{ref} is a commit of a repository that")
 
 
-def make_sha256_error(subject: str) -> SourceError:
+def make_sha256_error(subject: str) -> errors.SourceError:
     """Return the error for ``subject`` (a subject), which names its objects by SHA-256."""
-    return SourceError(
+    return errors.SourceError(
         f"{subject} uses SHA-256 object ids, and only SHA-1 repositories can be checked out",
         tip="diffbase tags, locks and patches name commits by 40 digits; ask for a SHA-1 repository",
     )
@@ -229,7 +217,7 @@ def resolve_ref(
     """
     if is_commit(ref):
         return ref.lower(), ref.lower()
-    origin_name = hide_credentials(origin)
+    origin_name = shell.hide_credentials(origin)
     with add_advice(git.directory), _explain_mirrors(transport, options[1]):
         refs = _list_refs(git, origin, ref, transport=transport, option=options[0])
     return _select_ref(ref, refs, origin_name)
@@ -239,16 +227,16 @@ def _list_refs(git: Git, origin: str, ref: str, *, transport: Transport, option:
     """Return the refs of ``origin`` that end like ``ref``, with their commits; a tag with what it is of."""
     asking, activity = (
         git.with_settings(*transport.settings),
-        f"asking {hide_credentials(origin)} for {ref}",
+        f"asking {shell.hide_credentials(origin)} for {ref}",
     )
     advice = f"check {option} and the network" if option else "check the network and the origin in the recipe"
     output = attempt_with_retries(
-        lambda: capture_output(
+        lambda: process.capture_output(
             asking.command(["ls-remote", "--quiet", "--", origin, ref, f"{ref}^{{}}"]),
             env=asking.environment(),
             cwd=asking.directory,
             timeout=transport.timeout,
-            check=SourceError,
+            check=errors.SourceError,
             description=activity,
             tip=f"{advice}; nothing was changed",
         ),
@@ -265,7 +253,7 @@ def _select_ref(ref: str, refs: Mapping[str, str], origin_name: str) -> tuple[st
         names = [ref]  # a whole name, whatever else ends like it
     names = [name for name in names if name in refs]
     if not names:
-        raise SourceError(
+        raise errors.SourceError(
             f"{origin_name} has no branch, tag or ref {ref}",
             tip="a commit needs all 40 digits"
             if re.fullmatch("[0-9a-fA-F]{7,}", ref)
@@ -275,7 +263,7 @@ def _select_ref(ref: str, refs: Mapping[str, str], origin_name: str) -> tuple[st
         raise make_sha256_error(origin_name)
     commits = {name: refs.get(f"{name}^{{}}", refs[name]) for name in names}
     if len(set(commits.values())) > 1:
-        raise SourceError(
+        raise errors.SourceError(
             f"{ref} of {origin_name} is ambiguous: "
             + ", ".join(f"{n} is {c[:12]}" for n, c in commits.items()),
             tip=f"give the whole name, {' or '.join(commits)}",
@@ -288,7 +276,7 @@ def _explain_mirrors(transport: Transport, option: str) -> Iterator[None]:
     """Say of a server that cannot be asked that a mirror does not stand in for it."""
     try:
         yield
-    except SourceError as failure:
+    except errors.SourceError as failure:
         if transport.mirrors is not None:
             hint = f"A mirror never answers for a branch or tag; it does for a commit ({option})"
             failure.tip = f"{failure.tip}. {hint}"
@@ -326,7 +314,7 @@ class CommitRequest:
     def description(self) -> str:
         """Say it to people, without credentials."""
         source = self.source[:12] if is_commit(self.source) else self.source
-        return f"{source} of {hide_credentials(self.origin)}" + (f" ({self.name})" if self.name else "")
+        return f"{source} of {shell.hide_credentials(self.origin)}" + (f" ({self.name})" if self.name else "")
 
 
 class FetchedCommit(NamedTuple):
@@ -350,17 +338,19 @@ def fetch_commit(
     A server that cuts no history gives the whole one, and one that gives out commits only by
     branch or tag gives all of them, below ``space``: both are said. Raises SourceError.
     """
-    log_note(f"fetching {request.description}" + (f", {depth} commits deep" if depth is not None else ""))
+    log.log_note(f"fetching {request.description}" + (f", {depth} commits deep" if depth is not None else ""))
     # of a shallow clone a tree takes what there is, as `git clone` does; a mirror has to be whole
     whole = ["--update-shallow"] if space == SERVED_REFS else []
     options = [f"--depth={depth}"] if depth is not None else whole
     try:
         _run_transfer(git, request, [*options, f"+{request.source}:{target}"], transport)
-    except SourceError as refused:
+    except errors.SourceError as refused:
         if is_commit(request.source) and _BY_NAME_ONLY.search(str(refused)):
             _fetch_all(git, request, target, space, transport)
         elif depth is not None and _NO_DEPTH.search(str(refused)):
-            log_warning(f"{request.description}: the server cuts no history (--depth); fetching all of it")
+            log.log_warning(
+                f"{request.description}: the server cuts no history (--depth); fetching all of it"
+            )
             _run_transfer(git, request, [*whole, f"+{request.source}:{target}"], transport)
         else:
             raise
@@ -368,15 +358,15 @@ def fetch_commit(
     answers = git.text("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=query).split("\n")
     (commit, kind), tree = answers[0].split(" "), answers[1].split(" ")[0]
     if kind == "missing" or (kind == "commit" and answers[1].endswith(" missing")):
-        raise SourceError(
+        raise errors.SourceError(
             f"git fetched {request.description} without its {'commit' if kind == 'missing' else 'tree'}",
-            tip=f"compare `git clone {hide_credentials(request.origin)}`"
+            tip=f"compare `git clone {shell.hide_credentials(request.origin)}`"
             if whole
             else "a shallow clone cannot fill a mirror: leave mirrors out, or name another origin",
         )
     if kind != "commit":
         git.text("update-ref", "-d", target)
-        raise SourceError(
+        raise errors.SourceError(
             f"{request.description} is a {kind}, not a commit", tip="name a branch, a commit, or a tag of one"
         )
     return FetchedCommit(commit, tree)
@@ -393,7 +383,7 @@ def mark_under_way(git_dir: Path) -> Iterator[None]:
 
     Only for somebody who holds the repository (``lock_folder``).
     """
-    mark = git_dir / OWN_FOLDER / _FETCHING_MARK
+    mark = git_dir / checkout_state.OWN_FOLDER / _FETCHING_MARK
     if was_interrupted(git_dir):
         _remove_leftovers(git_dir)
     mark.parent.mkdir(parents=True, exist_ok=True)
@@ -406,19 +396,19 @@ def mark_under_way(git_dir: Path) -> Iterator[None]:
 
 def was_interrupted(git_dir: Path) -> bool:
     """Tell whether a run was killed while it wrote into a repository (``mark_under_way``)."""
-    return (git_dir / OWN_FOLDER / _FETCHING_MARK).exists()
+    return (git_dir / checkout_state.OWN_FOLDER / _FETCHING_MARK).exists()
 
 
 def _fetch_all(git: Git, request: CommitRequest, target: str, space: str, transport: Transport) -> None:
-    log_warning(
+    log.log_warning(
         f"{request.description}: the server gives out branches and tags only; "
         "fetching all, with whole history"
     )
     names = [f"+refs/{kind}/*:{space}/{kind}/*" for kind in ("heads", "tags")]
     _run_transfer(git, request, [*(["--unshallow"] if is_shallow(git) else []), "--prune", *names], transport)
-    if not has_object(git, request.source):
-        raise SourceError(
-            f"no branch or tag of {hide_credentials(request.origin)} holds {request.source}",
+    if not trees.has_object(git, request.source):
+        raise errors.SourceError(
+            f"no branch or tag of {shell.hide_credentials(request.origin)} holds {request.source}",
             tip="name another commit, or an origin that has it",
         )
     git.text("update-ref", target, request.source)
@@ -459,9 +449,9 @@ def _run_transfer(git: Git, request: CommitRequest, arguments: Sequence[str], tr
 
     try:
         attempt_with_retries(attempt, transport=transport, activity=activity)
-    except SourceError as failure:
+    except errors.SourceError as failure:
         if "mismatched algorithms" in str(failure):
-            raise make_sha256_error(hide_credentials(request.origin)) from failure
+            raise make_sha256_error(shell.hide_credentials(request.origin)) from failure
         if _NO_REPOSITORY.search(str(failure)):
             failure.tip = "check where it is to come from; a server may say so, too, to who may not see it"
         raise
@@ -482,13 +472,13 @@ def _remove_partial_packs(git: Git) -> Iterator[None]:
 
 def _remove_leftovers(git_dir: Path) -> None:
     """Remove locks and beginnings of packs in a repository and those of its submodules."""
-    for begun in (git_dir / OWN_FOLDER).glob(f"{NEW_FOLDER_PREFIX}*"):
+    for begun in (git_dir / checkout_state.OWN_FOLDER).glob(f"{NEW_FOLDER_PREFIX}*"):
         shutil.rmtree(begun)
     for folder, folders, files in os.walk(git_dir):
         path = Path(folder)
         if path.name == "objects":
             folders[:] = [name for name in folders if name == "pack"]
-        folders[:] = [name for name in folders if name not in ("worktrees", OWN_FOLDER)]
+        folders[:] = [name for name in folders if name not in ("worktrees", checkout_state.OWN_FOLDER)]
         in_packs = path.name == "pack" and path.parent.name == "objects"
         for name in files:
             if (in_packs and name.startswith(("tmp_", ".pack-"))) or (

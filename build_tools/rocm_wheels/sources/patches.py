@@ -21,35 +21,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rocm_wheels.core import DataError, SourceError, UsageError, lock_folder, log_note, write_atomically
-from rocm_wheels.models import Project
-from rocm_wheels.sources.checkout_state import (
-    HIPIFY_MESSAGE,
-    HIPIFY_TAG,
-    OWN_FOLDER,
-    UPSTREAM_TAG,
-    CheckoutState,
-    RepositoryState,
-    read_state,
-    write_state,
-)
+from rocm_wheels.core import errors, log
+from rocm_wheels.core.files import lock_folder, write_atomically
+from rocm_wheels.models.project import Project
+from rocm_wheels.sources import checkout_state, local_changes, trees
 from rocm_wheels.sources.commits import build_tree, write_commit
 from rocm_wheels.sources.git import OUR_EMAIL, OUR_NAME, Git, disable_private_filters, find_git_directory
-from rocm_wheels.sources.local_changes import (
-    list_own_changes,
-    refuse_blocking_files,
-    refuse_unfinished_operations,
-)
-from rocm_wheels.sources.trees import (
-    CHECKOUT_TIP,
-    TreePart,
-    find_holder,
-    has_head_commit,
-    list_differences,
-    list_repositories,
-    read_head_and_folder,
-    temporary_index,
-)
 
 PATCH_STAGES = ("base", "hipified")
 _SET_NAME = re.compile(r"\w[\w.+-]*\Z")
@@ -103,9 +80,11 @@ def read_patch_set(folder: Path) -> PatchSet:
         if path.is_dir() or path.name.startswith((".", "README")):
             continue
         if relative.parts[0] not in PATCH_STAGES or len(relative.parts) == 1:
-            raise DataError(f"{path} is neither in base/ nor in hipified/ of its set", tip="move it there")
+            raise errors.DataError(
+                f"{path} is neither in base/ nor in hipified/ of its set", tip="move it there"
+            )
         if path.suffix != ".patch":
-            raise DataError(
+            raise errors.DataError(
                 f"{path} would not be applied: its name does not end in .patch",
                 tip="rename it, or remove it from the set",
             )
@@ -114,7 +93,9 @@ def read_patch_set(folder: Path) -> PatchSet:
         try:
             patches.append(Patch(relative.as_posix(), path.read_bytes()))
         except OSError as cause:
-            raise DataError(f"{path} cannot be read", tip="correct it, or remove it from the set") from cause
+            raise errors.DataError(
+                f"{path} cannot be read", tip="correct it, or remove it from the set"
+            ) from cause
     ordered = {
         stage: {module: tuple(sorted(group, key=lambda p: p.name)) for module, group in modules.items()}
         for stage, modules in stages.items()
@@ -154,7 +135,7 @@ def choose_patch_set(
     if name is not None:
         if name not in lines:
             names = ", ".join(lines) or "none"
-            raise UsageError(
+            raise errors.UsageError(
                 f"{folder / project} has no patch set {name!r}",
                 tip=f"it has: {names}; --no-patch does without",
             )
@@ -162,7 +143,7 @@ def choose_patch_set(
     matched = match_line(ref if line is None else line, lines)
     if matched is None:
         if lines:
-            log_note(
+            log.log_note(
                 f"no patches: {folder / project} has sets for {', '.join(lines)}, none for {line or ref}"
             )
         return None
@@ -180,12 +161,12 @@ def choose_patch_folder(project: str, folder: Path, *, name: str | None, made_wi
     fallback = "" if re.fullmatch("[0-9a-f]{40}", ref) else short
     chosen = name if name is not None else made_with or match_line(ref, lines) or fallback
     if not chosen:
-        raise UsageError(
+        raise errors.UsageError(
             "there is no name for the patch set: the tree was not checked out from a branch or tag",
             tip="name it with --patchset, by the release line as a rule",
         )
     if not _SET_NAME.match(chosen):
-        raise UsageError(
+        raise errors.UsageError(
             f"{chosen!r} is not a name for a patch set",
             tip="use letters, digits, and . _ + - after the first",
         )
@@ -247,7 +228,7 @@ _FORMAT_SETTINGS = (
 )
 
 
-class PatchRefusedError(SourceError):
+class PatchRefusedError(errors.SourceError):
     """A patch cannot be applied; the message names it and what it was made for."""
 
 
@@ -313,7 +294,7 @@ def commit_series(git: Git, start: str, patches: Sequence[Patch], *, where: str)
     """
     commits: list[str] = []
     head, tree = start, ""
-    with temporary_index(git, None, keep=True) as index_git:
+    with trees.temporary_index(git, None, keep=True) as index_git:
         index_git.text("read-tree", start)
         for patch in patches:
             mail = read_patch_mail(git, patch)
@@ -354,7 +335,7 @@ def _apply_patch(index_git: Git, patch: Patch, mail: PatchMail, where: str) -> N
             stdin=mail.changes,
             activity="git apply",
         )
-    except SourceError as cause:
+    except errors.SourceError as cause:
         raise PatchRefusedError(
             f"{patch.name} does not apply to {where}: {describe_base(patch, where)}",
             tip="check that commit out with this patch set, move the patch to the new one (`git rebase`) and "
@@ -383,7 +364,7 @@ def is_our_commit(email: str, subject: str) -> bool:
 
     Hipify's is known by its message alone: TheRock's scripts commit it in the user's name.
     """
-    return subject == HIPIFY_MESSAGE or (email, subject) == (OUR_EMAIL, LINKS_MESSAGE)
+    return subject == checkout_state.HIPIFY_MESSAGE or (email, subject) == (OUR_EMAIL, LINKS_MESSAGE)
 
 
 def check_patch_request(patches: PatchSet | None, *, hipify: bool, commit: bool, submodules: bool) -> None:
@@ -395,7 +376,7 @@ def check_patch_request(patches: PatchSet | None, *, hipify: bool, commit: bool,
             f"{patches.folder / 'hipified'} has patches, which go on top of the commit that hipify makes",
             tip="leave out --no-commit-hipify, or use --no-patch",
         )
-    log_note(f"patches: {len(patches.list_patches())} in {patches.folder}")
+    log.log_note(f"patches: {len(patches.list_patches())} in {patches.folder}")
     below = sorted({*patches.base, *(patches.hipified if hipify else ())} - {""})
     if below and not submodules:
         raise PatchRefusedError(
@@ -403,7 +384,7 @@ def check_patch_request(patches: PatchSet | None, *, hipify: bool, commit: bool,
             tip="leave out --no-submodules, or use --no-patch",
         )
     if patches.hipified and not hipify:
-        log_note(f"{patches.folder / 'hipified'} is left out: the tree is not hipified")
+        log.log_note(f"{patches.folder / 'hipified'} is left out: the tree is not hipified")
 
 
 def require_base_applies(git: Git, commit: str, patches: PatchSet | None) -> None:
@@ -413,8 +394,12 @@ def require_base_applies(git: Git, commit: str, patches: PatchSet | None) -> Non
 
 
 def apply_stage(
-    parts: Sequence[TreePart], git_dir: Path, state: CheckoutState, series: PatchSeries, name: str
-) -> CheckoutState:
+    parts: Sequence[trees.TreePart],
+    git_dir: Path,
+    state: checkout_state.CheckoutState,
+    series: PatchSeries,
+    name: str,
+) -> checkout_state.CheckoutState:
     """Apply the patches of a stage (``base`` or ``hipified``); return the state of the tree then.
 
     ``parts`` are the tree's repositories; their commits are what ``state`` says. Raises PatchRefusedError;
@@ -424,15 +409,18 @@ def apply_stage(
     if not series:
         return state
     new = replace(state, left=plan_stage(parts, state.left, series, name))
-    write_state(git_dir, replace(new, operation="checkout"))
+    checkout_state.write_state(git_dir, replace(new, operation="checkout"))
     write_stage(parts, state.left, new.left)
-    log_note(f"{sum(map(len, series.values()))} {name} patches applied")
+    log.log_note(f"{sum(map(len, series.values()))} {name} patches applied")
     return new
 
 
 def plan_stage(
-    tree: Sequence[TreePart], states: Mapping[str, RepositoryState], series: PatchSeries, stage: str
-) -> dict[str, RepositoryState]:
+    tree: Sequence[trees.TreePart],
+    states: Mapping[str, checkout_state.RepositoryState],
+    series: PatchSeries,
+    stage: str,
+) -> dict[str, checkout_state.RepositoryState]:
     """Store the commits of a stage on top of what lies in the tree; return what is to lie there.
 
     Raises PatchRefusedError: a patch that does not apply, one for a submodule that is not there,
@@ -446,19 +434,21 @@ def plan_stage(
             f"which is not in {tree[0].git.directory}",
             tip=f"its submodules: {submodules}; move the folder, or use --no-patch",
         )
-    new: dict[str, RepositoryState] = {}
+    new: dict[str, checkout_state.RepositoryState] = {}
     for path in reversed(parts):
         links = {
             below.removeprefix(f"{path}/"): state.head
             for below, state in new.items()
-            if state.head != states[below].head and find_holder(below, parts) == path
+            if state.head != states[below].head and trees.find_holder(below, parts) == path
         }
         new[path] = _plan_repository(parts[path], states[path], series.get(path, ()), links, stage)
     return dict(reversed(new.items()))
 
 
 def write_stage(
-    parts: Sequence[TreePart], old: Mapping[str, RepositoryState], new: Mapping[str, RepositoryState]
+    parts: Sequence[trees.TreePart],
+    old: Mapping[str, checkout_state.RepositoryState],
+    new: Mapping[str, checkout_state.RepositoryState],
 ) -> None:
     """Bring files, HEAD and index from ``old`` to ``new``; files that do not differ keep their times.
 
@@ -467,16 +457,20 @@ def write_stage(
     moved = [part for part in parts if new[part.path].head != old[part.path].head]
     for part in moved:
         try:
-            refuse_blocking_files(part.git, new[part.path].head, ())
-        except SourceError as cause:
+            local_changes.refuse_blocking_files(part.git, new[part.path].head, ())
+        except errors.SourceError as cause:
             raise PatchRefusedError("the patches cannot be applied", tip=cause.tip) from cause
     for part in reversed(moved):
         part.git.text("checkout", "--quiet", "--force", "--detach", new[part.path].head)
 
 
 def _plan_repository(
-    part: TreePart, state: RepositoryState, patches: Sequence[Patch], links: dict[str, str], stage: str
-) -> RepositoryState:
+    part: trees.TreePart,
+    state: checkout_state.RepositoryState,
+    patches: Sequence[Patch],
+    links: dict[str, str],
+    stage: str,
+) -> checkout_state.RepositoryState:
     head, tree = state.head, state.tree
     if links:
         tree = build_tree(part.git, head, {}, links)
@@ -489,7 +483,7 @@ def _plan_repository(
         head = commits[-1]
         moves = [
             change.path
-            for change in list_differences(part.git, "diff-tree", "-r", before, head)
+            for change in trees.list_differences(part.git, "diff-tree", "-r", before, head)
             if change.of_submodule
         ]
         if moves:
@@ -517,7 +511,7 @@ class SavedPatches:
 class _TaggedRepository:
     """One repository with its two tags (``hipified`` empty: without that tag)."""
 
-    part: TreePart
+    part: trees.TreePart
     upstream: str
     hipified: str
     head: str
@@ -535,13 +529,15 @@ def save_patches(
     """
     directory = directory.absolute()
     if not (directory / ".git").exists():
-        raise SourceError(f"{directory} is not a git checkout", tip=CHECKOUT_TIP)
+        raise errors.SourceError(f"{directory} is not a git checkout", tip=trees.CHECKOUT_TIP)
     git = disable_private_filters(Git(directory, env))
     git_dir = find_git_directory(git)
-    with lock_folder(git_dir / OWN_FOLDER, purpose=f"save-patches of {project.name}"):
-        state = read_state(git_dir)
+    with lock_folder(git_dir / checkout_state.OWN_FOLDER, purpose=f"save-patches of {project.name}"):
+        state = checkout_state.read_state(git_dir)
         _require_settled_tree(git, state)
-        tagged = [_read_tags(part) for part in list_repositories(git) if has_head_commit(part.git)]
+        tagged = [
+            _read_tags(part) for part in trees.list_repositories(git) if trees.has_head_commit(part.git)
+        ]
         old = read_patch_set(folder)
         known_digests = ("", state.patches, state.saved) if state is not None else ("",)
         base = {t.part.path: _make_series(t, "base") for t in tagged}
@@ -549,50 +545,52 @@ def save_patches(
         if tagged[0].hipified:
             hipified = {t.part.path: _make_series(t, "hipified") for t in tagged}
         elif old.hipified:
-            log_note(f"{folder / 'hipified'} stays as it is: the tree is not hipified")
+            log.log_note(f"{folder / 'hipified'} stays as it is: the tree is not hipified")
         new = PatchSet(folder, _drop_empty(base), _drop_empty(hipified))
         if new.digest != old.digest and old.digest not in known_digests and not replace_others:
-            raise SourceError(
+            raise errors.SourceError(
                 f"{folder} has patches that {directory} was not made with; they would be lost",
                 tip="check out with that set first (--patchset), save under another name, or use --replace",
             )
         saved = _write_set(old, new)
         if state is not None:
-            write_state(git_dir, replace(state, saved=new.digest))
+            checkout_state.write_state(git_dir, replace(state, saved=new.digest))
     return saved
 
 
 def read_patch_origin(directory: Path, *, env: Mapping[str, str]) -> tuple[str, str]:
     """Return the name of the set that a tree was made with, and its ref; empty where that is not known."""
     if not (directory / ".git").exists():
-        raise SourceError(f"{directory} is not a git checkout", tip=CHECKOUT_TIP)
-    state = read_state(find_git_directory(Git(directory.absolute(), env)))
+        raise errors.SourceError(f"{directory} is not a git checkout", tip=trees.CHECKOUT_TIP)
+    state = checkout_state.read_state(find_git_directory(Git(directory.absolute(), env)))
     return (state.patch_set, state.ref) if state is not None else ("", "")
 
 
-def _require_settled_tree(git: Git, state: CheckoutState | None) -> None:
+def _require_settled_tree(git: Git, state: checkout_state.CheckoutState | None) -> None:
     if state is not None and state.operation is not None:
-        raise SourceError(
+        raise errors.SourceError(
             f"the {state.operation} in {git.directory} was interrupted",
             tip="run `checkout` again; it continues",
         )
-    parts = list_repositories(git)
-    refuse_unfinished_operations(parts)
+    parts = trees.list_repositories(git)
+    local_changes.refuse_unfinished_operations(parts)
     root = state.left.get("") if state is not None else None
     if state is not None and state.hipify == "uncommitted" and root is not None:
-        for part in list_repositories(git):
+        for part in trees.list_repositories(git):
             recorded = state.left.get(part.path)
             if recorded is None or not recorded.uncommitted or _is_hipified(part.git):
                 continue
-            if read_head_and_folder(part.git)[0] != recorded.head:
-                raise SourceError(
+            if trees.read_head_and_folder(part.git)[0] != recorded.head:
+                raise errors.SourceError(
                     f"{part.git.directory} has commits made while what hipify wrote was not committed; "
                     "the two cannot be told apart",
                     tip="check out with --commit-hipify (or --no-hipify) and commit there",
                 )
-    files = [part.path_from_root(path) for part in parts for _, path in list_own_changes(part, state)]
+    files = [
+        part.path_from_root(path) for part in parts for _, path in local_changes.list_own_changes(part, state)
+    ]
     if files:
-        raise SourceError(
+        raise errors.SourceError(
             f"{git.directory} has changes that are not committed: {', '.join(files[:5])}"
             + (f" and {len(files) - 5} more" if len(files) > 5 else ""),
             tip="commit them, one commit a patch, or put them away with `git stash -u`",
@@ -601,23 +599,24 @@ def _require_settled_tree(git: Git, state: CheckoutState | None) -> None:
 
 def _is_hipified(git: Git) -> bool:
     """Tell whether what hipify first wrote is committed: what comes after it is in commits of its own."""
-    return git.succeeds("merge-base", "--is-ancestor", f"refs/tags/{HIPIFY_TAG}", "HEAD")
+    return git.succeeds("merge-base", "--is-ancestor", f"refs/tags/{checkout_state.HIPIFY_TAG}", "HEAD")
 
 
-def _read_tags(part: TreePart) -> _TaggedRepository:
+def _read_tags(part: trees.TreePart) -> _TaggedRepository:
     git = part.git
-    head = read_head_and_folder(git)[0]
+    head = trees.read_head_and_folder(git)[0]
     commits = []
-    for name in (UPSTREAM_TAG, HIPIFY_TAG):
+    for name in (checkout_state.UPSTREAM_TAG, checkout_state.HIPIFY_TAG):
         commits.append(git.text("for-each-ref", "--format=%(objectname)", f"refs/tags/{name}"))
         if commits[-1] and not git.succeeds("merge-base", "--is-ancestor", commits[-1], head):
-            raise SourceError(
+            raise errors.SourceError(
                 f"HEAD of {git.directory} is not on top of {name}",
                 tip=f"`git rebase --onto {name} <where your work begins>`, or run `checkout` again",
             )
     if not commits[0]:
-        raise SourceError(
-            f"{git.directory} has no tag {UPSTREAM_TAG}", tip="run `checkout` first; it sets it"
+        raise errors.SourceError(
+            f"{git.directory} has no tag {checkout_state.UPSTREAM_TAG}",
+            tip="run `checkout` first; it sets it",
         )
     return _TaggedRepository(part, commits[0], commits[1], head)
 
@@ -631,14 +630,14 @@ def _make_series(tagged: _TaggedRepository, stage: str) -> list[Patch]:
     try:
         recommitted, _ = commit_series(git, start, patches, where=f"{start[:12]}, in a trial")
     except PatchRefusedError as cause:
-        raise SourceError(
+        raise errors.SourceError(
             f"the commits in {git.directory} cannot be saved as patches one after another",
             tip="keep them between the tags in one line, without what a mail cannot hold "
             "(a message with a line that begins with `diff -` or `---`)",
         ) from cause
     for number, (commit, patch) in enumerate(zip(recommitted, patches, strict=True), 1):
         if format_patch(git, commit, number, tagged.upstream) != patch:
-            raise SourceError(
+            raise errors.SourceError(
                 f"commit {commits[number - 1][:12]} of {git.directory} ({patch.name}) would come back as "
                 "another one: its message or author has something that a mail cannot hold",
                 tip="reword it: no line that begins with `---`, `diff -` or `From:`, no [PATCH] in front",
@@ -659,12 +658,12 @@ def _list_commits(git: Git, start: str, end: str, *, hipified: bool) -> list[str
     for line in git.fields("log", "-z", "--reverse", "--topo-order", form, f"{start}..{end}", "--"):
         commit, parents, email, subject = line.split("\t", 3)
         if len(parents.split()) > 1:
-            raise SourceError(
+            raise errors.SourceError(
                 f"commit {commit[:12]} of {git.directory} is a merge ({subject}), which no patch can hold",
                 tip="`git rebase` your work onto the tag",
             )
         if is_our_commit(email, subject):
-            translated = commit if hipified and subject == HIPIFY_MESSAGE else translated
+            translated = commit if hipified and subject == checkout_state.HIPIFY_MESSAGE else translated
             continue
         files = git.fields("diff-tree", "-r", "-z", "--name-only", "--ignore-submodules=all", parents, commit)
         if files or git.text("rev-parse", f"{commit}^{{tree}}") == git.text(

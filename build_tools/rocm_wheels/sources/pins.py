@@ -20,10 +20,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from rocm_wheels.core import DataError, SourceError, UsageError, log_warning
+from rocm_wheels.core import errors, log
 
 if TYPE_CHECKING:
-    from rocm_wheels.models import Platform, Project, ProjectSource, TorchLine
+    from rocm_wheels.models import project_names, release_lines
+    from rocm_wheels.models.project import Project, ProjectSource
 
 REF_OPTION = "--ref"
 _UNREADABLE_TIP = "is it a torch tree? Correct the file, or name another torch tree"
@@ -63,9 +64,9 @@ def read_pin_file(path: Path, *, tip: str = "correct the file, or name another o
     try:
         return path.read_bytes().decode("utf-8-sig")
     except OSError as cause:
-        raise DataError(f"cannot read {path}: {cause.strerror}", tip=tip) from cause
+        raise errors.DataError(f"cannot read {path}: {cause.strerror}", tip=tip) from cause
     except UnicodeDecodeError as cause:
-        raise DataError(f"{path} is not UTF-8 text", tip=tip) from cause
+        raise errors.DataError(f"{path} is not UTF-8 text", tip=tip) from cause
 
 
 def shorten_line(text: str) -> str:
@@ -80,7 +81,7 @@ def parse_pin_commit(text: str, *, name: str, option: str = REF_OPTION) -> str:
     """
     number, line = _read_one_line(text, name, "commit", option)
     if not _PIN_COMMIT.fullmatch(line):
-        raise DataError(
+        raise errors.DataError(
             f"{name}:{number}: a pin must be a commit of 40 hex digits, not {shorten_line(line)!r}",
             tip=f"name the ref that you want with {option}",
         )
@@ -92,7 +93,7 @@ def parse_pin_version(text: str, *, name: str, option: str = REF_OPTION) -> tupl
     number, line = _read_one_line(text, name, "version", option)
     match = _PIN_VERSION.fullmatch(line)
     if match is None:
-        raise DataError(
+        raise errors.DataError(
             f"{name}:{number}: a version of a release is like 3.7.0, this is {shorten_line(line)!r}",
             tip=f"name the release branch with {option}",
         )
@@ -104,9 +105,11 @@ def _read_one_line(text: str, name: str, noun: str, option: str) -> tuple[int, s
     lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), start=1)]
     lines = [(number, line) for number, line in lines if line and not line.startswith("#")]
     if not lines:
-        raise DataError(f"{name}: there is no {noun} in it", tip=f"name the ref that you want with {option}")
+        raise errors.DataError(
+            f"{name}: there is no {noun} in it", tip=f"name the ref that you want with {option}"
+        )
     if len(lines) > 1:
-        raise DataError(
+        raise errors.DataError(
             f"{name}:{lines[1][0]}: a second {noun}; line {lines[0][0]} has one already",
             tip=f"leave one in the file, or name the ref that you want with {option}",
         )
@@ -143,7 +146,7 @@ def parse_related_commits(text: str, *, name: str) -> dict[str, RelatedCommit]:
     for row in _parse_rows(text, name):
         first = pins.setdefault(row.project, row)
         if (row.commit, _normalize_origin(row.origin)) != (first.commit, _normalize_origin(first.origin)):
-            raise DataError(
+            raise errors.DataError(
                 f"{name}:{row.line}: {row.project} is {row.commit} of {row.origin} here, "
                 f"but {first.commit} of {first.origin} in line {first.line}",
                 tip="make the rows of a project agree; one commit is built for every system",
@@ -158,16 +161,18 @@ def _parse_rows(text: str, name: str) -> Iterator[RelatedCommit]:
             continue
         fields = [field.strip() for field in line.split("|")]
         if len(fields) != len(_ROW_FIELDS):
-            raise DataError(
+            raise errors.DataError(
                 f"{name}:{number}: a row has {len(_ROW_FIELDS)} fields ({'|'.join(_ROW_FIELDS)}), "
                 f"this one has {len(fields)}: {shorten_line(line)!r}",
                 tip=_ROW_TIP,
             )
         _, _, project, branch, commit, origin = fields
         if not project:
-            raise DataError(f"{name}:{number}: no project is named: {shorten_line(line)!r}", tip=_ROW_TIP)
+            raise errors.DataError(
+                f"{name}:{number}: no project is named: {shorten_line(line)!r}", tip=_ROW_TIP
+            )
         if not _ROW_COMMIT.match(commit):
-            raise DataError(
+            raise errors.DataError(
                 (
                     f"{name}:{number}: the commit of {project} must be 40 hex digits, not "
                     f"{shorten_line(commit)!r}"
@@ -175,7 +180,7 @@ def _parse_rows(text: str, name: str) -> Iterator[RelatedCommit]:
                 tip="a pin names one commit; a branch or a shortened commit is none",
             )
         if not _ROW_ORIGIN.match(origin) or _UNSAFE_ORIGIN.search(origin):
-            raise DataError(
+            raise errors.DataError(
                 f"{name}:{number}: the origin of {project} is not a repository: {shorten_line(origin)!r}",
                 tip="give a URL, or a whole path",
             )
@@ -221,12 +226,12 @@ class Pin:
 def choose_pin(
     project: Project,
     *,
-    platform: Platform = "linux",
+    platform: project_names.Platform = "linux",
     origin: str | None = None,
     ref: str | None = None,
     torch_dir: Path | TreeFiles | None = None,
     release: bool = False,
-    line: TorchLine | None = None,
+    line: release_lines.TorchLine | None = None,
     require_related_commit: bool = False,
     option_names: OptionNames = ONE_PROJECT_OPTIONS,
 ) -> Pin:
@@ -266,15 +271,21 @@ def choose_pin(
 
 
 def _refuse_conflicts(
-    origin: str | None, ref: str | None, release: bool, line: TorchLine | None, option_names: OptionNames
+    origin: str | None,
+    ref: str | None,
+    release: bool,
+    line: release_lines.TorchLine | None,
+    option_names: OptionNames,
 ) -> None:
     """Raise UsageError for options of which one would have no effect."""
     if release and ref is not None:
-        raise UsageError(f"--release and {option_names.ref} exclude each other", tip="give one of them")
+        raise errors.UsageError(
+            f"--release and {option_names.ref} exclude each other", tip="give one of them"
+        )
     if release and line is not None:
-        raise UsageError("--release and --line exclude each other", tip="give one of them")
+        raise errors.UsageError("--release and --line exclude each other", tip="give one of them")
     if line is not None and ref is not None and origin is not None:
-        raise UsageError(
+        raise errors.UsageError(
             (
                 f"--line {line.name} would have no effect: {option_names.ref} and "
                 f"{option_names.origin} say everything"
@@ -284,7 +295,10 @@ def _refuse_conflicts(
 
 
 def _choose_default(
-    project: Project, source: ProjectSource, platform: Platform, line: TorchLine | None
+    project: Project,
+    source: ProjectSource,
+    platform: project_names.Platform,
+    line: release_lines.TorchLine | None,
 ) -> Pin:
     """Return what is checked out without option and pin; an empty ref where there is no such thing."""
     if line is None:
@@ -299,49 +313,51 @@ def _choose_default(
 
 def _report_unpinned(
     project: Project,
-    platform: Platform,
+    platform: project_names.Platform,
     missing: str | None,
     default: Pin,
     *,
-    line: TorchLine | None,
+    line: release_lines.TorchLine | None,
     required: bool,
     option_names: OptionNames,
 ) -> None:
     """Say that ``default`` is taken for want of a pin, or raise SourceError when it may not or cannot be."""
     if missing is not None and (required or (not default.ref and line is None)):
-        raise SourceError(f"{project.name} must be pinned, and {missing}", tip=_suggest_pin(option_names))
+        raise errors.SourceError(
+            f"{project.name} must be pinned, and {missing}", tip=_suggest_pin(option_names)
+        )
     if not default.ref and line is not None:
         because = f", and {missing}" if missing else ""
-        raise SourceError(
+        raise errors.SourceError(
             f"release line {line.name} names no ref of {project.name} for {platform}{because}",
             tip=f"name it with {option_names.ref}; `rocm-wheels lines {line.name}` says what is known",
         )
     if missing is not None:
         default_owner = "the recipe's default" if line is None else f"release line {line.name}'s"
-        log_warning(f"{project.name} is not pinned: {missing}; {default_owner} {default.ref} is used")
+        log.log_warning(f"{project.name} is not pinned: {missing}; {default_owner} {default.ref} is used")
 
 
 def _suggest_pin(option_names: OptionNames) -> str:
     return f"{option_names.torch}, or name the commit with {option_names.ref}"
 
 
-def _check_line(torch: TreeFiles, line: TorchLine) -> None:
+def _check_line(torch: TreeFiles, line: release_lines.TorchLine) -> None:
     """Raise SourceError when the torch tree, which pins, is not of the line that was asked for."""
     from packaging.version import Version
 
-    from rocm_wheels.models import parse_base_version
+    from rocm_wheels.models import versions
 
     content = torch.read_text("version.txt")
     if content is None:
-        raise DataError(
+        raise errors.DataError(
             f"there is no {torch.label('version.txt')}, which says what torch this is",
             tip=f"check out torch with --line {line.name} first, or leave --line out to take its pins",
         )
-    text = parse_base_version(content, name=torch.label("version.txt"))
+    text = versions.parse_base_version(content, name=torch.label("version.txt"))
     version = Version(text)
     fits = version.is_prerelease if line.torch is None else f"{version.major}.{version.minor}" == line.torch
     if not fits:
-        raise SourceError(
+        raise errors.SourceError(
             f"{torch.label()} is torch {text}: its pins are not those of release line {line.name}",
             tip=f"check out torch with --line {line.name} first, or leave --line out to take its pins",
         )
@@ -388,14 +404,14 @@ def list_pin_files(source: ProjectSource) -> list[str]:
 def _choose_release_branch(
     project: Project,
     source: ProjectSource,
-    platform: Platform,
+    platform: project_names.Platform,
     torch: TreeFiles | None,
     option_names: OptionNames,
 ) -> Pin:
     """Return the release branch that a file of the torch tree stands for."""
     release = source.release
     if release is None:
-        raise UsageError(
+        raise errors.UsageError(
             f"--release: the recipe of {project.name} names no release branches for {platform}",
             tip=f"leave it out, or name the branch with {option_names.ref}",
         )
@@ -406,7 +422,7 @@ def _choose_release_branch(
             if torch is None
             else f"there is no {torch.label(release.version_file)}"
         )
-        raise SourceError(f"--release: {missing}", tip=_suggest_pin(option_names))
+        raise errors.SourceError(f"--release: {missing}", tip=_suggest_pin(option_names))
     name = torch.label(release.version_file)
     major, minor = parse_pin_version(text, name=name, option=option_names.ref)
     return Pin(source.origin, release.ref.format(major=major, minor=minor), f"--release, {name}")

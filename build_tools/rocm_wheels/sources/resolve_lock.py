@@ -22,62 +22,19 @@ from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.core import (
-    DataError,
-    SourceError,
-    UsageError,
-    hide_credentials,
-    log_note,
-    log_warning,
-    prefix_log_lines,
-    run_growing_work,
-    show_live_line,
-    suggest_name,
-)
-from rocm_wheels.models import (
-    Lock,
-    LockedPatches,
-    LockedProject,
-    LockedSubmodule,
-    Platform,
-    Project,
-    get_option_name,
-    list_project_names,
-    load_project,
-    parse_base_version,
-    read_stated_version,
-)
+from rocm_wheels.core import errors, log, parallel, progress, shell, tables
+from rocm_wheels.models import project_names, versions
+from rocm_wheels.models.lock import Lock, LockedPatches, LockedProject, LockedSubmodule
+from rocm_wheels.models.project import Project, load_project
+from rocm_wheels.sources import mirrors, network, pins, trees
 from rocm_wheels.sources.git import Git, is_inside_tree
 from rocm_wheels.sources.lock import LockFile, read_locked_patches
-from rocm_wheels.sources.mirrors import locate_mirror, mirror_has_commit
-from rocm_wheels.sources.network import (
-    Transport,
-    attempt_with_retries,
-    check_ref,
-    is_commit,
-    is_server,
-    parse_origin,
-    resolve_ref,
-)
+from rocm_wheels.sources.network import resolve_ref
 from rocm_wheels.sources.patches import PatchSet, choose_patch_set
-from rocm_wheels.sources.pins import OptionNames, Pin, TreeFiles, choose_pin, find_pin, list_pin_files
-from rocm_wheels.sources.submodules import (
-    GITMODULES_FILE,
-    parse_gitmodules,
-    resolve_submodule_url,
-)
-from rocm_wheels.sources.trees import (
-    GITLINK,
-    TreeEntry,
-    has_object,
-    has_whole_commit,
-    is_populated,
-    list_tree,
-    read_blob_texts,
-)
+from rocm_wheels.sources.submodules import GITMODULES_FILE, parse_gitmodules, resolve_submodule_url
 
 if TYPE_CHECKING:
-    from rocm_wheels.models import TorchLine
+    from rocm_wheels.models import release_lines
 
 _ONLY_BRANCHES = re.compile(r"unadvertised object", re.IGNORECASE)
 _TINY, _NO_CONTENT = "blob:limit=100", "blob:none"  # bytes; what a server allows (uploadpackfilter.*)
@@ -109,7 +66,7 @@ class CommitFiles:
         try:
             return None if text is None else text.encode("utf-8").decode("utf-8-sig")
         except UnicodeEncodeError as cause:
-            raise DataError(f"{self.label(path)} is not UTF-8 text") from cause
+            raise errors.DataError(f"{self.label(path)} is not UTF-8 text") from cause
 
     def label(self, path: str = "") -> str:
         """Return what a file is called in messages."""
@@ -135,13 +92,13 @@ class CommitLocation:
 class CommitReader:
     """Opens commits, wherever they are; ``scratch`` is a folder that lives as long as it is used."""
 
-    def __init__(self, scratch: Path, *, env: Mapping[str, str], transport: Transport) -> None:
+    def __init__(self, scratch: Path, *, env: Mapping[str, str], transport: network.Transport) -> None:
         self._scratch, self._env, self._transport = scratch, env, transport
         self._numbers = count()
 
     def resolve_ref(self, origin: str, ref: str, *, options: tuple[str, str]) -> tuple[str, str]:
         """Return the commit that a ref is now, and what to fetch (see ``network.resolve_ref``)."""
-        check_ref(ref)
+        network.check_ref(ref)
         git = Git(self._scratch, self._env)
         return resolve_ref(git, origin, ref, transport=self._transport, options=options)
 
@@ -153,14 +110,16 @@ class CommitReader:
         Raises SourceError when it is nowhere, or its ``.gitmodules`` is none.
         """
         git = self._find_local(location) or self._fetch_commit(location)
-        by_path = {entry.path: entry for entry in list_tree(git, location.commit)}
+        by_path = {entry.path: entry for entry in trees.list_tree(git, location.commit)}
         object_ids = {
-            path: by_path[path].object for path in files if path in by_path and by_path[path].mode != GITLINK
+            path: by_path[path].object
+            for path in files
+            if path in by_path and by_path[path].mode != trees.GITLINK
         }
         if _is_plain_file(by_path, GITMODULES_FILE):
             object_ids[GITMODULES_FILE] = by_path[GITMODULES_FILE].object
         git, tree = self._complete_content(git, location, sorted(set(object_ids.values())))
-        contents = read_blob_texts(git, object_ids.values())
+        contents = trees.read_blob_texts(git, object_ids.values())
         return CommitFiles(
             title,
             location.commit,
@@ -171,13 +130,13 @@ class CommitReader:
 
     def _find_local(self, location: CommitLocation) -> Git | None:
         """Return a repository of this machine that has the commit whole."""
-        if location.checkout is not None and is_populated(location.checkout):
+        if location.checkout is not None and trees.is_populated(location.checkout):
             git = Git(location.checkout, self._env)
             if _has_reachable_commit(git, location.commit):
                 return git
         if self._transport.mirrors is not None:
-            mirror = locate_mirror(location.origin, self._transport.mirrors, self._env)
-            if (mirror.folder / "HEAD").is_file() and mirror_has_commit(mirror, location.commit):
+            mirror = mirrors.locate_mirror(location.origin, self._transport.mirrors, self._env)
+            if (mirror.folder / "HEAD").is_file() and mirrors.mirror_has_commit(mirror, location.commit):
                 return mirror.git
         return None
 
@@ -186,17 +145,18 @@ class CommitReader:
         git = Git(self._make_repository(), self._env, ("core.fsync=none",))  # it is thrown away
         try:
             self._fetch_words(git, location, "--depth=1", location.commit, content=content)
-        except SourceError as refused:
+        except errors.SourceError as refused:
             if not _ONLY_BRANCHES.search(str(refused)):
                 raise
             sources = {"refs/heads/*", "refs/tags/*"}
-            if location.source and not is_commit(location.source):
+            if location.source and not network.is_commit(location.source):
                 sources.add(location.source)
             refspecs = [f"+{source}:refs/found/{source}" for source in sorted(sources)]
             self._fetch_words(git, location, *refspecs, content=content)
-            if not has_object(git, location.commit):
-                raise SourceError(
-                    f"{hide_credentials(location.origin)} has no branch or tag with commit {location.commit}",
+            if not trees.has_object(git, location.commit):
+                raise errors.SourceError(
+                    f"{shell.hide_credentials(location.origin)} has no branch or tag with commit "
+                    f"{location.commit}",
                     tip="it gives out nothing else; name a branch that holds the commit",
                 ) from refused
         return git
@@ -224,7 +184,7 @@ class CommitReader:
         try:
             if missing:
                 self._fetch_words(git, location, *missing)
-        except SourceError as refused:
+        except errors.SourceError as refused:
             if not _ONLY_BRANCHES.search(str(refused)):
                 raise
             # it leaves content out, and gives it to nobody
@@ -234,20 +194,20 @@ class CommitReader:
     def _fetch_words(self, git: Git, location: CommitLocation, *words: str, content: bool = False) -> None:
         try:
             self._run_transfer(git, location, words, "" if content else _TINY)
-        except SourceError as refused:
+        except errors.SourceError as refused:
             if content or not _NO_SUCH_FILTER.search(str(refused)):
                 raise
             self._run_transfer(git, location, words, _NO_CONTENT)
 
     def _run_transfer(self, git: Git, location: CommitLocation, words: Sequence[str], content: str) -> None:
         """Fetch into a repository; ``content``: git's filter of what comes (all of it where it is empty)."""
-        origin = hide_credentials(location.origin)
+        origin = shell.hide_credentials(location.origin)
         partial = ("remote.origin.promisor=true", f"remote.origin.partialclonefilter={content}")
         asking = git.with_settings(f"remote.origin.url={location.origin}", *self._transport.settings)
         asking = asking.with_settings(*partial) if content else asking
         if location.local:
             asking = asking.with_settings("protocol.file.allow=always")
-        elif location.path and not is_server(location.origin):  # the user did not name it
+        elif location.path and not network.is_server(location.origin):  # the user did not name it
             asking = asking.with_variables(GIT_PROTOCOL_FROM_USER="0")
         options = [word for word in words if word.startswith("-")]
         sources = [word for word in words if not word.startswith("-")]
@@ -269,10 +229,10 @@ class CommitReader:
             with self._transport.hold_slot():
                 asking.run_network(*arguments, activity=activity, silence=self._transport.timeout, tip=tip)
 
-        attempt_with_retries(attempt, transport=self._transport, activity=activity)
+        network.attempt_with_retries(attempt, transport=self._transport, activity=activity)
 
 
-def _is_plain_file(by_path: Mapping[str, TreeEntry], path: str) -> bool:
+def _is_plain_file(by_path: Mapping[str, trees.TreeEntry], path: str) -> bool:
     return path in by_path and by_path[path].mode.startswith("100")  # git follows no link to .gitmodules
 
 
@@ -283,29 +243,29 @@ def _is_utf8(text: str) -> bool:
 
 def _has_reachable_commit(git: Git, commit: str) -> bool:
     """Tell whether a commit is there with all that it needs: what is checked out, or a ref, has it."""
-    if not has_object(git, commit):
+    if not trees.has_object(git, commit):
         return False
-    return git.succeeds("merge-base", "--is-ancestor", commit, "HEAD") or has_whole_commit(git, commit)
+    return git.succeeds("merge-base", "--is-ancestor", commit, "HEAD") or trees.has_whole_commit(git, commit)
 
 
 def _list_submodules(
-    git: Git, location: CommitLocation, title: str, blob: str | None, by_path: Mapping[str, TreeEntry]
+    git: Git, location: CommitLocation, title: str, blob: str | None, by_path: Mapping[str, trees.TreeEntry]
 ) -> Iterator[SubmoduleCommit]:
     """Yield the submodules of a commit. Raises SourceError for one whose repository is not said."""
     name = f"{title}:{GITMODULES_FILE}"
     listed = git.text("config", "--blob", blob, "-z", "--list", activity=f"reading {name}") if blob else ""
     modules = parse_gitmodules(listed, name=name)
     for entry in by_path.values():
-        if entry.mode != GITLINK:
+        if entry.mode != trees.GITLINK:
             continue
         module = modules.get(entry.path)
         if module is None or (module.url is None and module.enabled):
-            raise SourceError(
+            raise errors.SourceError(
                 f"{title}: {entry.path} is a submodule, and {name} does not say of which repository",
                 tip="git cannot check it out either: choose another commit",
             )
         if not _is_utf8(entry.path):
-            raise SourceError(f"{title}: the path of a submodule is not UTF-8: {entry.path!a}")
+            raise errors.SourceError(f"{title}: the path of a submodule is not UTF-8: {entry.path!a}")
         if module.enabled and module.url is not None:
             yield SubmoduleCommit(
                 entry.path, resolve_submodule_url(location.origin, module.url), entry.object
@@ -321,7 +281,7 @@ def write_locked_files(
     checkouts: Path | None,
     patches: Path,
     env: Mapping[str, str],
-    transport: Transport,
+    transport: network.Transport,
 ) -> None:
     """Write files of locked projects, patched as their checkouts are, below a folder for each project.
 
@@ -338,10 +298,10 @@ def write_locked_files(
                 locked.commit,
                 locked.ref,
                 None if checkouts is None else checkouts / name,
-                parse_origin(locked.origin, Path("/"))[1],
+                network.parse_origin(locked.origin, Path("/"))[1],
             )
             patch_set = read_locked_patches(file, name, patches) if locked.patches is not None else None
-            with prefix_log_lines(name):
+            with log.prefix_log_lines(name):
                 pending, written = list(paths), set[str]()
                 while pending:
                     title = f"{name}@{locked.commit[:12]}"
@@ -351,7 +311,7 @@ def write_locked_files(
                     pending = [
                         path for path in _list_included(included, list_included) if path not in written
                     ]
-    show_live_line("")
+    progress.show_live_line("")
 
 
 def _write_patched_files(
@@ -407,7 +367,7 @@ class ProjectToLock:
     """
 
     project: Project
-    choose: Callable[[TreeFiles | None], Pin]
+    choose: Callable[[pins.TreeFiles | None], pins.Pin]
     reads_torch: bool
     patches: Callable[[str], PatchSet | None]
 
@@ -420,19 +380,19 @@ class ResolvedProjects:
     torch: CommitFiles | None
 
 
-def may_read_torch(project: Project, platform: Platform) -> bool:
+def may_read_torch(project: Project, platform: project_names.Platform) -> bool:
     """Tell whether torch's tree may pin a project."""
-    return bool(list_pin_files(project.source.get_platform_source(platform)))
+    return bool(pins.list_pin_files(project.source.get_platform_source(platform)))
 
 
 def resolve_projects(
     items: Sequence[ProjectToLock],
     torch: ProjectToLock,
     *,
-    platform: Platform,
+    platform: project_names.Platform,
     checkouts: Path | None,
     env: Mapping[str, str],
-    transport: Transport,
+    transport: network.Transport,
 ) -> ResolvedProjects:
     """Find the commit, tree, version and submodules of every project.
 
@@ -441,8 +401,8 @@ def resolve_projects(
     """
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-lock-") as scratch:
         run = _LockRun(items, CommitReader(Path(scratch), env=env, transport=transport), checkouts, platform)
-        run_growing_work(lambda job: (None, job()), run.list_first_jobs(torch), jobs=transport.jobs)
-    show_live_line("")
+        parallel.run_growing_work(lambda job: (None, job()), run.list_first_jobs(torch), jobs=transport.jobs)
+    progress.show_live_line("")
     opened = run.resolved.get(torch.project.name)
     return ResolvedProjects(
         {item.project.name: run.make_locked_project(item) for item in items}, opened and opened[1]
@@ -455,15 +415,17 @@ class _LockRun:
         items: Sequence[ProjectToLock],
         library: CommitReader,
         checkouts: Path | None,
-        platform: Platform,
+        platform: project_names.Platform,
     ) -> None:
-        self.resolved: dict[str, tuple[Pin, CommitFiles]] = {}
+        self.resolved: dict[str, tuple[pins.Pin, CommitFiles]] = {}
         self._items, self._library, self._checkouts = items, library, checkouts
         self._modules: dict[tuple[str, str], CommitFiles | None] = {}
         self._gate = threading.Lock()
-        recipes = map(load_project, list_project_names())
+        recipes = map(load_project, project_names.list_project_names())
         self._pins = {
-            file for recipe in recipes for file in list_pin_files(recipe.source.get_platform_source(platform))
+            file
+            for recipe in recipes
+            for file in pins.list_pin_files(recipe.source.get_platform_source(platform))
         }
 
     def list_first_jobs(self, torch: ProjectToLock) -> list[_Job]:
@@ -479,14 +441,14 @@ class _LockRun:
         self, item: ProjectToLock, torch: CommitFiles | None, readers: Sequence[ProjectToLock] = ()
     ) -> list[_Job]:
         name = item.project.name
-        with prefix_log_lines(name):
+        with log.prefix_log_lines(name):
             pin = item.choose(torch)
-            log_note(f"{pin.ref} of {hide_credentials(pin.origin)} ({pin.why})")
-            option = get_option_name(name)
+            log.log_note(f"{pin.ref} of {shell.hide_credentials(pin.origin)} ({pin.why})")
+            option = project_names.get_option_name(name)
             options = f"--{option}-origin", f"--{option}-ref"
             commit, source = self._library.resolve_ref(pin.origin, pin.commit or pin.ref, options=options)
             checkout = None if self._checkouts is None else self._checkouts / name
-            local = parse_origin(pin.origin, Path("/"))[1]
+            local = network.parse_origin(pin.origin, Path("/"))[1]
             location = CommitLocation(pin.origin, commit, source, checkout, local)
             file_names = {_VERSION_FILE, *_list_version_files(item.project), *self._pins}
             files = self._library.read_commit(location, title=f"{name}@{commit[:12]}", files=file_names)
@@ -508,7 +470,7 @@ class _LockRun:
     def _resolve_submodule(self, name: str, child: SubmoduleCommit, parent: CommitLocation) -> list[_Job]:
         checkout = None if parent.checkout is None else parent.checkout / child.path
         location = CommitLocation(child.origin, child.commit, "", checkout, parent.local, child.path)
-        with prefix_log_lines(name):
+        with log.prefix_log_lines(name):
             files = self._library.read_commit(location, title=f"{child.path}@{child.commit[:12]}")
         self._modules[child.origin, child.commit] = files
         return self._list_submodule_jobs(name, files, location)
@@ -517,7 +479,7 @@ class _LockRun:
         """Return what was found of a project, as a lock holds it."""
         project = item.project
         pin, files = self.resolved[project.name]
-        with prefix_log_lines(project.name):
+        with log.prefix_log_lines(project.name):
             patches = item.patches(pin.ref)
         return LockedProject(
             origin=pin.origin,
@@ -554,13 +516,13 @@ def _read_base_version(project: Project, files: CommitFiles) -> str | None:
     for file in _list_version_files(project):
         text = files.read_text(file)
         if text is None:
-            raise DataError(
+            raise errors.DataError(
                 f"cannot read the version of {project.name}: there is no {files.label(file)}",
                 tip="is that commit of this project? its recipe names the file",
             )
         if project.version.stated is not None:
-            return read_stated_version(text, project.version.stated.variable, name=files.label(file))
-        return parse_base_version(text, name=files.label(file))
+            return versions.read_stated_version(text, project.version.stated.variable, name=files.label(file))
+        return versions.parse_base_version(text, name=files.label(file))
     return None
 
 
@@ -588,8 +550,8 @@ class LockRequest:
     projects: tuple[Project, ...]
     torch: Project
     options: Mapping[str, ProjectOptions]
-    platform: Platform
-    line: TorchLine | None = None
+    platform: project_names.Platform
+    line: release_lines.TorchLine | None = None
     rocm: str | None = None
     targets: tuple[str, ...] = ()
     pythons: tuple[str, ...] = ()
@@ -599,7 +561,7 @@ class LockRequest:
     patches: Path | None = None
 
 
-def make_lock(request: LockRequest, *, env: Mapping[str, str], transport: Transport) -> Lock:
+def make_lock(request: LockRequest, *, env: Mapping[str, str], transport: network.Transport) -> Lock:
     """Resolve every ref of a request, once. Raises UsageError, DataError, SourceError."""
     pythons = request.pythons
     if request.rocm is not None:
@@ -608,13 +570,13 @@ def make_lock(request: LockRequest, *, env: Mapping[str, str], transport: Transp
         released = (*request.line.pythons.values, *request.line.free_threaded.values)
         others = [python for python in pythons if released and python not in released]
         if others:
-            log_warning(
+            log.log_warning(
                 f"release line {request.line.name} was not released for Python {', '.join(others)}, "
                 f"but for {', '.join(released)}"
             )
         pythons = pythons or released
     if request.names_torch and request.torch not in request.projects:
-        raise UsageError(
+        raise errors.UsageError(
             f"--name-torch: {request.torch.name} is not among the projects",
             tip="lock it, too, or leave this out",
         )
@@ -623,7 +585,7 @@ def make_lock(request: LockRequest, *, env: Mapping[str, str], transport: Transp
     if torch_item is None:
         torch_item = _plan_project(request.torch, request)
         if request.torch.name in request.options and not any(item.reads_torch for item in items):
-            raise UsageError(
+            raise errors.UsageError(
                 f"{name_options(request.torch.name).ref} would have no effect: "
                 f"{request.torch.name} is not among "
                 "the projects, and none of them needs its pins",
@@ -649,39 +611,41 @@ def make_lock(request: LockRequest, *, env: Mapping[str, str], transport: Transp
     )
 
 
-def name_options(project: str) -> OptionNames:
+def name_options(project: str) -> pins.OptionNames:
     """Return what the options about a project are called."""
-    option = get_option_name(project)
-    return OptionNames(
+    option = project_names.get_option_name(project)
+    return pins.OptionNames(
         f"--{option}-ref", f"--{option}-origin", torch="name a torch that pins it (see --pytorch-ref, --line)"
     )
 
 
-def check_rocm_version(rocm: str, line: TorchLine | None) -> None:
+def check_rocm_version(rocm: str, line: release_lines.TorchLine | None) -> None:
     """Warn of a version of ROCm that a line was not released with. Raises UsageError for what is none."""
     try:
         version = Version(rocm)
     except InvalidVersion:
-        raise UsageError(
+        raise errors.UsageError(
             f"--rocm {rocm!r} is not a version (PEP 440)", tip="for example: 7.10.0a20260501"
         ) from None
     if line is None or not line.rocm.list_versions():
         return
     released = line.rocm.list_versions()
     if (version.major, version.minor) not in {(v.major, v.minor) for v in map(Version, released)}:
-        log_warning(f"release line {line.name} was released with ROCm {', '.join(released)}, not with {rocm}")
+        log.log_warning(
+            f"release line {line.name} was released with ROCm {', '.join(released)}, not with {rocm}"
+        )
 
 
 def _plan_project(project: Project, request: LockRequest) -> ProjectToLock:
     options = request.options.get(project.name, ProjectOptions())
     patches = partial(_choose_project_patches, project, request)
     if options.commit is not None:
-        pin = Pin(options.origin or "", options.ref or options.commit, options.why, options.commit)
+        pin = pins.Pin(options.origin or "", options.ref or options.commit, options.why, options.commit)
         return ProjectToLock(project, lambda _torch: pin, False, patches)
     complete = options.ref is not None and options.origin is not None
     return ProjectToLock(
         project,
-        lambda torch: choose_pin(
+        lambda torch: pins.choose_pin(
             project,
             platform=request.platform,
             origin=options.origin,
@@ -711,7 +675,7 @@ class PinDrift:
 
     name: str
     locked: str
-    pin: Pin
+    pin: pins.Pin
 
 
 @dataclass(frozen=True)
@@ -730,7 +694,7 @@ def update_lock(
     checkouts: Path | None,
     patches: Path,
     env: Mapping[str, str],
-    transport: Transport,
+    transport: network.Transport,
 ) -> UpdatedLock:
     """Resolve the refs of ``names`` again; ``torch`` is the project that pins others.
 
@@ -740,8 +704,8 @@ def update_lock(
     """
     for name in names:
         if name not in lock.projects:
-            raise UsageError(
-                f"{name} is not in the lock{suggest_name(name, lock.projects)}",
+            raise errors.UsageError(
+                f"{name} is not in the lock{tables.suggest_name(name, lock.projects)}",
                 tip=f"it has: {', '.join(lock.projects)}",
             )
     items = [_plan_update(lock.projects[name], load_project(name), lock.platform, patches) for name in names]
@@ -750,9 +714,12 @@ def update_lock(
     )
     if torch_item is None:
         if unpinned := [item.project.name for item in items if item.reads_torch]:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{' and '.join(unpinned)}: the lock has no {torch}, whose commit pinned them",
-                tip=f"make the lock again, with --{get_option_name(unpinned[0])}-ref for a ref of your own",
+                tip=(
+                    "make the lock again, with "
+                    f"--{project_names.get_option_name(unpinned[0])}-ref for a ref of your own"
+                ),
             )
         torch_item = items[0]
     resolved = resolve_projects(
@@ -772,9 +739,11 @@ def update_lock(
     )
 
 
-def _plan_update(locked: LockedProject, project: Project, platform: Platform, patches: Path) -> ProjectToLock:
-    if not locked.pinned and is_commit(locked.ref):
-        log_note(f"{project.name} is unchanged: pinned to a commit ({locked.why})")
+def _plan_update(
+    locked: LockedProject, project: Project, platform: project_names.Platform, patches: Path
+) -> ProjectToLock:
+    if not locked.pinned and network.is_commit(locked.ref):
+        log.log_note(f"{project.name} is unchanged: pinned to a commit ({locked.why})")
     choose = partial(_choose_updated_pin, locked, project, platform)
     return ProjectToLock(project, choose, locked.pinned, partial(_reread_patch_set, locked, project, patches))
 
@@ -784,25 +753,25 @@ def _plan_locked_torch(lock: Lock, torch: str) -> ProjectToLock | None:
     locked = lock.projects.get(torch)
     if locked is None:
         return None
-    pin = Pin(locked.origin, locked.commit, "as locked")
+    pin = pins.Pin(locked.origin, locked.commit, "as locked")
     return ProjectToLock(load_project(torch), lambda _: pin, False, lambda _: None)
 
 
 def _choose_updated_pin(
-    locked: LockedProject, project: Project, platform: Platform, torch: TreeFiles | None
-) -> Pin:
+    locked: LockedProject, project: Project, platform: project_names.Platform, torch: pins.TreeFiles | None
+) -> pins.Pin:
     if not locked.pinned:
-        return Pin(locked.origin, locked.ref, locked.why)
-    option = f"--{get_option_name(project.name)}-ref"
-    pin, missing = find_pin(project.source.get_platform_source(platform), torch, option=option)
+        return pins.Pin(locked.origin, locked.ref, locked.why)
+    option = f"--{project_names.get_option_name(project.name)}-ref"
+    pin, missing = pins.find_pin(project.source.get_platform_source(platform), torch, option=option)
     if pin is None:
-        raise SourceError(
+        raise errors.SourceError(
             f"{project.name} is pinned in the lock, but no longer by torch: {missing}",
             tip=f"make the lock again, with {option} for a ref of your own",
         )
     _, separator, suffix = locked.why.rpartition(_OTHER_ORIGIN)
     if separator:
-        return Pin(locked.origin, pin.ref, f"{pin.why}{separator}{suffix}", pinned=True)
+        return pins.Pin(locked.origin, pin.ref, f"{pin.why}{separator}{suffix}", pinned=True)
     return pin
 
 
@@ -816,7 +785,7 @@ def _list_drifts(lock: Lock, names: Sequence[str], torch: CommitFiles) -> tuple[
     drifts = []
     for name, locked in lock.projects.items():
         if name not in names:
-            pin, _ = find_pin(load_project(name).source.get_platform_source(lock.platform), torch)
+            pin, _ = pins.find_pin(load_project(name).source.get_platform_source(lock.platform), torch)
             if pin is not None and pin.ref != locked.commit:
                 drifts.append(PinDrift(name, locked.commit, pin))
     return tuple(drifts)

@@ -10,9 +10,8 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
+from rocm_wheels.sources import hipify_record, trees
 from rocm_wheels.sources.git import Git, disable_private_filters
-from rocm_wheels.sources.hipify_record import read_hipify_record
-from rocm_wheels.sources.trees import TreePart, list_repositories, run_side_by_side
 
 # of what comes and goes in a tree each day, what no CMakeLists.txt compiles
 _NEVER_COMPILED = frozenset({".md", ".py", ".pyi", ".rst"})
@@ -26,13 +25,15 @@ def digest_source_names(directory: Path, *, env: Mapping[str, str]) -> str:
     """
     git = disable_private_filters(Git(directory, env, variables={"GIT_OPTIONAL_LOCKS": "0"}))
 
-    def list_names(part: TreePart) -> Iterable[str]:
+    def list_names(part: trees.TreePart) -> Iterable[str]:
         listed = part.git.fields("ls-files", "-z", "--cached", "--others", "--exclude-standard")
-        record = read_hipify_record(part.git)
+        record = hipify_record.read_hipify_record(part.git)
         names = {name for name in (*listed, *(record.ignored if record else ())) if _may_be_compiled(name)}
         return [part.path_from_root(name) for name in names if (part.git.directory / name).is_file()]
 
-    names = sorted(name for part in run_side_by_side(list_names, list_repositories(git)) for name in part)
+    names = sorted(
+        name for part in trees.run_side_by_side(list_names, trees.list_repositories(git)) for name in part
+    )
     return hashlib.sha256("\0".join(names).encode("utf-8", "surrogateescape")).hexdigest()[:12]
 
 

@@ -22,22 +22,10 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import NamedTuple
 
-from rocm_wheels.core import SourceError, hide_credentials, run_growing_work, show_live_line, write_atomically
-from rocm_wheels.sources.checkout_state import OWN_FOLDER
+from rocm_wheels.core import errors, parallel, progress, shell
+from rocm_wheels.core.files import write_atomically
+from rocm_wheels.sources import checkout_state, mirrors, network, trees
 from rocm_wheels.sources.git import Git, GitConfiguration, is_inside_tree, read_configuration
-from rocm_wheels.sources.mirrors import obtain_commit
-from rocm_wheels.sources.network import NEW_FOLDER_PREFIX, CommitRequest, Transport, is_server, mark_under_way
-from rocm_wheels.sources.trees import (
-    GITLINK,
-    CommitComparison,
-    TreeEntry,
-    TreePart,
-    borrow_objects,
-    compare_commits,
-    has_whole_commit,
-    list_tree,
-    run_side_by_side,
-)
 
 GITMODULES_FILE = ".gitmodules"
 _REMOTE = re.compile(r"[^/]*:")  # a scheme, or host:path as for ssh
@@ -83,11 +71,15 @@ def parse_gitmodules(listed: str, *, name: str) -> dict[str, Submodule]:
         path = path.rstrip("/")
         for field, text in (("name", section), ("path", path)):
             if not is_inside_tree(text):
-                raise SourceError(f"{name}: the {field} of a submodule, {text!r}, does not stay in the tree")
+                raise errors.SourceError(
+                    f"{name}: the {field} of a submodule, {text!r}, does not stay in the tree"
+                )
         if url is not None and _UNSAFE.search(url):
-            raise SourceError(f"{name}: submodule {section}: {url!r} is not a repository")
+            raise errors.SourceError(f"{name}: submodule {section}: {url!r} is not a repository")
         if path in submodules:
-            raise SourceError(f"{name}: {path} is the path of {submodules[path].name} and of {section}")
+            raise errors.SourceError(
+                f"{name}: {path} is the path of {submodules[path].name} and of {section}"
+            )
         shallow = (values.get("shallow") or "").lower() in {"true", "yes", "on", "1"}
         enabled = values.get("update") != "none"
         submodules[path] = Submodule(section, path, url or None, enabled, shallow)
@@ -114,7 +106,9 @@ def resolve_submodule_url(parent: str, url: str) -> str:
         if cut < 0 and _REMOTE.match(base):
             cut, separator = base.rfind(":"), ":"
         if cut < least:
-            raise SourceError(f"{url} goes further up than {hide_credentials(parent)} has folders")
+            raise errors.SourceError(
+                f"{url} goes further up than {shell.hide_credentials(parent)} has folders"
+            )
         base = base[:cut]
     return f"{base}{separator}{rest}".rstrip("/")
 
@@ -138,7 +132,7 @@ def find_case_clash(paths: Iterable[str]) -> tuple[str, str] | None:
 def refuse_case_clash(paths: Iterable[str], subject: str) -> None:
     """Raise SourceError when ``subject`` (a commit, in words) cannot be written without losing a file."""
     if (pair := find_case_clash(paths)) is not None:
-        raise SourceError(
+        raise errors.SourceError(
             (
                 f"{subject} has {pair[0]!r} and {pair[1]!r}, which are one file where "
                 "case does not count, as here"
@@ -188,14 +182,14 @@ class SubmoduleFetch(NamedTuple):
     ``only_moved``: those that are not at their commit yet need `git checkout` there, and no more.
     """
 
-    links: Sequence[TreeEntry] = ()
-    parts: Mapping[str, TreePart] = MappingProxyType({})
+    links: Sequence[trees.TreeEntry] = ()
+    parts: Mapping[str, trees.TreePart] = MappingProxyType({})
     redirected: bool = False
     only_moved: bool = False
 
 
 def find_moved_submodules(
-    parts: Mapping[str, TreePart], root_change: CommitComparison, config: GitConfiguration
+    parts: Mapping[str, trees.TreePart], root_change: trees.CommitComparison, config: GitConfiguration
 ) -> SubmoduleFetch | None:
     """Follow a tree without changes to a commit whose submodules only move to commits that are here.
 
@@ -210,7 +204,7 @@ def find_moved_submodules(
         return None
     new_parts, moved = dict(parts), [(parts[""], parts[""].head, root_change)]
     while moved:
-        targets: list[tuple[TreePart, str]] = []
+        targets: list[tuple[trees.TreePart, str]] = []
         for part, commit, (tree, changes) in moved:
             if part.links and _names_update_mode(part):
                 return None
@@ -221,7 +215,7 @@ def find_moved_submodules(
                 if change.of_submodule:
                     if change.before[0] != change.after[0]:
                         return None
-                    links[change.path] = TreeEntry(change.path, *change.after)
+                    links[change.path] = trees.TreeEntry(change.path, *change.after)
                     targets.append((parts[part.path_from_root(change.path)], change.after[1]))
             new_parts[part.path] = replace(
                 part, link=commit if part.path else "", head=commit, tree=tree, links=tuple(links.values())
@@ -229,16 +223,20 @@ def find_moved_submodules(
         moved = []
         if targets:
             # each in its own repository: another one may have a commit that is missing there
-            if not all(run_side_by_side(lambda target: has_whole_commit(target[0].git, target[1]), targets)):
+            if not all(
+                trees.run_side_by_side(
+                    lambda target: trees.has_whole_commit(target[0].git, target[1]), targets
+                )
+            ):
                 return None
-            git = borrow_objects(parts[""].git, [part for part, _ in targets])
-            comparisons = compare_commits(git, [(part.head, commit) for part, commit in targets])
+            git = trees.borrow_objects(parts[""].git, [part for part, _ in targets])
+            comparisons = trees.compare_commits(git, [(part.head, commit) for part, commit in targets])
             moved = [(*target, change) for target, change in zip(targets, comparisons, strict=True)]
     root = new_parts.pop("")
     return SubmoduleFetch(root.links, new_parts, only_moved=True)
 
 
-def _names_update_mode(part: TreePart) -> bool:
+def _names_update_mode(part: trees.TreePart) -> bool:
     """Tell whether a repository may want submodules merged, or left alone: where in doubt, it may."""
     files = [part.git_dir / "config", part.git.directory / GITMODULES_FILE]
     return any(_UPDATE_KEY.search(file.read_bytes()) for file in files if file.is_file())
@@ -246,13 +244,13 @@ def _names_update_mode(part: TreePart) -> bool:
 
 def fetch_submodules(
     root: RepositoryCommit,
-    parts: Mapping[str, TreePart],
+    parts: Mapping[str, trees.TreePart],
     config: GitConfiguration,
     *,
     enabled: bool,
     whole: bool,
     depth: int | None,
-    transport: Transport,
+    transport: network.Transport,
 ) -> SubmoduleFetch:
     """Have the commits of all submodules, recursively, if they are ``enabled``. No file is touched.
 
@@ -263,14 +261,14 @@ def fetch_submodules(
     """
     if not enabled and not _ignores_case(config):
         return SubmoduleFetch()
-    files = list_tree(root.git, root.commit)
+    files = trees.list_tree(root.git, root.commit)
     if not enabled:
         refuse_case_clash((entry.path for entry in files), root.description)
         return SubmoduleFetch()
     prefetch = _Prefetch(root, parts, config, whole=whole, depth=depth, transport=transport)
-    with mark_under_way(root.folder):
+    with network.mark_under_way(root.folder):
         prefetch.run(files)
-    links = tuple(entry for entry in files if entry.mode == GITLINK)
+    links = tuple(entry for entry in files if entry.mode == trees.GITLINK)
     return SubmoduleFetch(links, prefetch.new_parts, prefetch.redirected)
 
 
@@ -280,38 +278,40 @@ class _Prefetch:
     def __init__(
         self,
         root: RepositoryCommit,
-        parts: Mapping[str, TreePart],
+        parts: Mapping[str, trees.TreePart],
         config: GitConfiguration,
         *,
         whole: bool,
         depth: int | None,
-        transport: Transport,
+        transport: network.Transport,
     ) -> None:
         self.root, self.parts, self.config, self.whole = root, parts, config, whole
         self.depth, self.ignore_case, self.transport = depth, _ignores_case(config), transport
-        self.new_parts: dict[str, TreePart] = {}
+        self.new_parts: dict[str, trees.TreePart] = {}
         self.redirected = False
 
-    def run(self, files: Sequence[TreeEntry]) -> None:
+    def run(self, files: Sequence[trees.TreeEntry]) -> None:
         """Have every submodule's commit, recursively, from the root's ``files`` on. Raises SourceError."""
         first = self.list_links(self.root, files)
         if not first:
             return
         with tempfile.TemporaryDirectory(
-            prefix=NEW_FOLDER_PREFIX, dir=self.root.folder / OWN_FOLDER
+            prefix=network.NEW_FOLDER_PREFIX, dir=self.root.folder / checkout_state.OWN_FOLDER
         ) as folder:
             self.blank, self.blank_lock = Path(folder, "blank"), threading.Lock()
-            run_growing_work(self._fetch_submodule, first, jobs=self.transport.jobs)
-        show_live_line("")
+            parallel.run_growing_work(self._fetch_submodule, first, jobs=self.transport.jobs)
+        progress.show_live_line("")
 
-    def list_links(self, repository: RepositoryCommit, listed: Sequence[TreeEntry]) -> list[_SubmoduleLink]:
+    def list_links(
+        self, repository: RepositoryCommit, listed: Sequence[trees.TreeEntry]
+    ) -> list[_SubmoduleLink]:
         """List the submodules of a repository's commit (``listed``) that git would update.
 
         Raises SourceError for one without URL, and for names that clash where case does not count.
         """
         if self.ignore_case:
             refuse_case_clash((entry.path for entry in listed), repository.description)
-        gitlinks = [entry for entry in listed if entry.mode == GITLINK]
+        gitlinks = [entry for entry in listed if entry.mode == trees.GITLINK]
         if not gitlinks:
             return []
         submodules = self._read_gitmodules(
@@ -322,7 +322,7 @@ class _Prefetch:
         for link in gitlinks:
             module = submodules.get(link.path)
             if module is None or (module.url is None and module.enabled):
-                raise SourceError(
+                raise errors.SourceError(
                     (
                         f"{_make_printable(link.path)} is a submodule in {repository.description}, and "
                         f"{GITMODULES_FILE} has no URL for it"
@@ -364,23 +364,25 @@ class _Prefetch:
         # its own working tree may not be there yet, or be gone: git would refuse to start
         git = root.with_variables(GIT_DIR=str(folder), GIT_WORK_TREE=str(root.directory))
         tree = ""
-        if fresh or not has_whole_commit(git, link.commit):
-            trusted = is_server(link.url)
-            request = CommitRequest(link.url, link.commit, _make_printable(link.path), trusted)
+        if fresh or not trees.has_whole_commit(git, link.commit):
+            trusted = network.is_server(link.url)
+            request = network.CommitRequest(link.url, link.commit, _make_printable(link.path), trusted)
             depth = self._choose_depth(git, folder, link.module)
-            tree = obtain_commit(git, request, link.commit, depth=depth, transport=self.transport).tree
+            tree = mirrors.obtain_commit(
+                git, request, link.commit, depth=depth, transport=self.transport
+            ).tree
         if fresh or _is_unborn(git, folder):
             # cut before its files are written, git would find no revision to go on from
             write_atomically(folder / "HEAD", f"{link.commit}\n")
-        files = list_tree(git, link.commit)
-        self.new_parts[link.path] = TreePart(
+        files = trees.list_tree(git, link.commit)
+        self.new_parts[link.path] = trees.TreePart(
             link.path,
             root.in_directory(root.directory / link.path),
             link.commit,
             folder,
             link.commit,
             tree or git.text("rev-parse", f"{link.commit}^{{tree}}"),
-            links=tuple(entry for entry in files if entry.mode == GITLINK),
+            links=tuple(entry for entry in files if entry.mode == trees.GITLINK),
         )
         return None, self.list_links(RepositoryCommit(link.path, git, folder, link.url, link.commit), files)
 
@@ -409,7 +411,7 @@ class _Prefetch:
             if above == link.parent.folder:
                 break
             if (above / "HEAD").is_file():
-                raise SourceError(
+                raise errors.SourceError(
                     f"the submodule {link.module.name!r} would lie inside the repository {above}"
                 )
         with self.blank_lock:
@@ -444,7 +446,7 @@ def _remove_beginning(folder: Path) -> None:
     """Remove the beginning of a repository; never a folder that others' repositories are in."""
     names = {entry.name for entry in folder.iterdir()}
     if names and not names & {"objects", "refs", "config", "config.lock"}:
-        raise SourceError(
+        raise errors.SourceError(
             f"{folder} is to be a submodule's repository, and others are in it already: {sorted(names)[0]}",
             tip="check out into another folder with --source-dir",
         )
@@ -470,7 +472,7 @@ def _refuse_nested(names: list[str], repository: RepositoryCommit) -> None:
     for name in names:
         for number, letter in enumerate(name):
             if letter == "/" and name[:number] in name_set:
-                raise SourceError(
+                raise errors.SourceError(
                     f"{repository.description} has submodules named {name[:number]!r} and {name!r}: "
                     "the repository of one would lie inside the other's"
                 )

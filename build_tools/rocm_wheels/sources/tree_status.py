@@ -6,32 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocm_wheels.core import SourceError, hide_credentials
-from rocm_wheels.models import Project
-from rocm_wheels.sources.checkout_state import (
-    HIPIFIED_REF,
-    HIPIFY_TAG,
-    UPSTREAM_TAG,
-    CheckoutState,
-    read_state,
-)
+from rocm_wheels.core import errors, shell
+from rocm_wheels.models.project import Project
+from rocm_wheels.sources import checkout_state, local_changes, trees
 from rocm_wheels.sources.git import OUR_EMAIL, Git, disable_private_filters
 from rocm_wheels.sources.hipify import check_hipify
-from rocm_wheels.sources.local_changes import list_own_changes, list_own_commits
 from rocm_wheels.sources.patches import is_our_commit
-from rocm_wheels.sources.trees import (
-    CHECKOUT_TIP,
-    TreePart,
-    choose_seed_index,
-    hash_combined_tree,
-    inspect_repository,
-    list_missing_submodules,
-    list_repositories,
-    require_commit,
-    run_side_by_side,
-    stage_files,
-    temporary_index,
-)
 
 
 @dataclass(frozen=True)
@@ -101,15 +81,15 @@ class TreeStatus:
 def read_tree_status(project: Project, directory: Path, *, env: Mapping[str, str]) -> TreeStatus:
     """Look at a project's tree. Raises SourceError when it is no checkout or has no commit."""
     if not (directory / ".git").exists():
-        raise SourceError(f"{directory} is not a git checkout", tip=CHECKOUT_TIP)
+        raise errors.SourceError(f"{directory} is not a git checkout", tip=trees.CHECKOUT_TIP)
     git = disable_private_filters(Git(directory.absolute(), env, variables={"GIT_OPTIONAL_LOCKS": "0"}))
-    root = inspect_repository("", git, "")
+    root = trees.inspect_repository("", git, "")
     if not root.head:
-        raise SourceError(
+        raise errors.SourceError(
             f"nothing is checked out in {directory} yet", tip="run `checkout` again; it continues"
         )
-    state = read_state(root.git_dir)
-    whole = hash_combined_tree(root, [link.path for link in root.links], state)[0]
+    state = checkout_state.read_state(root.git_dir)
+    whole = trees.hash_combined_tree(root, [link.path for link in root.links], state)[0]
     untouched = (
         state is not None
         and state.operation is None
@@ -123,8 +103,8 @@ def read_tree_status(project: Project, directory: Path, *, env: Mapping[str, str
         for path, recorded in (state.left.items() if state is not None else ())
         if path and untouched and recorded.head == recorded.upstream
     }
-    parts = [part for part in list_repositories(git) if part.path not in plain]
-    all_statuses = run_side_by_side(lambda part: _read_repository_status(part, state, untouched), parts)
+    parts = [part for part in trees.list_repositories(git) if part.path not in plain]
+    all_statuses = trees.run_side_by_side(lambda part: _read_repository_status(part, state, untouched), parts)
     statuses = [
         status
         for status in all_statuses
@@ -132,7 +112,7 @@ def read_tree_status(project: Project, directory: Path, *, env: Mapping[str, str
     ]
     return TreeStatus(
         str(directory),
-        hide_credentials(state.origin) if state is not None else "",
+        shell.hide_credentials(state.origin) if state is not None else "",
         state.ref if state is not None else "",
         statuses[0].upstream,
         root.head,
@@ -142,38 +122,42 @@ def read_tree_status(project: Project, directory: Path, *, env: Mapping[str, str
         hipified == "stale",
         hipified == "no",
         tuple(statuses),
-        tuple(list_missing_submodules(directory.absolute(), env=env)),
+        tuple(trees.list_missing_submodules(directory.absolute(), env=env)),
     )
 
 
-def _read_hipify_way(git: Git, state: CheckoutState | None) -> str:
+def _read_hipify_way(git: Git, state: checkout_state.CheckoutState | None) -> str:
     """Say how a tree was hipified, as in the state; in another program's, the tag tells."""
     if state is not None:
         return state.hipify
-    return "committed" if HIPIFY_TAG in _read_tags(git) else "no"
+    return "committed" if checkout_state.HIPIFY_TAG in _read_tags(git) else "no"
 
 
-def _read_repository_status(part: TreePart, state: CheckoutState | None, untouched: bool) -> RepositoryStatus:
-    require_commit(part)
+def _read_repository_status(
+    part: trees.TreePart, state: checkout_state.CheckoutState | None, untouched: bool
+) -> RepositoryStatus:
+    trees.require_commit(part)
     git, head, git_dir, tags = part.git, part.head, part.git_dir, _read_tags(part.git)
     recorded = state.left.get(part.path) if state is not None else None
-    upstream = recorded.upstream if recorded is not None else tags.get(UPSTREAM_TAG) or head
+    upstream = recorded.upstream if recorded is not None else tags.get(checkout_state.UPSTREAM_TAG) or head
     end = recorded.head if recorded is not None else head
-    hipified = tags.get(HIPIFY_TAG, "")
+    hipified = tags.get(checkout_state.HIPIFY_TAG, "")
     if hipified not in ("", end) and not git.succeeds("merge-base", "--is-ancestor", hipified, end):
         hipified = ""
     is_ours = recorded is not None  # that patches bear our name; in a tree of TheRock's scripts they do not
     base = _list_patches(git, upstream, hipified or end, applied=is_ours)
     above = _list_patches(git, hipified, end, applied=is_ours) if hipified else []
     if recorded is None:  # whose the commits are that lie on top is not known then: they count as somebody's
-        theirs = bool(hipified) and not git.succeeds("rev-parse", "-q", "--verify", HIPIFIED_REF)
+        theirs = bool(hipified) and not git.succeeds(
+            "rev-parse", "-q", "--verify", checkout_state.HIPIFIED_REF
+        )
         commits = (
             above if theirs else [*above, *base]
         )  # those below the hipify of another program are patches
         above, base = [], base if theirs else []
     else:
-        commits = [] if untouched else list_own_commits(part, state, upstream)
-    files = [] if untouched else list_own_changes(part, state)
+        commits = [] if untouched else local_changes.list_own_commits(part, state, upstream)
+    files = [] if untouched else local_changes.list_own_changes(part, state)
     added = removed = 0
     if commits:
         added, removed = _count_commit_lines(git, commits)
@@ -183,8 +167,10 @@ def _read_repository_status(part: TreePart, state: CheckoutState | None, untouch
             if recorded is not None and recorded.uncommitted and recorded.head == head
             else f"{head}^{{tree}}"
         )
-        with temporary_index(git, choose_seed_index(git_dir, head, state, part.path), keep=False) as now:
-            stage_files(now)
+        with trees.temporary_index(
+            git, trees.choose_seed_index(git_dir, head, state, part.path), keep=False
+        ) as now:
+            trees.stage_files(now)
             numstat = _list_line_changes(now, tree, now.text("write-tree"))
         own_paths = {path for _, path in files}
         more, fewer = _sum_numstat([line for line in numstat if line.split("\t", 2)[2] in own_paths])
@@ -196,7 +182,7 @@ def _read_repository_status(part: TreePart, state: CheckoutState | None, untouch
 
 def _read_tags(git: Git) -> dict[str, str]:
     """Return those of our two tags that there are, and what they name."""
-    names = [f"refs/tags/{name}" for name in (UPSTREAM_TAG, HIPIFY_TAG)]
+    names = [f"refs/tags/{name}" for name in (checkout_state.UPSTREAM_TAG, checkout_state.HIPIFY_TAG)]
     lines = git.text("for-each-ref", "--format=%(refname) %(objectname)", *names).splitlines()
     return {name.removeprefix("refs/tags/"): commit for name, commit in (line.split(" ") for line in lines)}
 

@@ -29,17 +29,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from rocm_wheels.core import SourceError, log_note, run_growing_work, run_in_parallel, write_atomically
-from rocm_wheels.sources.checkout_state import (
-    HIPIFY_MESSAGE,
-    INDEXES_FILE,
-    OWN_FOLDER,
-    SIDE_INDEX,
-    UPSTREAM_TAG,
-    CheckoutState,
-    RepositoryState,
-    read_state,
-)
+from rocm_wheels.core import errors, log, parallel
+from rocm_wheels.core.files import write_atomically
+from rocm_wheels.sources import checkout_state
 from rocm_wheels.sources.git import (
     OUR_EMAIL,
     Git,
@@ -89,7 +81,7 @@ def restore_links(directory: Path, env: Mapping[str, str]) -> None:
         target.symlink_to(link.target)
     if links:
         names = ", ".join(link.path for link in links)
-        log_note(f"the build had put copies in the place of links, which are links again: {names}")
+        log.log_note(f"the build had put copies in the place of links, which are links again: {names}")
 
 
 def _is_copied_link(git: Git, link: CopiedLink) -> bool:
@@ -241,10 +233,12 @@ def _read_index(git: Git) -> tuple[list[TreeEntry], tuple[str, ...]]:
     return links, tuple(path for path in marked if os.path.lexists(git.directory / path))
 
 
-def choose_seed_index(git_dir: Path, head: str, state: CheckoutState | None, prefix: str) -> Path:
+def choose_seed_index(
+    git_dir: Path, head: str, state: checkout_state.CheckoutState | None, prefix: str
+) -> Path:
     """Choose the index that knows a tree best: our own after an uncommitted hipify, else the real one."""
     recorded = state.left.get(prefix) if state is not None else None
-    side = git_dir / OWN_FOLDER / SIDE_INDEX
+    side = git_dir / checkout_state.OWN_FOLDER / checkout_state.SIDE_INDEX
     if recorded is not None and recorded.uncommitted and recorded.head == head and side.exists():
         return side
     return git_dir / "index"
@@ -284,7 +278,7 @@ def read_blobs(git: Git, oids: Iterable[str]) -> dict[str, bytes]:
         facts, _, rest = rest.partition(b"\n")
         if not facts.startswith(f"{oid} blob ".encode("ascii")):
             kind = facts.decode("utf-8", "replace").split(" ")[1]
-            raise SourceError(
+            raise errors.SourceError(
                 f"{git.directory} lacks the object {oid}"
                 if kind == "missing"
                 else f"{oid} is a {kind} of {git.directory}, not a file",
@@ -353,7 +347,7 @@ def list_gitlinks(git: Git) -> list[TreeEntry]:
     return _read_index(git)[0]
 
 
-def list_repositories(git: Git, state: CheckoutState | None = None) -> list[TreePart]:
+def list_repositories(git: Git, state: checkout_state.CheckoutState | None = None) -> list[TreePart]:
     """List root and every populated submodule, recursively, outermost first, as they are now.
 
     ``state``: what we left in them, which need not be asked for again.
@@ -370,7 +364,7 @@ def list_repositories(git: Git, state: CheckoutState | None = None) -> list[Tree
             for entry in populated
         ]
 
-    parts = run_growing_work(look, [("", git, "")], jobs=_JOBS)
+    parts = parallel.run_growing_work(look, [("", git, "")], jobs=_JOBS)
     return sorted(parts, key=lambda part: part.path.split("/") if part.path else [])
 
 
@@ -378,7 +372,7 @@ def inspect_repository(
     path: str,
     git: Git,
     link: str,
-    recorded: RepositoryState | None = None,
+    recorded: checkout_state.RepositoryState | None = None,
     note: _IndexNote | None = None,
 ) -> TreePart:
     """Look at one repository, without those below it; ``recorded``: what we left in it.
@@ -425,11 +419,11 @@ def write_index_notes(parts: Sequence[TreePart], git_dir: Path) -> None:
         for part in parts
         if part.index and not part.hidden and part.index == stamp_index(part.git_dir)
     }
-    write_atomically(git_dir / OWN_FOLDER / INDEXES_FILE, json.dumps(notes))
+    write_atomically(git_dir / checkout_state.OWN_FOLDER / checkout_state.INDEXES_FILE, json.dumps(notes))
 
 
 def _read_index_notes(git_dir: Path) -> dict[str, _IndexNote]:
-    path = git_dir / OWN_FOLDER / INDEXES_FILE
+    path = git_dir / checkout_state.OWN_FOLDER / checkout_state.INDEXES_FILE
     if not path.is_file():
         return {}
     notes = json.loads(path.read_text(encoding="ascii"))
@@ -451,7 +445,9 @@ def read_detached_head(git_dir: Path) -> str:
     return head.read_text(encoding="utf-8", errors="surrogateescape").strip() if head.is_file() else ""
 
 
-def update_heads(parts: Sequence[TreePart], states: Mapping[str, RepositoryState]) -> list[TreePart]:
+def update_heads(
+    parts: Sequence[TreePart], states: Mapping[str, checkout_state.RepositoryState]
+) -> list[TreePart]:
     """Return the repositories of a tree in which now ``states`` are checked out."""
     return [
         replace(part, head=state.head, tree=state.tree, link=state.head if part.path else "")
@@ -475,7 +471,7 @@ def list_missing_submodules(directory: Path, *, env: Mapping[str, str]) -> list[
     if not (directory / ".git").exists():
         return []
     git = Git(directory, env, variables={"GIT_OPTIONAL_LOCKS": "0"})
-    state = read_state(_locate_git_directory(git))
+    state = checkout_state.read_state(_locate_git_directory(git))
     if state is not None and not state.submodules:
         return []
     return select_missing_submodules(list_repositories(git, state))
@@ -493,7 +489,7 @@ def select_missing_submodules(tree: Iterable[TreePart]) -> list[str]:
 
 def run_side_by_side(work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
     """Return ``work(item)`` for every item, in their order; for what touches one repository each."""
-    return run_in_parallel(work, items, jobs=_JOBS)
+    return parallel.run_in_parallel(work, items, jobs=_JOBS)
 
 
 def find_holder(path: str, paths: Iterable[str]) -> str:
@@ -543,7 +539,9 @@ def is_held_commit(git: Git, commit: str) -> bool:
     """Tell whether a ref holds a commit: git vouches for all that it needs, and keeps it."""
     try:
         return bool(git.text("for-each-ref", "--count=1", "--contains", commit, "--format=%(refname)"))
-    except SourceError:  # git knows no such commit; whatever else it is, the fetch that follows says so
+    except (
+        errors.SourceError
+    ):  # git knows no such commit; whatever else it is, the fetch that follows says so
         return False
 
 
@@ -597,14 +595,14 @@ def identify_tree(directory: Path, *, env: Mapping[str, str]) -> TreeIdentity:
     Raises SourceError when it is no checkout or has no commit.
     """
     if not (directory / ".git").exists():
-        raise SourceError(
+        raise errors.SourceError(
             f"{directory} is not a git checkout",
             tip="check the sources out with repos/pytorch_<project>_repo.py checkout",
         )
     git = disable_private_filters(Git(directory, env, variables={"GIT_OPTIONAL_LOCKS": "0"}))
     part = inspect_repository("", git, "")
     require_commit(part)
-    state = read_state(part.git_dir)
+    state = checkout_state.read_state(part.git_dir)
     tree, changed = hash_combined_tree(part, _list_links(part), state)
     upstream = state.upstream if state is not None else _read_upstream_tag(git)
     ours = state is not None and state.operation is None and state.identity == tree
@@ -619,19 +617,19 @@ def _find_source_commit(git: Git, head: str, upstream: str | None) -> str:
     form = "--format=%H%x09%ce%x09%s"
     for line in git.fields("log", "-z", "--no-show-signature", form, f"{upstream}..{head}", "--"):
         commit, email, subject = line.split("\t", 2)
-        if email != OUR_EMAIL and subject != HIPIFY_MESSAGE:
+        if email != OUR_EMAIL and subject != checkout_state.HIPIFY_MESSAGE:
             return commit
     return upstream
 
 
-def read_current_tree(git: Git, state: CheckoutState | None) -> tuple[str, str]:
+def read_current_tree(git: Git, state: checkout_state.CheckoutState | None) -> tuple[str, str]:
     """Return the commit and the tree (as in ``TreeIdentity``) that are there now."""
     part = inspect_repository("", git, "")
     require_commit(part)
     return part.head, hash_combined_tree(part, _list_links(part), state)[0]
 
 
-def hash_whole_tree(parts: Sequence[TreePart], state: CheckoutState | None) -> str:
+def hash_whole_tree(parts: Sequence[TreePart], state: checkout_state.CheckoutState | None) -> str:
     """Return the tree of all repositories of a tree (as in ``TreeIdentity``)."""
     paths = [part.path for part in parts]
     return hash_combined_tree(
@@ -639,7 +637,9 @@ def hash_whole_tree(parts: Sequence[TreePart], state: CheckoutState | None) -> s
     )[0]
 
 
-def hash_combined_tree(part: TreePart, links: Iterable[str], state: CheckoutState | None) -> tuple[str, bool]:
+def hash_combined_tree(
+    part: TreePart, links: Iterable[str], state: checkout_state.CheckoutState | None
+) -> tuple[str, bool]:
     """Return the id of a tree with its submodules (in ``links``), and whether it differs from its commit.
 
     It is git's own tree id where no submodule differs from its gitlink; else a SHA-1 over
@@ -702,5 +702,5 @@ def _find_changes(part: TreePart, links: Iterable[str]) -> tuple[bool, set[str]]
 
 
 def _read_upstream_tag(git: Git) -> str | None:
-    tags = git.text("for-each-ref", "--format=%(objectname)", f"refs/tags/{UPSTREAM_TAG}")
+    tags = git.text("for-each-ref", "--format=%(objectname)", f"refs/tags/{checkout_state.UPSTREAM_TAG}")
     return tags or None

@@ -4,7 +4,3 @@ A ``TargetPython`` is inspected, its wheel files are identified, each GPU gets a
 in the target's Python, and a recorder writes every outcome at once, so that no planned test is lost.
 What came of it is ``Results`` (smoke tests) or ``TorchResults``; both can be evidence for a release.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -11,8 +11,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from rocm_wheels.core import DataError, UsageError, read_json_file
-from rocm_wheels.models import split_test_share
+from rocm_wheels.core import errors
+from rocm_wheels.core.records import read_json_file
+from rocm_wheels.models import torch_tests
 from rocm_wheels.testing.results import RESULTS_FILE, TorchResults, read_torch_results
 
 _LONGEST_SECONDS = 7 * 24 * 3600.0
@@ -32,7 +33,7 @@ def read_durations(paths: Sequence[Path], suite: str) -> dict[str, float]:
             _require_possible(file_path, results)
             for part in results.parts if results.chosen.suite == suite else ():
                 if part.complete and not part.fault and part.seconds:
-                    file, share, shares = split_test_share(part.name)
+                    file, share, shares = torch_tests.split_test_share(part.name)
                     before = newest[file, shares].get(share, ("", 0.0))
                     newest[file, shares][share] = max(before, (results.when, part.seconds))
     totals: dict[str, tuple[str, float]] = {}
@@ -48,7 +49,7 @@ def _require_possible(path: Path, results: TorchResults) -> None:
     """Raise DataError for a file that took longer than any does: it would be cut into shares without end."""
     for part in results.parts:
         if part.seconds > _LONGEST_SECONDS:
-            raise DataError(
+            raise errors.DataError(
                 f"{path} says that {part.name} took {part.seconds:.3g} s, more than a week",
                 tip="leave it out of --durations",
             )
@@ -56,19 +57,21 @@ def _require_possible(path: Path, results: TorchResults) -> None:
 
 def _read_results_at(path: Path) -> list[tuple[Path, TorchResults]]:
     if not path.exists():
-        raise UsageError(f"--durations: there is no {path}", tip=_PATH_TIP)
+        raise errors.UsageError(f"--durations: there is no {path}", tip=_PATH_TIP)
     files = sorted(path.rglob(RESULTS_FILE)) if path.is_dir() else [path]
     if path.is_dir():  # smoke tests write a file of that name, too
         files = [file for file in files if _is_record(file)]
     elif path.name != RESULTS_FILE:
-        raise UsageError(f"--durations: {path} is no {RESULTS_FILE}", tip=_PATH_TIP)
+        raise errors.UsageError(f"--durations: {path} is no {RESULTS_FILE}", tip=_PATH_TIP)
     if not files:
-        raise UsageError(f"--durations: there are no results of torch's tests in {path}", tip=_PATH_TIP)
+        raise errors.UsageError(
+            f"--durations: there are no results of torch's tests in {path}", tip=_PATH_TIP
+        )
     records = []
     for file in files:
         results = read_torch_results(file.parent)
         if results is None:
-            raise DataError(f"{file} was removed while it was read")
+            raise errors.DataError(f"{file} was removed while it was read")
         records.append((file, results))
     return records
 

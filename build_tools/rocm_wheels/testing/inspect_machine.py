@@ -12,9 +12,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from rocm_wheels.core import IMAGE_VARIABLE
-from rocm_wheels.gpus import Gpu, Hardware
-from rocm_wheels.models import TestedGpu, TestedMachine
+from rocm_wheels.core import machine
+from rocm_wheels.gpus.gpu import Gpu, Hardware
+from rocm_wheels.models import tested_machine
 
 _MOST_CHARACTERS, _MOST_WORDS, _MOST_GPUS = 300, 400, 64  # as the record takes them
 _MOST_BYTES = 64 << 10  # of a file that is one line
@@ -24,7 +24,7 @@ _NO_FIRMWARE = re.compile("0x0+")  # of an engine that this GPU does not have
 
 def inspect_machine(
     hardware: Hardware, env: Mapping[str, str], *, rocm: str = "", root: Path = Path("/")
-) -> TestedMachine:
+) -> tested_machine.TestedMachine:
     """Return what the files below ``root`` say of a machine, whose GPUs are ``hardware``.
 
     ``rocm``: the version that the tested torch has, for one that does not stand on what is installed.
@@ -32,21 +32,21 @@ def inspect_machine(
     cpu, features = _read_cpu(root)
     amd_gpus = [gpu for gpu in hardware.gpus if gpu.vendor == "amd"]
     release = _read_line(root / "proc/sys/kernel/osrelease") or platform.release()
-    return TestedMachine(
+    return tested_machine.TestedMachine(
         kernel=_cut(f"{platform.system()} {release}"),
         system=_read_system_name(root),
         driver=_cut(hardware.driver or ""),
         rocm=_cut(rocm or next((installed.version for installed in hardware.rocm), "")),
         cpu=cpu,
         cpu_features=tuple(map(_cut, features[:_MOST_WORDS])),
-        image=_cut(env.get(IMAGE_VARIABLE, "")),
+        image=_cut(env.get(machine.IMAGE_VARIABLE, "")),
         gpus=tuple(_inspect_gpu(gpu, root) for gpu in amd_gpus[:_MOST_GPUS]),
     )
 
 
-def _inspect_gpu(gpu: Gpu, root: Path) -> TestedGpu:
+def _inspect_gpu(gpu: Gpu, root: Path) -> tested_machine.TestedGpu:
     device = root / "sys/bus/pci/devices" / (gpu.address or "none")
-    return TestedGpu(
+    return tested_machine.TestedGpu(
         name=_cut(gpu.name),
         gfx=_cut(gpu.gfx or ""),
         pci_id=_cut(gpu.pci_id or ""),

@@ -21,17 +21,9 @@ from urllib.request import url2pathname
 
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.core import (
-    ChecksError,
-    DataError,
-    UsageError,
-    capture_output,
-    hash_file,
-    log_warning,
-    run_command,
-)
-from rocm_wheels.models import strip_features
-from rocm_wheels.wheels import encode_record_digest, parse_wheel_record
+from rocm_wheels.core import errors, files, log, process
+from rocm_wheels.models.gfx import strip_features
+from rocm_wheels.wheels import dist_info
 
 _QUESTION_SECONDS = 60.0
 # -c puts the current folder in front, which may hold a torch of its own: a checkout
@@ -117,19 +109,21 @@ def inspect_target_python(
     named the Python. Raises UsageError for what is no Python.
     """
     tip = f"name a Python that has torch: {option} .venv/bin/python"
-    output = capture_output(
+    output = process.capture_output(
         [python, "-c", _INSTALLED_SCRIPT],
         env=env,
         cwd=python.parent,
         timeout=_QUESTION_SECONDS,
-        check=UsageError,
+        check=errors.UsageError,
         description=f"asking {python} what is installed",
         tip=tip,
     )
     try:
         answer = json.loads(output)
     except ValueError:
-        raise UsageError(f"{python} is no Python: it does not say what is installed", tip=tip) from None
+        raise errors.UsageError(
+            f"{python} is no Python: it does not say what is installed", tip=tip
+        ) from None
     missing = tuple(name for name, is_installed in answer["there"].items() if not is_installed)
     installed = tuple(
         TargetDistribution(name, entry["version"], Path(entry["place"]), entry["url"])
@@ -154,7 +148,7 @@ def inspect_target_python(
 def require_torch(target: TargetPython) -> None:
     """Raise ChecksError where torch is not installed."""
     if "torch" in target.missing:
-        raise ChecksError(
+        raise errors.ChecksError(
             f"torch is not installed in {target.python}",
             tip="name the Python that has it: --python .venv/bin/python",
         )
@@ -163,7 +157,7 @@ def require_torch(target: TargetPython) -> None:
 def require_pytest(target: TargetPython) -> None:
     """Raise ChecksError where pytest is not installed."""
     if "pytest" in target.missing:
-        raise ChecksError(
+        raise errors.ChecksError(
             f"pytest is not installed in {target.python}, and the tests run there",
             tip=f"{target.python} -m pip install pytest (or: uv pip install --python {target.python} pytest)",
         )
@@ -184,7 +178,7 @@ def find_gpu_fault(python: Path, looking_script: Path, gfx: str, env: Mapping[st
             if not facts.get("calculated"):
                 how = ": a sum is wrong" if "calculated" in facts else _describe_ended(facts)
                 return f"the {gfx} does not calculate any more{how}"
-    except ChecksError as cause:
+    except errors.ChecksError as cause:
         return f"torch does not tell any more which GPUs it sees: {cause}"
     return ""
 
@@ -205,11 +199,11 @@ def _ask_torch(
     """Return what torch says before it dies, if it does."""
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-smoke-") as name:
         answer = Path(name, "answer")
-        run_command(
+        process.run_command(
             [python, looking_script, answer, device, str(limit)],
             env={**env, "PYTHONDONTWRITEBYTECODE": "1"},
             cwd=Path(name),
-            check=ChecksError,
+            check=errors.ChecksError,
             description=f"asking the torch of {python}",
         )
         facts: dict[str, Any] = {}
@@ -237,21 +231,21 @@ def identify_wheels(installed: Iterable[TargetDistribution], paths: Sequence[Pat
     digests: dict[str, str] = {}
     for path in paths:
         if not path.exists():
-            raise UsageError(f"there is no wheel {path}")
+            raise errors.UsageError(f"there is no wheel {path}")
         digests.update(
             _identify_folder(path, distributions) if path.is_dir() else _identify_wheel(path, distributions)
         )
     if not any(canonicalize_name(name.split("-")[0]) == "torch" for name in digests):
         names = ", ".join(map(str, paths))
-        raise UsageError(f"the torch that is installed is of no wheel in {names}", tip=_WHEELS_TIP)
+        raise errors.UsageError(f"the torch that is installed is of no wheel in {names}", tip=_WHEELS_TIP)
     return digests
 
 
 def _identify_wheel(wheel: Path, distributions: Mapping[str, TargetDistribution]) -> dict[str, str]:
     fault = _why_not_installed(wheel, distributions)
     if fault is not None:
-        raise UsageError(f"{wheel.name} is not what is tested: {fault}", tip=_WHEELS_TIP)
-    return {wheel.name: hash_file(wheel)}
+        raise errors.UsageError(f"{wheel.name} is not what is tested: {fault}", tip=_WHEELS_TIP)
+    return {wheel.name: files.hash_file(wheel)}
 
 
 def _identify_folder(folder: Path, distributions: Mapping[str, TargetDistribution]) -> dict[str, str]:
@@ -261,13 +255,13 @@ def _identify_folder(folder: Path, distributions: Mapping[str, TargetDistributio
     for wheel in sorted(folder.glob("*.whl")):
         name = canonicalize_name(wheel.name.split("-")[0])
         if (fault := _why_not_installed(wheel, distributions)) is None:
-            digests[wheel.name] = hash_file(wheel)
+            digests[wheel.name] = files.hash_file(wheel)
         elif name in distributions:
             others.setdefault(name, f"{wheel.name}: {fault}")
     for name in {canonicalize_name(file_name.split("-")[0]) for file_name in digests}:
         others.pop(name, None)
     for project, why in others.items():
-        raise UsageError(
+        raise errors.UsageError(
             f"the {project} that is installed is of no wheel in {folder}: {why}", tip=_WHEELS_TIP
         )
     return digests
@@ -282,7 +276,8 @@ def _why_not_installed(wheel: Path, distributions: Mapping[str, TargetDistributi
     if not record.is_file():
         return f"{name} is installed without a RECORD"
     installed = {
-        entry.path: entry.digest for entry in parse_wheel_record(record.read_bytes(), name=str(record))
+        entry.path: entry.digest
+        for entry in dist_info.parse_wheel_record(record.read_bytes(), name=str(record))
     }
     wheel_digests = _read_wheel_record(wheel)
     changed = [path for path, digest in wheel_digests.items() if installed.get(path) != digest]
@@ -298,7 +293,7 @@ def _find_changed_file(site: Path, digests: Mapping[str, str]) -> str | None:
         file = site / path
         if not file.is_file():
             return f"{file} is not there any more"
-        if encode_record_digest(bytes.fromhex(hash_file(file))) != digest:
+        if dist_info.encode_record_digest(bytes.fromhex(files.hash_file(file))) != digest:
             return f"{file} was changed after it was installed"
     return None
 
@@ -309,10 +304,10 @@ def _read_wheel_record(wheel: Path) -> dict[str, str]:
         with zipfile.ZipFile(wheel) as archive:
             names = [entry for entry in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/RECORD", entry)]
             if len(names) != 1:
-                raise DataError(f"{wheel} has {len(names)} RECORDs, and a wheel has one")
-            entries = parse_wheel_record(archive.read(names[0]), name=f"{wheel.name}/{names[0]}")
+                raise errors.DataError(f"{wheel} has {len(names)} RECORDs, and a wheel has one")
+            entries = dist_info.parse_wheel_record(archive.read(names[0]), name=f"{wheel.name}/{names[0]}")
     except (OSError, zipfile.BadZipFile) as cause:
-        raise DataError(f"{wheel} is no wheel") from cause
+        raise errors.DataError(f"{wheel} is no wheel") from cause
     moved = f"{names[0].split('.dist-info')[0]}.data/"
     return {
         entry.path: entry.digest for entry in entries if entry.digest and not entry.path.startswith(moved)
@@ -338,9 +333,9 @@ def _identify_from_urls(installed: Iterable[TargetDistribution]) -> dict[str, st
             else _find_own_changes(distribution)
         )
         if fault is None and not digest and wheel:
-            digest = hash_file(wheel)
+            digest = files.hash_file(wheel)
         if fault is not None:
-            log_warning(f"the results are no evidence for {name}: {fault}")
+            log.log_warning(f"the results are no evidence for {name}: {fault}")
         elif digest:
             digests[name] = str(digest)
     return dict(sorted(digests.items()))
@@ -351,7 +346,7 @@ def _find_own_changes(entry: TargetDistribution) -> str | None:
     record = entry.place / "RECORD"
     if not record.is_file():
         return f"{entry.name} is installed without a RECORD"
-    entries = parse_wheel_record(record.read_bytes(), name=str(record))
+    entries = dist_info.parse_wheel_record(record.read_bytes(), name=str(record))
     recorded = {
         entry.path: entry.digest for entry in entries if entry.digest and not entry.path.startswith("..")
     }

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.core import DataError
-from rocm_wheels.models import LeftOutRequirements
-from rocm_wheels.testing.installed_torch import TargetPython
-from rocm_wheels.testing.torch_test_plan import TorchTestSources
+from rocm_wheels.core import errors
+from rocm_wheels.models import torch_tests
+from rocm_wheels.testing import installed_torch, torch_test_plan
 
 _REQUIREMENTS_FILE = ".ci/docker/requirements-ci.txt"
 
@@ -27,7 +26,9 @@ class TorchTestRequirements:
 
 
 def read_test_requirements(
-    sources: TorchTestSources, target: TargetPython, left_out: Sequence[LeftOutRequirements]
+    sources: torch_test_plan.TorchTestSources,
+    target: installed_torch.TargetPython,
+    left_out: Sequence[torch_tests.LeftOutRequirements],
 ) -> TorchTestRequirements:
     """Return what the tests of a commit need in a Python, beside the torch that is installed there.
 
@@ -36,7 +37,9 @@ def read_test_requirements(
     """
     file = sources.folder / _REQUIREMENTS_FILE
     if not file.is_file():
-        raise DataError(f"{sources.folder} has no {_REQUIREMENTS_FILE}, which says what its tests need")
+        raise errors.DataError(
+            f"{sources.folder} has no {_REQUIREMENTS_FILE}, which says what its tests need"
+        )
     environment = {
         "python_version": target.python_version,
         "python_full_version": f"{target.python_version}.0",
@@ -54,7 +57,7 @@ def read_test_requirements(
         try:
             requirement = Requirement(line)
         except InvalidRequirement as cause:
-            raise DataError(f"{file}:{number}: {line} is no requirement: {cause}") from None
+            raise errors.DataError(f"{file}:{number}: {line} is no requirement: {cause}") from None
         if requirement.marker is not None and not requirement.marker.evaluate(environment):
             continue
         requirement.marker = None

@@ -17,24 +17,9 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, ValidationError, model_validator
 
-from rocm_wheels.core import (
-    SMOKE_SUITE,
-    DataError,
-    JunitCase,
-    JunitSuite,
-    JunitTag,
-    Record,
-    align_rows,
-    format_command,
-    format_count,
-    format_markdown_table,
-    format_table,
-    read_json_file,
-    summarize_faults,
-    write_json_file,
-    write_junit_file,
-)
-from rocm_wheels.models import KnownTests, TestedMachine
+from rocm_wheels.core import errors, junit, records, shell, tables
+from rocm_wheels.core.files import write_json_file
+from rocm_wheels.models import tested_machine, torch_tests
 
 TestOutcome = Literal["passed", "failed", "crashed", "timeout", "skipped", "missing", "flaky"]
 # of smoke tests, which are not tried again
@@ -42,7 +27,7 @@ OUTCOMES: tuple[TestOutcome, ...] = tuple(name for name in get_args(TestOutcome)
 BAD_OUTCOMES: tuple[TestOutcome, ...] = ("failed", "crashed", "timeout", "missing")
 
 
-class TestResult(Record):
+class TestResult(records.Record):
     """One test: ``reason`` says why it failed or was skipped, or what was measured."""
 
     __test__ = False  # pytest takes classes of this name for tests
@@ -53,7 +38,7 @@ class TestResult(Record):
     reason: str = ""
 
 
-class ResultSelection(Record):
+class ResultSelection(records.Record):
     """Which tests were to be run: what pytest was told, and how many tests that left out.
 
     ``pytest_args`` has the words of PYTEST_ADDOPTS in front; files that were not even read are in no number.
@@ -65,7 +50,7 @@ class ResultSelection(Record):
     from_environment: Mapping[str, str] = {}
 
 
-class Results(Record):
+class Results(records.Record):
     """``results.json``: the tests of one torch on one machine.
 
     ``when`` is in UTC (ISO 8601), ``gfx`` the targets of the GPUs that were tested, ``files`` the wheels that
@@ -81,7 +66,7 @@ class Results(Record):
     gfx: tuple[str, ...]
     files: Mapping[str, str]
     selection: ResultSelection = ResultSelection()
-    machine: TestedMachine | None = None
+    machine: tested_machine.TestedMachine | None = None
     seconds: float = Field(default=0, ge=0)
     tests: tuple[TestResult, ...]
     counts: Mapping[TestOutcome, int]
@@ -122,16 +107,18 @@ def write_results(path: Path, results: Results) -> None:
 
 def read_results(path: Path) -> Results:
     """Read ``results.json``. Raises DataError for what is none, or does not count its own tests."""
-    data = read_json_file(path, complaint="holds no results")
+    data = records.read_json_file(path, complaint="holds no results")
     try:
         return Results.model_validate(data)
     except ValidationError as cause:
-        raise DataError(f"{path} holds no results: {summarize_faults(cause, Results)}") from None
+        raise errors.DataError(
+            f"{path} holds no results: {records.summarize_faults(cause, Results)}"
+        ) from None
 
 
 _GPU_SEPARATOR = " @"
 _SOURCE_SEPARATOR = " @"  # what stands behind it says for which backend run_test.py ran a test
-JUNIT_TAGS: Mapping[TestOutcome, JunitTag] = {
+JUNIT_TAGS: Mapping[TestOutcome, junit.JunitTag] = {
     "failed": "failure",
     "crashed": "error",
     "timeout": "error",
@@ -143,12 +130,12 @@ JUNIT_TAGS: Mapping[TestOutcome, JunitTag] = {
 
 def write_junit(path: Path, results: Results) -> None:
     """Write a suite for what needed no GPU and one for each GPU, whole or not at all."""
-    suites: dict[str, list[JunitCase]] = defaultdict(list)
+    suites: dict[str, list[junit.JunitCase]] = defaultdict(list)
     for test in results.tests:
         name, _, label = test.name.partition(_GPU_SEPARATOR)
         file, _, function = name.rpartition("::")
-        suite = f"{SMOKE_SUITE} {label}".strip()
-        case = JunitCase(
+        suite = f"{junit.SMOKE_SUITE} {label}".strip()
+        case = junit.JunitCase(
             classname=".".join([*suite.split(), file.removesuffix(".py")]).rstrip("."),
             name=function,
             seconds=test.seconds,
@@ -157,8 +144,8 @@ def write_junit(path: Path, results: Results) -> None:
             reason=test.reason,
         )
         suites[suite].append(case)
-    junit_suites = [JunitSuite(name, tuple(cases)) for name, cases in suites.items()]
-    write_junit_file(path, junit_suites, when=results.when, host=results.host)
+    junit_suites = [junit.JunitSuite(name, tuple(cases)) for name, cases in suites.items()]
+    junit.write_junit_file(path, junit_suites, when=results.when, host=results.host)
 
 
 _MAX_REASON_LINES = 6
@@ -167,12 +154,12 @@ _MAX_REASON_LINES = 6
 def format_smoke_table(results: Results) -> str:
     """Return the table for a terminal: a row a file of tests (and GPU), what is wrong, what was skipped."""
     header = ("tests", *OUTCOMES, "seconds")
-    lines = [format_table(header, _make_rows(results), right=range(1, len(header)))]
+    lines = [tables.format_table(header, _make_rows(results), right=range(1, len(header)))]
     for test in results.bad:
         reason_lines = test.reason.splitlines()[:_MAX_REASON_LINES] or ["without a word"]
         lines += ["", f"{test.outcome}: {test.name}", *(f"  {line}" for line in reason_lines)]
     if skipped := _count_skips(results):
-        rows = align_rows([(str(number), why) for why, number in skipped], right=[0])
+        rows = tables.align_rows([(str(number), why) for why, number in skipped], right=[0])
         lines += ["", "skipped:", *(f"  {row}" for row in rows)]
     return "\n".join(
         [*lines, "", f"torch {results.torch} on {_describe_machine(results)}: {results.summarize()}"]
@@ -185,13 +172,13 @@ def format_smoke_markdown(results: Results) -> str:
         f"### Smoke tests of torch {results.torch} on {_describe_machine(results)}: {results.summarize()}",
         "",
     ]
-    lines.append(format_markdown_table(("tests", *OUTCOMES, "seconds"), _make_rows(results)).rstrip())
+    lines.append(tables.format_markdown_table(("tests", *OUTCOMES, "seconds"), _make_rows(results)).rstrip())
     for test in results.bad:
         reason = "\n".join(test.reason.splitlines()[:_MAX_REASON_LINES])
         lines += ["", f"**{test.outcome}** `{test.name}`", "", *_fence_text(reason)]
     if skipped := _count_skips(results):
         rows = [(str(number), why) for why, number in skipped]
-        lines += ["", format_markdown_table(("skipped", "why"), rows).rstrip()]
+        lines += ["", tables.format_markdown_table(("skipped", "why"), rows).rstrip()]
     return "\n".join(lines) + "\n"
 
 
@@ -393,7 +380,7 @@ def cut_torn_line(path: Path) -> None:
             path.write_bytes(content[: content.rfind(b"\n") + 1])
 
 
-def judge_results(results: Sequence[TestResult], known_here: KnownTests) -> list[OutcomeVerdict]:
+def judge_results(results: Sequence[TestResult], known_here: torch_tests.KnownTests) -> list[OutcomeVerdict]:
     """Return results with what is known of each; a failure that was known until some day says so."""
     verdicts = []
     for result in results:
@@ -436,7 +423,7 @@ _MAX_BAD_TESTS = 200
 _NO_RECORD = "is no record of torch's tests"
 
 
-class TorchUnderTest(Record):
+class TorchUnderTest(records.Record):
     """What is tested: torch, the Python it is in, and the sources of the tests; "" is what nobody says."""
 
     __test__ = False  # pytest takes classes of this name for tests
@@ -448,7 +435,7 @@ class TorchUnderTest(Record):
     doubt: str = ""
 
 
-class ChosenTests(Record):
+class ChosenTests(records.Record):
     """Which tests: the suite, and what people chose of it. ``files`` are named instead of its own.
 
     ``variables`` of the environment may choose among tests, too; ``changes`` are options that do. ``plan`` is
@@ -468,7 +455,7 @@ class ChosenTests(Record):
     from_environment: Mapping[str, str] = {}
 
 
-class BadTest(Record):
+class BadTest(records.Record):
     """A test that is not as it should be."""
 
     name: str
@@ -476,7 +463,7 @@ class BadTest(Record):
     reason: str = ""
 
 
-class FileResult(Record):
+class FileResult(records.Record):
     """What came of a file. ``complete``: there is no more to run; ``fault``: how it ended, where not well.
 
     ``seconds`` is how long its processes took, their start and the reading of its tests included. ``report``
@@ -499,7 +486,7 @@ class FileResult(Record):
     again: tuple[str, ...] = ()
 
 
-class TorchResults(Record):
+class TorchResults(records.Record):
     """The whole file. ``inputs`` is the same for runs that may carry each other on.
 
     ``gfx`` is the target of the GPU, None where there was none; ``files`` are the wheels that were installed,
@@ -516,7 +503,7 @@ class TorchResults(Record):
     gfx: str | None
     files: Mapping[str, str]
     chosen: ChosenTests
-    machine: TestedMachine | None = None
+    machine: tested_machine.TestedMachine | None = None
     parts: tuple[FileResult, ...]
     left_out: Mapping[str, str] = {}
     lost: str = ""
@@ -589,14 +576,16 @@ def read_torch_results(folder: Path) -> TorchResults | None:
     if not path.is_file():
         return None
     tip = "name another folder, or start over: --fresh"
-    data = read_json_file(path, complaint=_NO_RECORD, tip=tip)
+    data = records.read_json_file(path, complaint=_NO_RECORD, tip=tip)
     try:
         fields = {key: value for key, value in data.items() if key not in ("complete", "counts")}
         return TorchResults.model_validate(fields)
     except ValidationError as cause:
-        raise DataError(f"{path} {_NO_RECORD}: {summarize_faults(cause, TorchResults)}", tip=tip) from None
+        raise errors.DataError(
+            f"{path} {_NO_RECORD}: {records.summarize_faults(cause, TorchResults)}", tip=tip
+        ) from None
     except AttributeError:  # no table
-        raise DataError(f"{path} {_NO_RECORD}", tip=tip) from None
+        raise errors.DataError(f"{path} {_NO_RECORD}", tip=tip) from None
 
 
 def _list_bad_tests(verdicts: Sequence[OutcomeVerdict]) -> tuple[BadTest, ...]:
@@ -613,17 +602,17 @@ def write_torch_junit(
     path: Path, name: str, verdicts: Sequence[OutcomeVerdict], *, when: str, host: str
 ) -> None:
     """Write one suite. A failure that is known is a test that was skipped, for a stated reason."""
-    suite = JunitSuite(f"torch {name}", tuple(_make_junit_case(verdict) for verdict in verdicts))
-    write_junit_file(path, [suite], when=when, host=host)
+    suite = junit.JunitSuite(f"torch {name}", tuple(_make_junit_case(verdict) for verdict in verdicts))
+    junit.write_junit_file(path, [suite], when=when, host=host)
 
 
-def _make_junit_case(verdict: OutcomeVerdict) -> JunitCase:
+def _make_junit_case(verdict: OutcomeVerdict) -> junit.JunitCase:
     test = verdict.test
     file, _, rest = test.name.partition("::")
     group, _, function = rest.rpartition("::")
     module = file.removesuffix(".py").replace("/", ".")
     is_known = verdict.known_reason and test.outcome == "failed"
-    return JunitCase(
+    return junit.JunitCase(
         classname=".".join(filter(None, [module, group.replace("::", ".")])),
         name=function or test.name,
         seconds=test.seconds,
@@ -668,7 +657,7 @@ def format_torch_table(results: TorchResults) -> str:
     """Return the table for a terminal."""
     head = ("file", *(_COLUMN_WORDS.get(item, item) for item in _OUTCOME_COLUMNS), "seconds")
     rows = [_make_row(part) for part in results.parts]
-    lines = [format_table(head, rows, right=range(1, len(head)))]
+    lines = [tables.format_table(head, rows, right=range(1, len(head)))]
     for part in results.parts:
         if part.fault:
             lines += ["", f"{part.name} did not end well: {_cut_first_line(part.fault)}"]
@@ -676,7 +665,8 @@ def format_torch_table(results: TorchResults) -> str:
         if len(part.bad) > _NAMES:
             lines += [
                 "",
-                f"and {format_count(len(part.bad) - _NAMES, 'other')} of {part.name}: see results.json",
+                f"and {tables.format_count(len(part.bad) - _NAMES, 'other')} of {part.name}: see "
+                "results.json",
             ]
     lines += _format_list("flaky: failed, and passed when tried again", _list_flaky_tests(results))
     lines += _format_list("known failures, which are none of these wheels", _list_known_failures(results))
@@ -704,7 +694,7 @@ def format_torch_markdown(results: TorchResults) -> str:
     head = ("file", *(_COLUMN_WORDS.get(item, item) for item in _OUTCOME_COLUMNS), "seconds")
     where = results.gfx or "the CPU"
     lines = [f"### Torch's own tests: {results.of.torch} on {where}: {summarize_torch_results(results)}", ""]
-    lines.append(format_markdown_table(head, [_make_row(part) for part in results.parts]).rstrip())
+    lines.append(tables.format_markdown_table(head, [_make_row(part) for part in results.parts]).rstrip())
     lines += [f"\n**lost**: {_cut_first_line(fault)}" for fault in results.lost_gpus]
     bad = [item for part in results.parts for item in (*part.bad, *part.flaky)]
     lines += [f"\n**{item.outcome}** `{item.name}`: {_cut_first_line(item.reason)}" for item in bad[:_NAMES]]
@@ -718,7 +708,7 @@ def describe_next_command(results: TorchResults, folder: Path) -> str:
     if not results.counts:
         return "no evidence: no test was run"
     words = ["rocm-wheels", "set", "evidence", "add", "STORE", "--set", "ID", "--from", str(folder)]
-    line = f"evidence: {format_command(words)}"
+    line = f"evidence: {shell.format_command(words)}"
     return f"a gate takes them for no whole run: {results.of.doubt}\n{line}" if results.of.doubt else line
 
 
@@ -746,7 +736,7 @@ def _list_known_failures(results: TorchResults) -> list[str]:
 def _format_list(title: str, names: Sequence[str]) -> list[str]:
     if not names:
         return []
-    more = [f"  and {format_count(len(names) - _NAMES, 'other')}"] if len(names) > _NAMES else []
+    more = [f"  and {tables.format_count(len(names) - _NAMES, 'other')}"] if len(names) > _NAMES else []
     return ["", f"{title}:", *(f"  {name}" for name in names[:_NAMES]), *more]
 
 

@@ -24,43 +24,12 @@ from typing import Any, Literal
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels import __version__
-from rocm_wheels.audit import describe_exit
-from rocm_wheels.core import (
-    BuildError,
-    ChecksError,
-    UsageError,
-    format_command,
-    log_note,
-    log_warning,
-    require_extras,
-    run_command,
-)
-from rocm_wheels.gpus import Gpu
-from rocm_wheels.models import (
-    Dtype,
-    RocmLibrary,
-    TargetDtype,
-    TestedMachine,
-    find_architecture,
-    find_obstacles,
-    get_domain_libraries,
-    get_dtypes,
-    get_gfx_targets,
-    get_operations,
-    get_rocm_libraries,
-    has_aotriton_kernels,
-    list_missing_libraries,
-    list_target_dtypes,
-    load_dtype_table,
-    strip_features,
-)
-from rocm_wheels.testing.installed_torch import (
-    TargetPython,
-    identify_wheels,
-    inspect_target_python,
-    require_pytest,
-    require_torch,
-)
+from rocm_wheels.audit import import_check
+from rocm_wheels.core import errors, extras, log, process, shell
+from rocm_wheels.gpus.gpu import Gpu
+from rocm_wheels.models import dtypes, libraries, tested_machine, torch_features
+from rocm_wheels.models.gfx import get_gfx_targets, strip_features
+from rocm_wheels.testing import installed_torch
 from rocm_wheels.testing.results import BAD_OUTCOMES, Results, ResultSelection, TestResult, count_outcomes
 
 DevicePolicy = Literal["unique", "all", "first", "single"]
@@ -151,7 +120,7 @@ def plan_sessions(chosen: Sequence[Gpu], gpus: Sequence[Gpu], *, hidden: bool = 
     sessions = [GpuSession("cpu")]
     for gpu in chosen:
         if gpu.hip_index is None or gpu.gfx is None:
-            raise UsageError(f"HIP has no number for {gpu.name or 'a GPU'}")
+            raise errors.UsageError(f"HIP has no number for {gpu.name or 'a GPU'}")
         alike = [other.hip_index for other in chosen if other.gfx == gpu.gfx]
         beside = [
             other.hip_index
@@ -219,7 +188,7 @@ def account_for_tests(
     if code not in (None, 0, NO_TESTS_EXIT_CODE) and not any(
         result.outcome in BAD_OUTCOMES for result in results.values()
     ):
-        how = describe_exit(code or 0)
+        how = import_check.describe_exit(code or 0)
         results["pytest"] = TestResult(name="pytest", outcome="failed", seconds=0, reason=how)
     mark = f" @{session.label}" if session.label else ""
     tests = tuple(result.model_copy(update={"name": result.name + mark}) for result in results.values())
@@ -227,12 +196,12 @@ def account_for_tests(
 
 
 def combine_sessions(
-    target: TargetPython,
+    target: installed_torch.TargetPython,
     files: Mapping[str, str],
     done: Sequence[SessionResult],
     words: Sequence[str] = (),
     *,
-    machine: TestedMachine | None = None,
+    machine: tested_machine.TestedMachine | None = None,
     seconds: float = 0.0,
     variables: Mapping[str, str] | None = None,
 ) -> SmokeRun:
@@ -241,7 +210,7 @@ def combine_sessions(
     ``words`` are what pytest was told besides: some tests may be chosen, so they go into the results,
     as do the ``machine``, how long it took, and the ``variables`` that options were read from.
     """
-    arguments_text = f" ({format_command(words)})" if words else ""
+    arguments_text = f" ({shell.format_command(words)})" if words else ""
 
     def make_results(chosen: Sequence[SessionResult]) -> Results:
         tests = tuple(test for session_result in chosen for test in session_result.tests)
@@ -291,7 +260,7 @@ def _make_lost_result(name: str, *, begun: bool, code: int | None) -> TestResult
     if code is None:
         why = "not run to its end" if begun else "not run"
         return TestResult(name=name, outcome="missing", seconds=0, reason=f"{why}: the run is not over")
-    how = f"pytest {describe_exit(code) if code else 'did not come to it'}"
+    how = f"pytest {import_check.describe_exit(code) if code else 'did not come to it'}"
     if begun:
         return TestResult(name=name, outcome="crashed", seconds=0, reason=f"no result: {how}")
     return TestResult(name=name, outcome="missing", seconds=0, reason=f"not run: {how}")
@@ -330,7 +299,7 @@ class SmokeRequest:
     words: tuple[str, ...] = ()
     limit: float | None = None
     scale: float = 1.0
-    machine: TestedMachine | None = None
+    machine: tested_machine.TestedMachine | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -351,10 +320,12 @@ def run_smoke_tests(
     """
     looking_script = request.folder / "looking.py"
     if not looking_script.is_file():
-        raise ChecksError(f"the smoke tests are not in {request.folder}", tip="install rocm-wheels again")
-    target = inspect_target_python(request.python, looking_script, env)
-    require_torch(target)
-    files = identify_wheels(target.installed, request.wheels)
+        raise errors.ChecksError(
+            f"the smoke tests are not in {request.folder}", tip="install rocm-wheels again"
+        )
+    target = installed_torch.inspect_target_python(request.python, looking_script, env)
+    installed_torch.require_torch(target)
+    files = installed_torch.identify_wheels(target.installed, request.wheels)
     chosen = _choose_tested_gpus(request, target, gpus)
     sessions = plan_sessions(chosen, gpus)
     words = (*shlex.split(env.get("PYTEST_ADDOPTS", "")), *request.words)
@@ -385,7 +356,7 @@ def run_smoke_tests(
         try:
             for number, session in enumerate(sessions):
                 where = session.label or {"cpu": "on the CPU"}.get(session.half, "on what is here")
-                log_note(f"smoke tests: {where}")
+                log.log_note(f"smoke tests: {where}")
                 show_and_keep = _keep_while_showing(show, lambda: keep(now()))
                 codes[number] = run_session(
                     request, target, session, env, outcomes=outcomes[number], show=show_and_keep
@@ -410,21 +381,23 @@ def _keep_while_showing(show: Callable[[str], None], keep: Callable[[], None]) -
     return show_line
 
 
-def _choose_tested_gpus(request: SmokeRequest, target: TargetPython, gpus: Sequence[Gpu]) -> list[Gpu]:
+def _choose_tested_gpus(
+    request: SmokeRequest, target: installed_torch.TargetPython, gpus: Sequence[Gpu]
+) -> list[Gpu]:
     chosen = choose_gpus(gpus, request.policy, request.targets)
     if chosen and target.kind not in ("rocm", ""):
         named = ", ".join(str(gpu.gfx) for gpu in chosen)
-        log_warning(f"torch {target.version} is a build for {target.kind}: {named} is not tested")
+        log.log_warning(f"torch {target.version} is a build for {target.kind}: {named} is not tested")
         chosen = []
     if not chosen and request.targets is not None:
         tip = "`rocm-wheels doctor` lists the GPUs here; without a family, the CPU is tested"
-        raise ChecksError(f"no GPU of {', '.join(request.targets)} can be tested here", tip=tip)
+        raise errors.ChecksError(f"no GPU of {', '.join(request.targets)} can be tested here", tip=tip)
     return chosen
 
 
 def run_session(
     request: SmokeRequest,
-    target: TargetPython,
+    target: installed_torch.TargetPython,
     session: GpuSession,
     env: Mapping[str, str],
     *,
@@ -455,7 +428,7 @@ def run_session(
     if "pytest" in target.missing:
         session_env[_LENT_VARIABLE] = os.pathsep.join(find_lent_folders(target))
     try:
-        return run_command(
+        return process.run_command(
             [*argv, *request.words],
             env=session_env,
             cwd=request.folder,
@@ -463,31 +436,31 @@ def run_session(
             check=None,
             description="pytest",
         ).returncode
-    except BuildError as cause:
-        raise ChecksError(f"pytest could not be run by {request.python}") from cause
+    except errors.BuildError as cause:
+        raise errors.ChecksError(f"pytest could not be run by {request.python}") from cause
 
 
-def _make_cpu_facts(target: TargetPython, rows: Mapping[str, Any]) -> dict[str, Any]:
+def _make_cpu_facts(target: installed_torch.TargetPython, rows: Mapping[str, Any]) -> dict[str, Any]:
     """Return what looking.py finds out where the CPU alone is tested."""
     torch = {name: target.facts[name] for name in ("version", "kind", "of", "file")}
     no_gpu = {"gpu": None, "no_gpu": "the CPU alone is tested", "gpu_fails": False}
     return {"torch": torch, "fault": "", **no_gpu, "data": rows, "no_data": ""}
 
 
-def find_lent_folders(target: TargetPython) -> list[str]:
+def find_lent_folders(target: installed_torch.TargetPython) -> list[str]:
     """Return the folders of our own pytest and of what it needs, for a Python without it.
 
     Raises ChecksError for a Python that is too old for it, MissingExtraError where we have none.
     """
     if tuple(map(int, target.python_version.split("."))) < _LENT_PYTHON:
-        require_pytest(target)
-    require_extras(f"{target.python}, which has no pytest,", "release")
+        installed_torch.require_pytest(target)
+    extras.require_extras(f"{target.python}, which has no pytest,", "release")
     specs = [importlib.util.find_spec(name) for name in _LENT_MODULES]
     packages = [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin]
     return list(dict.fromkeys(str(package.parent) for package in packages))
 
 
-def _find_session_target(session: GpuSession, target: TargetPython) -> str | None:
+def _find_session_target(session: GpuSession, target: installed_torch.TargetPython) -> str | None:
     """Return the target that a session tests: its own, else that of the first GPU that torch sees."""
     if session.device and target.kind == "rocm":
         gpus = target.facts.get("devices", ())
@@ -522,7 +495,12 @@ def make_smoke_data(target: str | None, torch: str | None = None, rocm: str | No
 
 def _explain_flash_attention(gfx: str | None, torch: Version | None) -> str:
     """Say why torch must have flash attention: aotriton served these targets first, and still does."""
-    if gfx is None or torch is None or torch < _FLASH_SINCE or not has_aotriton_kernels(gfx, _FLASH_RELEASE):
+    if (
+        gfx is None
+        or torch is None
+        or torch < _FLASH_SINCE
+        or not torch_features.has_aotriton_kernels(gfx, _FLASH_RELEASE)
+    ):
         return ""
     return f"aotriton has kernels for {gfx} since {get_gfx_targets()[gfx].aotriton}"
 
@@ -541,11 +519,13 @@ def _parse_version(text: str | None) -> Version | None:
 def _make_dtype_rows(gfx: str | None, torch: Version | None, rocm: Version | None) -> list[dict[str, Any]]:
     is_known = gfx in get_gfx_targets()
     target_dtypes = (
-        {row.name: row for row in list_target_dtypes(gfx, torch=torch, rocm=rocm)} if gfx and is_known else {}
+        {row.name: row for row in dtypes.list_target_dtypes(gfx, torch=torch, rocm=rocm)}
+        if gfx and is_known
+        else {}
     )
-    table = load_dtype_table()
+    table = dtypes.load_dtype_table()
     rows = []
-    for name, dtype in get_dtypes().items():
+    for name, dtype in dtypes.get_dtypes().items():
         how = table.formats[dtype.format]
         tolerances = table.tolerances.get(name)
         elementwise, accumulated = (
@@ -580,13 +560,15 @@ def _make_dtype_rows(gfx: str | None, torch: Version | None, rocm: Version | Non
     return rows
 
 
-def _why_too_new(name: str, dtype: Dtype, torch: Version | None) -> str:
+def _why_too_new(name: str, dtype: dtypes.Dtype, torch: Version | None) -> str:
     if torch is None or dtype.since_torch is None or dtype.since_torch <= torch:
         return ""
     return f"torch has {name} since {dtype.since_torch}"
 
 
-def _why_not_here(gfx: str, name: str, dtype: Dtype, operation: str, target_dtype: TargetDtype | None) -> str:
+def _why_not_here(
+    gfx: str, name: str, dtype: dtypes.Dtype, operation: str, target_dtype: dtypes.TargetDtype | None
+) -> str:
     """Say why an operation with a dtype is not for a target; nothing, when it is."""
     if gfx not in get_gfx_targets():
         return ""
@@ -596,21 +578,25 @@ def _why_not_here(gfx: str, name: str, dtype: Dtype, operation: str, target_dtyp
             for component, version in (("torch", dtype.since_torch), ("ROCm", dtype.since_rocm))
             if version
         )
-        sentence = f"{gfx} ({find_architecture(gfx)}) has no {name} here"
+        sentence = f"{gfx} ({dtypes.find_architecture(gfx)}) has no {name} here"
         return f"{sentence}; it is since {since}" if since else sentence
     if operation in target_dtype.operations:
         return ""
-    library = get_operations()[operation].library
+    library = dtypes.get_operations()[operation].library
     if library and library in (excluded := get_gfx_targets()[gfx].excluded):
         why = excluded[library] or "no issue says why"
         return f"{operation} needs {library}, which is not built for {gfx}: {why}"
     note = f": {target_dtype.note}" if target_dtype.note else ""
-    return f"{name} is held and converted on {gfx} ({find_architecture(gfx)}), not calculated with{note}"
+    return (
+        f"{name} is held and converted on {gfx} ({dtypes.find_architecture(gfx)}), not calculated with{note}"
+    )
 
 
 def _make_library_rows(gfx: str | None) -> list[dict[str, Any]]:
     missing = (
-        {api.name: api for api in list_missing_libraries(gfx)} if gfx in get_gfx_targets() and gfx else {}
+        {api.name: api for api in libraries.list_missing_libraries(gfx)}
+        if gfx in get_gfx_targets() and gfx
+        else {}
     )
     return [
         {
@@ -621,11 +607,11 @@ def _make_library_rows(gfx: str | None) -> list[dict[str, Any]]:
             "setting": library.probe.setting if library.probe else "",
             "not_here": _why_not_built(name, library, gfx, missing[name].issue) if name in missing else "",
         }
-        for name, library in get_rocm_libraries().items()
+        for name, library in libraries.get_rocm_libraries().items()
     ]
 
 
-def _why_not_built(name: str, library: RocmLibrary, gfx: str | None, issue: str) -> str:
+def _why_not_built(name: str, library: libraries.RocmLibrary, gfx: str | None, issue: str) -> str:
     return f"{name} is not built for {gfx}: {issue or 'no issue says why'}; {library.without.text}"
 
 
@@ -637,7 +623,7 @@ def _make_domain_rows(torch: Version | None) -> list[dict[str, Any]]:
             "state": library.state.now,
             "code": library.code,
             "from": library.origin.text,
-            "obstacles": find_obstacles(name, torch=torch),
+            "obstacles": libraries.find_obstacles(name, torch=torch),
         }
-        for name, library in get_domain_libraries().items()
+        for name, library in libraries.get_domain_libraries().items()
     ]

@@ -11,14 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocm_wheels.core import (
-    UsageError,
-    format_count,
-    format_markdown_table,
-    read_json_file,
-    read_junit_report,
-)
-from rocm_wheels.testing.results import RESULTS_FILE, read_results, read_torch_results
+from rocm_wheels.core import errors, junit, tables
+from rocm_wheels.core.records import read_json_file
+from rocm_wheels.testing import results
 
 _SHARD_FOLDER = re.compile(r"test-reports-(?P<config>.+)-(?P<shard>\d+)-(?P<shards>\d+)")
 _MOST_ROWS = 1000
@@ -45,20 +40,22 @@ def read_reports(folder: Path, config: str = "", shard: str = "") -> list[Summar
     Where a record of ours is, it stands for the JUnit files beside and below it.
     """
     rows = []
-    records = sorted(folder.rglob(RESULTS_FILE))
+    records = sorted(folder.rglob(results.RESULTS_FILE))
     for record in records:
         rows += list(_read_record(record, config, shard))
     recorded = {record.parent for record in records}
     reports = [file for file in sorted(folder.rglob("*.xml")) if not recorded & {*file.parents}]
     for file in reports:
-        report, name = read_junit_report(file), file.relative_to(folder).as_posix()
+        report, name = junit.read_junit_report(file), file.relative_to(folder).as_posix()
         if report.fault:
             rows.append(SummaryRow(config, shard, name, "", "not whole", report.fault))
         for test, reason in zip(report.names, report.reasons, strict=True):
             rows.append(SummaryRow(config, shard, name, test, "failed", reason))
         unnamed = report.failed + report.crashed + report.timeout - len(report.names)
         if unnamed > 0:
-            rows.append(SummaryRow(config, shard, name, "", "failed", format_count(unnamed, "other test")))
+            rows.append(
+                SummaryRow(config, shard, name, "", "failed", tables.format_count(unnamed, "other test"))
+            )
     if not records and not reports:
         rows.append(SummaryRow(config, shard, folder.name, "", "missing", "there is no report"))
     return list(dict.fromkeys(rows))
@@ -66,9 +63,11 @@ def read_reports(folder: Path, config: str = "", shard: str = "") -> list[Summar
 
 def _read_record(record: Path, config: str, shard: str) -> Iterator[SummaryRow]:
     data = read_json_file(record, complaint="holds no results")
-    torch_results = read_torch_results(record.parent) if isinstance(data, dict) and "parts" in data else None
+    torch_results = (
+        results.read_torch_results(record.parent) if isinstance(data, dict) and "parts" in data else None
+    )
     if torch_results is None:
-        for test in read_results(record).bad:
+        for test in results.read_results(record).bad:
             yield SummaryRow(config, shard, record.name, test.name, test.outcome, test.reason)
         return
     for part in torch_results.parts:
@@ -92,7 +91,7 @@ def read_shards(folder: Path) -> tuple[list[SummaryRow], list[str]]:
         else:
             others.append(path.name)
     if not shards:
-        raise UsageError(
+        raise errors.UsageError(
             f"{folder} has no folder test-reports-CONFIG-SHARD-SHARDS", tip="--reports-dir takes one of a run"
         )
     rows = []
@@ -110,8 +109,8 @@ def format_summary_markdown(rows: list[SummaryRow], heading: str, *, combined: b
     """Return the table for a step summary; ``combined``: with a column each for suite and shard."""
     failed = sum(bool(row.test) for row in rows)
     faults = len(rows) - failed
-    parts = [f"{format_count(failed, 'test')} failed"] if failed else []
-    parts += [f"{format_count(faults, 'report')} missing or not whole"] if faults else []
+    parts = [f"{tables.format_count(failed, 'test')} failed"] if failed else []
+    parts += [f"{tables.format_count(faults, 'report')} missing or not whole"] if faults else []
     title = ", ".join(parts) or "All tests passed"
     lines = [f"### {title}{f' — {heading}' if heading else ''}{'' if rows else ' :white_check_mark:'}", ""]
     if rows:
@@ -127,9 +126,9 @@ def format_summary_markdown(rows: list[SummaryRow], heading: str, *, combined: b
             )
             for row in rows[:_MOST_ROWS]
         ]
-        lines.append(format_markdown_table(header, table).rstrip())
+        lines.append(tables.format_markdown_table(header, table).rstrip())
     if len(rows) > _MOST_ROWS:
-        lines.append(f"\nand {format_count(len(rows) - _MOST_ROWS, 'other')}")
+        lines.append(f"\nand {tables.format_count(len(rows) - _MOST_ROWS, 'other')}")
     return "\n".join(lines) + "\n"
 
 

@@ -16,21 +16,14 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.core import (
-    ChecksError,
-    DataError,
-    UsageError,
-    format_count,
-    hash_file,
-    log_note,
-    log_warning,
-    run_command,
-    suggest_name,
-)
-from rocm_wheels.models import LeftOutFiles, TestRunner, TorchTestGroup, TorchTestSuite
-from rocm_wheels.sources import Git, find_git_directory, parse_lock, read_state
+from rocm_wheels.core import errors, log, process, tables
+from rocm_wheels.core.files import hash_file
+from rocm_wheels.models import torch_tests
+from rocm_wheels.sources import checkout_state
+from rocm_wheels.sources.git import Git, find_git_directory
+from rocm_wheels.sources.lock import parse_lock
+from rocm_wheels.testing import installed_torch
 from rocm_wheels.testing.durations import share_out
-from rocm_wheels.testing.installed_torch import TargetDistribution, TargetPython
 
 _LISTED_FILE = re.compile(r"    (\S+) (\d+)/(\d+)")
 _LISTING_SECONDS = 600.0
@@ -61,7 +54,7 @@ class TorchTestFile:
     share: int = 1
     shares: int = 1
     environment: Mapping[str, str] = field(default_factory=dict)
-    run_by: TestRunner = "pytest"
+    run_by: torch_tests.TestRunner = "pytest"
     words: tuple[str, ...] = ()
 
     @property
@@ -124,7 +117,7 @@ class TorchTestPlan:
     """
 
     files: tuple[TorchTestFile, ...]
-    left_out: tuple[LeftOutFiles, ...]
+    left_out: tuple[torch_tests.LeftOutFiles, ...]
     digest: str = ""
 
 
@@ -137,7 +130,11 @@ def find_choosing_variables(env: Mapping[str, str], own_names: Iterable[str]) ->
 
 
 def plan_test_files(
-    suite: TorchTestSuite, chosen: TorchTestSelection, tests: Path, python: Path, env: Mapping[str, str]
+    suite: torch_tests.TorchTestSuite,
+    chosen: TorchTestSelection,
+    tests: Path,
+    python: Path,
+    env: Mapping[str, str],
 ) -> TorchTestPlan:
     """Return what is run, longest first, and what the table leaves out of what is listed.
 
@@ -146,7 +143,7 @@ def plan_test_files(
     """
     for option, names in (("--include", chosen.include), ("--exclude", chosen.exclude)):
         _refuse_unknown_files(option, names, tests)
-    skipped: list[LeftOutFiles] = []
+    skipped: list[torch_tests.LeftOutFiles] = []
     if any("--distributed-tests" in group.listed_by for group in suite.groups):  # it is all there is
         chosen = replace(chosen, exclusions={**chosen.exclusions, "distributed": False})
     suite = _apply_exclusions(suite, chosen)
@@ -174,8 +171,8 @@ def plan_test_files(
     test_files = [share for test_file in test_files for share in _cut_long_file(test_file, chosen)]
     shared = share_out(list(map(chosen.estimate_seconds, test_files)), chosen.shards)
     if not shared[chosen.shard - 1]:
-        raise UsageError(
-            f"no file of tests is left to run of {format_count(len(test_files), 'file')}",
+        raise errors.UsageError(
+            f"no file of tests is left to run of {tables.format_count(len(test_files), 'file')}",
             tip="--dry-run shows what a choice comes to; fewer shards than files hold one each",
         )
     sharing = [[test_files[number].name for number in shard] for shard in shared]
@@ -185,14 +182,16 @@ def plan_test_files(
     )
 
 
-def _apply_exclusions(suite: TorchTestSuite, chosen: TorchTestSelection) -> TorchTestSuite:
+def _apply_exclusions(
+    suite: torch_tests.TorchTestSuite, chosen: TorchTestSelection
+) -> torch_tests.TorchTestSuite:
     """Return the suite with run_test.py told otherwise. Raises UsageError where it is not asked."""
     groups = list(suite.groups)
     for kind, leave_out in chosen.exclusions.items():
         word = TEST_EXCLUSIONS[kind][0]
         listing = [number for number, group in enumerate(groups) if group.listed_by]
         if not leave_out and not listing:
-            raise UsageError(
+            raise errors.UsageError(
                 f"--no-exclude-{kind}: the suite {chosen.suite} names its files, and leaves none of them out",
                 tip="--suite full asks torch's run_test.py which files there are; --include names files",
             )
@@ -219,31 +218,31 @@ def _cut_long_file(test_file: TorchTestFile, chosen: TorchTestSelection) -> list
     return [replace(test_file, share=share, shares=shares) for share in range(1, shares + 1)]
 
 
-def _find_group(suite: TorchTestSuite, file_name: str) -> TorchTestGroup | None:
+def _find_group(suite: torch_tests.TorchTestSuite, file_name: str) -> torch_tests.TorchTestGroup | None:
     """Return the group that names a file, else the one that has its files listed, if there is one."""
     naming = [group for group in suite.groups if file_name in group.files]
     return next(iter([*naming, *(group for group in suite.groups if group.listed_by)]), None)
 
 
-def _make_test_file(file_name: str, group: TorchTestGroup | None) -> TorchTestFile:
+def _make_test_file(file_name: str, group: torch_tests.TorchTestGroup | None) -> TorchTestFile:
     if group is None:
         return TorchTestFile(file_name)
     return TorchTestFile(file_name, environment=group.environment, run_by=group.run_by, words=group.words)
 
 
-def _list_named_files(group: TorchTestGroup) -> list[TorchTestFile]:
+def _list_named_files(group: torch_tests.TorchTestGroup) -> list[TorchTestFile]:
     return [_make_test_file(file_name, group) for file_name in group.files]
 
 
 def _ask_run_test(
-    group: TorchTestGroup, tests: Path, python: Path, env: Mapping[str, str]
+    group: torch_tests.TorchTestGroup, tests: Path, python: Path, env: Mapping[str, str]
 ) -> list[TorchTestFile]:
     """Return all that torch's own run_test.py would run: it knows the platform, and cuts long files."""
     argv = [str(python), str(tests / "run_test.py"), *group.listed_by, "--dry-run", "--shard", "1", "1"]
     lines: list[str] = []
-    log_note("asking test/run_test.py which files there are")
+    log.log_note("asking test/run_test.py which files there are")
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-torch-tests-") as home:
-        code = run_command(
+        code = process.run_command(
             argv,
             env={**env, **group.environment, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": home},
             cwd=tests,
@@ -254,7 +253,7 @@ def _ask_run_test(
         ).returncode
     last = "".join(f"\n  | {line}" for line in lines[-_MAX_SHOWN_LINES:])
     if code:
-        raise ChecksError(
+        raise errors.ChecksError(
             f"run_test.py lists no tests, and ended with {code}:{last}",
             tip="it needs more than pytest: the same command with --requirements prints what to install",
         )
@@ -266,7 +265,7 @@ def _ask_run_test(
         elif inside and line.startswith("    "):
             match = _LISTED_FILE.fullmatch(line.rstrip())
             if match is None:
-                raise ChecksError(
+                raise errors.ChecksError(
                     f"run_test.py lists {line.strip()!r}, which is no file and share (NAME 1/2)"
                 )
             test_file = _make_test_file(match[1], group)
@@ -275,7 +274,7 @@ def _ask_run_test(
             if test_file not in test_files:
                 test_files.append(test_file)
     if not test_files:
-        raise ChecksError(f"run_test.py lists no tests:{last}", tip="see what --dry-run prints")
+        raise errors.ChecksError(f"run_test.py lists no tests:{last}", tip="see what --dry-run prints")
     return test_files
 
 
@@ -284,8 +283,8 @@ def _refuse_unknown_files(source: str, names: Sequence[str], tests: Path) -> Non
         if (tests / f"{name}.py").is_file():
             continue
         existing = [path.relative_to(tests).with_suffix("").as_posix() for path in tests.rglob("test_*.py")]
-        raise UsageError(
-            f"{source} names {name}, and there is no {tests / name}.py{suggest_name(name, existing)}",
+        raise errors.UsageError(
+            f"{source} names {name}, and there is no {tests / name}.py{tables.suggest_name(name, existing)}",
             tip="name files of test/ without .py: test_nn, nn/test_pooling",
         )
 
@@ -319,7 +318,7 @@ class TorchTestSources:
         return self.folder / "test"
 
 
-def find_torch_commit(target: TargetPython) -> str:
+def find_torch_commit(target: installed_torch.TargetPython) -> str:
     """Return the commit that the installed torch was built from, "" where it does not say.
 
     A wheel of ours has its lock inside: what torch itself names is what hipify committed there.
@@ -335,7 +334,7 @@ def find_torch_commit(target: TargetPython) -> str:
     return match[1] if match else ""
 
 
-def find_torch_folder(target: TargetPython) -> Path | None:
+def find_torch_folder(target: installed_torch.TargetPython) -> Path | None:
     """Return the folder that ``import torch`` is to find, None where it is not beside its metadata."""
     folders = [
         distribution.place.parent / "torch"
@@ -345,7 +344,7 @@ def find_torch_folder(target: TargetPython) -> Path | None:
     return next((folder for folder in folders if (folder / "__init__.py").is_file()), None)
 
 
-def digest_torch_record(target: TargetPython) -> str:
+def digest_torch_record(target: installed_torch.TargetPython) -> str:
     """Return the digest of what the installer wrote down of torch, "" for nothing; of each build another."""
     records = [
         distribution.place / "RECORD" for distribution in target.installed if distribution.name == "torch"
@@ -353,16 +352,16 @@ def digest_torch_record(target: TargetPython) -> str:
     return next((hash_file(record) for record in records if record.is_file()), "")
 
 
-def has_torch_lock(target: TargetPython) -> bool:
+def has_torch_lock(target: installed_torch.TargetPython) -> bool:
     """Tell whether the installed torch holds the lock that it was built from."""
     return (_find_torch(target).place / _LOCK_NAME).is_file()
 
 
-def find_torch_lock(target: TargetPython) -> Path:
+def find_torch_lock(target: installed_torch.TargetPython) -> Path:
     """Return the lock inside the installed torch. Raises UsageError where there is none."""
     lock = _find_torch(target).place / _LOCK_NAME
     if not lock.is_file():
-        raise UsageError(
+        raise errors.UsageError(
             f"torch {target.torch_version} has no lock inside: nothing says which tests are its own",
             tip="name the lock that it was built from: --lock sources.lock.json; or a folder: --pytorch-dir",
         )
@@ -370,14 +369,14 @@ def find_torch_lock(target: TargetPython) -> Path:
 
 
 def inspect_test_sources(
-    folder: Path, target: TargetPython, env: Mapping[str, str], *, allow_other: bool
+    folder: Path, target: installed_torch.TargetPython, env: Mapping[str, str], *, allow_other: bool
 ) -> TorchTestSources:
     """Return what a folder of sources is of. ``allow_other``: also where that is another torch.
 
     Raises DataError for a folder that has no tests of torch, UsageError for tests of another torch.
     """
     if not (folder / "test").is_dir() or not (folder / "version.txt").is_file():
-        raise DataError(
+        raise errors.DataError(
             f"{folder} is no checkout of torch: it has no test/ or no version.txt",
             tip="name its folder: --pytorch-dir DIR, or have it checked out: --lock sources.lock.json",
         )
@@ -387,20 +386,20 @@ def inspect_test_sources(
     installed = find_torch_commit(target)
     doubt = _describe_doubt(sources, target, installed)
     if doubt and not allow_other:
-        raise UsageError(f"{folder} is not what is installed: {doubt}", tip=_ALLOW_TIP)
+        raise errors.UsageError(f"{folder} is not what is installed: {doubt}", tip=_ALLOW_TIP)
     if doubt:
-        log_warning(f"{doubt}: what fails may be the fault of that alone")
+        log.log_warning(f"{doubt}: what fails may be the fault of that alone")
     elif not commit or not installed:
         origin = folder if not commit else f"torch {target.torch_version}"
         doubt = f"only versions are compared: {origin} does not say of which commit it is"
-        log_warning(doubt)
+        log.log_warning(doubt)
     elif changed:
         doubt = f"files of {folder}/test were changed: {changed}"
-        log_warning(doubt)
+        log.log_warning(doubt)
     return TorchTestSources(folder, commit, version, doubt)
 
 
-def _describe_doubt(sources: TorchTestSources, target: TargetPython, installed: str) -> str:
+def _describe_doubt(sources: TorchTestSources, target: installed_torch.TargetPython, installed: str) -> str:
     """Say in what sources and the installed torch differ, "" where in nothing that both tell."""
     if sources.commit and installed:
         if sources.commit == installed:
@@ -423,7 +422,7 @@ def _read_source_commit(folder: Path, env: Mapping[str, str]) -> tuple[str, str]
     if not (folder / ".git").exists():
         return "", ""
     git = Git(folder, env)
-    state = read_state(find_git_directory(git))
+    state = checkout_state.read_state(find_git_directory(git))
     head = git.text("rev-parse", "HEAD")
     ours = state is not None and "" in state.left and state.left[""].head == head
     commit = state.upstream if state is not None and ours else head
@@ -447,10 +446,10 @@ def _parse_release(text: str) -> tuple[int, ...] | None:
         return None
 
 
-def _find_torch(target: TargetPython) -> TargetDistribution:
+def _find_torch(target: installed_torch.TargetPython) -> installed_torch.TargetDistribution:
     distribution = next((candidate for candidate in target.installed if candidate.name == "torch"), None)
     if distribution is None:
-        raise UsageError(
+        raise errors.UsageError(
             f"the torch of {target.python} is no installed distribution", tip="install its wheel"
         )
     return distribution

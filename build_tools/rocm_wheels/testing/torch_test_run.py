@@ -26,31 +26,13 @@ from pathlib import Path
 from typing import Literal
 
 from rocm_wheels import __version__
-from rocm_wheels.audit import describe_exit
-from rocm_wheels.core import (
-    BuildError,
-    ChecksError,
-    UsageError,
-    format_count,
-    format_duration,
-    hash_file,
-    is_interrupted,
-    lock_folder,
-    log_note,
-    log_warning,
-    run_command,
-    run_growing_work,
-)
-from rocm_wheels.gpus import Gpu
-from rocm_wheels.models import (
-    KnownTests,
-    Platform,
-    TestedMachine,
-    TorchTestTable,
-    select_known_tests,
-    strip_features,
-)
-from rocm_wheels.testing.installed_torch import TargetPython
+from rocm_wheels.audit import import_check
+from rocm_wheels.core import errors, log, parallel, process, tables
+from rocm_wheels.core.files import hash_file, lock_folder
+from rocm_wheels.gpus.gpu import Gpu
+from rocm_wheels.models import project_names, tested_machine, torch_tests
+from rocm_wheels.models.gfx import strip_features
+from rocm_wheels.testing import installed_torch, smoke, torch_test_plan
 from rocm_wheels.testing.results import (
     BAD_OUTCOMES,
     RESULTS_FILE,
@@ -71,14 +53,6 @@ from rocm_wheels.testing.results import (
     read_torch_results,
     write_torch_junit,
     write_torch_results,
-)
-from rocm_wheels.testing.smoke import HIP_VARIABLE, plan_sessions
-from rocm_wheels.testing.torch_test_plan import (
-    TorchTestFile,
-    TorchTestSelection,
-    TorchTestSources,
-    digest_torch_record,
-    find_torch_folder,
 )
 
 _GOOD_EXIT_CODES = (0, 1, 5)  # pytest's exit codes: passed, some failed, no tests
@@ -120,17 +94,17 @@ class TorchTestRun:
     torch: Path | None = None
     only: tuple[str, ...] | None = None
     cache: bool = False
-    known_tests: KnownTests = field(default_factory=lambda: KnownTests((), date.min))
+    known_tests: torch_tests.KnownTests = field(default_factory=lambda: torch_tests.KnownTests((), date.min))
     debug: bool = False
     tests_alone: int = 0
     ask_gpu: Callable[[], str] = lambda: ""
     outcomes_folder: Path | None = None
 
-    def outcomes_path(self, part: TorchTestFile) -> Path:
+    def outcomes_path(self, part: torch_test_plan.TorchTestFile) -> Path:
         """Return where the outcomes of a file are written."""
         return (self.outcomes_folder or self.folder / "outcomes") / f"{part.slug}.jsonl"
 
-    def log_path(self, part: TorchTestFile) -> Path:
+    def log_path(self, part: torch_test_plan.TorchTestFile) -> Path:
         """Return where its output goes."""
         return self.folder / "logs" / f"{part.slug}.log"
 
@@ -139,7 +113,7 @@ class _GpuLostError(Exception):
     """A GPU does not calculate any more: nothing that would be run on it says anything of the wheels."""
 
 
-def run_file(test_run: TorchTestRun, test_file: TorchTestFile) -> FileOutcomes:
+def run_file(test_run: TorchTestRun, test_file: torch_test_plan.TorchTestFile) -> FileOutcomes:
     """Run what is not done of a file, and return all that is known of it then.
 
     A process that dies, or says nothing for so long as a test may take, is begun again behind the test
@@ -177,7 +151,7 @@ def run_file(test_run: TorchTestRun, test_file: TorchTestFile) -> FileOutcomes:
             note_end(path, f"{test_file.name} {how[1]}")
             break
         words = how[1].partition("\n")[0]
-        log_note(f"{test_file.name}: {after.begun} {words}; the rest continues")
+        log.log_note(f"{test_file.name}: {after.begun} {words}; the rest continues")
     else:
         note_end(path, f"{test_file.name} was begun {_MAX_STARTS} times, and died each time")
     return read_outcomes(path)
@@ -189,7 +163,7 @@ def _require_gpu(test_run: TorchTestRun) -> None:
         raise _GpuLostError(fault)
 
 
-def _require_gpu_was_there(test_run: TorchTestRun, test_file: TorchTestFile) -> None:
+def _require_gpu_was_there(test_run: TorchTestRun, test_file: torch_test_plan.TorchTestFile) -> None:
     """Raise _GpuLostError where no test of a file used a GPU because there is none any more.
 
     A driver in ruins makes tests vanish, or skip themselves: what was written of the file says nothing.
@@ -215,19 +189,19 @@ def _list_new_failures(test_run: TorchTestRun, path: Path) -> list[str]:
 
 
 def _try_failed_alone(
-    test_run: TorchTestRun, test_file: TorchTestFile, failed: Sequence[str], deadline: float
+    test_run: TorchTestRun, test_file: torch_test_plan.TorchTestFile, failed: Sequence[str], deadline: float
 ) -> None:
     """Try each test that failed again: alone in a fresh process."""
     path = test_run.outcomes_path(test_file)
     if len(failed) > test_run.tests_alone:
         if test_run.tests_alone:
-            log_note(f"{test_file.name}: {len(failed)} tests failed, too many to try each again alone")
+            log.log_note(f"{test_file.name}: {len(failed)} tests failed, too many to try each again alone")
         return
     tried = frozenset(read_outcomes(path).alone)
     for name in failed:
         if name in tried or time.monotonic() >= deadline:
             continue
-        log_note(f"{test_file.name}: {name} failed; it is tried again alone")
+        log.log_note(f"{test_file.name}: {name} failed; it is tried again alone")
         with tempfile.TemporaryDirectory(prefix="rocm-wheels-torch-tests-") as folder:
             alone = replace(test_run, only=(name,), outcomes_folder=Path(folder))
             note_process(alone.outcomes_path(test_file))
@@ -260,7 +234,7 @@ def _blame_file(path: Path, before: FileOutcomes, after: FileOutcomes, how: tupl
 
 
 def _run_pytest(
-    test_run: TorchTestRun, test_file: TorchTestFile, before: FileOutcomes, seconds: float
+    test_run: TorchTestRun, test_file: torch_test_plan.TorchTestFile, before: FileOutcomes, seconds: float
 ) -> tuple[str, str] | None:
     """Run pytest on what is not done; return None when it ended well, else what happened, and in words."""
     last_lines: list[str] = []
@@ -274,7 +248,7 @@ def _run_pytest(
         order.write_text(json.dumps(_make_recorder_options(test_run, test_file, before)), encoding="utf-8")
         begin = time.monotonic()
         try:
-            code = run_command(
+            code = process.run_command(
                 _make_command(test_run, test_file, order),
                 env=_make_environment(test_run, test_file, Path(name), order),
                 cwd=test_run.tests,
@@ -285,14 +259,14 @@ def _run_pytest(
                 check=None,
                 description="it",
             ).returncode
-        except BuildError as cause:
-            if isinstance(cause.__cause__, OSError) or is_interrupted():
-                raise ChecksError(f"pytest could not be run by {test_run.python}") from cause
+        except errors.BuildError as cause:
+            if isinstance(cause.__cause__, OSError) or process.is_interrupted():
+                raise errors.ChecksError(f"pytest could not be run by {test_run.python}") from cause
             return "timeout", str(cause).removeprefix("it ")
         finally:
             note_duration(test_run.outcomes_path(test_file), time.monotonic() - begin)
-    if code and is_interrupted():  # what ended it was no fault of a test
-        raise ChecksError("the tests were interrupted")
+    if code and process.is_interrupted():  # what ended it was no fault of a test
+        raise errors.ChecksError("the tests were interrupted")
     _require_words_taken(test_run.words, last_lines)
     after = read_outcomes(test_run.outcomes_path(test_file))
     if test_file.run_by == "run_test":
@@ -305,14 +279,14 @@ def _require_words_taken(words: Sequence[str], lines: Sequence[str]) -> None:
     refused = next((match[1] for line in lines if (match := _REFUSAL_LINE.fullmatch(line.strip()))), "")
     named = {word.rstrip(":") for word in refused.split()}
     if named & {part for word in words for part in (word, word.partition("=")[0])}:
-        raise UsageError(
+        raise errors.UsageError(
             f"pytest rejects its options: {refused}",
             tip="words behind -- and those of PYTEST_ADDOPTS are handed to it: take these out",
         )
 
 
 def _make_recorder_options(
-    test_run: TorchTestRun, test_file: TorchTestFile, before: FileOutcomes
+    test_run: TorchTestRun, test_file: torch_test_plan.TorchTestFile, before: FileOutcomes
 ) -> dict[str, object]:
     """Return what the recorder in pytest is told: where outcomes go, what is not run, how long a test may."""
     file, known_tests = f"{test_file.file}.py", test_run.known_tests
@@ -345,10 +319,14 @@ def _judge_end(
         return None
     where = "".join(f"\n  | {line}" for line in _select_telling_lines(output_lines))
     if code == 1 and any(_TIMEOUT_LINE.search(line) for line in output_lines):
-        return "timeout", f"was stopped after {format_duration(limit)} in it{where}"
+        return "timeout", f"was stopped after {tables.format_duration(limit)} in it{where}"
     if code == 1 and after.finished:
         return "crashed", f"ended with exit code 1, and no test failed{where}"
-    how = f"ended with exit code {code} in the middle" if code in _GOOD_EXIT_CODES else describe_exit(code)
+    how = (
+        f"ended with exit code {code} in the middle"
+        if code in _GOOD_EXIT_CODES
+        else import_check.describe_exit(code)
+    )
     return "crashed", f"{how}{where}"
 
 
@@ -366,7 +344,7 @@ def _judge_handler_end(
         return _STOPPED if set(after.planned) - set(after.done) else None
     if code == 0:
         return None if after.finished else (_LEFT_OUT, f"it ended before a test was read{where}")
-    return "crashed", f"{describe_exit(code)}{where}"
+    return "crashed", f"{import_check.describe_exit(code)}{where}"
 
 
 def _select_telling_lines(output_lines: Sequence[str]) -> list[str]:
@@ -376,7 +354,7 @@ def _select_telling_lines(output_lines: Sequence[str]) -> list[str]:
     return lines[traces[-1] + 1 :][:_SHOWN_LINES] if traces else lines[-_SHOWN_LINES:]
 
 
-def _make_command(test_run: TorchTestRun, test_file: TorchTestFile, order: Path) -> list[str]:
+def _make_command(test_run: TorchTestRun, test_file: torch_test_plan.TorchTestFile, order: Path) -> list[str]:
     if test_file.run_by == "run_test":
         script = str(test_run.tests / "run_test.py")
         argv = [str(test_run.python), script, "--include", test_file.file, *test_file.words]
@@ -392,7 +370,7 @@ def _make_command(test_run: TorchTestRun, test_file: TorchTestFile, order: Path)
 
 
 def _make_environment(
-    test_run: TorchTestRun, test_file: TorchTestFile, scratch: Path, order: Path
+    test_run: TorchTestRun, test_file: torch_test_plan.TorchTestFile, scratch: Path, order: Path
 ) -> dict[str, str]:
     """Return the environment of a process; kernels that MIOpen compiles go with the folder.
 
@@ -425,7 +403,7 @@ def join_pytest_arguments(addopts: Sequence[str], expression: str, words: Sequen
     arguments = (*addopts, *(["-k", expression] if expression else []), *words)
     if several := next((word for word in arguments if _XDIST_OPTION.fullmatch(word)), None):
         tip = "leave it out (also of PYTEST_ADDOPTS); --shard and --num-shards share the files out"
-        raise UsageError(f"{several}: torch's tests run one by one on a GPU", tip=tip)
+        raise errors.UsageError(f"{several}: torch's tests run one by one on a GPU", tip=tip)
     return arguments
 
 
@@ -442,17 +420,17 @@ class TorchTestRequest:
     does; None, where nobody is to ask it. ``plan`` is the digest of how files were shared out.
     """
 
-    target: TargetPython
+    target: installed_torch.TargetPython
     python_version: str
-    sources: TorchTestSources
-    chosen: TorchTestSelection
-    parts: Sequence[TorchTestFile]
+    sources: torch_test_plan.TorchTestSources
+    chosen: torch_test_plan.TorchTestSelection
+    parts: Sequence[torch_test_plan.TorchTestFile]
     left_out: Mapping[str, str]
-    table: TorchTestTable
+    table: torch_tests.TorchTestTable
     files: Mapping[str, str]
     limits: tuple[float, float]
     fresh: bool = False
-    machine: TestedMachine | None = None
+    machine: tested_machine.TestedMachine | None = None
     plan: str = ""
     find_gpu_fault: Callable[[str, Mapping[str, str]], str] | None = None
 
@@ -477,7 +455,7 @@ def list_places(chosen: Sequence[Gpu], env: Mapping[str, str], use: GpuUse) -> l
     """Return a place for each GPU, or one for all of a target: which see ``every`` one of them at once, or
     ``share`` the files, each file on one GPU. Without any, the CPU.
     """
-    sessions = plan_sessions(chosen, chosen, hidden=True)
+    sessions = smoke.plan_sessions(chosen, chosen, hidden=True)
     if not chosen:
         return [GpuPlace("cpu", None, sessions[0].make_environment(env))]
     alone = [session for session in sessions if session.gfx]
@@ -492,14 +470,14 @@ def list_places(chosen: Sequence[Gpu], env: Mapping[str, str], use: GpuUse) -> l
         first_env = first.make_environment(env)
         if use == "every":
             visible = ",".join(str(session.index) for session in (first, *others))
-            gpu_places.append(GpuPlace(str(gfx), gfx, {**first_env, HIP_VARIABLE: visible}))
+            gpu_places.append(GpuPlace(str(gfx), gfx, {**first_env, smoke.HIP_VARIABLE: visible}))
         else:
             beside = tuple(session.make_environment(env) for session in others)
             gpu_places.append(GpuPlace(str(gfx), gfx, first_env, beside))
     return gpu_places
 
 
-def refuse_unseen_gpus(chosen: Sequence[Gpu], target: TargetPython) -> None:
+def refuse_unseen_gpus(chosen: Sequence[Gpu], target: installed_torch.TargetPython) -> None:
     """Raise ChecksError where torch does not see a GPU that is to be tested.
 
     Without it most tests are not even there, and thousands that need none would pass.
@@ -507,22 +485,24 @@ def refuse_unseen_gpus(chosen: Sequence[Gpu], target: TargetPython) -> None:
     seen_targets = {strip_features(device) for device in target.devices}
     for gpu in chosen:
         if gpu.gfx is not None and strip_features(gpu.gfx) not in seen_targets:
-            raise ChecksError(
+            raise errors.ChecksError(
                 f"torch {target.torch_version} does not see the {gpu.gfx} that is to be tested:"
                 f" {', '.join(sorted(seen_targets)) or 'no GPU'} is what it sees",
                 tip="`rocm-wheels doctor` says why",
             )
 
 
-def find_known_tests(request: TorchTestRequest, gfx: str | None) -> KnownTests:
+def find_known_tests(request: TorchTestRequest, gfx: str | None) -> torch_tests.KnownTests:
     """Return what is known of tests on a target; without a GPU, nothing is."""
     today = datetime.now(timezone.utc).date()
     if gfx is None:
-        return KnownTests((), today)
-    system: Platform = "windows" if sys.platform == "win32" else "linux"
+        return torch_tests.KnownTests((), today)
+    system: project_names.Platform = "windows" if sys.platform == "win32" else "linux"
     version = request.chosen.known_as or request.target.torch_version
     torch = None if version == "all" else version
-    return select_known_tests(request.table.known, torch, gfx, system, request.python_version, today=today)
+    return torch_tests.select_known_tests(
+        request.table.known, torch, gfx, system, request.python_version, today=today
+    )
 
 
 def run_in_place(
@@ -540,11 +520,11 @@ def run_in_place(
         waiting = []
         for number, part in enumerate(results.parts):
             if part.complete:
-                log_note(f"{part.name}: done already")
+                log.log_note(f"{part.name}: done already")
             else:
                 waiting.append(number)
         shared_run = _SharedRun(request, gpu_place, folder, show, results)
-        run_growing_work(shared_run.run_file, waiting, jobs=1 + len(gpu_place.beside))
+        parallel.run_growing_work(shared_run.run_file, waiting, jobs=1 + len(gpu_place.beside))
         return shared_run.results
 
 
@@ -562,7 +542,7 @@ class _SharedRun:
         self.results = results
         self._request, self._place, self._folder, self._show = request, gpu_place, folder, show
         self._known_tests = find_known_tests(request, gpu_place.gfx)
-        self._record = digest_torch_record(request.target)
+        self._record = torch_test_plan.digest_torch_record(request.target)
         self._lock = threading.Lock()
         self._environments = (gpu_place.env, *gpu_place.beside)
         self._free: queue.Queue[int | None] = queue.Queue()  # GPUs; None for all time once none is left
@@ -588,18 +568,18 @@ class _SharedRun:
         test_file = self._request.parts[number]
         test_run = self._make_run(gpu)
         name = self._place.label if len(self._environments) == 1 else f"{self._place.label} #{gpu}"
-        log_note(f"{test_file.name} on {name} ({number + 1} of {len(self._request.parts)})")
+        log.log_note(f"{test_file.name} on {name} ({number + 1} of {len(self._request.parts)})")
         fault: str | None = None
         try:
             file_outcomes = run_file(test_run, test_file)
             fault = _find_wrong_gpu(file_outcomes, self._place.gfx)
             if not file_outcomes.devices:
                 _require_gpu_was_there(test_run, test_file)
-            if digest_torch_record(self._request.target) != self._record:
+            if torch_test_plan.digest_torch_record(self._request.target) != self._record:
                 fault = "; ".join(filter(None, [fault, "torch was reinstalled while its tests ran"]))
         except _GpuLostError as cause:
             fault = None
-            log_warning(f"{name} is lost: {cause}")
+            log.log_warning(f"{name} is lost: {cause}")
             return self._lose_gpu(number, f"{name}, at {test_file.name}: {cause}")
         finally:
             self._keep_result(number, test_run, test_file, fault)
@@ -618,7 +598,7 @@ class _SharedRun:
             return ()
 
     def _keep_result(
-        self, number: int, test_run: TorchTestRun, test_file: TorchTestFile, fault: str | None
+        self, number: int, test_run: TorchTestRun, test_file: torch_test_plan.TorchTestFile, fault: str | None
     ) -> None:
         with self._lock:
             file_result = _judge_file(test_run, test_file, self.results, self._known_tests, fault)
@@ -641,7 +621,7 @@ class _SharedRun:
             test_limit=request.limits[0],
             file_limit=request.limits[1],
             show=show if len(self._environments) == 1 else (lambda line: show(f"#{gpu} {line}")),
-            torch=find_torch_folder(request.target),
+            torch=torch_test_plan.find_torch_folder(request.target),
             known_tests=self._known_tests,
             debug=request.chosen.debug,
             tests_alone=request.table.limits.tests_alone,
@@ -655,12 +635,16 @@ def _begin_results(request: TorchTestRequest, gfx: str | None, folder: Path) -> 
     before = None if request.fresh else read_torch_results(folder)
     if before is not None and before.inputs == new.inputs and not before.complete:
         done = sum(part.complete for part in before.parts)
-        log_note(f"resuming a run that ended after {done} of {format_count(len(before.parts), 'file')}")
+        log.log_note(
+            f"resuming a run that ended after {done} of {tables.format_count(len(before.parts), 'file')}"
+        )
         return before.model_copy(update={"lost": ""})
     names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
     if strange := sorted(names - {*_OWN_FOLDERS, RESULTS_FILE}):
         tip = "name another folder: --output-dir"
-        raise UsageError(f"{folder} holds something else than results: {', '.join(strange[:3])}", tip=tip)
+        raise errors.UsageError(
+            f"{folder} holds something else than results: {', '.join(strange[:3])}", tip=tip
+        )
     for name in names & {*_OWN_FOLDERS}:
         shutil.rmtree(folder / name)
     write_torch_results(folder, new)
@@ -721,9 +705,9 @@ def _find_wrong_gpu(file_outcomes: FileOutcomes, gfx: str | None) -> str:
 
 def _judge_file(
     test_run: TorchTestRun,
-    test_file: TorchTestFile,
+    test_file: torch_test_plan.TorchTestFile,
     results: TorchResults,
-    known_tests: KnownTests,
+    known_tests: torch_tests.KnownTests,
     fault: str | None,
 ) -> FileResult:
     """Return what came of a file so far, with its report, where it was run to its end.

@@ -6,7 +6,3 @@ namespace a machine supports. ``document`` reads, checks and joins them, those o
 makes labels and ranks variants for a machine; ``device_names`` names device wheels, the other way to a GPU.
 ``package/`` stamps wheels with them, ``hosts/`` chooses by them.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -25,8 +25,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.core import DataError, UsageError
-from rocm_wheels.gpus import ROCM_VERSIONS
+from rocm_wheels.core import errors
+from rocm_wheels.gpus import variables
 
 SCHEMA = (
     "https://variants-schema.wheelnext.dev/peps/850/v0.2.0.json"  # what we write; final: packaging.python.org
@@ -126,7 +126,7 @@ _REPAIR_TIP = "what was written for earlier formats is stamped once more: rocm-w
 
 def raise_fault(name: str, key: str, message: str, *, tip: str | None = None) -> NoReturn:
     """Raise the error for a key of a file."""
-    raise DataError(f"{name}: {key}: {message}" if key else f"{name}: {message}", tip=tip)
+    raise errors.DataError(f"{name}: {key}: {message}" if key else f"{name}: {message}", tip=tip)
 
 
 def read_json(content: bytes, name: str) -> object:
@@ -143,7 +143,7 @@ def read_json(content: bytes, name: str) -> object:
     try:
         return json.loads(content.decode("utf-8"), object_pairs_hook=reject_duplicates)
     except (ValueError, RecursionError) as cause:
-        raise DataError(f"{name} is not JSON") from cause
+        raise errors.DataError(f"{name} is not JSON") from cause
 
 
 def validate_document(value: object, name: str) -> VariantMetadata:
@@ -189,7 +189,7 @@ def _require_readable_format(schema: object, name: str) -> None:
     """Refuse a format of another major version: what it means is not known (PEP 825)."""
     match = _SCHEMA_VERSION.search(schema) if isinstance(schema, str) else None
     if match and int(match[1]) > _NEWEST_MAJOR:
-        raise DataError(
+        raise errors.DataError(
             f"{name}: $schema: format {match[1]}.{match[2]} is newer than what this reads",
             tip="a newer rocm-wheels may read it",
         )
@@ -326,11 +326,14 @@ def require_known_keys(fields: Mapping[str, object], known_keys: Sequence[str], 
     """Refuse keys that a format does not have."""
     for field_name in fields:
         if field_name not in known_keys:
-            from rocm_wheels.core import suggest_name
+            from rocm_wheels.core import tables
 
             full_key = f"{key}.{field_name}" if key else field_name
             raise_fault(
-                name, full_key, f"is not a known key{suggest_name(field_name, known_keys)}", tip=_REPAIR_TIP
+                name,
+                full_key,
+                f"is not a known key{tables.suggest_name(field_name, known_keys)}",
+                tip=_REPAIR_TIP,
             )
 
 
@@ -354,7 +357,7 @@ def parse_wheel_document(content: bytes, *, name: str, label: str) -> VariantMet
     document = parse_document(content, name=name)
     if tuple(document.variants) != (label,):
         labels = ", ".join(sorted(document.variants)) or "none"
-        raise DataError(
+        raise errors.DataError(
             f"{name}: variants: the file name says {label}, here is {labels}",
             tip="a wheel states exactly its own variant: rocm-wheels wheel stamp --replace",
         )
@@ -369,7 +372,7 @@ def read_wheel_document(content: bytes, *, name: str, label: str) -> tuple[Varia
     """
     try:
         return parse_wheel_document(content, name=name, label=label), ()
-    except DataError as fault:
+    except errors.DataError as fault:
         try:
             old = read_any_format(content, name=name, label=label)
             providers = dict(old.providers)
@@ -378,7 +381,7 @@ def read_wheel_document(content: bytes, *, name: str, label: str) -> tuple[Varia
             providers = {namespace: providers[namespace] for namespace in old.namespaces if providers}
             document = VariantMetadata(old.namespaces, old.variants, providers)
             return parse_wheel_document(document.to_json(), name=name, label=label), old.notes
-        except (DataError, KeyError):
+        except (errors.DataError, KeyError):
             raise fault from None
 
 
@@ -388,7 +391,7 @@ def find_wheel_document_faults(content: bytes | None, *, name: str, label: str) 
         return [f"{name} is missing, the file name has the label {label}"]
     try:
         parse_wheel_document(content, name=name, label=label)
-    except DataError as fault:
+    except errors.DataError as fault:
         return [str(fault)]
     return []
 
@@ -401,12 +404,12 @@ def merge_documents(documents: NamedDocuments) -> VariantMetadata:
     provider everywhere. The order of ``documents`` does not matter. DataError that names both wheels.
     """
     if not documents:
-        raise DataError("there is no variant to join: no documents were given")
+        raise errors.DataError("there is no variant to join: no documents were given")
     ordered = sorted(documents, key=lambda pair: (-len(pair[1].namespaces), pair[0]))
     longest, first = ordered[0]
     for wheel, document in ordered:
         if first.namespaces[: len(document.namespaces)] != document.namespaces:
-            raise DataError(
+            raise errors.DataError(
                 f"{longest} and {wheel} rank the namespaces differently: "
                 f"{', '.join(first.namespaces)} and {', '.join(document.namespaces)}",
                 tip="one list must begin with the other: stamp the second with --join the first",
@@ -415,7 +418,7 @@ def merge_documents(documents: NamedDocuments) -> VariantMetadata:
     if providers and providers.keys() != set(first.namespaces):
         silent = ", ".join(sorted(set(first.namespaces) - providers.keys()))
         speaks = next(wheel for wheel, document in ordered if document.providers)
-        raise DataError(
+        raise errors.DataError(
             f"{longest} names no provider of {silent}, {speaks} names its own",
             tip="in a release all wheels name their providers, or none does",
         )
@@ -428,7 +431,7 @@ def _merge_properties(documents: Iterable[tuple[str, VariantMetadata]]) -> dict[
         for label, properties in document.variants.items():
             first_wheel, existing = merged.setdefault(label, (wheel, properties))
             if existing != properties:
-                raise DataError(
+                raise errors.DataError(
                     f"{first_wheel} and {wheel} have the label {label} with different properties: "
                     f"{describe_properties(existing)} and {describe_properties(properties)}",
                     tip="a label is for one set of properties in a release: stamp one with another --label",
@@ -442,7 +445,7 @@ def _merge_providers(documents: Iterable[tuple[str, VariantMetadata]]) -> dict[s
         for namespace, provider in document.providers.items():
             first_wheel, existing = merged.setdefault(namespace, (wheel, provider))
             if existing != provider:
-                raise DataError(
+                raise errors.DataError(
                     f"{first_wheel} and {wheel} name different providers of {namespace}: "
                     f"{json.dumps(existing.as_json())} and {json.dumps(provider.as_json())}",
                     tip="a namespace has one provider in a release: stamp the second with --join the first",
@@ -476,18 +479,18 @@ class ProviderChoice:
 
     def __post_init__(self) -> None:
         if self.rocm_property == "host" and self.provider != "own":
-            raise UsageError(
+            raise errors.UsageError(
                 f"--rocm-property host: {self.provider} does not report the ROCm version of a machine",
                 tip="--provider own does; a wheel that brings its ROCm wants --rocm-property bundled",
             )
         if self.provider == "own" and not self.owns_the_name:
-            raise UsageError(
+            raise errors.UsageError(
                 f"--provider own names {OWN_PROVIDER_NAME}, which users' installers will download and run",
                 tip="publish build_tools/rocm_variant_provider to your index, see to it that nobody else can "
                 f"register {OWN_PROVIDER_NAME} where your users look, then say --i-own-the-name",
             )
         if self.provider != "static" and self.static_targets:
-            raise UsageError("--static-targets goes with --provider static only")
+            raise errors.UsageError("--static-targets goes with --provider static only")
 
     @property
     def reports_generics(self) -> bool:
@@ -499,7 +502,7 @@ class ProviderChoice:
         if self.provider == "static":
             values = self.static_targets or tuple(dict.fromkeys(targets))
             if not values:
-                raise UsageError(
+                raise errors.UsageError(
                     "--provider static lists the targets of the release, and none is known here",
                     tip="say --static-targets gfx942,gfx1100, or --join a wheel that is stamped already",
                 )
@@ -510,7 +513,7 @@ class ProviderChoice:
         """Return the provider of namespace ``rocm``: versions, newest first."""
         # All wheels of a release must list the same versions, and published wheels never change: a list of
         # those there are would shut out next month's wheel. So the default ranks those that may come, too.
-        return Provider(static_properties={ROCM_VERSION: self.rocm_versions or ROCM_VERSIONS})
+        return Provider(static_properties={ROCM_VERSION: self.rocm_versions or variables.ROCM_VERSIONS})
 
 
 def sort_newest_first(versions: Iterable[str]) -> tuple[str, ...]:
@@ -525,7 +528,7 @@ def parse_minor_version(text: str, *, input_name: str) -> str:
     except InvalidVersion:
         release = ()
     if len(release) < 2:
-        raise UsageError(f"{input_name}: {text!r} is not a version like 7.2")
+        raise errors.UsageError(f"{input_name}: {text!r} is not a version like 7.2")
     return f"{release[0]}.{release[1]}"
 
 
@@ -535,7 +538,7 @@ def parse_versions(text: str, *, input_name: str) -> tuple[str, ...]:
         parse_minor_version(word, input_name=input_name) for word in re.split(r"[,;\s]+", text) if word
     ]
     if not versions:
-        raise UsageError(f"{input_name} names no version", tip=f"for example: {input_name} 7.2,7.1")
+        raise errors.UsageError(f"{input_name} names no version", tip=f"for example: {input_name} 7.2,7.1")
     return sort_newest_first(versions)
 
 

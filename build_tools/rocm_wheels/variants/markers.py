@@ -10,14 +10,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from rocm_wheels.core import DataError
-from rocm_wheels.variants.document import Properties
-from rocm_wheels.wheels import (
-    get_field_values,
-    has_variant_marker,
-    read_metadata_fields,
-    replace_field_values,
-)
+from rocm_wheels.core import errors
+from rocm_wheels.variants import document
+from rocm_wheels.wheels import dist_info, edit
 
 _MARKER_TOKEN = re.compile(
     r"""\s*(?:(?P<text>"[^"]*"|'[^']*')|(?P<word>[A-Za-z_][\w.]*)|(?P<sign>===|[~!=<>]=|[<>()]))""",
@@ -27,7 +22,7 @@ _MARKER_VARIABLES = ("variant_label", "variant_namespaces", "variant_features", 
 _MarkerValue = bool | str  # decided, or the rest of the marker that is left for the installer
 
 
-def decide_requirement(requirement: str, label: str, properties: Properties) -> str | None:
+def decide_requirement(requirement: str, label: str, properties: document.Properties) -> str | None:
     """Return a requirement without variant markers, None when they say that it does not apply.
 
     ``properties`` are those that a machine supports (``list_supported_properties``). DataError for a marker
@@ -40,13 +35,13 @@ def decide_requirement(requirement: str, label: str, properties: Properties) -> 
         if parser.rest:
             raise ValueError(f"{parser.rest[0]} is not expected there")
     except (ValueError, RecursionError) as cause:
-        raise DataError(f"the requirement {requirement!r} cannot be decided: {cause}") from None
+        raise errors.DataError(f"the requirement {requirement!r} cannot be decided: {cause}") from None
     if isinstance(value, bool):
         return project.strip() if value else None
     return f"{project.strip()} ; {value}"
 
 
-def decide_markers(metadata: bytes, name: str, label: str, supported: Properties) -> bytes:
+def decide_markers(metadata: bytes, name: str, label: str, supported: document.Properties) -> bytes:
     """Return METADATA with its variant markers decided for a machine; the same bytes where it has none.
 
     ``name`` is the wheel's, ``label`` "" of one that is no variant, ``supported`` the properties of the wheel
@@ -54,15 +49,15 @@ def decide_markers(metadata: bytes, name: str, label: str, supported: Properties
     """
     if not any(variable.encode() in metadata for variable in _MARKER_VARIABLES):
         return metadata  # as nearly always: nothing is taken apart
-    fields, _ = read_metadata_fields(metadata, f"METADATA of {name}")
+    fields, _ = edit.read_metadata_fields(metadata, f"METADATA of {name}")
     requirements = []
-    for text in get_field_values(fields, "Requires-Dist"):
+    for text in edit.get_field_values(fields, "Requires-Dist"):
         decided: str | None = text
-        if has_variant_marker(text):
+        if dist_info.has_variant_marker(text):
             decided = decide_requirement(text, label, supported)
         if decided is not None:
             requirements.append(decided)
-    return replace_field_values(metadata, {"Requires-Dist": requirements}, f"METADATA of {name}")
+    return edit.replace_field_values(metadata, {"Requires-Dist": requirements}, f"METADATA of {name}")
 
 
 def _split_tokens(text: str) -> list[str]:
@@ -84,7 +79,7 @@ class _MarkerParser:
 
     rest: list[str]
     label: str
-    properties: Properties
+    properties: document.Properties
     consumed: list[str] = field(default_factory=list)
 
     def take_token(self) -> str:

@@ -18,24 +18,11 @@ from hashlib import sha256
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.core import UsageError
-from rocm_wheels.models import find_families, get_gfx_families, get_gfx_targets
-from rocm_wheels.variants.document import (
-    AMD_NAMESPACE,
-    GFX_ARCH,
-    HOST_ROCM_VERSION,
-    LABEL_PATTERN,
-    NULL_LABEL,
-    ROCM_NAMESPACE,
-    ROCM_VERSION,
-    Properties,
-    Provider,
-    VariantMetadata,
-    describe_properties,
-    make_properties,
-)
+from rocm_wheels.core import errors
+from rocm_wheels.device_code import code_objects
+from rocm_wheels.models import gfx
+from rocm_wheels.variants import document
 from rocm_wheels.variants.targets import COMPILER_GENERICS, expand_generics
-from rocm_wheels.wheels import TargetId
 
 SupportedFeatures = Mapping[str, Mapping[str, Sequence[str]]]
 _SortKey = tuple[tuple[float, float, float], ...]
@@ -77,7 +64,7 @@ class PropertyRank:
         return f"{self.namespace} :: {self.feature} :: {self.value}"
 
 
-def list_static_support(metadata: VariantMetadata) -> dict[str, dict[str, tuple[str, ...]]]:
+def list_static_support(metadata: document.VariantMetadata) -> dict[str, dict[str, tuple[str, ...]]]:
     """Return what every machine supports by the document's own word (``static-properties``)."""
     return {
         namespace: _order_static_properties(provider)
@@ -87,7 +74,7 @@ def list_static_support(metadata: VariantMetadata) -> dict[str, dict[str, tuple[
 
 
 def find_support(
-    metadata: VariantMetadata, plugins: SupportedFeatures, enabled: Collection[str] = ()
+    metadata: document.VariantMetadata, plugins: SupportedFeatures, enabled: Collection[str] = ()
 ) -> dict[str, NamespaceSupport]:
     """Return what a machine supports of each namespace of a document (PEP 850).
 
@@ -104,7 +91,7 @@ def find_support(
 
 
 def _find_namespace_support(
-    namespace: str, provider: Provider | None, plugins: SupportedFeatures, enabled: Collection[str]
+    namespace: str, provider: document.Provider | None, plugins: SupportedFeatures, enabled: Collection[str]
 ) -> NamespaceSupport:
     if provider is None:
         if namespace in plugins:
@@ -125,7 +112,7 @@ def _find_namespace_support(
 
 
 def _narrow_listed(
-    namespace: str, provider: Provider, machine: Mapping[str, Sequence[str]] | None
+    namespace: str, provider: document.Provider, machine: Mapping[str, Sequence[str]] | None
 ) -> NamespaceSupport:
     features: dict[str, Sequence[str]] = dict(_order_static_properties(provider))
     source = "listed in the document, the same for every machine"
@@ -136,12 +123,12 @@ def _narrow_listed(
     return NamespaceSupport(features, source)
 
 
-def _order_static_properties(provider: Provider) -> dict[str, tuple[str, ...]]:
+def _order_static_properties(provider: document.Provider) -> dict[str, tuple[str, ...]]:
     order = provider.feature_order or tuple(provider.static_properties)
     return {feature: provider.static_properties[feature] for feature in order}
 
 
-def list_unsupported(properties: Properties, supported: SupportedFeatures) -> list[tuple[str, str]]:
+def list_unsupported(properties: document.Properties, supported: SupportedFeatures) -> list[tuple[str, str]]:
     """Return the (namespace, feature) of which a machine supports none of a variant's values."""
     return [
         (namespace, feature)
@@ -151,21 +138,23 @@ def list_unsupported(properties: Properties, supported: SupportedFeatures) -> li
     ]
 
 
-def list_supported_properties(properties: Properties, supported: SupportedFeatures) -> Properties:
+def list_supported_properties(
+    properties: document.Properties, supported: SupportedFeatures
+) -> document.Properties:
     """Return those properties of a variant that a machine supports: what its markers are decided by."""
-    return make_properties(
+    return document.make_properties(
         (namespace, feature, set(values).intersection(supported.get(namespace, {}).get(feature, ())))
         for namespace, features in properties.items()
         for feature, values in features.items()
     )
 
 
-def is_supported(properties: Properties, supported: SupportedFeatures) -> bool:
+def is_supported(properties: document.Properties, supported: SupportedFeatures) -> bool:
     """Tell whether each feature has a value that the machine supports."""
     return not list_unsupported(properties, supported)
 
 
-def order_labels(metadata: VariantMetadata, supported: SupportedFeatures) -> list[str]:
+def order_labels(metadata: document.VariantMetadata, supported: SupportedFeatures) -> list[str]:
     """Return the labels that the machine can use, best first; ``null`` is the last of them."""
     usable = {
         label: properties
@@ -178,7 +167,7 @@ def order_labels(metadata: VariantMetadata, supported: SupportedFeatures) -> lis
 
 
 def rank_properties(
-    properties: Properties, namespaces: Sequence[str], supported: SupportedFeatures
+    properties: document.Properties, namespaces: Sequence[str], supported: SupportedFeatures
 ) -> tuple[PropertyRank, ...]:
     """Return the best value of every feature of a variant that the machine can use, as they are compared."""
     property_ranks = []
@@ -192,9 +181,11 @@ def rank_properties(
     return tuple(sorted(property_ranks, key=lambda property_rank: property_rank.ranks))
 
 
-def explain_order(better: str, worse: str, metadata: VariantMetadata, supported: SupportedFeatures) -> str:
+def explain_order(
+    better: str, worse: str, metadata: document.VariantMetadata, supported: SupportedFeatures
+) -> str:
     """Say why of two labels that the machine can use ``worse`` comes after ``better``."""
-    if worse == NULL_LABEL:
+    if worse == document.NULL_LABEL:
         return "null comes after all variants that fit"
     first, second = (
         rank_properties(metadata.variants[label], metadata.namespaces, supported) for label in (better, worse)
@@ -211,7 +202,7 @@ def explain_order(better: str, worse: str, metadata: VariantMetadata, supported:
 
 
 def _make_sort_key(
-    properties: Properties, namespaces: Sequence[str], supported: SupportedFeatures
+    properties: document.Properties, namespaces: Sequence[str], supported: SupportedFeatures
 ) -> _SortKey:
     return (
         *(property_rank.ranks for property_rank in rank_properties(properties, namespaces, supported)),
@@ -225,56 +216,60 @@ _LONGEST_LIST = 40  # characters: about five targets
 _DIGEST_DIGITS = 8
 
 
-def make_label(properties: Properties) -> str:
+def make_label(properties: document.Properties) -> str:
     """Return the label of a set of properties; UsageError when they are not of the kind that we stamp."""
     if not properties:
-        return NULL_LABEL
-    amd, rocm = properties.get(AMD_NAMESPACE, {}), properties.get(ROCM_NAMESPACE, {})
+        return document.NULL_LABEL
+    amd, rocm = properties.get(document.AMD_NAMESPACE, {}), properties.get(document.ROCM_NAMESPACE, {})
     if (
-        properties.keys() - {AMD_NAMESPACE, ROCM_NAMESPACE}
-        or amd.keys() - {GFX_ARCH, HOST_ROCM_VERSION}
-        or rocm.keys() - {ROCM_VERSION}
+        properties.keys() - {document.AMD_NAMESPACE, document.ROCM_NAMESPACE}
+        or amd.keys() - {document.GFX_ARCH, document.HOST_ROCM_VERSION}
+        or rocm.keys() - {document.ROCM_VERSION}
     ):
-        raise UsageError(
-            f"no rule makes a label for {describe_properties(properties)}",
+        raise errors.UsageError(
+            f"no rule makes a label for {document.describe_properties(properties)}",
             tip="name one: --label rocm7.2_custom",
         )
-    parts = [f"rocm{'_'.join(rocm[ROCM_VERSION])}"] if ROCM_VERSION in rocm else []
-    parts += [f"hostrocm{'_'.join(amd[HOST_ROCM_VERSION])}"] if HOST_ROCM_VERSION in amd else []
-    return "_".join([*parts, _shorten_targets(amd[GFX_ARCH])] if GFX_ARCH in amd else parts)
+    parts = [f"rocm{'_'.join(rocm[document.ROCM_VERSION])}"] if document.ROCM_VERSION in rocm else []
+    parts += (
+        [f"hostrocm{'_'.join(amd[document.HOST_ROCM_VERSION])}"] if document.HOST_ROCM_VERSION in amd else []
+    )
+    return "_".join([*parts, _shorten_targets(amd[document.GFX_ARCH])] if document.GFX_ARCH in amd else parts)
 
 
-def check_label(label: str, properties: Properties) -> str:
+def check_label(label: str, properties: document.Properties) -> str:
     """Return a label that somebody chose; UsageError when the PEP does not allow it for these properties."""
-    if not LABEL_PATTERN.fullmatch(label):
-        raise UsageError(f"--label {label}: a-z, 0-9, _ and . are allowed (PEP 825)")
-    if (label == NULL_LABEL) != (not properties):
-        message = f"stands for no properties, not for {describe_properties(properties)}: say --null"
-        raise UsageError(f"--label {label} {message if properties else 'has no properties: it must be null'}")
+    if not document.LABEL_PATTERN.fullmatch(label):
+        raise errors.UsageError(f"--label {label}: a-z, 0-9, _ and . are allowed (PEP 825)")
+    if (label == document.NULL_LABEL) != (not properties):
+        message = f"stands for no properties, not for {document.describe_properties(properties)}: say --null"
+        raise errors.UsageError(
+            f"--label {label} {message if properties else 'has no properties: it must be null'}"
+        )
     if contradictions := find_label_contradictions(label, properties):
-        raise UsageError(
+        raise errors.UsageError(
             f"--label {label} {contradictions[0]}", tip="people read labels: choose one that is true"
         )
     return label
 
 
-def find_label_contradictions(label: str, properties: Properties) -> list[str]:
+def find_label_contradictions(label: str, properties: document.Properties) -> list[str]:
     """Return what a label says in words that the properties do not: another ROCm version, another GPU.
 
     A label of the 2025 indexes was ``rocm71`` for ROCm 7.0; nobody who reads it would notice.
     """
     contradictions = []
-    versions = properties.get(ROCM_NAMESPACE, {}).get(ROCM_VERSION, ()) + properties.get(
-        AMD_NAMESPACE, {}
-    ).get(HOST_ROCM_VERSION, ())
+    versions = properties.get(document.ROCM_NAMESPACE, {}).get(document.ROCM_VERSION, ()) + properties.get(
+        document.AMD_NAMESPACE, {}
+    ).get(document.HOST_ROCM_VERSION, ())
     for named_version in _ROCM_VERSION.findall(label) if versions else ():
         if not any(
             version == named_version or version.replace(".", "").startswith(named_version)
             for version in versions
         ):
             contradictions.append(f"names ROCm {named_version}, the properties {', '.join(versions)}")
-    targets = properties.get(AMD_NAMESPACE, {}).get(GFX_ARCH, ())
-    named_chips = {word for word in _CHIP_NAME.findall(label) if word in get_gfx_targets()}
+    targets = properties.get(document.AMD_NAMESPACE, {}).get(document.GFX_ARCH, ())
+    named_chips = {word for word in _CHIP_NAME.findall(label) if word in gfx.get_gfx_targets()}
     if targets and (missing := sorted(named_chips - expand_generics(targets))):
         contradictions.append(f"names {', '.join(missing)}, the properties {', '.join(targets)}")
     return contradictions
@@ -282,11 +277,11 @@ def find_label_contradictions(label: str, properties: Properties) -> list[str]:
 
 def _shorten_targets(values: tuple[str, ...]) -> str:
     """Return the short form of targets (``gfx110x_all``); different targets never have the same one."""
-    targets = sorted(values, key=lambda value: TargetId(value.replace("_", "-")).get_sort_key())
+    targets = sorted(values, key=lambda value: code_objects.TargetId(value.replace("_", "-")).get_sort_key())
     joined = "_".join(targets)
     if len(targets) == 1:
         return joined
-    exact = [name for name in find_families(targets) if set(get_gfx_families()[name]) == set(targets)]
+    exact = [name for name in gfx.find_families(targets) if set(gfx.get_gfx_families()[name]) == set(targets)]
     if exact:
         return min(exact, key=lambda name: (len(name), name)).lower().replace("-", "_")
     generic = [name for name, chips in COMPILER_GENERICS.items() if set(chips) == set(targets)]

@@ -12,17 +12,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
-from rocm_wheels.core import DataError, UsageError
-from rocm_wheels.gpus import GENERIC_TARGETS
-from rocm_wheels.models import TARGETS_OPTION, parse_targets, strip_features
-from rocm_wheels.variants.document import VALUE_PATTERN
-from rocm_wheels.wheels import CodeObject, TargetId, list_code_targets, read_device_code
+from rocm_wheels.core import errors
+from rocm_wheels.device_code import code_objects
+from rocm_wheels.gpus import gpu
+from rocm_wheels.models import gfx
+from rocm_wheels.variants import document
+from rocm_wheels.wheels import wheel_code
 
 FROM_WHEEL = "from-wheel"
 NO_TARGETS = "none"
 
 # as compilers spell them: a value of a property cannot hold the dashes
-COMPILER_GENERICS = {name.replace("_", "-"): chips for name, chips in GENERIC_TARGETS.items()}
+COMPILER_GENERICS = {name.replace("_", "-"): chips for name, chips in gpu.GENERIC_TARGETS.items()}
 _PORTABLE_PROCESSORS = ("amdgcnspirv", "spirv")
 _PLAIN_FEATURES = {("sramecc", "+"), ("xnack", "-")}
 _XNACK_ALWAYS_ON = ("gfx125",)
@@ -49,15 +50,17 @@ class WheelTargets:
 
 def read_wheel_targets(wheel: Path) -> WheelTargets:
     """Read what the tables of a wheel's device code say. DataError when it is damaged."""
-    device_code = read_device_code(wheel, whole=False)
+    device_code = wheel_code.read_device_code(wheel, whole=False)
     return collect_wheel_targets(device_code.code, device_code.moved_code)
 
 
 def collect_wheel_targets(
-    code: Mapping[str, Iterable[CodeObject]], elsewhere: Mapping[str, Iterable[str]]
+    code: Mapping[str, Iterable[code_objects.CodeObject]], elsewhere: Mapping[str, Iterable[str]]
 ) -> WheelTargets:
     """Return what device code stands for: the code objects of each member, and archives that are named."""
-    targets = parse_target_ids(list_code_targets(entry for objects in code.values() for entry in objects))
+    targets = parse_target_ids(
+        code_objects.list_code_targets(entry for objects in code.values() for entry in objects)
+    )
     inside = [member for member in code if member.endswith(".kpack")]
     archives = {entry for archives in elsewhere.values() for entry in archives}
     outside = tuple(sorted(entry for entry in archives if not _is_inside(entry, inside)))
@@ -65,7 +68,7 @@ def collect_wheel_targets(
 
 
 def _collect_by_rocm(
-    code: Mapping[str, Iterable[CodeObject]], outside: tuple[str, ...]
+    code: Mapping[str, Iterable[code_objects.CodeObject]], outside: tuple[str, ...]
 ) -> dict[str, WheelTargets]:
     """Return for each ROCm that a library of the wheel is for what that library has, and those for any."""
     matches = {member: _ROCM_LIBRARY.search(member) for member in code}
@@ -73,7 +76,7 @@ def _collect_by_rocm(
     by_rocm = {}
     for version in sorted(set(digits.values()) - {""}):
         objects = [entry for member in code if digits[member] in ("", version) for entry in code[member]]
-        by_rocm[version] = replace(parse_target_ids(list_code_targets(objects)), outside=outside)
+        by_rocm[version] = replace(parse_target_ids(code_objects.list_code_targets(objects)), outside=outside)
     return by_rocm
 
 
@@ -87,7 +90,7 @@ def select_rocm_targets(
     selected = wheel_targets.by_rocm.get(rocm.replace(".", ""))
     if selected is not None or not wheel_targets.by_rocm or allow_claim:
         return selected or wheel_targets
-    raise DataError(
+    raise errors.DataError(
         f"{wheel} has libraries for one ROCm each, and none for ROCm {rocm}: there are rocm"
         f"{', rocm'.join(wheel_targets.by_rocm)}",
         tip="name the ROCm of one of them: --rocm 7.2",
@@ -96,7 +99,7 @@ def select_rocm_targets(
 
 def parse_target_ids(targets: Iterable[str]) -> WheelTargets:
     """Return what code for target IDs (``gfx90a:xnack+``) stands for."""
-    target_ids = [TargetId.parse(target) for target in targets]
+    target_ids = [code_objects.TargetId.parse(target) for target in targets]
     chips = [target for target in target_ids if target.processor not in _PORTABLE_PROCESSORS]
     processors = dict.fromkeys(target.processor for target in chips)
     plain = {target.processor for target in chips if _runs_on_plain_machine(target)}
@@ -124,7 +127,7 @@ def choose_targets(
     that it does hold (``allow_hide``), or when the wheel does not say what it holds.
     """
     if wheel_targets.special and requested != NO_TARGETS and not allow_claim:
-        raise DataError(
+        raise errors.DataError(
             (
                 f"{wheel} holds {', '.join(wheel_targets.special)} and no plain code for it; a variant "
                 "cannot say so much"
@@ -138,17 +141,17 @@ def choose_targets(
     serves, claimed = expand_generics(wheel_targets.targets), expand_generics(chosen)
     content = ", ".join(wheel_targets.targets) or ("SPIR-V" if wheel_targets.portable else "no device code")
     if claimed - serves and not wheel_targets.portable and not allow_claim:
-        raise DataError(
+        raise errors.DataError(
             (
-                f"{wheel}: {TARGETS_OPTION} claims {_join_targets(claimed - serves)}, "
+                f"{wheel}: {gfx.TARGETS_OPTION} claims {_join_targets(claimed - serves)}, "
                 f"and the wheel holds {content}"
             ),
             tip="build for them, or say --allow-claim when the code comes from another package",
         )
     if serves - claimed and not allow_hide:
-        raise DataError(
+        raise errors.DataError(
             (
-                f"{wheel}: {TARGETS_OPTION} leaves out {_join_targets(serves - claimed)}, and the wheel "
+                f"{wheel}: {gfx.TARGETS_OPTION} leaves out {_join_targets(serves - claimed)}, and the wheel "
                 f"holds {content}"
             ),
             tip="machines that it could serve would never get it; --allow-hide says that this is meant",
@@ -170,22 +173,22 @@ def expand_generics(targets: Iterable[str]) -> frozenset[str]:
 
 def _require_stated_targets(wheel: str, wheel_targets: WheelTargets) -> None:
     if wheel_targets.outside:
-        raise DataError(
+        raise errors.DataError(
             f"{wheel}: its device code is in {', '.join(wheel_targets.outside)}, outside of it",
-            tip=f"name the targets of those packages: {TARGETS_OPTION} gfx942,gfx1100 --allow-claim",
+            tip=f"name the targets of those packages: {gfx.TARGETS_OPTION} gfx942,gfx1100 --allow-claim",
         )
     if not wheel_targets.targets:
         content = "only SPIR-V" if wheel_targets.portable else "no device code"
-        raise DataError(
+        raise errors.DataError(
             f"{wheel} holds {content}, so it does not tell its targets",
-            tip=f"say {TARGETS_OPTION} {NO_TARGETS} (for any machine: the ROCm version alone), "
+            tip=f"say {gfx.TARGETS_OPTION} {NO_TARGETS} (for any machine: the ROCm version alone), "
             "--null, or, when the "
-            f"code comes from another package, {TARGETS_OPTION} LIST --allow-claim",
+            f"code comes from another package, {gfx.TARGETS_OPTION} LIST --allow-claim",
         )
 
 
 def _parse_target_list(
-    text: str, available: Iterable[str], input_name: str = TARGETS_OPTION
+    text: str, available: Iterable[str], input_name: str = gfx.TARGETS_OPTION
 ) -> tuple[str, ...]:
     """Read a list of targets, families and generic targets; what the wheel holds is always one of them."""
     known_targets = {*COMPILER_GENERICS, *available}
@@ -195,10 +198,14 @@ def _parse_target_list(
             targets[_spell_with_dashes(word)] = None
         elif word:
             targets.update(
-                dict.fromkeys(strip_features(target) for target in parse_targets(word, input_name=input_name))
+                dict.fromkeys(
+                    gfx.strip_features(target) for target in gfx.parse_targets(word, input_name=input_name)
+                )
             )
     if not targets:
-        raise UsageError(f"{input_name} names no GPU target", tip=f"for example: {input_name} gfx942,gfx1100")
+        raise errors.UsageError(
+            f"{input_name} names no GPU target", tip=f"for example: {input_name} gfx942,gfx1100"
+        )
     return tuple(targets)
 
 
@@ -207,13 +214,13 @@ def _format_values(targets: Iterable[str], *, generics: bool) -> tuple[str, ...]
     spelled = {_spell_with_dashes(target) for target in targets} if generics else expand_generics(targets)
     values = [target.replace("-", "_") for target in _sort_targets(spelled)]
     for value in values:
-        if not VALUE_PATTERN.fullmatch(value):
-            raise DataError(f"{value!r} cannot be a value of a variant property (PEP 825)")
+        if not document.VALUE_PATTERN.fullmatch(value):
+            raise errors.DataError(f"{value!r} cannot be a value of a variant property (PEP 825)")
     return tuple(values)
 
 
 def _sort_targets(targets: Iterable[str]) -> list[str]:
-    return sorted(targets, key=lambda target: TargetId(target).get_sort_key())
+    return sorted(targets, key=lambda target: code_objects.TargetId(target).get_sort_key())
 
 
 def _join_targets(targets: Iterable[str]) -> str:
@@ -224,7 +231,7 @@ def _spell_with_dashes(target: str) -> str:
     return target.replace("_", "-")
 
 
-def _runs_on_plain_machine(target: TargetId) -> bool:
+def _runs_on_plain_machine(target: code_objects.TargetId) -> bool:
     if target.processor.startswith(_XNACK_ALWAYS_ON):
         return ("xnack", "-") not in target.features
     return set(target.features) <= _PLAIN_FEATURES

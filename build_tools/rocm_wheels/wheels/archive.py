@@ -17,30 +17,9 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Generic, TypeVar
 
-from rocm_wheels.core import (
-    DataError,
-    compute_crc32,
-    format_count,
-    get_inflate_errors,
-    make_inflater,
-    open_regular_file,
-)
-from rocm_wheels.wheels.dist_info import (
-    compare_wheel_record,
-    is_repaired_fault,
-    list_dist_info_folders,
-    parse_wheel_record,
-    split_wheel_name,
-)
+from rocm_wheels.core import deflate, errors, files, tables
+from rocm_wheels.wheels import dist_info, zip_format, zip_layout
 from rocm_wheels.wheels.hazards import find_archive_hazards
-from rocm_wheels.wheels.zip_format import METHOD_DEFLATED, ArchiveFault, ZipEntry
-from rocm_wheels.wheels.zip_layout import (
-    ArchiveLayout,
-    ReadAt,
-    UnreadableError,
-    make_reader,
-    read_archive_layout,
-)
 
 MEMBER_HEAD_SIZE = 4096
 _INFLATED_PIECE = 1 << 18
@@ -60,20 +39,20 @@ _PARSED_TEXTS = {
 class ContentError(Exception):
     """A member's content is not what the directory says; holds the fault."""
 
-    def __init__(self, kind: str, entry: ZipEntry, text: str) -> None:
+    def __init__(self, kind: str, entry: zip_format.ZipEntry, text: str) -> None:
         super().__init__(text)
-        self.fault = ArchiveFault(kind, entry.name, text)
+        self.fault = zip_format.ArchiveFault(kind, entry.name, text)
 
 
-def read_pieces(read: ReadAt, entry: ZipEntry) -> Iterator[bytes]:
+def read_pieces(read: zip_layout.ReadAt, entry: zip_format.ZipEntry) -> Iterator[bytes]:
     """Yield a member piece by piece; ContentError. All checks are done when it ends."""
     size = checksum = 0
     data = _read_stored(read, entry)
-    for piece in _read_inflated(data, entry) if entry.method == METHOD_DEFLATED else data:
+    for piece in _read_inflated(data, entry) if entry.method == zip_format.METHOD_DEFLATED else data:
         size += len(piece)
         if size > entry.size:
             raise ContentError("size", entry, f"inflates to more than the {entry.size} bytes it declares")
-        checksum = compute_crc32(piece, checksum)
+        checksum = deflate.compute_crc32(piece, checksum)
         yield piece
     if size != entry.size:
         raise ContentError("size", entry, f"inflates to {size} bytes instead of {entry.size}")
@@ -81,7 +60,7 @@ def read_pieces(read: ReadAt, entry: ZipEntry) -> Iterator[bytes]:
         raise ContentError("crc", entry, "its content does not have the CRC that the archive states")
 
 
-def _read_stored(read: ReadAt, entry: ZipEntry) -> Iterator[bytes]:
+def _read_stored(read: zip_layout.ReadAt, entry: zip_format.ZipEntry) -> Iterator[bytes]:
     """Yield the bytes of a member as they are in the archive; few at first: often no more are asked for."""
     place, end, size = entry.data, entry.data + entry.compressed, MEMBER_HEAD_SIZE
     while place < end:
@@ -89,8 +68,8 @@ def _read_stored(read: ReadAt, entry: ZipEntry) -> Iterator[bytes]:
         place, size = place + size, _INPUT_PIECE
 
 
-def _read_inflated(data: Iterator[bytes], entry: ZipEntry) -> Iterator[bytes]:
-    stream = make_inflater()
+def _read_inflated(data: Iterator[bytes], entry: zip_format.ZipEntry) -> Iterator[bytes]:
+    stream = deflate.make_inflater()
     behind, size = 0, MEMBER_HEAD_SIZE
     try:
         for more in data:
@@ -102,7 +81,7 @@ def _read_inflated(data: Iterator[bytes], entry: ZipEntry) -> Iterator[bytes]:
                 remaining, size = stream.unconsumed_tail, _INFLATED_PIECE
         if not stream.eof:
             yield stream.flush()
-    except get_inflate_errors() as cause:
+    except deflate.get_inflate_errors() as cause:
         raise ContentError("deflate", entry, f"bad deflate stream ({cause})") from cause
     if not stream.eof:
         raise ContentError("deflate", entry, "its deflate stream is cut short")
@@ -115,14 +94,14 @@ def get_text_limit(name: str) -> int:
     return next((limit for end, limit in _PARSED_TEXTS.items() if name.endswith(end)), _LARGEST_TEXT)
 
 
-def read_small_member(read: ReadAt, entry: ZipEntry, path: Path) -> bytes:
+def read_small_member(read: zip_layout.ReadAt, entry: zip_format.ZipEntry, path: Path) -> bytes:
     """Return the content of a small member; DataError with its name when it is damaged or large."""
     if entry.size > get_text_limit(entry.name):
-        raise DataError(f"{path}: {entry.name}: {entry.size} bytes are too many for such a file")
+        raise errors.DataError(f"{path}: {entry.name}: {entry.size} bytes are too many for such a file")
     try:
         return b"".join(read_pieces(read, entry))
     except ContentError as fault:
-        raise DataError(f"{path}: {entry.name}: {fault}") from fault.__cause__
+        raise errors.DataError(f"{path}: {entry.name}: {fault}") from fault.__cause__
 
 
 _DIGEST_PIECE = 1 << 20
@@ -159,7 +138,7 @@ class WheelArchive:
     are compared without case.
     """
 
-    def __init__(self, path: Path, file: BinaryIO, layout: ArchiveLayout, size: int) -> None:
+    def __init__(self, path: Path, file: BinaryIO, layout: zip_layout.ArchiveLayout, size: int) -> None:
         self.path = path
         self.size = size
         self.entries = layout.entries
@@ -167,7 +146,7 @@ class WheelArchive:
         self.faults = layout.faults
         self.folding = _folds_names(path.name)
         self.descriptor = file.fileno()
-        self._read_at = make_reader(file)
+        self._read_at = zip_layout.make_reader(file)
         self._state = _get_file_state(file)
         self._file = file
         # of several faults, the first is the one that the others come from
@@ -182,15 +161,17 @@ class WheelArchive:
         are one: no command takes it. ``as_it_is`` is for who reports that. No content is read.
         """
         try:
-            opened = open_regular_file(path)
+            opened = files.open_regular_file(path)
         except OSError as cause:
-            raise DataError(f"cannot read {path}: {cause.strerror}", tip="name another file") from None
+            raise errors.DataError(f"cannot read {path}: {cause.strerror}", tip="name another file") from None
         with opened as file:
             try:
                 size = file.seek(0, os.SEEK_END)
-                layout = read_archive_layout(make_reader(file), size, folding=_folds_names(path.name))
-            except (OSError, UnreadableError) as cause:
-                raise DataError(
+                layout = zip_layout.read_archive_layout(
+                    zip_layout.make_reader(file), size, folding=_folds_names(path.name)
+                )
+            except (OSError, zip_layout.UnreadableError) as cause:
+                raise errors.DataError(
                     f"{path} is not a readable wheel: cut short or damaged",
                     tip="build it, or fetch it, again",
                 ) from cause
@@ -217,9 +198,11 @@ class WheelArchive:
         hazards = find_archive_hazards(self.entries, folding=self.folding)
         faults += [f"{self.path}: {hazard.member}: {hazard.text}" for hazard in hazards]
         if len(faults) > _MOST_SHOWN:
-            faults[_MOST_SHOWN:] = [f"{self.path}: {format_count(len(faults) - _MOST_SHOWN, 'more fault')}"]
+            faults[_MOST_SHOWN:] = [
+                f"{self.path}: {tables.format_count(len(faults) - _MOST_SHOWN, 'more fault')}"
+            ]
         if faults:
-            raise DataError("\n".join(faults))
+            raise errors.DataError("\n".join(faults))
 
     def require_whole(self) -> None:
         """Raise DataError unless every member is what RECORD says.
@@ -228,41 +211,47 @@ class WheelArchive:
         """
         contents: list[MemberContent[None]] = self.read_all(_choose_nothing, digest=True)
         if faults := [content.fault for content in contents if content.fault]:
-            raise DataError("\n".join(faults[:_MOST_SHOWN]), tip="build it, or fetch it, again")
-        folders = list_dist_info_folders(entry.name for entry in self.members)
+            raise errors.DataError("\n".join(faults[:_MOST_SHOWN]), tip="build it, or fetch it, again")
+        folders = dist_info.list_dist_info_folders(entry.name for entry in self.members)
         record = (
             next((e for e in self.members if e.name == f"{folders[0]}/RECORD"), None) if folders else None
         )
         if len(folders) != 1 or record is None:
-            raise DataError(f"{self.path} is not one wheel with a RECORD", tip="build it, or fetch it, again")
+            raise errors.DataError(
+                f"{self.path} is not one wheel with a RECORD", tip="build it, or fetch it, again"
+            )
         content = self.read(record)
-        lines = parse_wheel_record(content, name=f"{self.path}: {record.name}", files=len(self.members))
+        lines = dist_info.parse_wheel_record(
+            content, name=f"{self.path}: {record.name}", files=len(self.members)
+        )
         digests = {c.name: (c.size, c.sha256) for c in contents if c.sha256 is not None}
-        differences = compare_wheel_record(lines, digests, record=record.name)
-        if faults := [f"{self.path}: {text}" for text in differences if not is_repaired_fault(text)]:
-            raise DataError("\n".join(faults), tip="build it, or fetch it, again")
+        differences = dist_info.compare_wheel_record(lines, digests, record=record.name)
+        if faults := [
+            f"{self.path}: {text}" for text in differences if not dist_info.is_repaired_fault(text)
+        ]:
+            raise errors.DataError("\n".join(faults), tip="build it, or fetch it, again")
 
     def require_unchanged(self) -> None:
         """Raise DataError when the file was written to since it was opened."""
         if _get_file_state(self._file) != self._state:
-            raise DataError(f"{self.path} changed while it was read")
+            raise errors.DataError(f"{self.path} changed while it was read")
 
     def compute_sha256(self) -> str:
         """Return the digest (hex) of the whole file."""
         return _hash_content(self._read_at)
 
-    def read(self, entry: ZipEntry) -> bytes:
+    def read(self, entry: zip_format.ZipEntry) -> bytes:
         """Return the content of a small member; DataError when it is damaged or large."""
         return read_small_member(self._read_at, entry, self.path)
 
-    def extract(self, entry: ZipEntry, target: Path) -> None:
+    def extract(self, entry: zip_format.ZipEntry, target: Path) -> None:
         """Write the content of a member of any size into a file; DataError when it is damaged."""
         try:
             with target.open("wb") as file:
                 for piece in read_pieces(self._read_at, entry):
                     file.write(piece)
         except ContentError as fault:
-            raise DataError(f"{self.path}: {entry.name}: {fault}") from fault.__cause__
+            raise errors.DataError(f"{self.path}: {entry.name}: {fault}") from fault.__cause__
 
     def read_all(self, choose: ReaderChooser[ResultT], *, digest: bool) -> list[MemberContent[ResultT]]:
         """Read every member once, in the order of ``members``.
@@ -291,7 +280,7 @@ class WheelArchive:
         return [results[i] for i in range(len(self.members))]
 
     def _read_member(
-        self, entry: ZipEntry, choose: ReaderChooser[ResultT], digest: bool
+        self, entry: zip_format.ZipEntry, choose: ReaderChooser[ResultT], digest: bool
     ) -> MemberContent[ResultT]:
         if fault := self._broken.get(entry.name):
             return self._make_faulty(entry, fault)
@@ -314,7 +303,7 @@ class WheelArchive:
         result = reader(store.get_content()) if reader and store else None
         return MemberContent(entry.name, entry.size, result, hasher.digest() if hasher else None)
 
-    def _make_faulty(self, entry: ZipEntry, fault: str) -> MemberContent[ResultT]:
+    def _make_faulty(self, entry: zip_format.ZipEntry, fault: str) -> MemberContent[ResultT]:
         return MemberContent(entry.name, entry.size, fault=f"{self.path}: {entry.name}: {fault}")
 
 
@@ -346,7 +335,7 @@ class _MemberStore:
             return memoryview(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-def _hash_content(read_at: ReadAt) -> str:
+def _hash_content(read_at: zip_layout.ReadAt) -> str:
     hasher, at = hashlib.sha256(), 0
     while piece := read_at(at, _DIGEST_PIECE):
         hasher.update(piece)
@@ -366,7 +355,7 @@ def _get_file_state(file: BinaryIO) -> tuple[int, int]:
 def _folds_names(file_name: str) -> bool:
     """Tell whether a wheel may be unpacked where names are compared without case: not on Linux alone."""
     try:
-        platforms = split_wheel_name(file_name).platform.split(".")
-    except DataError:
+        platforms = dist_info.split_wheel_name(file_name).platform.split(".")
+    except errors.DataError:
         return True
     return not all("linux" in platform for platform in platforms)

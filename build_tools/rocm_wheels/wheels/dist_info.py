@@ -30,7 +30,7 @@ from packaging.utils import (
 )
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.core import DataError, explain_error
+from rocm_wheels.core import errors
 
 if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
@@ -88,12 +88,14 @@ def split_wheel_name(file_name: str) -> WheelNameFields:
     """Take a wheel's file name (no folders) apart; DataError when its fields or its label are wrong."""
     stem = file_name.removesuffix(".whl")
     if stem == file_name:
-        raise DataError(f"{file_name} is not the name of a wheel: it does not end with .whl", tip=_NAME_TIP)
+        raise errors.DataError(
+            f"{file_name} is not the name of a wheel: it does not end with .whl", tip=_NAME_TIP
+        )
     if odd := _NOT_IN_NAMES.search(stem):
-        raise DataError(f"{file_name!r} is not the name of a wheel: it has {odd[0]!r}", tip=_NAME_TIP)
+        raise errors.DataError(f"{file_name!r} is not the name of a wheel: it has {odd[0]!r}", tip=_NAME_TIP)
     parts = stem.split("-")
     if not 5 <= len(parts) <= 7:
-        raise DataError(
+        raise errors.DataError(
             f"{file_name} is not the name of a wheel: {len(parts)} fields between dashes, not 5 to 7",
             tip=_NAME_TIP,
         )
@@ -102,7 +104,7 @@ def split_wheel_name(file_name: str) -> WheelNameFields:
     has_build = len(parts) > 5 and parts[2][:1].isdigit()
     label = parts.pop() if len(parts) == 7 or (len(parts) == 6 and not has_build) else None
     if label is not None and not _LABEL.fullmatch(label):
-        raise DataError(
+        raise errors.DataError(
             f"{file_name} is not the name of a wheel: {label!r} is not a variant label", tip=_NAME_TIP
         )
     build = parts.pop(2) if len(parts) == 6 else ""
@@ -116,7 +118,7 @@ def parse_wheel_name(file_name: str) -> WheelName:
     try:
         name, version, build, tags = parse_wheel_filename(replace(fields, label="").file_name)
     except (InvalidWheelFilename, InvalidVersion, ValueError) as cause:
-        raise DataError(f"{file_name} is not the name of a wheel", tip=_NAME_TIP) from cause
+        raise errors.DataError(f"{file_name} is not the name of a wheel", tip=_NAME_TIP) from cause
     return WheelName(fields.distribution, name, version, build, tags, fields.label or None)
 
 
@@ -147,7 +149,9 @@ def require_record_size(files: int, content: bytes, *, name: str) -> None:
     """
     lines = content.count(b"\n") + content.count(b"\r")
     if lines > 4 * files + _MORE_LINES or len(content) > _MOST_A_FILE * files + _MORE_BYTES:
-        raise DataError(f"{name} has {lines} lines and {len(content)} bytes, for a wheel of {files} files")
+        raise errors.DataError(
+            f"{name} has {lines} lines and {len(content)} bytes, for a wheel of {files} files"
+        )
 
 
 def parse_wheel_record(content: bytes, *, name: str, files: int | None = None) -> list[RecordEntry]:
@@ -164,13 +168,15 @@ def parse_wheel_record(content: bytes, *, name: str, files: int | None = None) -
             if not row:
                 continue
             if len(row) != 3:
-                raise DataError(f"{name}:{rows.line_num}: {len(row)} fields instead of path, digest and size")
+                raise errors.DataError(
+                    f"{name}:{rows.line_num}: {len(row)} fields instead of path, digest and size"
+                )
             path, digest, size = row
             if size and not re.fullmatch("[0-9]{1,19}", size):
-                raise DataError(f"{name}:{rows.line_num}: {size!r} is not a size")
+                raise errors.DataError(f"{name}:{rows.line_num}: {size!r} is not a size")
             entries.append(RecordEntry(path, digest, int(size) if size else None))
     except (UnicodeDecodeError, csv.Error) as cause:
-        raise DataError(f"{name} is not CSV in UTF-8") from cause
+        raise errors.DataError(f"{name} is not CSV in UTF-8") from cause
     return entries
 
 
@@ -336,12 +342,12 @@ def parse_metadata(content: bytes, *, name: str, variant_markers: bool = False) 
     try:
         raw, unread = parse_email(content)
     except (ValueError, LookupError, MessageError) as cause:
-        raise DataError(f"{name} cannot be read") from cause
+        raise errors.DataError(f"{name} cannot be read") from cause
     for key in ("name", "version", "requires-python", "requires-dist", "provides-extra"):
         if key in unread:
-            raise DataError(f"{name}: {key} cannot be read: {unread[key]!r}")
+            raise errors.DataError(f"{name}: {key} cannot be read: {unread[key]!r}")
     if not _PROJECT_NAME.fullmatch(raw.get("name", "")):
-        raise DataError(f"{name}: {raw.get('name', '')!r} is not the name of a project")
+        raise errors.DataError(f"{name}: {raw.get('name', '')!r} is not the name of a project")
     try:
         version = Version(raw.get("version", ""))
         python = SpecifierSet(raw.get("requires_python", ""))
@@ -350,7 +356,7 @@ def parse_metadata(content: bytes, *, name: str, variant_markers: bool = False) 
             is_decided_later = variant_markers and has_variant_marker(requirement)
             Requirement(requirement.partition(";")[0] if is_decided_later else requirement)
     except (InvalidVersion, InvalidSpecifier, InvalidRequirement, RecursionError) as cause:
-        raise DataError(f"{name}: a field cannot be read") from cause
+        raise errors.DataError(f"{name}: a field cannot be read") from cause
     return WheelMetadata(
         raw["name"],
         version,
@@ -380,19 +386,19 @@ def parse_wheel_file(content: bytes, *, name: str) -> WheelFormat:
     message = BytesParser(policy=compat32).parsebytes(content)
     version = str(message.get("Wheel-Version", "")).strip()
     if not re.fullmatch(r"1\.[0-9]+", version):
-        raise DataError(f"{name}: Wheel-Version is {version!r}, not 1.x")
+        raise errors.DataError(f"{name}: Wheel-Version is {version!r}, not 1.x")
     pure = str(message.get("Root-Is-Purelib", "")).strip().lower()
     if pure not in ("true", "false"):
-        raise DataError(f"{name}: Root-Is-Purelib is {pure!r}, not true or false")
+        raise errors.DataError(f"{name}: Root-Is-Purelib is {pure!r}, not true or false")
     lines = [str(line).strip() for line in message.get_all("Tag", [])]
     if sum(map(_count_tags, lines)) > _MOST_TAGS:
-        raise DataError(f"{name}: its Tag lines stand for more than {_MOST_TAGS} tags")
+        raise errors.DataError(f"{name}: its Tag lines stand for more than {_MOST_TAGS} tags")
     try:
         tags = frozenset(tag for line in lines for tag in parse_tag(line))
     except ValueError as cause:
-        raise DataError(f"{name}: a Tag cannot be read: {lines}") from cause
+        raise errors.DataError(f"{name}: a Tag cannot be read: {lines}") from cause
     if not tags:
-        raise DataError(f"{name}: no Tag")
+        raise errors.DataError(f"{name}: no Tag")
     return WheelFormat(version, str(message.get("Generator", "")).strip(), pure == "true", tags)
 
 
@@ -468,19 +474,19 @@ def _parse_checked_metadata(content: bytes, place: str) -> WheelMetadata:
     """Read METADATA; DataError says of variant markers alone that they are there."""
     try:
         return parse_metadata(content, name=place)
-    except DataError as fault:
+    except errors.DataError as fault:
         try:
             parse_metadata(content, name=place, variant_markers=True)
-        except DataError:
+        except errors.DataError:
             raise fault  # noqa: B904 - with its own cause
-        raise DataError(f"{place} {_MARKER_FAULT}") from None
+        raise errors.DataError(f"{place} {_MARKER_FAULT}") from None
 
 
 def _try_parse(parse: Callable[[], ParsedT], faults: list[str]) -> ParsedT | None:
     try:
         return parse()
-    except DataError as fault:
-        faults.append(explain_error(fault))
+    except errors.DataError as fault:
+        faults.append(errors.explain_error(fault))
         return None
 
 

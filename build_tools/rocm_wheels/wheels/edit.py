@@ -26,22 +26,9 @@ from typing import NamedTuple
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.core import DataError, UsageError
+from rocm_wheels.core import errors
+from rocm_wheels.wheels import dist_info, stored_member, zip_format
 from rocm_wheels.wheels.archive import WheelArchive
-from rocm_wheels.wheels.dist_info import (
-    SIGNATURE_SUFFIXES,
-    RecordEntry,
-    WheelNameFields,
-    compare_names,
-    encode_record_digest,
-    list_dist_info_folders,
-    parse_metadata,
-    parse_wheel_file,
-    parse_wheel_name,
-    parse_wheel_record,
-    require_record_size,
-    split_wheel_name,
-)
 from rocm_wheels.wheels.sbom import (
     SBOM_MEMBER,
     PackagePart,
@@ -50,8 +37,6 @@ from rocm_wheels.wheels.sbom import (
     format_sbom,
     revise_sbom,
 )
-from rocm_wheels.wheels.stored_member import StoredMember
-from rocm_wheels.wheels.zip_format import ZipEntry
 
 MetadataField = tuple[
     str, list[bytes]
@@ -72,7 +57,7 @@ def read_metadata_fields(content: bytes, name: str) -> tuple[list[MetadataField]
         else:
             key, colon, _ = line.partition(b":")
             if not colon:
-                raise DataError(f"{name}: {line!r} is not a field")
+                raise errors.DataError(f"{name}: {line!r} is not a field")
             fields.append((key.decode("ascii", "replace").strip().lower(), [line]))
         at = end
     return fields, content[at:]
@@ -124,8 +109,8 @@ def edit_record(
     *,
     sizes: Mapping[str, int],
     renamed: Callable[[str], str],
-    changed: Mapping[str, RecordEntry | None],
-) -> tuple[bytes, tuple[RecordEntry, ...]]:
+    changed: Mapping[str, dist_info.RecordEntry | None],
+) -> tuple[bytes, tuple[dist_info.RecordEntry, ...]]:
     """Return RECORD with what changed, and its entries.
 
     ``sizes`` are those of all files of the wheel as it is, ``renamed`` gives a path its new name, ``changed``
@@ -133,11 +118,11 @@ def edit_record(
     come before RECORD's own, sorted. DataError when it does not have each file once, with
     its size and a sha256 digest: a digest that is taken over must be one.
     """
-    exempt = {record, *(record + suffix for suffix in SIGNATURE_SUFFIXES)}
-    require_record_size(len(sizes), content, name=record)
+    exempt = {record, *(record + suffix for suffix in dist_info.SIGNATURE_SUFFIXES)}
+    dist_info.require_record_size(len(sizes), content, name=record)
     faults: list[str] = []
     listed_paths: set[str] = set()
-    entries: list[RecordEntry] = []
+    entries: list[dist_info.RecordEntry] = []
     lines: list[str] = []
     for entry, text in _read_rows(content, record):
         path = entry.path
@@ -148,7 +133,7 @@ def edit_record(
         if new is None or path == record:
             continue
         if new is entry and (name is not path or not _RIGHT_DIGEST.fullmatch(entry.digest)):
-            new = RecordEntry(name, correct_record_digest(entry.digest) or entry.digest, entry.size)
+            new = dist_info.RecordEntry(name, correct_record_digest(entry.digest) or entry.digest, entry.size)
         entries.append(new)
         lines.append(
             text if (new is entry or new == entry) and text.endswith("\n") else format_record_row(new)
@@ -160,14 +145,14 @@ def edit_record(
     ]
     if faults:
         more = f"; {len(faults) - _MOST_SHOWN} more" if len(faults) > _MOST_SHOWN else ""
-        raise DataError(f"{record}: {'; '.join(faults[:_MOST_SHOWN])}{more}")
+        raise errors.DataError(f"{record}: {'; '.join(faults[:_MOST_SHOWN])}{more}")
     listed = {entry.path for entry in entries}
     added = [entry for path, entry in sorted(changed.items()) if entry and path not in listed]
-    added.append(RecordEntry(renamed(record), "", None))
+    added.append(dist_info.RecordEntry(renamed(record), "", None))
     return "".join([*lines, *map(format_record_row, added)]).encode(), (*entries, *added)
 
 
-def _read_rows(content: bytes, name: str) -> Iterator[tuple[RecordEntry, str]]:
+def _read_rows(content: bytes, name: str) -> Iterator[tuple[dist_info.RecordEntry, str]]:
     """Yield RECORD's entries, each with the text it was read from; DataError as ``parse_wheel_record``."""
     taken: list[str] = []
 
@@ -183,14 +168,14 @@ def _read_rows(content: bytes, name: str) -> Iterator[tuple[RecordEntry, str]]:
             taken.clear()
             if row:
                 if len(row) != 3 or (row[2] and not (row[2].isascii() and row[2].isdigit())):
-                    raise DataError(f"{name}:{rows.line_num}: {row} are not path, digest and size")
-                yield RecordEntry(row[0], row[1], int(row[2][:20]) if row[2] else None), text
+                    raise errors.DataError(f"{name}:{rows.line_num}: {row} are not path, digest and size")
+                yield dist_info.RecordEntry(row[0], row[1], int(row[2][:20]) if row[2] else None), text
     except (UnicodeDecodeError, csv.Error) as cause:
-        raise DataError(f"{name} is not CSV in UTF-8") from cause
+        raise errors.DataError(f"{name} is not CSV in UTF-8") from cause
 
 
 def _find_row_fault(
-    entry: RecordEntry, listed_paths: set[str], sizes: Mapping[str, int], exempt: set[str]
+    entry: dist_info.RecordEntry, listed_paths: set[str], sizes: Mapping[str, int], exempt: set[str]
 ) -> str | None:
     path = entry.path
     if path in listed_paths:
@@ -211,11 +196,11 @@ def correct_record_digest(digest: str) -> str | None:
     if _RIGHT_DIGEST.fullmatch(digest):
         return digest
     if match := _HEX_DIGEST.fullmatch(digest):
-        return encode_record_digest(bytes.fromhex(match[1]))
+        return dist_info.encode_record_digest(bytes.fromhex(match[1]))
     return f"sha256={match[1]}" if (match := _PADDED_DIGEST.fullmatch(digest)) else None
 
 
-def format_record_row(entry: RecordEntry) -> str:
+def format_record_row(entry: dist_info.RecordEntry) -> str:
     """Return a line of RECORD; quoted where the path asks for it."""
     text = io.StringIO()
     size = "" if entry.size is None else str(entry.size)
@@ -259,7 +244,7 @@ class WheelEdit:
     put: Mapping[str, bytes] = field(default_factory=dict)
     drop: frozenset[str] = frozenset()
     members: Mapping[str, bytes] = field(default_factory=dict)
-    stored: Mapping[str, StoredMember] = field(default_factory=dict)
+    stored: Mapping[str, stored_member.StoredMember] = field(default_factory=dict)
     drop_members: frozenset[str] = frozenset()
     license_files: Callable[[tuple[str, ...]], Sequence[str]] | None = None
     step: str = ""
@@ -281,7 +266,7 @@ class EditPlan:
     folders: Mapping[str, str]
     texts: Mapping[str, bytes]
     dropped: frozenset[str]
-    record: tuple[RecordEntry, ...]
+    record: tuple[dist_info.RecordEntry, ...]
 
     def get_new_name(self, name: str) -> str:
         """Return the new name of a member."""
@@ -293,8 +278,8 @@ class EditPlan:
 
 def get_edited_name(file_name: str, edit: WheelEdit) -> str:
     """Return the file name that a wheel gets; UsageError or DataError as ``plan_wheel_edit``."""
-    version = _plan_version(parse_wheel_name(file_name).version, edit)
-    return _plan_name(split_wheel_name(file_name), edit, version).file_name
+    version = _plan_version(dist_info.parse_wheel_name(file_name).version, edit)
+    return _plan_name(dist_info.split_wheel_name(file_name), edit, version).file_name
 
 
 def plan_wheel_edit(
@@ -307,8 +292,8 @@ def plan_wheel_edit(
     """
     folder = get_dist_info_folder(sizes)
     metadata, wheel = f"{folder}/METADATA", f"{folder}/WHEEL"
-    old = split_wheel_name(file_name)
-    version = _plan_version(parse_wheel_name(file_name).version, edit)
+    old = dist_info.split_wheel_name(file_name)
+    version = _plan_version(dist_info.parse_wheel_name(file_name).version, edit)
     new = _plan_name(old, edit, version)
     plan = EditPlan(new.file_name, _plan_folders(sizes, folder, old, version), {}, frozenset(), ())
     edited = {
@@ -354,15 +339,15 @@ def _plan_files(
     put = {f"{folder}/{_check_file_name(name)}": content for name, content in edit.put.items()}
     dropped = {f"{folder}/{_check_file_name(name)}" for name in edit.drop}
     if contradicting := sorted(dropped & put.keys()):
-        raise UsageError(f"{', '.join(contradicting)} is to be put and to be left out")
+        raise errors.UsageError(f"{', '.join(contradicting)} is to be put and to be left out")
     dropped |= edit.drop_members
     if absent := sorted(dropped - sizes.keys()):
-        raise DataError(f"{file_name} has no {', '.join(absent)} to leave out")
+        raise errors.DataError(f"{file_name} has no {', '.join(absent)} to leave out")
     for name in put:
         _require_free(name, sizes)
     foreign = (name for name in edit.members if name not in sizes or name.startswith(f"{folder}/"))
     if unknown_members := sorted(foreign):
-        raise UsageError(f"{file_name} has no {', '.join(unknown_members)} outside {folder}")
+        raise errors.UsageError(f"{file_name} has no {', '.join(unknown_members)} outside {folder}")
     _require_free_names(edit.stored.keys() - sizes.keys(), sizes)
     return put, frozenset(dropped)
 
@@ -372,18 +357,20 @@ def _plan_record(
     record: str,
     old: bytes,
     sizes: Mapping[str, int],
-    stored: Mapping[str, StoredMember],
+    stored: Mapping[str, stored_member.StoredMember],
 ) -> EditPlan:
     """Return a plan whose ``texts`` have their old names with RECORD, all by the new names."""
     dropped = {*plan.dropped}
     renamed = {plan.get_new_name(name): text for name, text in plan.texts.items()}
-    lines: dict[str, RecordEntry | None] = {plan.get_new_name(name): None for name in dropped}
+    lines: dict[str, dist_info.RecordEntry | None] = {plan.get_new_name(name): None for name in dropped}
     lines |= {name: make_record_entry(name, text) for name, text in renamed.items()}
-    lines |= {name: RecordEntry(name, member.digest, member.entry.size) for name, member in stored.items()}
+    lines |= {
+        name: dist_info.RecordEntry(name, member.digest, member.entry.size) for name, member in stored.items()
+    }
     content, entries = edit_record(old, record, sizes=sizes, renamed=plan.get_new_name, changed=lines)
     if content == old:
         return replace(plan, texts=renamed, record=entries)
-    if signed := {record + suffix for suffix in SIGNATURE_SUFFIXES} & sizes.keys():
+    if signed := {record + suffix for suffix in dist_info.SIGNATURE_SUFFIXES} & sizes.keys():
         dropped |= signed
         lines |= {plan.get_new_name(name): None for name in signed}
         content, entries = edit_record(old, record, sizes=sizes, renamed=plan.get_new_name, changed=lines)
@@ -393,11 +380,11 @@ def _plan_record(
 
 def get_dist_info_folder(names: Iterable[str]) -> str:
     """Return the one ``.dist-info`` folder; DataError when there is not exactly one."""
-    folders = list_dist_info_folders(names)
+    folders = dist_info.list_dist_info_folders(names)
     if len(folders) != 1:
-        raise DataError(f"{len(folders)} .dist-info folders: a wheel has exactly one")
+        raise errors.DataError(f"{len(folders)} .dist-info folders: a wheel has exactly one")
     if not _VERSIONED_FOLDER.fullmatch(folders[0]):
-        raise DataError(f"{folders[0]} is not named like name-version.dist-info")
+        raise errors.DataError(f"{folders[0]} is not named like name-version.dist-info")
     return folders[0]
 
 
@@ -410,32 +397,36 @@ def _plan_version(old: Version, edit: WheelEdit) -> Version | None:
         if edit.local is not None:
             version = Version(f"{version.public}+{edit.local}" if edit.local else version.public)
     except InvalidVersion as cause:
-        raise UsageError("the new version is none") from cause
+        raise errors.UsageError("the new version is none") from cause
     return version
 
 
-def _plan_name(old: WheelNameFields, edit: WheelEdit, version: Version | None) -> WheelNameFields:
+def _plan_name(
+    old: dist_info.WheelNameFields, edit: WheelEdit, version: Version | None
+) -> dist_info.WheelNameFields:
     new = old if version is None else replace(old, version=str(version))
     if edit.build is not None:
         if edit.build and not _BUILD_TAG.fullmatch(edit.build):
-            raise UsageError(f"{edit.build!r} is not a build tag", tip="it begins with a digit: 1 or 2local")
+            raise errors.UsageError(
+                f"{edit.build!r} is not a build tag", tip="it begins with a digit: 1 or 2local"
+            )
         new = replace(new, build=edit.build)
     if edit.platforms is not None:
         if invalid_tags := [tag for tag in edit.platforms if not _PLATFORM_TAG.fullmatch(tag)]:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{invalid_tags[0]!r} is not a platform tag", tip="for example manylinux_2_28_x86_64"
             )
         if not edit.platforms:
-            raise UsageError("a wheel has at least one platform tag")
+            raise errors.UsageError("a wheel has at least one platform tag")
         new = replace(new, platform=".".join(dict.fromkeys(edit.platforms)))
     if edit.label is not None:
         new = replace(new, label=edit.label)
-    parse_wheel_name(new.file_name)
+    dist_info.parse_wheel_name(new.file_name)
     return new
 
 
 def _plan_folders(
-    names: Iterable[str], folder: str, old: WheelNameFields, version: Version | None
+    names: Iterable[str], folder: str, old: dist_info.WheelNameFields, version: Version | None
 ) -> dict[str, str]:
     """Return the new names of the folders that hold the version in their name."""
     tops = {name.split("/", 1)[0] for name in names}
@@ -450,7 +441,7 @@ def _plan_folders(
             assert match
             folders[top] = f"{match['name']}-{version}.{match['kind']}"
     if existing := sorted(set(folders.values()) & (tops - folders.keys())):
-        raise DataError(f"the wheel already has a folder {existing[0]}")
+        raise errors.DataError(f"the wheel already has a folder {existing[0]}")
     return {top: name for top, name in folders.items() if top != name}
 
 
@@ -477,7 +468,9 @@ def _edit_metadata(content: bytes, name: str, edit: WheelEdit, version: Version 
     return replace_field_values(content, changes, name)
 
 
-def _edit_wheel_file(content: bytes, name: str, old: WheelNameFields, new: WheelNameFields) -> bytes:
+def _edit_wheel_file(
+    content: bytes, name: str, old: dist_info.WheelNameFields, new: dist_info.WheelNameFields
+) -> bytes:
     changes: dict[str, Sequence[str]] = {}
     if new.platform != old.platform:
         fields = (new.python.split("."), new.abi.split("."), new.platform.split("."))
@@ -498,20 +491,20 @@ def _check_requirements(new: Sequence[str], old: Sequence[str]) -> list[str]:
         try:
             Requirement(text)
         except InvalidRequirement as cause:
-            raise UsageError(f"{text!r} is not a requirement") from cause
+            raise errors.UsageError(f"{text!r} is not a requirement") from cause
         if "\n" in text or "\r" in text:
-            raise UsageError(f"{text!r} is not a requirement of one line")
+            raise errors.UsageError(f"{text!r} is not a requirement of one line")
     return list(new)
 
 
 def _check_file_name(name: str) -> str:
     """Return the name of a file to put into the dist-info folder; UsageError when it cannot be one."""
-    if name in _EDITED_FILES or name in [f"RECORD{suffix}" for suffix in SIGNATURE_SUFFIXES]:
-        raise UsageError(f"{name} is written by the edit of a wheel, and cannot be put or left out")
+    if name in _EDITED_FILES or name in [f"RECORD{suffix}" for suffix in dist_info.SIGNATURE_SUFFIXES]:
+        raise errors.UsageError(f"{name} is written by the edit of a wheel, and cannot be put or left out")
     if any(part in ("", ".", "..") for part in name.split("/")) or not re.fullmatch(
         r"[^\\\x00-\x1f\x7f:]+", name
     ):
-        raise UsageError(f"{name!r} is not the name of a file in a dist-info folder")
+        raise errors.UsageError(f"{name!r} is not the name of a file in a dist-info folder")
     return name
 
 
@@ -520,11 +513,11 @@ def _require_free(name: str, names: Iterable[str]) -> None:
     folded = name.casefold()
     for existing in names:
         if existing != name and existing.casefold() == folded:
-            raise UsageError(f"{name} is {existing} where names are compared without case")
+            raise errors.UsageError(f"{name} is {existing} where names are compared without case")
         if existing.startswith(name + "/"):
-            raise UsageError(f"{name} is a folder of the wheel")
+            raise errors.UsageError(f"{name} is a folder of the wheel")
         if name.startswith(existing + "/"):
-            raise UsageError(f"{existing} is a file of the wheel")
+            raise errors.UsageError(f"{existing} is a file of the wheel")
 
 
 def _require_free_names(new_names: Iterable[str], names: Iterable[str]) -> None:
@@ -539,12 +532,16 @@ def _require_free_names(new_names: Iterable[str], names: Iterable[str]) -> None:
         parts = name.casefold().split("/")
         parents = {"/".join(parts[:depth]) for depth in range(1, len(parts))}
         if name.casefold() in files or name.casefold() in folders or parents & files:
-            raise UsageError(f"{name} cannot be put into the wheel: a file or folder of it has that name")
+            raise errors.UsageError(
+                f"{name} cannot be put into the wheel: a file or folder of it has that name"
+            )
 
 
-def make_record_entry(path: str, content: bytes) -> RecordEntry:
+def make_record_entry(path: str, content: bytes) -> dist_info.RecordEntry:
     """Return the entry of a content that is at hand."""
-    return RecordEntry(path, encode_record_digest(hashlib.sha256(content).digest()), len(content))
+    return dist_info.RecordEntry(
+        path, dist_info.encode_record_digest(hashlib.sha256(content).digest()), len(content)
+    )
 
 
 class _StatedVersion(NamedTuple):
@@ -556,9 +553,9 @@ def _check_plan(plan: EditPlan, folder: str, old: Mapping[str, bytes], new: Mapp
     """Raise DataError when what we write would not be a wheel that says one thing."""
     metadata, wheel = f"{folder}/METADATA", f"{folder}/WHEEL"
     if new[metadata] != old[metadata]:
-        parse_metadata(new[metadata], name=metadata)
+        dist_info.parse_metadata(new[metadata], name=metadata)
     if new[wheel] != old[wheel]:
-        parse_wheel_file(new[wheel], name=wheel)
+        dist_info.parse_wheel_file(new[wheel], name=wheel)
     _require_agreement(plan.file_name, plan.get_new_name(folder), new[metadata])
 
 
@@ -569,9 +566,9 @@ def _require_agreement(file_name: str, folder: str, metadata: bytes) -> None:
         [name], [version] = get_field_values(fields, "Name"), get_field_values(fields, "Version")
         stated = _StatedVersion(name, Version(version))
     except ValueError as cause:  # an invalid version is one too
-        raise DataError(f"{folder}/METADATA does not have one Name and one valid Version") from cause
-    if faults := compare_names(parse_wheel_name(file_name), folder, stated):
-        raise DataError("; ".join(faults))
+        raise errors.DataError(f"{folder}/METADATA does not have one Name and one valid Version") from cause
+    if faults := dist_info.compare_names(dist_info.parse_wheel_name(file_name), folder, stated):
+        raise errors.DataError("; ".join(faults))
 
 
 @dataclass(frozen=True)
@@ -600,14 +597,14 @@ class WheelDiff:
 
 @dataclass(frozen=True)
 class _ComparedWheel:
-    members: dict[str, ZipEntry]
+    members: dict[str, zip_format.ZipEntry]
     metadata: bytes
     record: dict[str, tuple[str, int | None]]
 
 
 def compare_wheels(old: Path, new: Path) -> WheelDiff:
     """Compare two wheels; DataError when one is damaged, hostile or no wheel."""
-    old_name, new_name = split_wheel_name(old.name), split_wheel_name(new.name)
+    old_name, new_name = dist_info.split_wheel_name(old.name), dist_info.split_wheel_name(new.name)
     old_wheel, new_wheel = _read_wheel(old), _read_wheel(new)
     common = old_wheel.members.keys() & new_wheel.members.keys()
     dist_info_files = {"*.dist-info/RECORD", "*.dist-info/METADATA"}
@@ -652,7 +649,9 @@ def _read_wheel(path: Path) -> _ComparedWheel:
             for name in ("METADATA", "RECORD")
             if f"{folder}/{name}" in entries
         }
-        record = parse_wheel_record(texts.get("RECORD", b""), name=f"{path}: RECORD", files=len(entries))
+        record = dist_info.parse_wheel_record(
+            texts.get("RECORD", b""), name=f"{path}: RECORD", files=len(entries)
+        )
     listed = {mask_version(entry.path, stem): (entry.digest, entry.size) for entry in record}
     return _ComparedWheel(
         {mask_version(n, stem): e for n, e in entries.items()}, texts.get("METADATA", b""), listed
@@ -670,7 +669,7 @@ def mask_version(name: str, stem: str) -> str:
     return name
 
 
-def _get_content(entry: ZipEntry) -> tuple[int, int]:
+def _get_content(entry: zip_format.ZipEntry) -> tuple[int, int]:
     return entry.size, entry.crc
 
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from rocm_wheels.core import DataError, Severity
-from rocm_wheels.wheels.zip_format import ZipEntry, fold_name
+from rocm_wheels.core import errors
+from rocm_wheels.wheels import zip_format
 
 HazardKind = Literal["startup-files", "environment-files", "file-types", "colliding-names", "metadata-text"]
 SCRIPT_GROUPS = ("console_scripts", "gui_scripts")
@@ -27,7 +27,7 @@ class Hazard:
     """What is dangerous about a member. A warning is what honest wheels do as well."""
 
     kind: HazardKind
-    severity: Severity
+    severity: errors.Severity
     member: str
     text: str
 
@@ -74,7 +74,7 @@ def is_startup_file(member: str) -> bool:
 
 
 def find_hazards(
-    entries: Sequence[ZipEntry], texts: Mapping[str, bytes], project: str, *, folding: bool
+    entries: Sequence[zip_format.ZipEntry], texts: Mapping[str, bytes], project: str, *, folding: bool
 ) -> list[Hazard]:
     """Return what is dangerous in a wheel of a project, in the order of ``HazardKind``.
 
@@ -90,7 +90,7 @@ def find_hazards(
     ]
 
 
-def find_archive_hazards(entries: Sequence[ZipEntry], *, folding: bool) -> list[Hazard]:
+def find_archive_hazards(entries: Sequence[zip_format.ZipEntry], *, folding: bool) -> list[Hazard]:
     """Return what is dangerous in an archive whatever its members hold: their types and names."""
     names = [entry.name for entry in entries]
     return [*_find_file_types(entries), *_find_colliding_names(names, folding=folding)]
@@ -199,7 +199,7 @@ def _find_bad_programs(texts: Mapping[str, bytes], project: str) -> Iterator[Haz
             continue
         try:
             groups = parse_entry_points(content, name=member)
-        except DataError:
+        except errors.DataError:
             continue  # told by its text
         for name in (name for group in SCRIPT_GROUPS for name in groups.get(group, ())):
             if not _PROGRAM_NAME.fullmatch(name):
@@ -221,9 +221,9 @@ def parse_entry_points(content: bytes, *, name: str) -> dict[str, dict[str, str]
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as cause:
-        raise DataError(f"{name} is not UTF-8") from cause
+        raise errors.DataError(f"{name} is not UTF-8") from cause
     if control := find_control_character(text):
-        raise DataError(f"{name} has the control character {control}")
+        raise errors.DataError(f"{name} has the control character {control}")
     groups: dict[str, dict[str, str]] = {}
     group: dict[str, str] | None = None
     for number, line in enumerate(map(str.strip, text.splitlines()), 1):
@@ -234,9 +234,9 @@ def parse_entry_points(content: bytes, *, name: str) -> dict[str, dict[str, str]
             continue
         entry, equals, target = (part.strip() for part in line.partition("="))
         if group is None or not equals or not entry or not _OBJECT.fullmatch(target):
-            raise DataError(f"{name}:{number}: {_shorten(line)} is no entry point")
+            raise errors.DataError(f"{name}:{number}: {_shorten(line)} is no entry point")
         if entry in group:
-            raise DataError(f"{name}:{number}: the entry point {entry} comes twice")
+            raise errors.DataError(f"{name}:{number}: the entry point {entry} comes twice")
         group[entry] = target
     return groups
 
@@ -245,7 +245,7 @@ _UNUSUAL_BITS = {0o4000: "setuid", 0o2000: "setgid", 0o1000: "sticky"}
 _REGULAR_FILE, _SYMBOLIC_LINK = 0o100000, 0o120000
 
 
-def _find_file_types(entries: Iterable[ZipEntry]) -> Iterator[Hazard]:
+def _find_file_types(entries: Iterable[zip_format.ZipEntry]) -> Iterator[Hazard]:
     """Devices and pipes are faults of the archive: nobody can read what they hold."""
     for entry in entries:
         if entry.mode & 0o177000 == _REGULAR_FILE:
@@ -284,7 +284,7 @@ def _find_colliding_names(names: Sequence[str], *, folding: bool) -> Iterator[Ha
         folder, parts = 0, name.rstrip("/").split("/")
         last = len(parts) - (folding and not name.endswith("/"))  # ``find_collisions`` tells of files then
         for depth, part in enumerate(parts[:last]):
-            number, spelling = tree.setdefault((folder, fold_name(part)), (len(tree) + 1, part))
+            number, spelling = tree.setdefault((folder, zip_format.fold_name(part)), (len(tree) + 1, part))
             if spelling != part:  # what lies in a twin is told with it
                 if (folder, part) not in twins:
                     twins.add((folder, part))
@@ -326,7 +326,7 @@ def _find_bad_texts(texts: Mapping[str, bytes]) -> Iterator[Hazard]:
 def _explain_fault(content: bytes, member: str) -> str:
     try:
         parse_entry_points(content, name=member)
-    except DataError as fault:
+    except errors.DataError as fault:
         return fault.message.removeprefix(member).lstrip(" :")
     return ""
 

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rocm_wheels.core import release_mapped_pages
-from rocm_wheels.wheels.elf import PE_MAGIC, BinarySection, BinarySpan, find_pe_signature, read_pe_sections
+from rocm_wheels.binaries import elf
+from rocm_wheels.core import files
 
 LeakKind = Literal["credential", "builder-path"]
 
@@ -134,16 +134,16 @@ def find_text_leaks(data: memoryview) -> tuple[Leak, ...]:
 
 
 def find_library_leaks(
-    data: memoryview, name: str, sections: Iterable[BinarySection] | None
+    data: memoryview, name: str, sections: Iterable[elf.BinarySection] | None
 ) -> tuple[Leak, ...]:
     """Return the leaks in the data of a native library; ``sections`` are those of an ELF file.
 
     DataError when a section reaches past the end; ``name`` stands for the file.
     """
-    span = BinarySpan(data, name)
+    span = elf.BinarySpan(data, name)
     if sections is None:
-        signature = find_pe_signature(span) if span.starts_with(PE_MAGIC) else None
-        sections = read_pe_sections(span, signature) if signature is not None else ()
+        signature = elf.find_pe_signature(span) if span.starts_with(elf.PE_MAGIC) else None
+        sections = elf.read_pe_sections(span, signature) if signature is not None else ()
     parts = [
         span.get_part(section.offset, section.size, f"section {section.name}")
         for section in sections
@@ -175,7 +175,7 @@ def _cut_pieces(parts: Iterable[memoryview]) -> Iterator[tuple[bytes, int]]:
         for at in range(0, len(searched), _PIECE):
             yield bytes(searched[at : at + _PIECE + _OVERLAP]), _PIECE
             if at % _RELEASED == 0:
-                release_mapped_pages(part)
+                files.release_mapped_pages(part)
         remaining -= len(searched)
 
 

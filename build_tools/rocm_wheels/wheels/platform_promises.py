@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from rocm_wheels.core import DataError, UsageError
-from rocm_wheels.wheels.loader import HostBinary
-from rocm_wheels.wheels.required_packages import WheelPlatform
+from rocm_wheels.binaries import loader
+from rocm_wheels.core import errors
+from rocm_wheels.wheels import required_packages
 
 if TYPE_CHECKING:
     from auditwheel.policy import Policy, WheelPolicies  # type: ignore[import-untyped]
@@ -44,10 +44,10 @@ def find_policy(policies: WheelPolicies, name: str, architecture: str) -> Policy
         if policy.name != policies.linux.name:
             return policy
     names = ", ".join(policy.name for policy in policies if policy.name != policies.linux.name)
-    raise UsageError(f"--plat: {name} is no tag of auditwheel for {architecture}", tip=names)
+    raise errors.UsageError(f"--plat: {name} is no tag of auditwheel for {architecture}", tip=names)
 
 
-def compute_policy(policies: WheelPolicies, binaries: Iterable[HostBinary]) -> Policy:
+def compute_policy(policies: WheelPolicies, binaries: Iterable[loader.HostBinary]) -> Policy:
     """Return the oldest policy that allows the symbol versions that libraries need."""
     versions: dict[str, set[str]] = {}
     for binary in binaries:
@@ -57,7 +57,9 @@ def compute_policy(policies: WheelPolicies, binaries: Iterable[HostBinary]) -> P
     return policies.versioned_symbols_policy(versions)
 
 
-def explain_policy(policies: WheelPolicies, policy: Policy, binaries: Mapping[str, HostBinary]) -> list[str]:
+def explain_policy(
+    policies: WheelPolicies, policy: Policy, binaries: Mapping[str, loader.HostBinary]
+) -> list[str]:
     """Return the symbol versions that the next older policy does not have, and who needs them."""
     older = [other for other in policies if other.priority > policy.priority]
     if not older:
@@ -73,14 +75,14 @@ def explain_policy(policies: WheelPolicies, policy: Policy, binaries: Mapping[st
     return [f"{name} in {member}" for name, member in sorted(deciding.items())]
 
 
-def make_system_test(platform: WheelPlatform) -> Callable[[str], bool]:
+def make_system_test(platform: required_packages.WheelPlatform) -> Callable[[str], bool]:
     """Return what tells whether delvewheel takes a DLL for part of Windows, or of Python itself."""
     from delvewheel import _dll_list  # type: ignore[import-untyped]
 
     tag = f"win_{platform.architecture}"
     kind = _dll_list.MachineType.platform_tag_to_type(tag)
     if kind is None:
-        raise DataError(f"delvewheel knows nothing of {tag}")
+        raise errors.DataError(f"delvewheel knows nothing of {tag}")
     fields = platform.fields
     by_tags = (
         _dll_list.ignore_abi3.items() if "abi3" in fields.abi else _dll_list.ignore_by_abi_platform.items()

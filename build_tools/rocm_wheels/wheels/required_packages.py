@@ -20,18 +20,14 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from rocm_wheels.core import DataError, UsageError, capture_output
+from rocm_wheels.binaries import elf, limits, loader
+from rocm_wheels.core import errors, process
+from rocm_wheels.wheels import dist_info, rewrite
 from rocm_wheels.wheels.archive import WheelArchive
-from rocm_wheels.wheels.dist_info import parse_metadata, parse_wheel_name, split_wheel_name
-from rocm_wheels.wheels.elf import ELF_MAGIC
-from rocm_wheels.wheels.limits import LimitError
-from rocm_wheels.wheels.loader import HostBinary, read_host_binary, read_host_binary_file
-from rocm_wheels.wheels.rewrite import read_dist_info_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rocm_wheels.wheels.dist_info import WheelNameFields
     from rocm_wheels.wheels.scan import WheelScan
 
 _SITE_QUERY = "import json, sysconfig as s; print(json.dumps([s.get_path('purelib'), s.get_path('platlib')]))"
@@ -49,7 +45,7 @@ class WheelPlatform:
 
     system: str
     architecture: str
-    fields: WheelNameFields
+    fields: dist_info.WheelNameFields
 
     @property
     def markers(self) -> dict[str, str]:
@@ -62,14 +58,14 @@ class WheelPlatform:
             markers["python_full_version"] = f"3.{python[3:]}.0"
         return markers
 
-    def accepts(self, other: WheelNameFields) -> bool:
+    def accepts(self, other: dist_info.WheelNameFields) -> bool:
         """Tell whether a wheel can be installed beside this one: same system, same Python."""
         platforms = other.platform.split(".")
         prefix = "win" if self.system == "windows" else ("linux", "manylinux")
         here = any(tag.startswith(prefix) and tag.endswith(self.architecture) for tag in platforms)
         return (here or platforms == ["any"]) and self._accepts_python(other)
 
-    def _accepts_python(self, other: WheelNameFields) -> bool:
+    def _accepts_python(self, other: dist_info.WheelNameFields) -> bool:
         if other.python in _ANY_PYTHON or self.fields.python in _ANY_PYTHON or other.abi == "abi3":
             return True
         same_threads = other.abi == "none" or other.abi.endswith("t") == self.fields.abi.endswith("t")
@@ -78,7 +74,7 @@ class WheelPlatform:
 
 def read_wheel_platform(wheel: Path) -> WheelPlatform | None:
     """Return where a wheel is for; None when it is for any machine. DataError for other systems."""
-    fields = split_wheel_name(wheel.name)
+    fields = dist_info.split_wheel_name(wheel.name)
     tags = fields.platform.split(".")
     if tags == ["any"]:
         return None
@@ -89,7 +85,9 @@ def read_wheel_platform(wheel: Path) -> WheelPlatform | None:
             for architecture in ("x86_64", "aarch64"):
                 if tag.endswith(f"_{architecture}"):
                     return WheelPlatform("linux", architecture, fields)
-    raise DataError(f"{wheel} is for {fields.platform}", tip="wheels for linux and win_amd64 can be repaired")
+    raise errors.DataError(
+        f"{wheel} is for {fields.platform}", tip="wheels for linux and win_amd64 can be repaired"
+    )
 
 
 @dataclass(frozen=True)
@@ -97,7 +95,7 @@ class OfferedLibrary:
     """A library of a package: its path in site-packages, and what was read of it (None for a DLL)."""
 
     place: str
-    binary: HostBinary | None = None
+    binary: loader.HostBinary | None = None
 
 
 @dataclass(frozen=True)
@@ -138,7 +136,7 @@ class OfferedPackage:
             if system == "windows":
                 libraries |= _name_dll(str(file))
                 continue
-            binary = read_host_binary_file(path, symbols=symbols) if _may_be_library(path) else None
+            binary = loader.read_host_binary_file(path, symbols=symbols) if _may_be_library(path) else None
             if binary is not None:
                 library = OfferedLibrary(str(file), binary)
                 libraries.setdefault(binary.loader.soname or path.name, library)
@@ -157,7 +155,7 @@ class RequiredPackages:
     libraries: Mapping[str, str]
     owners: Mapping[str, str]
     missing: tuple[str, ...]
-    binaries: Mapping[str, HostBinary]
+    binaries: Mapping[str, loader.HostBinary]
 
 
 class PackagePool:
@@ -193,13 +191,13 @@ class PackagePool:
             elif place.suffix == ".whl" and place.is_file():
                 files.append(place)
             else:
-                raise UsageError(
+                raise errors.UsageError(
                     f"--find-links: {place} is neither a folder nor a wheel", tip="download it first"
                 )
         packages = []
         scans_by_file = {scan.path.resolve(): scan for scan in scans if scan.name is not None}
         for file in dict.fromkeys([*scans_by_file, *(path.resolve() for path in files)]):
-            name = parse_wheel_name(file.name)
+            name = dist_info.parse_wheel_name(file.name)
             scan = scans_by_file.get(file)
             packages.append(OfferedPackage(name.name, name.version, file.name, wheel=file, scan=scan))
         if python is not None:
@@ -242,7 +240,7 @@ class PackagePool:
     def find_owner(self, library: str, platform: WheelPlatform) -> str | None:
         """Return the package at hand that has a library, required or not."""
         for package in self._packages:
-            fits = package.wheel is None or platform.accepts(split_wheel_name(package.wheel.name))
+            fits = package.wheel is None or platform.accepts(dist_info.split_wheel_name(package.wheel.name))
             if fits and library in self.get_libraries(package, platform.system):
                 return package.origin
         return None
@@ -268,37 +266,37 @@ class PackagePool:
             for package in self._packages
             if package.name == name
             and requirement.specifier.contains(package.version, prereleases=True)
-            and (package.wheel is None or platform.accepts(split_wheel_name(package.wheel.name)))
+            and (package.wheel is None or platform.accepts(dist_info.split_wheel_name(package.wheel.name)))
         ]
         return max(fitting, key=lambda package: package.version, default=None)
 
 
 def _read_metadata_requirements(wheel: Path) -> tuple[str, ...]:
-    content = read_dist_info_files(wheel).get("METADATA")
+    content = rewrite.read_dist_info_files(wheel).get("METADATA")
     if content is None:
-        raise DataError(f"{wheel} has no METADATA")
-    return parse_metadata(content, name=f"{wheel}: METADATA").requires_dist
+        raise errors.DataError(f"{wheel} has no METADATA")
+    return dist_info.parse_metadata(content, name=f"{wheel}: METADATA").requires_dist
 
 
 def _read_wheel_libraries(wheel: Path, *, symbols: bool) -> dict[str, OfferedLibrary]:
     def read(data: memoryview, name: str) -> tuple[str, OfferedLibrary] | None:
         try:
-            binary = read_host_binary(data, f"{wheel}: {name}", for_changes=False, symbols=symbols)
-        except LimitError:
+            binary = loader.read_host_binary(data, f"{wheel}: {name}", for_changes=False, symbols=symbols)
+        except limits.LimitError:
             raise
-        except DataError:  # says that it is ELF and breaks off: the loader will not take it
+        except errors.DataError:  # says that it is ELF and breaks off: the loader will not take it
             return None
         if binary is None or binary.loader.program:
             return None
         return binary.loader.soname or name.rpartition("/")[2], OfferedLibrary(name, binary)
 
     def choose(name: str, head: bytes) -> Callable[[memoryview], tuple[str, OfferedLibrary] | None] | None:
-        return (lambda data: read(data, name)) if head.startswith(ELF_MAGIC) else None
+        return (lambda data: read(data, name)) if head.startswith(elf.ELF_MAGIC) else None
 
     with WheelArchive.open(wheel) as archive:
         contents = archive.read_all(choose, digest=False)
     if faults := [content.fault for content in contents if content.fault]:
-        raise DataError(faults[0])
+        raise errors.DataError(faults[0])
     return dict(reversed([content.result for content in contents if content.result]))
 
 
@@ -334,10 +332,10 @@ def _name_dll(path: str) -> dict[str, OfferedLibrary]:
 
 
 def _ask_site_folders(python: Path, env: Mapping[str, str]) -> list[str]:
-    answer = capture_output(
+    answer = process.capture_output(
         [python, "-c", _SITE_QUERY],
         env=env,
-        check=UsageError,
+        check=errors.UsageError,
         description=f"asking {python} for its packages",
     )
     return list(dict.fromkeys(json.loads(answer)))

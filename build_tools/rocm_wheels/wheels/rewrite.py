@@ -24,9 +24,9 @@ from pathlib import Path
 from threading import Thread
 from types import TracebackType
 
-from rocm_wheels.core import DataError, HiddenFile, UsageError, hash_file, log_note, open_hidden_file
+from rocm_wheels.core import errors, files, log
+from rocm_wheels.wheels import dist_info, sbom, statement, stored_member, zip_format
 from rocm_wheels.wheels.archive import WheelArchive
-from rocm_wheels.wheels.dist_info import SIGNATURE_SUFFIXES, RecordEntry, list_dist_info_folders
 from rocm_wheels.wheels.edit import (
     EditPlan,
     WheelEdit,
@@ -34,17 +34,6 @@ from rocm_wheels.wheels.edit import (
     get_edited_name,
     make_record_entry,
     plan_wheel_edit,
-)
-from rocm_wheels.wheels.sbom import SBOM_MEMBER, PackagePart
-from rocm_wheels.wheels.statement import WheelOrigin, has_statement, read_origin, write_step_statement
-from rocm_wheels.wheels.stored_member import StoredMember
-from rocm_wheels.wheels.zip_format import (
-    FIXED_DATE,
-    ZipEntry,
-    make_zip_entry,
-    pack_central_entry,
-    pack_end_records,
-    pack_local_header,
 )
 
 _MOST_AT_ONCE = 64 << 20  # so that a copy that is no longer wanted ends soon
@@ -251,24 +240,24 @@ class RewrittenWheel:
 
     path: Path
     size: int
-    record: tuple[RecordEntry, ...]
+    record: tuple[dist_info.RecordEntry, ...]
     dropped: tuple[str, ...] = ()
 
     @cached_property
     def sha256(self) -> str:
         """The digest (hex) of the new file."""
-        return hash_file(self.path)
+        return files.hash_file(self.path)
 
 
 @dataclass(frozen=True)
 class PendingWheel:
     """A wheel that is written, and not yet there for others; ``step`` made it of that of ``origin``."""
 
-    hidden: HiddenFile
+    hidden: files.HiddenFile
     wheel: RewrittenWheel
-    origin: WheelOrigin | None
+    origin: statement.WheelOrigin | None
     step: str
-    contained: Sequence[PackagePart] = ()
+    contained: Sequence[sbom.PackagePart] = ()
 
     def commit(self, *, replace: bool = False) -> RewrittenWheel:
         """Give it its name, and its statement. One that exists with the same bytes is left.
@@ -276,8 +265,10 @@ class PendingWheel:
         DataError for other bytes.
         """
         self.hidden.commit(replace=replace, name=self.wheel.path.name)
-        if self.origin is not None or has_statement(self.wheel.path):
-            write_step_statement([self.origin], self.wheel.path, self.wheel.sha256, self.step, self.contained)
+        if self.origin is not None or statement.has_statement(self.wheel.path):
+            statement.write_step_statement(
+                [self.origin], self.wheel.path, self.wheel.sha256, self.step, self.contained
+            )
         return self.wheel
 
 
@@ -306,14 +297,14 @@ class BegunRewrite:
     """A wheel whose rewriting has begun: what will not change is copied meanwhile (``begin_rewrite``)."""
 
     archive: WheelArchive
-    hidden: HiddenFile
+    hidden: files.HiddenFile
     sink: ArchiveWriter
     folder: Path
 
     def stage(self, edit: WheelEdit) -> PendingWheel:
         """Write the wheel as ``edit`` makes it; raises as ``rewrite_wheel``. Once only."""
         source = self.archive.path
-        origin = None if edit.parts is not None else read_origin(source)
+        origin = None if edit.parts is not None else statement.read_origin(source)
         step = edit.step or (f"un{edit.undone}" if edit.undone else "edit")
         target = self.folder / get_edited_name(source.name, edit)
         plan = _plan_rewrite(self.archive, edit)
@@ -321,9 +312,11 @@ class BegunRewrite:
         with self.sink:
             size = _write_archive(self.archive, plan, edit.stored, self.sink, plain_modes=edit.plain_modes)
         self.archive.require_unchanged()
-        signatures = tuple(sorted(name for name in plan.dropped if name.endswith(SIGNATURE_SUFFIXES)))
+        signatures = tuple(
+            sorted(name for name in plan.dropped if name.endswith(dist_info.SIGNATURE_SUFFIXES))
+        )
         if signatures:
-            log_note(f"{target.name}: left out {', '.join(signatures)}: they sign another RECORD")
+            log.log_note(f"{target.name}: left out {', '.join(signatures)}: they sign another RECORD")
         wheel = RewrittenWheel(target, size, plan.record, tuple(sorted(plan.dropped)))
         return PendingWheel(self.hidden, wheel, origin, step, edit.contained)
 
@@ -339,7 +332,7 @@ def begin_rewrite(source: Path, folder: Path, edit: WheelEdit | None = None) -> 
         edit = edit or WheelEdit()
         target = folder / get_edited_name(source.name, edit)
         with (
-            open_hidden_file(target) as hidden,
+            files.open_hidden_file(target) as hidden,
             ArchiveWriter(archive.descriptor, hidden.descriptor, target) as sink,
         ):
             sink.copy_ahead(_find_unchanged_end(archive, edit))
@@ -349,10 +342,10 @@ def begin_rewrite(source: Path, folder: Path, edit: WheelEdit | None = None) -> 
 @contextmanager
 def stage_new_wheel(
     target: Path,
-    stored: Mapping[str, StoredMember],
+    stored: Mapping[str, stored_member.StoredMember],
     texts: Mapping[str, bytes],
     *,
-    origin: WheelOrigin | None,
+    origin: statement.WheelOrigin | None,
     step: str,
 ) -> Iterator[PendingWheel]:
     """Write a wheel of members and dist-info files (by their whole names) that are at hand; with RECORD.
@@ -360,26 +353,29 @@ def stage_new_wheel(
     ``step`` made it of the wheel of ``origin``. All members have the date of ``DEFAULT_EPOCH``, so that the
     same ones give the same bytes.
     """
-    date, clock = FIXED_DATE
-    folder = list_dist_info_folders(texts)[0]
-    rows = [RecordEntry(name, member.digest, member.entry.size) for name, member in sorted(stored.items())]
+    date, clock = zip_format.FIXED_DATE
+    folder = dist_info.list_dist_info_folders(texts)[0]
+    rows = [
+        dist_info.RecordEntry(name, member.digest, member.entry.size)
+        for name, member in sorted(stored.items())
+    ]
     rows += [make_record_entry(name, content) for name, content in sorted(texts.items())]
-    rows.append(RecordEntry(f"{folder}/RECORD", "", None))
+    rows.append(dist_info.RecordEntry(f"{folder}/RECORD", "", None))
     record = "".join(map(format_record_row, rows)).encode()
-    with open_hidden_file(target) as hidden:
+    with files.open_hidden_file(target) as hidden:
         directory = []
         with ArchiveWriter(hidden.descriptor, hidden.descriptor, target) as sink:
             for name, member in sorted(stored.items()):
                 entry = member.entry.with_name(name)._replace(date=date, time=clock)
-                directory.append(pack_central_entry(entry, sink.position))
-                sink.write(pack_local_header(entry))
+                directory.append(zip_format.pack_central_entry(entry, sink.position))
+                sink.write(zip_format.pack_local_header(entry))
                 sink.copy_from(member.descriptor, member.offset, member.offset + entry.compressed)
             for name, content in [*sorted(texts.items()), (f"{folder}/RECORD", record)]:
-                entry, data = make_zip_entry(name, content, date=date, time=clock)
-                directory.append(pack_central_entry(entry, sink.position))
-                sink.write(pack_local_header(entry) + data)
+                entry, data = zip_format.make_zip_entry(name, content, date=date, time=clock)
+                directory.append(zip_format.pack_central_entry(entry, sink.position))
+                sink.write(zip_format.pack_local_header(entry) + data)
             place, listing = sink.position, b"".join(directory)
-            sink.write(listing + pack_end_records(len(directory), len(listing), place))
+            sink.write(listing + zip_format.pack_end_records(len(directory), len(listing), place))
             sink.flush()
         yield PendingWheel(hidden, RewrittenWheel(target, sink.position, tuple(rows)), origin, step)
 
@@ -389,7 +385,7 @@ def require_distinct_targets(wheels: Iterable[tuple[Path, Path]]) -> None:
     source_by_target: dict[Path, Path] = {}
     for source, target in wheels:
         if (other := source_by_target.setdefault(target.resolve(), source)) != source:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{other} and {source} would both become {target}", tip="write them into different folders"
             )
 
@@ -397,12 +393,14 @@ def require_distinct_targets(wheels: Iterable[tuple[Path, Path]]) -> None:
 def read_dist_info_files(source: Path) -> Mapping[str, bytes]:
     """Return all files of ``*.dist-info`` by their names without that folder; nothing else is inflated."""
     with WheelArchive.open(source) as archive:
-        folders = list_dist_info_folders(entry.name for entry in archive.members)
+        folders = dist_info.list_dist_info_folders(entry.name for entry in archive.members)
         if len(folders) != 1:
-            raise DataError(f"{source}: {len(folders)} .dist-info folders: a wheel has exactly one")
+            raise errors.DataError(f"{source}: {len(folders)} .dist-info folders: a wheel has exactly one")
         inside = [entry for entry in archive.members if entry.name.startswith(folders[0] + "/")]
         if (size := sum(entry.size for entry in inside)) > _LARGEST_DIST_INFO:
-            raise DataError(f"{source}: {folders[0]} has {size} bytes: too many for lists and licences")
+            raise errors.DataError(
+                f"{source}: {folders[0]} has {size} bytes: too many for lists and licences"
+            )
         return {entry.name.partition("/")[2]: archive.read(entry) for entry in inside}
 
 
@@ -411,8 +409,8 @@ def _plan_rewrite(archive: WheelArchive, edit: WheelEdit) -> EditPlan:
     sizes = {entry.name: entry.size for entry in archive.members}
     try:
         return plan_wheel_edit(archive.path.name, sizes, texts, edit)
-    except DataError as cause:
-        raise DataError(f"{archive.path} cannot be edited") from cause
+    except errors.DataError as cause:
+        raise errors.DataError(f"{archive.path} cannot be edited") from cause
 
 
 def _find_unchanged_end(archive: WheelArchive, edit: WheelEdit) -> int:
@@ -429,19 +427,21 @@ def _find_unchanged_end(archive: WheelArchive, edit: WheelEdit) -> int:
 
 
 def _read_texts(archive: WheelArchive) -> dict[str, bytes]:
-    folders = list_dist_info_folders(entry.name for entry in archive.members)
+    folders = dist_info.list_dist_info_folders(entry.name for entry in archive.members)
     names = {f"{folder}/{name}" for folder in folders for name in _EDITED_TEXTS}
-    optional = {f"{folder}/{SBOM_MEMBER}" for folder in folders}
+    optional = {f"{folder}/{sbom.SBOM_MEMBER}" for folder in folders}
     texts = {entry.name: archive.read(entry) for entry in archive.members if entry.name in names | optional}
     if len(folders) == 1 and (missing := sorted(names - texts.keys())):
-        raise DataError(f"{archive.path}: {', '.join(missing)} is missing")
+        raise errors.DataError(f"{archive.path}: {', '.join(missing)} is missing")
     return texts
 
 
-def _order_members(archive: WheelArchive, plan: EditPlan) -> tuple[list[ZipEntry], list[ZipEntry]]:
+def _order_members(
+    archive: WheelArchive, plan: EditPlan
+) -> tuple[list[zip_format.ZipEntry], list[zip_format.ZipEntry]]:
     """Return the members of the source that stay: those elsewhere, and the dist-info folder's but RECORD."""
     entries = [entry for entry in archive.entries if entry.name not in plan.dropped]
-    folder = list_dist_info_folders(entry.name for entry in entries)[0] + "/"
+    folder = dist_info.list_dist_info_folders(entry.name for entry in entries)[0] + "/"
     outside = [entry for entry in entries if not entry.name.startswith(folder)]
     return outside, [e for e in entries if e.name.startswith(folder) and e.name != folder + "RECORD"]
 
@@ -449,7 +449,7 @@ def _order_members(archive: WheelArchive, plan: EditPlan) -> tuple[list[ZipEntry
 def _write_archive(
     archive: WheelArchive,
     plan: EditPlan,
-    stored: Mapping[str, StoredMember],
+    stored: Mapping[str, stored_member.StoredMember],
     sink: ArchiveWriter,
     *,
     plain_modes: bool = False,
@@ -458,25 +458,25 @@ def _write_archive(
     directory = []
     remaining = dict(plan.texts)
     entry_by_name = {entry.name: entry for entry in archive.members}
-    folder = list_dist_info_folders(entry_by_name)[0]
+    folder = dist_info.list_dist_info_folders(entry_by_name)[0]
     date = entry_by_name[f"{folder}/WHEEL"]
     record = plan.get_new_name(f"{folder}/RECORD")
 
-    def list_member(entry: ZipEntry) -> None:
+    def list_member(entry: zip_format.ZipEntry) -> None:
         if plain_modes and stat.S_ISREG(entry.mode):
             mode = stat.S_IFREG | (0o755 if entry.mode & 0o100 else 0o644)
             entry = entry._replace(external=mode << 16)
-        directory.append(pack_central_entry(entry, sink.position))
+        directory.append(zip_format.pack_central_entry(entry, sink.position))
 
-    def put_member(name: str, content: bytes, old: ZipEntry | None) -> None:
-        entry, data = make_zip_entry(name, content, date=date.date, time=date.time)
+    def put_member(name: str, content: bytes, old: zip_format.ZipEntry | None) -> None:
+        entry, data = zip_format.make_zip_entry(name, content, date=date.date, time=date.time)
         if old is not None:
             entry = entry._replace(external=old.external, made_by=old.made_by, system=old.system)
         list_member(entry)
-        sink.write(pack_local_header(entry))
+        sink.write(zip_format.pack_local_header(entry))
         sink.write(data)
 
-    def keep_member(entry: ZipEntry) -> None:
+    def keep_member(entry: zip_format.ZipEntry) -> None:
         name = plan.get_new_name(entry.name)
         is_unchanged = entry.keeps_header and name == entry.name
         if name != entry.name:
@@ -485,16 +485,16 @@ def _write_archive(
         if is_unchanged:
             sink.copy_range(entry.header, entry.end)
         else:
-            sink.write(pack_local_header(entry))
+            sink.write(zip_format.pack_local_header(entry))
             sink.copy_range(entry.data, entry.data + entry.compressed)
 
-    def put_stored(name: str, member: StoredMember) -> None:
+    def put_stored(name: str, member: stored_member.StoredMember) -> None:
         entry = member.entry.with_name(name)
         list_member(entry)
-        sink.write(pack_local_header(entry))
+        sink.write(zip_format.pack_local_header(entry))
         sink.copy_from(member.descriptor, member.offset, member.offset + entry.compressed)
 
-    def put_or_keep(entry: ZipEntry) -> None:
+    def put_or_keep(entry: zip_format.ZipEntry) -> None:
         name = plan.get_new_name(entry.name)
         if name in remaining:
             put_member(name, remaining.pop(name), entry)
@@ -519,6 +519,6 @@ def _write_archive(
         keep_member(entry_by_name[f"{folder}/RECORD"])
     place = sink.position
     listing = b"".join(directory)
-    sink.write(listing + pack_end_records(len(directory), len(listing), place))
+    sink.write(listing + zip_format.pack_end_records(len(directory), len(listing), place))
     sink.flush()
     return sink.position

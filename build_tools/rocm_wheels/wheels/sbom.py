@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.core import DataError
+from rocm_wheels.core import errors
 
 SBOM_MEMBER = "sboms/rocm-wheels.cdx.json"
 _STEP = "rocm-wheels:step"
@@ -126,7 +126,7 @@ def revise_sbom(
         steps, dependencies = wheel["properties"], document["dependencies"]
         old_reference = wheel["bom-ref"]
     except (ValueError, KeyError, TypeError) as cause:
-        raise DataError(f"{SBOM_MEMBER} is not as rocm-wheels writes it") from cause
+        raise errors.DataError(f"{SBOM_MEMBER} is not as rocm-wheels writes it") from cause
     if version is not None:
         wheel["version"] = version
         wheel["bom-ref"] = wheel["purl"] = make_package_url(wheel["name"], version)
@@ -155,7 +155,7 @@ def list_rocm_devices(content: bytes) -> list[str]:
         values = [entry["value"] for entry in properties if entry["name"] == _DEVICES]
         return [target for value in values for target in value.split()]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:
-        raise DataError(f"{SBOM_MEMBER} is not as rocm-wheels writes it") from cause
+        raise errors.DataError(f"{SBOM_MEMBER} is not as rocm-wheels writes it") from cause
 
 
 def describe_file(name: str, sha256: str, licence: str | None = None) -> dict[str, Any]:

@@ -14,15 +14,10 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from rocm_wheels.core import DataError, explain_error, release_mapped_pages
+from rocm_wheels.binaries import elf, loader
+from rocm_wheels.core import errors, files
+from rocm_wheels.device_code import code_objects, fat_library, kernel_databases
 from rocm_wheels.wheels.archive import WheelArchive, get_text_limit
-from rocm_wheels.wheels.device_code.code_objects import (
-    CodeObject,
-    list_named_archives,
-    may_hold_code,
-    read_code_objects,
-)
-from rocm_wheels.wheels.device_code.fat_library import SplitLibrary, read_split_library
 from rocm_wheels.wheels.dist_info import (
     RecordEntry,
     WheelFormat,
@@ -34,17 +29,8 @@ from rocm_wheels.wheels.dist_info import (
     is_spelling_fault,
     read_dist_info,
 )
-from rocm_wheels.wheels.elf import ELF_MAGIC, PE_MAGIC, BinarySpan
-from rocm_wheels.wheels.hazards import (
-    Hazard,
-    InstalledContents,
-    find_hazards,
-    is_startup_file,
-    list_contents,
-)
-from rocm_wheels.wheels.kernel_databases import get_kernel_list_target, read_kernel_list
+from rocm_wheels.wheels.hazards import Hazard, InstalledContents, find_hazards, is_startup_file, list_contents
 from rocm_wheels.wheels.leaks import Leak, find_library_leaks, find_text_leaks
-from rocm_wheels.wheels.loader import HostBinary, read_host_binary, read_pe_imports
 
 _DIST_INFO_FILES = ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "variant.json")
 
@@ -82,16 +68,16 @@ class WheelScan:
     name: WheelName | None
     metadata: WheelMetadata | None
     format: WheelFormat | None
-    device_code: Mapping[str, tuple[CodeObject, ...]]
+    device_code: Mapping[str, tuple[code_objects.CodeObject, ...]]
     texts: Mapping[str, bytes]
     faults: tuple[str, ...]
-    binaries: Mapping[str, HostBinary] = field(default_factory=dict)
+    binaries: Mapping[str, loader.HostBinary] = field(default_factory=dict)
     imports: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     target_lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     kernel_lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     leaks: Mapping[str, tuple[Leak, ...]] = field(default_factory=dict)
     moved_code: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    split_libraries: Mapping[str, SplitLibrary] = field(default_factory=dict)
+    split_libraries: Mapping[str, fat_library.SplitLibrary] = field(default_factory=dict)
     damaged_members: frozenset[str] = frozenset()
     repairable: tuple[str, ...] = ()
     hazards: tuple[Hazard, ...] = ()
@@ -131,10 +117,10 @@ class _MemberReading:
     """What the reader of one member returned."""
 
     text: bytes | None = None
-    code: tuple[CodeObject, ...] = ()
+    code: tuple[code_objects.CodeObject, ...] = ()
     moved_code: tuple[str, ...] = ()
-    split_library: SplitLibrary | None = None
-    binary: HostBinary | None = None
+    split_library: fat_library.SplitLibrary | None = None
+    binary: loader.HostBinary | None = None
     imports: tuple[str, ...] | None = None
     targets: tuple[str, ...] = ()
     kernels: tuple[str, ...] | None = None
@@ -168,9 +154,9 @@ def scan_wheel(
             return lambda data: _read_text(data, name, path, leaks)
         if not device_code:
             return None
-        if get_kernel_list_target(name):
+        if kernel_databases.get_kernel_list_target(name):
             return lambda data: _read_kernels(data, f"{path}: {name}")
-        if may_hold_code(name, head) or head.startswith((ELF_MAGIC, PE_MAGIC)):
+        if code_objects.may_hold_code(name, head) or head.startswith((elf.ELF_MAGIC, elf.PE_MAGIC)):
             return lambda data: _read_library(data, f"{path}: {name}", leaks=leaks, symbols=symbols)
         if leaks and b"\0" not in head:
             return lambda data: _MemberReading(leaks=find_text_leaks(data))
@@ -240,34 +226,34 @@ def _read_text(data: memoryview, name: str, wheel: Path, leaks: bool) -> _Member
 
 def _read_kernels(data: memoryview, name: str) -> _MemberReading:
     try:
-        return _MemberReading(kernels=read_kernel_list(data, name))
-    except DataError as fault:
-        return _MemberReading(fault=explain_error(fault))
+        return _MemberReading(kernels=kernel_databases.read_kernel_list(data, name))
+    except errors.DataError as fault:
+        return _MemberReading(fault=errors.explain_error(fault))
 
 
 def _read_library(data: memoryview, name: str, *, leaks: bool, symbols: bool) -> _MemberReading:
     try:
-        binary = read_host_binary(data, name, for_changes=False, symbols=symbols)
-        imports = read_pe_imports(data, name)
-        release_mapped_pages(data)
+        binary = loader.read_host_binary(data, name, for_changes=False, symbols=symbols)
+        imports = loader.read_pe_imports(data, name)
+        files.release_mapped_pages(data)
         targets = _read_target_list(data, name, binary) if binary is not None else ()
         library_leaks: tuple[Leak, ...] = ()
         if leaks and (binary is not None or imports is not None):
             sections = binary.sections if binary is not None else None
             library_leaks = find_library_leaks(data, name, sections)
-        release_mapped_pages(data)
-        archives = list_named_archives(data, name)
+        files.release_mapped_pages(data)
+        archives = code_objects.list_named_archives(data, name)
         return _MemberReading(
-            code=tuple(read_code_objects(data, name)),
+            code=tuple(code_objects.read_code_objects(data, name)),
             moved_code=archives,
-            split_library=read_split_library(data, name) if archives else None,
+            split_library=fat_library.read_split_library(data, name) if archives else None,
             binary=binary,
             imports=imports,
             targets=targets,
             leaks=library_leaks,
         )
-    except DataError as fault:
-        return _MemberReading(fault=explain_error(fault))
+    except errors.DataError as fault:
+        return _MemberReading(fault=errors.explain_error(fault))
 
 
 _STATING_LIBRARY = re.compile(r"(?:^|/)libtorch_python\.so$")
@@ -276,14 +262,14 @@ _TARGET_ID = rb"gfx[0-9a-f]+(?::[a-z]+[+-])*"
 _TARGET_LIST = re.compile(rb"(?<![^\0])%s(?:[ ;,]+%s)*(?=\0)" % (_TARGET_ID, _TARGET_ID))
 
 
-def _read_target_list(data: memoryview, name: str, binary: HostBinary) -> tuple[str, ...]:
+def _read_target_list(data: memoryview, name: str, binary: loader.HostBinary) -> tuple[str, ...]:
     """Return the targets that torch was configured for: PYTORCH_ROCM_ARCH, a text of libtorch_python.
 
     Source: pytorch, torch/CMakeLists.txt (``CUDA_ARCH_FLAGS``).
     """
     if not _STATING_LIBRARY.search(name):
         return ()
-    span, searched = BinarySpan(data, name), 0
+    span, searched = elf.BinarySpan(data, name), 0
     for section in binary.sections:
         if section.name.startswith(".rodata"):
             part = span.get_part(section.offset, section.size, f"section {section.name}")

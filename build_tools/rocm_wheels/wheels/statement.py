@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from rocm_wheels import __version__
-from rocm_wheels.core import DataError, hash_file, log_note, write_atomically
-from rocm_wheels.wheels.sbom import PackagePart, make_package_url
+from rocm_wheels.core import errors, log
+from rocm_wheels.core.files import hash_file, write_atomically
+from rocm_wheels.wheels import sbom
 
 STATEMENT_SUFFIX = ".intoto.json"
 STATEMENT_SIGNATURE_SUFFIX = f"{STATEMENT_SUFFIX}.sig"
@@ -100,7 +101,7 @@ class ProvenanceStatement:
             if wheel == name:
                 continue  # a signature
             if not isinstance(sha256 := wheels.get(wheel), str):
-                raise DataError(f"the statement of {self.name} has {name}, and no digest of {wheel}")
+                raise errors.DataError(f"the statement of {self.name} has {name}, and no digest of {wheel}")
             signature = contents.get(wheel + STATEMENT_SIGNATURE_SUFFIX)
             earlier.append(EarlierStatement(wheel, sha256, content, signature))
         return tuple(earlier)
@@ -155,7 +156,7 @@ def parse_statement(content: bytes, *, name: str) -> ProvenanceStatement:
     It is in ASCII, as it is written here, and all texts in it can be printed.
     """
     if not content.isascii() or _UNPRINTABLE.search(content):
-        raise DataError(f"{name} is no statement: it has characters that cannot be printed")
+        raise errors.DataError(f"{name} is no statement: it has characters that cannot be printed")
     try:
         document = json.loads(content)
         (subject,) = document["subject"]
@@ -170,9 +171,11 @@ def parse_statement(content: bytes, *, name: str) -> ProvenanceStatement:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         kinds, right, statement = ("", ""), False, None
     if statement is None or not right or not _SHA256.fullmatch(statement.sha256):
-        raise DataError(f"{name} is not a statement about one wheel")
+        raise errors.DataError(f"{name} is not a statement about one wheel")
     if kinds != (_STATEMENT_TYPE, _PREDICATE_TYPE):
-        raise DataError(f"{name} is of the form {' and '.join(map(str, kinds))}, not SLSA's provenance v1")
+        raise errors.DataError(
+            f"{name} is of the form {' and '.join(map(str, kinds))}, not SLSA's provenance v1"
+        )
     return statement
 
 
@@ -194,7 +197,7 @@ def read_origin(wheel: Path, *, sha256: str | None = None) -> WheelOrigin | None
         return None
     sha256 = sha256 or hash_file(wheel)
     if (statement.name, statement.sha256) != (wheel.name, sha256):
-        raise DataError(
+        raise errors.DataError(
             f"{locate_statement(wheel)} is about {statement.name} with sha256 {statement.sha256[:12]}…, "
             f"and the wheel has {sha256[:12]}…",
             tip="put the wheel back that it is about, or remove the statement: the new wheel has none then",
@@ -219,7 +222,7 @@ def write_step_statement(
     wheel: Path,
     sha256: str,
     step: str,
-    packages: Sequence[PackagePart] = (),
+    packages: Sequence[sbom.PackagePart] = (),
 ) -> None:
     """Write the statement of a wheel that a step made of others; where one has none, there is none.
 
@@ -257,9 +260,9 @@ def copy_statement(source: Path, target: Path) -> None:
         write_statement(target, content, _read_file(locate_statement_signature(source)))
 
 
-def describe_package_dependency(part: PackagePart) -> dict[str, Any]:
+def describe_package_dependency(part: sbom.PackagePart) -> dict[str, Any]:
     """Return a Python package as a dependency; its digest is that of its files' list (``PackagePart``)."""
-    dependency: dict[str, Any] = {"name": part.name, "uri": make_package_url(part.name, part.version)}
+    dependency: dict[str, Any] = {"name": part.name, "uri": sbom.make_package_url(part.name, part.version)}
     if part.record:
         dependency["digest"] = {"rocm-wheels-record-sha256": part.record}
     return dependency
@@ -280,13 +283,13 @@ def walk_statements(statement: ProvenanceStatement) -> Iterable[tuple[Provenance
         walked.add(earlier.content)
         inner = parse_statement(earlier.content, name=f"the statement of {earlier.name}")
         if (inner.name, inner.sha256) != (earlier.name, earlier.sha256):
-            raise DataError(
+            raise errors.DataError(
                 f"the statement of {earlier.name} is about {inner.name} with sha256 {inner.sha256[:12]}…, "
                 f"and {earlier.sha256[:12]}… was used"
             )
         yield inner, earlier.signature
         pending += inner.earlier
-    raise DataError(f"the statement of {statement.name} holds more than {_MOST_STATEMENTS} others")
+    raise errors.DataError(f"the statement of {statement.name} holds more than {_MOST_STATEMENTS} others")
 
 
 def _find_statement_of(origin: WheelOrigin, name: str, sha256: str) -> EarlierStatement | None:
@@ -330,9 +333,9 @@ def _decode_content(entry: Mapping[str, Any]) -> bytes:
     try:
         content = base64.b64decode(entry["content"], validate=True)
     except ValueError as cause:
-        raise DataError(f"{entry['name']} inside a statement is not base64") from cause
+        raise errors.DataError(f"{entry['name']} inside a statement is not base64") from cause
     if entry.get("digest", {}).get("sha256") != hashlib.sha256(content).hexdigest():
-        raise DataError(f"{entry['name']} inside a statement is not what its digest says")
+        raise errors.DataError(f"{entry['name']} inside a statement is not what its digest says")
     return content
 
 
@@ -341,7 +344,7 @@ def _drop_stale_statement(wheel: Path, sha256: str) -> None:
     statement = read_statement(wheel)
     if statement is not None and statement.sha256 != sha256:
         remove_statement(wheel)
-        log_note(f"{locate_statement(wheel).name} is removed: it is about another wheel of that name")
+        log.log_note(f"{locate_statement(wheel).name} is removed: it is about another wheel of that name")
 
 
 def _read_file(path: Path) -> bytes | None:
@@ -349,9 +352,9 @@ def _read_file(path: Path) -> bytes | None:
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            raise DataError(f"{path} is no file")
+            raise errors.DataError(f"{path} is no file")
         if status.st_size > _LARGEST_STATEMENT:
-            raise DataError(f"{path} has {status.st_size} bytes: too many for a statement")
+            raise errors.DataError(f"{path} has {status.st_size} bytes: too many for a statement")
         return path.read_bytes()
     except OSError as failure:
         if failure.errno in {errno.ENOENT, errno.ENAMETOOLONG}:

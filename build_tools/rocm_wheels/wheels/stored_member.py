@@ -12,9 +12,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from rocm_wheels.core import compute_crc32, release_mapped_pages
-from rocm_wheels.wheels.dist_info import encode_record_digest
-from rocm_wheels.wheels.zip_format import METHOD_STORED, ZipEntry
+from rocm_wheels.core import deflate, files
+from rocm_wheels.wheels import dist_info, zip_format
 
 _BLOCK = 4 << 20
 _ISAL_LEVEL = 3
@@ -28,13 +27,15 @@ class StoredMember:
     ``descriptor`` from ``offset`` on. ``digest`` is spelled as in RECORD.
     """
 
-    entry: ZipEntry
+    entry: zip_format.ZipEntry
     digest: str
     descriptor: int
     offset: int
 
 
-def pack_member(entry: ZipEntry, pieces: Iterable[bytes | memoryview], stack: ExitStack) -> StoredMember:
+def pack_member(
+    entry: zip_format.ZipEntry, pieces: Iterable[bytes | memoryview], stack: ExitStack
+) -> StoredMember:
     """Deflate a new content of a member into a file without a name, which ``stack`` closes.
 
     Blocks of 4 MB are deflated each on its own, on all cores, and joined: the bytes do not depend on the
@@ -51,7 +52,7 @@ def pack_member(entry: ZipEntry, pieces: Iterable[bytes | memoryview], stack: Ex
             running.append(pool.submit(_deflate_block, block))
             for piece in block:
                 digest.update(piece)
-                checksum = compute_crc32(piece, checksum)
+                checksum = deflate.compute_crc32(piece, checksum)
                 size += len(piece)
             if len(running) > jobs:
                 file.write(running.popleft().result())
@@ -60,21 +61,25 @@ def pack_member(entry: ZipEntry, pieces: Iterable[bytes | memoryview], stack: Ex
     file.write(isal_zlib.compressobj(_ISAL_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS).flush())
     file.flush()
     packed = entry.as_deflated(crc=checksum, compressed=file.tell(), size=size)
-    return StoredMember(packed, encode_record_digest(digest.digest()), file.fileno(), 0)
+    return StoredMember(packed, dist_info.encode_record_digest(digest.digest()), file.fileno(), 0)
 
 
-def store_member(entry: ZipEntry, pieces: Iterable[bytes | memoryview], stack: ExitStack) -> StoredMember:
+def store_member(
+    entry: zip_format.ZipEntry, pieces: Iterable[bytes | memoryview], stack: ExitStack
+) -> StoredMember:
     """Write a content that is compressed already into a file without a name, which ``stack`` closes."""
     file = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
     digest, checksum = hashlib.sha256(), 0
     for piece in pieces:
         digest.update(piece)
-        checksum = compute_crc32(piece, checksum)
+        checksum = deflate.compute_crc32(piece, checksum)
         file.write(piece)
     file.flush()
     size = file.tell()
-    stored = entry.as_deflated(crc=checksum, compressed=size, size=size)._replace(method=METHOD_STORED)
-    return StoredMember(stored, encode_record_digest(digest.digest()), file.fileno(), 0)
+    stored = entry.as_deflated(crc=checksum, compressed=size, size=size)._replace(
+        method=zip_format.METHOD_STORED
+    )
+    return StoredMember(stored, dist_info.encode_record_digest(digest.digest()), file.fileno(), 0)
 
 
 def _join_blocks(pieces: Iterable[bytes | memoryview]) -> Iterator[list[memoryview]]:
@@ -102,5 +107,5 @@ def _deflate_block(block: Sequence[memoryview]) -> bytes:
     packer = isal_zlib.compressobj(_ISAL_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
     packed = b"".join(packer.compress(piece) for piece in block) + packer.flush(isal_zlib.Z_FULL_FLUSH)
     for piece in {id(piece.obj): piece for piece in block}.values():
-        release_mapped_pages(piece)
+        files.release_mapped_pages(piece)
     return packed

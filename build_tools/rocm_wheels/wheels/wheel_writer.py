@@ -18,12 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from rocm_wheels.core import (
-    SdkError,
-    hash_pieces,
-    read_pieces,
-    replace_folder,
-)
+from rocm_wheels.core import errors
+from rocm_wheels.core.files import hash_pieces, read_pieces, replace_folder
 from rocm_wheels.wheels.dist_info import encode_record_digest
 
 DEFAULT_EPOCH = 1_580_601_600
@@ -93,7 +89,7 @@ def write_wheel(plan: WheelPlan, folder: Path, *, epoch: int = DEFAULT_EPOCH, co
             _add_member(archive, record, PlannedMember(text.getvalue().encode()), epoch, compress)
     except OSError as cause:
         target.unlink(missing_ok=True)
-        raise SdkError(f"{plan.file_name} cannot be written") from cause
+        raise errors.SdkError(f"{plan.file_name} cannot be written") from cause
     return target
 
 
@@ -109,7 +105,7 @@ def write_wheel_folder(plan: WheelPlan, folder: Path) -> None:
                 shutil.copyfile(member.source, target)
             target.chmod(0o755 if member.executable else 0o644)
     except OSError as cause:
-        raise SdkError(f"{folder} cannot be written") from cause
+        raise errors.SdkError(f"{folder} cannot be written") from cause
 
 
 def _add_member(
@@ -182,7 +178,7 @@ def refuse_foreign_files(target: Path, names: Set[str]) -> None:
     files = target.iterdir() if target.exists() else ()
     strangers = sorted(path.name for path in files if path.name not in names)
     if strangers:
-        raise SdkError(
+        raise errors.SdkError(
             f"{target} holds {', '.join(strangers[:3])}{' …' if strangers[3:] else ''},"
             " which this run does not make",
             tip="give another --output-dir, or remove these files",

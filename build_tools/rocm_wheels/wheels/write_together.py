@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Lock
 
-from rocm_wheels.core import DataError, exchange_files, hash_file, log_note, open_stage
+from rocm_wheels.core import errors, files, log
 from rocm_wheels.wheels.statement import (
     STATEMENT_SIGNATURE_SUFFIX,
     STATEMENT_SUFFIX,
@@ -40,7 +40,7 @@ class WheelBatch:
         """Return the hidden folder to write what is for ``folder`` into, which is made when it is missing."""
         with self._lock:
             if folder not in self._stages:
-                self._stages[folder] = self._stack.enter_context(open_stage(folder))
+                self._stages[folder] = self._stack.enter_context(files.open_stage(folder))
             return self._stages[folder]
 
     def remove(self, wheel: Path) -> None:
@@ -61,7 +61,7 @@ class WheelBatch:
             if wheel.resolve() not in targets:
                 moves += [(None, wheel), *_plan_statement_removal(wheel)]
         asides = [self._stages[target.parent] / f"{number}.old" for number, (_, target) in enumerate(moves)]
-        exchange_files([(file, target, old) for (file, target), old in zip(moves, asides, strict=True)])
+        files.exchange_files([(file, target, old) for (file, target), old in zip(moves, asides, strict=True)])
 
     def _plan_file(self, file: Path, target: Path) -> Iterator[_Move]:
         """Yield what becomes of a file, and of its statement; nothing of one that is there already."""
@@ -69,14 +69,14 @@ class WheelBatch:
             may_replace = self._replace or any(target.resolve() == gone.resolve() for gone in self._removed)
             if target.is_dir() or (target.exists() and not may_replace):
                 tip = "name another folder, or ask for it to be replaced"
-                raise DataError(f"{target} exists with other bytes", tip=tip)
+                raise errors.DataError(f"{target} exists with other bytes", tip=tip)
             yield file, target
         statement, signature = locate_statement(file), locate_statement_signature(file)
         if not statement.exists():  # one about another wheel of that name would be a lie
             if has_statement(target):
                 old = read_statement(target)
-                if old is not None and old.sha256 != hash_file(file):
-                    log_note(f"{locate_statement(target).name} is removed: it is about another wheel")
+                if old is not None and old.sha256 != files.hash_file(file):
+                    log.log_note(f"{locate_statement(target).name} is removed: it is about another wheel")
                     yield from _plan_statement_removal(target)
             return
         is_same = has_statement(target) and filecmp.cmp(statement, locate_statement(target), shallow=False)

@@ -9,10 +9,10 @@ from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
-from rocm_wheels.compile.build_request import BuildRequest
-from rocm_wheels.compile.sdk_tree import Preloads
-from rocm_wheels.core import DataError
-from rocm_wheels.models import Project, find_recipes
+from rocm_wheels.compile import build_request, sdk_tree
+from rocm_wheels.core import errors
+from rocm_wheels.models import project_names
+from rocm_wheels.models.project import Project
 
 
 @dataclass(frozen=True)
@@ -20,18 +20,18 @@ class Preparation:
     """What the preparation of a tree may use: the user's environment and what the SDK can preload."""
 
     env: Mapping[str, str]
-    preloads: Preloads | None
+    preloads: sdk_tree.Preloads | None
 
 
-def add_no_variables(request: BuildRequest, env: dict[str, str]) -> None:
+def add_no_variables(request: build_request.BuildRequest, env: dict[str, str]) -> None:
     """Add nothing."""
 
 
-def prepare_nothing(request: BuildRequest, preparation: Preparation) -> None:
+def prepare_nothing(request: build_request.BuildRequest, preparation: Preparation) -> None:
     """Write nothing."""
 
 
-def add_no_settings(request: BuildRequest, folder: Path) -> tuple[str, ...]:
+def add_no_settings(request: build_request.BuildRequest, folder: Path) -> tuple[str, ...]:
     """Ask the back end for nothing."""
     return ()
 
@@ -42,9 +42,9 @@ class Hooks:
     front end runs; ``settings`` gives more PEP 517 config settings for a folder.
     """
 
-    environment: Callable[[BuildRequest, dict[str, str]], None] = add_no_variables
-    prepare: Callable[[BuildRequest, Preparation], None] = prepare_nothing
-    settings: Callable[[BuildRequest, Path], tuple[str, ...]] = add_no_settings
+    environment: Callable[[build_request.BuildRequest, dict[str, str]], None] = add_no_variables
+    prepare: Callable[[build_request.BuildRequest, Preparation], None] = prepare_nothing
+    settings: Callable[[build_request.BuildRequest, Path], tuple[str, ...]] = add_no_settings
 
 
 def find_hooks(project: Project) -> Hooks:
@@ -53,7 +53,7 @@ def find_hooks(project: Project) -> Hooks:
     Most projects have none. Raises DataError for a file without them.
     """
     if project.hooks is not None:
-        return _load_hooks(find_recipes()[project.name].path.parent / project.hooks)
+        return _load_hooks(project_names.find_recipes()[project.name].path.parent / project.hooks)
     name = f"{__name__}.{project.name}"
     if find_spec(name) is None:
         return Hooks()
@@ -65,12 +65,14 @@ def find_hooks(project: Project) -> Hooks:
 def _load_hooks(path: Path) -> Hooks:
     spec = spec_from_file_location(f"{__name__}.of_{path.stem}", path)
     if spec is None or spec.loader is None or not path.is_file():
-        raise DataError(f"there is no file of hooks {path}", tip="name a Python file beside the recipe")
+        raise errors.DataError(
+            f"there is no file of hooks {path}", tip="name a Python file beside the recipe"
+        )
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     hooks = getattr(module, "HOOKS", None)
     if not isinstance(hooks, Hooks):
-        raise DataError(
+        raise errors.DataError(
             f"{path} has no HOOKS", tip="HOOKS = Hooks(…) of rocm_wheels.compile; see `recipe check`"
         )
     return hooks

@@ -8,59 +8,56 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from rocm_wheels.compile.build_request import BuildRequest
-from rocm_wheels.compile.hooks import Hooks, Preparation
-from rocm_wheels.compile.sdk_tree import render_installed_init, render_rocm_init, write_generated_file
-from rocm_wheels.compile.variables import add_flags, look_up_variable, prepend_path
-from rocm_wheels.core import BuildError, SdkError, UsageError
-from rocm_wheels.models import make_rocm_requirement
+from rocm_wheels.compile import build_request, hooks, sdk_tree, variables
+from rocm_wheels.core import errors
+from rocm_wheels.models import versions
 
 _INIT_MODULE = "torch/_rocm_init.py"
 _OPENMP_LIBRARY = "libomp140.x86_64.dll"
 
 
-def _complete_environment(request: BuildRequest, env: dict[str, str]) -> None:
+def _complete_environment(request: build_request.BuildRequest, env: dict[str, str]) -> None:
     if request.flash_attention is None:
-        raise UsageError("torch: flash attention must be decided before the environment is made")
+        raise errors.UsageError("torch: flash attention must be decided before the environment is made")
     attention = "ON" if request.flash_attention else "OFF"
     env["USE_FLASH_ATTENTION"] = env["USE_MEM_EFF_ATTENTION"] = attention
-    rocm = None if request.sdk.is_installed else make_rocm_requirement(request.sdk.version)
+    rocm = None if request.sdk.is_installed else versions.make_rocm_requirement(request.sdk.version)
     required = [rocm, request.triton_requirement]
     env["PYTORCH_EXTRA_INSTALL_REQUIREMENTS"] = "|".join(text for text in required if text)
     if request.platform == "linux":
         _add_bundled_libraries(request, env)
 
 
-def _add_bundled_libraries(request: BuildRequest, env: dict[str, str]) -> None:
+def _add_bundled_libraries(request: build_request.BuildRequest, env: dict[str, str]) -> None:
     """Point compiler, linker and pkg-config at what ROCm bundles: libdrm's headers, liblzma for aotriton.
 
     Packages made from an installed ROCm bundle nothing: there these libraries are the system's.
     """
     sysdeps = request.sdk.sysdeps
     if sysdeps is None and request.sdk.bundles and not request.sdk.is_installed:
-        raise SdkError(
+        raise errors.SdkError(
             f"the ROCm SDK has no {request.sdk.root / 'lib' / 'rocm_sysdeps'}, which torch needs on Linux",
             tip="install the development files: rocm[libraries,devel]",
         )
     includes = [folder for folder in (sysdeps and sysdeps / "include", request.sdk.roctracer) if folder]
     # A folder may have a space in its name: CMake and setuptools split these as a shell does. The quotes
     # begin after the option, because CMake's cache drops those around a whole value.
-    add_flags(env, "CXXFLAGS", " ".join(f"-I{shlex.quote(str(folder))}" for folder in includes))
+    variables.add_flags(env, "CXXFLAGS", " ".join(f"-I{shlex.quote(str(folder))}" for folder in includes))
     if sysdeps is None:
         return
-    add_flags(env, "LDFLAGS", f"-L{shlex.quote(str(sysdeps / 'lib'))}")
-    prepend_path(env, "PKG_CONFIG_PATH", sysdeps / "lib" / "pkgconfig", request.platform)
-    prepend_path(env, "LD_LIBRARY_PATH", sysdeps / "lib", request.platform)
+    variables.add_flags(env, "LDFLAGS", f"-L{shlex.quote(str(sysdeps / 'lib'))}")
+    variables.prepend_path(env, "PKG_CONFIG_PATH", sysdeps / "lib" / "pkgconfig", request.platform)
+    variables.prepend_path(env, "LD_LIBRARY_PATH", sysdeps / "lib", request.platform)
 
 
-def _prepare_tree(request: BuildRequest, preparation: Preparation) -> None:
+def _prepare_tree(request: build_request.BuildRequest, preparation: hooks.Preparation) -> None:
     if preparation.preloads is None:
-        raise BuildError("torch: the SDK was not asked what it can preload")
+        raise errors.BuildError("torch: the SDK was not asked what it can preload")
     if request.sdk.is_installed:
-        text = render_installed_init(request.sdk.version, request.sdk.root, preparation.preloads)
+        text = sdk_tree.render_installed_init(request.sdk.version, request.sdk.root, preparation.preloads)
     else:
-        text = render_rocm_init(request.sdk.version, preparation.preloads)
-    write_generated_file(request.source, _INIT_MODULE, text, env=preparation.env)
+        text = sdk_tree.render_rocm_init(request.sdk.version, preparation.preloads)
+    sdk_tree.write_generated_file(request.source, _INIT_MODULE, text, env=preparation.env)
     if request.platform == "windows":
         for source in find_windows_libraries(preparation.env):
             target = request.source / "torch" / "lib" / source.name
@@ -73,28 +70,30 @@ def find_windows_libraries(env: Mapping[str, str]) -> tuple[Path, ...]:
 
     Raises BuildError when one that is asked for cannot be found.
     """
-    redist = look_up_variable(env, "VCToolsRedistDir")
+    redist = variables.look_up_variable(env, "VCToolsRedistDir")
     if redist is None:
-        raise BuildError(
+        raise errors.BuildError(
             f"VCToolsRedistDir is not set, so {_OPENMP_LIBRARY} cannot be found",
             tip="start from a developer prompt of Visual Studio (vcvars64.bat)",
         )
     openmp_files = sorted(Path(redist).rglob(_OPENMP_LIBRARY))
     if not openmp_files:
-        raise BuildError(
+        raise errors.BuildError(
             f"there is no {_OPENMP_LIBRARY} below {redist}",
             tip="add the C++ redistributables to Visual Studio",
         )
     libraries = [openmp_files[0]]
-    if root := look_up_variable(env, "libuv_ROOT"):
+    if root := variables.look_up_variable(env, "libuv_ROOT"):
         uv = Path(root) / "bin" / "uv.dll"
         if not uv.is_file():
-            raise BuildError(f"libuv_ROOT is {root}, but there is no {uv}", tip="build libuv, or unset it")
+            raise errors.BuildError(
+                f"libuv_ROOT is {root}, but there is no {uv}", tip="build libuv, or unset it"
+            )
         libraries.append(uv)
     return tuple(libraries)
 
 
-def _list_config_settings(request: BuildRequest, folder: Path) -> tuple[str, ...]:
+def _list_config_settings(request: build_request.BuildRequest, folder: Path) -> tuple[str, ...]:
     """Name generated files that scikit-build-core would leave out, because git ignores them.
 
     To be deleted when pytorch/pytorch#191625 and #191629 are in every release that is built.
@@ -119,4 +118,4 @@ def uses_scikit_build_core(folder: Path) -> bool:
     return any(re.search(r"\bscikit_build_core\.build\b", line.split("#", 1)[0]) for line in lines)
 
 
-HOOKS = Hooks(environment=_complete_environment, prepare=_prepare_tree, settings=_list_config_settings)
+HOOKS = hooks.Hooks(environment=_complete_environment, prepare=_prepare_tree, settings=_list_config_settings)

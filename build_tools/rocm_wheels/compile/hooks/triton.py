@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rocm_wheels.compile.build_request import BuildRequest
-from rocm_wheels.compile.hooks import Hooks
-from rocm_wheels.compile.variables import add_flags
-from rocm_wheels.core import DataError, UsageError
+from rocm_wheels.compile import build_request, hooks, variables
+from rocm_wheels.core import errors
 
 _SUFFIX_VARIABLE = "TRITON_WHEEL_VERSION_SUFFIX"
 _NAME_VARIABLE = "TRITON_WHEEL_NAME"
@@ -27,20 +25,20 @@ def read_triton_environment(source: Path) -> dict[str, str]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as cause:
-        raise DataError(f"cannot read {path}", tip="check triton out again") from cause
+        raise errors.DataError(f"cannot read {path}", tip="check triton out again") from cause
     if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
-        raise DataError(f"{path} must be one object of strings", tip="check triton out again")
+        raise errors.DataError(f"{path} must be one object of strings", tip="check triton out again")
     return value
 
 
-def _complete_environment(request: BuildRequest, env: dict[str, str]) -> None:
+def _complete_environment(request: build_request.BuildRequest, env: dict[str, str]) -> None:
     """Complete the variables. The suffix follows the one of the checkout; triton joins it to its version."""
     env.update(
         {name: value for name, value in request.triton_environment.items() if name != _SUFFIX_VARIABLE}
     )
     distribution = request.project.distribution
     if _normalize_name(env.get(_NAME_VARIABLE) or distribution) != _normalize_name(distribution):
-        raise UsageError(
+        raise errors.UsageError(
             (
                 f"{_NAME_VARIABLE} is {env[_NAME_VARIABLE]}, but the recipe builds {distribution}, which "
                 "torch requires"
@@ -52,7 +50,7 @@ def _complete_environment(request: BuildRequest, env: dict[str, str]) -> None:
         )
     env[_SUFFIX_VARIABLE] = request.triton_environment.get(_SUFFIX_VARIABLE, "") + request.suffix
     # CMAKE_PREFIX_PATH would give MLIR the LLVM of ROCm instead of triton's own: ROCm/TheRock#1999
-    add_flags(env, "TRITON_APPEND_CMAKE_ARGS", "-DCMAKE_FIND_USE_CMAKE_ENVIRONMENT_PATH=FALSE")
+    variables.add_flags(env, "TRITON_APPEND_CMAKE_ARGS", "-DCMAKE_FIND_USE_CMAKE_ENVIRONMENT_PATH=FALSE")
     if request.platform == "windows":
         _set_windows_llvm(request, env)
 
@@ -64,11 +62,11 @@ def _normalize_name(name: str) -> str:
     return canonicalize_name(name)
 
 
-def _set_windows_llvm(request: BuildRequest, env: dict[str, str]) -> None:
+def _set_windows_llvm(request: build_request.BuildRequest, env: dict[str, str]) -> None:
     """Point at an unpacked LLVM. It is not downloaded here: its archive comes without a checksum."""
     llvm_folder = env.get("LLVM_SYSPATH")
     if not llvm_folder:
-        raise UsageError(
+        raise errors.UsageError(
             "triton on Windows needs an LLVM build, and LLVM_SYSPATH is not set",
             tip="unpack the llvm-…-windows-x64 archive for the hash in triton's cmake/llvm-hash.txt,"
             " and set LLVM_SYSPATH to its folder",
@@ -79,4 +77,4 @@ def _set_windows_llvm(request: BuildRequest, env: dict[str, str]) -> None:
     env["LLVM_LIBRARY_DIR"] = os.fspath(root / "lib")
 
 
-HOOKS = Hooks(environment=_complete_environment)
+HOOKS = hooks.Hooks(environment=_complete_environment)

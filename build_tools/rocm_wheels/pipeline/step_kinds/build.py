@@ -16,68 +16,29 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rocm_wheels.compile import (
-    BuildFailed,
-    BuildRequest,
-    BuiltWheel,
-    CacheStatistics,
-    ask_preloads,
-    build_wheel,
-    configure_tree,
-    explain_low_rate,
-    find_base_folder,
-    find_preloads,
-    list_error_places,
-    make_front_end_command,
-    open_cache_session,
-    read_statistics,
+from rocm_wheels.compile import build_request, compiler_cache, frontend, sdk_tree
+from rocm_wheels.compile.failure import BuildFailed, list_error_places
+from rocm_wheels.core import errors, files, process, shell
+from rocm_wheels.core.log import log_note, log_warning
+from rocm_wheels.models.project import Project, load_project
+from rocm_wheels.pipeline import (
+    build_environment,
+    build_statement,
+    estimates,
+    provided_wheel_checks,
+    provided_wheels,
+    status,
+    wheel_checks,
 )
-from rocm_wheels.core import (
-    BuildError,
-    DataError,
-    FinishedProcess,
-    UsageError,
-    compare_environments,
-    copy_atomically,
-    format_command,
-    hash_file,
-    log_note,
-    log_warning,
-    redact_environment,
-)
-from rocm_wheels.models import Project, load_project
-from rocm_wheels.pipeline.build_environment import (
-    find_project_layer,
-    hold_environment,
-    install_built_wheel,
-    list_installed_packages,
-    uninstall_built_wheel,
-)
-from rocm_wheels.pipeline.build_statement import (
-    BuildMoment,
-    format_moment,
-    restore_build_statement,
-    write_build_statement,
-)
-from rocm_wheels.pipeline.estimates import estimate_step
-from rocm_wheels.pipeline.outputs import (
-    OutputFile,
-    StepStamp,
-    refuse_foreign_wheels,
-    write_stamp,
-)
+from rocm_wheels.pipeline.outputs import OutputFile, StepStamp, refuse_foreign_wheels, write_stamp
 from rocm_wheels.pipeline.planner import PlannedBuild, Planner, decide_verdict, select_configure_inputs
-from rocm_wheels.pipeline.provided_wheel_checks import find_project_misfits
-from rocm_wheels.pipeline.provided_wheels import ProvidedWheel, inspect_installed_wheel
-from rocm_wheels.pipeline.status import parse_ninja_count
 from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput, configure_step_id
 from rocm_wheels.pipeline.step_run import StepRun
-from rocm_wheels.pipeline.wheel_checks import import_checked_wheel, judge_report, make_expectation
-from rocm_wheels.sources import find_translated_line, hold_checkout, restore_links
+from rocm_wheels.sources import checkout_state, hipify_record, trees
 
 if TYPE_CHECKING:
-    from rocm_wheels.audit import AuditReport
-    from rocm_wheels.wheels import WheelParts
+    from rocm_wheels.audit import audited_wheel
+    from rocm_wheels.wheels.sbom import WheelParts
 
 
 def settle_build(planner: Planner, step: Step) -> Step:
@@ -88,7 +49,7 @@ def settle_build(planner: Planner, step: Step) -> Step:
     count = 1 if isinstance(targets, KnownAfter) else len(targets)
     step = replace(
         step,
-        estimate=estimate_step(
+        estimate=estimates.estimate_step(
             project.name, count if project.has_device_code else 1, facts.machine, facts.history
         ),
     )
@@ -105,21 +66,22 @@ def settle_build(planner: Planner, step: Step) -> Step:
     command = make_build_command(planner, step, planned.request)
     step = decide_verdict(planner, step, dict(planned.inputs), command=command)
     step = replace(
-        step, environment=redact_environment(compare_environments(planned.base, planned.environment))
+        step,
+        environment=shell.redact_environment(shell.compare_environments(planned.base, planned.environment)),
     )
     return step if step.verdict == "run" else _check_current_wheel(planner, step)
 
 
-def make_build_command(planner: Planner, step: Step, request: BuildRequest) -> str:
+def make_build_command(planner: Planner, step: Step, request: build_request.BuildRequest) -> str:
     """Return the command line of a build's front end, as it can be pasted into a shell."""
     ready = planner.python_facts(step).ready
     assert ready is not None
     workspace = planner.facts.workspace
-    python = find_project_layer(str(step.project), ready, workspace).python
-    argv = make_front_end_command(
+    python = build_environment.find_project_layer(str(step.project), ready, workspace).python
+    argv = frontend.make_front_end_command(
         request, request.folder, python=python, out_dir=workspace.fresh_wheels / step.id
     )
-    return format_command(argv, cwd=request.folder)
+    return shell.format_command(argv, cwd=request.folder)
 
 
 def _check_current_wheel(planner: Planner, step: Step) -> Step:
@@ -138,25 +100,25 @@ def _why_other_lock(planner: Planner, step: Step) -> str:
     locked, stamp = planner.facts.locked, planner.facts.done[step.id].stamp
     if locked is None:
         return ""
-    from rocm_wheels.package import digest_lock_part
+    from rocm_wheels.package import sbom
 
-    if stamp.facts["lock"] == digest_lock_part(locked.lock, str(step.project)):
+    if stamp.facts["lock"] == sbom.digest_lock_part(locked.lock, str(step.project)):
         return ""
     return "the wheel records another lock"
 
 
 def _why_no_statement(planner: Planner, step: Step) -> str:
-    from rocm_wheels.wheels import has_statement
+    from rocm_wheels.wheels import statement
 
     stamp = planner.facts.done[step.id].stamp
     outputs = [Path(output.path) for output in stamp.outputs]
-    missing = [path.name for path in outputs if not has_statement(path)]
+    missing = [path.name for path in outputs if not statement.has_statement(path)]
     return f"the wheel has no statement: {missing[0]}" if missing else ""
 
 
 @contextmanager
 def count_cache_use(
-    step_run: StepRun, environment: Mapping[str, str], collected: list[CacheStatistics]
+    step_run: StepRun, environment: Mapping[str, str], collected: list[compiler_cache.CacheStatistics]
 ) -> Iterator[Mapping[str, str]]:
     """Yield variables that the cache needs beside those of a build; what it did is added to ``collected``.
 
@@ -167,14 +129,16 @@ def count_cache_use(
         yield {}
         return
     root, sources = step_run.facts.workspace.root, step_run.facts.request.sources.values()
-    base = find_base_folder([root, *sources])
-    with open_cache_session(cache, environment, root / "compiler-cache", base) as cache_variables:
+    base = compiler_cache.find_base_folder([root, *sources])
+    with compiler_cache.open_cache_session(
+        cache, environment, root / "compiler-cache", base
+    ) as cache_variables:
         env = {**environment, **cache_variables}
-        before = read_statistics(cache, env)
+        before = compiler_cache.read_statistics(cache, env)
         try:
             yield cache_variables
         finally:
-            after = read_statistics(cache, env)
+            after = compiler_cache.read_statistics(cache, env)
             use = after.subtract(before)
             collected.append(use)
             if use.cacheable:
@@ -190,13 +154,15 @@ def count_cache_use(
             )
 
 
-def refuse_few_hits(collected: Sequence[CacheStatistics], percent: float | None) -> None:
+def refuse_few_hits(collected: Sequence[compiler_cache.CacheStatistics], percent: float | None) -> None:
     """Raise BuildError where a cache gave less than is asked for; the wheel counts all the same."""
     if percent is None:
         return
     for use in collected:
-        if (fault := explain_low_rate(use, percent / 100)) is not None:
-            raise BuildError(fault, tip="the wheel is finished; is the cache the one that was filled before?")
+        if (fault := compiler_cache.explain_low_rate(use, percent / 100)) is not None:
+            raise errors.BuildError(
+                fault, tip="the wheel is finished; is the cache the one that was filled before?"
+            )
 
 
 def install_needed_wheels(step_run: StepRun, project: Project) -> None:
@@ -218,14 +184,16 @@ def install_needed_wheels(step_run: StepRun, project: Project) -> None:
 
 def install_project_wheel(step_run: StepRun, project: Project, wheel: Path, content: str) -> None:
     """Install a wheel, in place of another one of its project, unless that very one is installed."""
-    with hold_environment(step_run.ready, step_run.facts.workspace, purpose=step_run.step.id):
-        install_built_wheel(
+    with build_environment.hold_environment(
+        step_run.ready, step_run.facts.workspace, purpose=step_run.step.id
+    ):
+        build_environment.install_built_wheel(
             step_run.ready, wheel, content, distribution=project.distribution, env=step_run.facts.env
         )
 
 
 def _check_given_wheel(
-    step_run: StepRun, project: Project, other: Project, given_wheel: ProvidedWheel
+    step_run: StepRun, project: Project, other: Project, given_wheel: provided_wheels.ProvidedWheel
 ) -> None:
     """Import what was given and raise UsageError when it does not fit; each build against it asks again.
 
@@ -233,18 +201,20 @@ def _check_given_wheel(
     """
     facts, targets = step_run.facts, step_run.planner.find_targets(step_run.step.cell)
     assert not isinstance(targets, KnownAfter), "a build begins when its targets are known"
-    installed = inspect_installed_wheel(
+    installed = provided_wheels.inspect_installed_wheel(
         other, step_run.ready, facts.request.platform, facts.workspace, facts.env
     )
     assert installed is not None, f"{given_wheel.wheel} was installed"
     # the lock was looked for in the file: the same content may have been installed without one
-    faults = find_project_misfits(
+    faults = provided_wheel_checks.find_project_misfits(
         project, replace(installed, lock=given_wheel.lock), facts, step_run.step.cell.tag, targets
     )
     if not faults:
         return
     faults_text = "\n  ".join(faults)
-    raise UsageError(f"{given_wheel.describe()} was installed, and cannot be built against:\n  {faults_text}")
+    raise errors.UsageError(
+        f"{given_wheel.describe()} was installed, and cannot be built against:\n  {faults_text}"
+    )
 
 
 # what a repair mends, or refuses: of a wheel as it was built they are no faults yet
@@ -258,7 +228,7 @@ class CheckedWheel:
 
     sha256: str
     content: str
-    report: AuditReport | None
+    report: audited_wheel.AuditReport | None
 
 
 _MOST_NINJAS = 100  # that are recorded of a build
@@ -275,7 +245,7 @@ class NinjaWatch:
     def read_line(self, line: str) -> None:
         """Take a line of a program's output, which is shown as well."""
         self.step_run.echo_line(line)
-        if (count := parse_ninja_count(line)) is None:
+        if (count := status.parse_ninja_count(line)) is None:
             return
         if (count.done <= self._done or not self._done) and self._begun < _MOST_NINJAS:
             self._begun += 1
@@ -290,8 +260,8 @@ def run_build(step_run: StepRun) -> bool:
     """
     step = BuildStep(step_run)
     source = step_run.facts.request.sources[step.project.name]
-    with hold_checkout(source, activity=step_run.step.id, env=step_run.facts.env):
-        restore_links(source, step_run.facts.env)  # of a build that was killed
+    with checkout_state.hold_checkout(source, activity=step_run.step.id, env=step_run.facts.env):
+        trees.restore_links(source, step_run.facts.env)  # of a build that was killed
         return step.build_or_bring()
 
 
@@ -301,7 +271,7 @@ class BuildStep:
 
     step_run: StepRun
 
-    cache_statistics: list[CacheStatistics] = field(default_factory=list)
+    cache_statistics: list[compiler_cache.CacheStatistics] = field(default_factory=list)
 
     @cached_property
     def project(self) -> Project:
@@ -332,14 +302,19 @@ class BuildStep:
         if self.planned_build.attention is not None:
             log_note(f"flash attention: {self.planned_build.attention}")
         install_needed_wheels(self.step_run, self.project)
-        moment = BuildMoment(self.step_run.record.folder.name, format_moment())
+        moment = build_statement.BuildMoment(
+            self.step_run.record.folder.name, build_statement.format_moment()
+        )
         if done is not None and wheel_exists:
-            wheel, moment = self._copy_wheel(done.stamp), BuildMoment.from_facts(done.stamp.facts)
+            wheel, moment = (
+                self._copy_wheel(done.stamp),
+                build_statement.BuildMoment.from_facts(done.stamp.facts),
+            )
         else:
             wheel = self._build_wheel()
             moment = replace(
                 moment,
-                finished=format_moment(),
+                finished=build_statement.format_moment(),
                 hits=sum(use.hits for use in self.cache_statistics),
                 cacheable=sum(use.cacheable for use in self.cache_statistics),
             )
@@ -391,35 +366,39 @@ class BuildStep:
         request, done = self.step_run.facts.request, self.step_run.facts.done[self.step_run.step.id]
         return dict(stamp.inputs) == self.step_run.known_inputs and done.fault is None and not request.clean
 
-    def _copy_wheel(self, stamp: StepStamp) -> BuiltWheel:
+    def _copy_wheel(self, stamp: StepStamp) -> frontend.BuiltWheel:
         """Return a copy of a wheel that nobody has checked yet, as if it had just been built."""
         source = Path(stamp.outputs[0].path)
         path = self.step_run.facts.workspace.fresh_wheels / self.step_run.step.id / source.name
-        copy_atomically(source, path)
-        return BuiltWheel(path, self.project.distribution, str(stamp.facts["version"]), "not used", 0.0)
+        files.copy_atomically(source, path)
+        return frontend.BuiltWheel(
+            path, self.project.distribution, str(stamp.facts["version"]), "not used", 0.0
+        )
 
     def _renew_records(self, stamp: StepStamp) -> None:
         """Put the lock of this run into the wheel of an earlier one, and its statement beside it."""
         facts, source = dict(stamp.facts), Path(stamp.outputs[0].path)
         output = stamp.outputs[0]
         if self._lock_text is not None and facts["lock"] != self._lock_digest:
-            from rocm_wheels.package import embed_provenance
+            from rocm_wheels.package import sbom
 
             fresh = self.step_run.facts.workspace.fresh_wheels / self.step_run.step.id
-            renewed, _ = embed_provenance(source, fresh, self._lock_text, self._list_parts())
+            renewed, _ = sbom.embed_provenance(source, fresh, self._lock_text, self._list_parts())
             log_note(f"the lock of this run is put into {source.name}")
-            digest, facts["lock"] = hash_file(renewed), self._lock_digest
-            facts["predicate"] = self._write_statement(renewed, digest, BuildMoment.from_facts(facts))
+            digest, facts["lock"] = files.hash_file(renewed), self._lock_digest
+            facts["predicate"] = self._write_statement(
+                renewed, digest, build_statement.BuildMoment.from_facts(facts)
+            )
             output = self._keep_wheel(renewed, digest)
         else:
-            restore_build_statement(source, output.sha256, facts["predicate"])
+            build_statement.restore_build_statement(source, output.sha256, facts["predicate"])
         stamp = StepStamp(stamp.step, stamp.inputs, (output,), facts)
         write_stamp(self.step_run.facts.workspace.steps, stamp)
         self._record_built(stamp)
 
     # -- building -------------------------------------------------------------------------------------------
 
-    def _build_wheel(self) -> BuiltWheel:
+    def _build_wheel(self) -> frontend.BuiltWheel:
         step_run = self.step_run
         environment = dict(self.planned_build.environment)
         if step_run.jobs is not None:
@@ -427,7 +406,7 @@ class BuildStep:
         began, older_logs = time.monotonic(), self._list_ninja_logs()
         try:
             with count_cache_use(step_run, environment, self.cache_statistics) as cache_variables:
-                return build_wheel(
+                return frontend.build_wheel(
                     self.planned_build.request,
                     **self.make_front_end_arguments({**environment, **cache_variables}),
                 )
@@ -442,7 +421,9 @@ class BuildStep:
         request, failure, lines = self.planned_build.request, failed.failure, list[str]()
         text = failed.log.read_text(encoding="utf-8", errors="replace")
         for file, line in list_error_places(text.splitlines())[:_MOST_ERROR_PLACES]:
-            source = find_translated_line(request.folder / file, line, env=self.step_run.facts.env)
+            source = hipify_record.find_translated_line(
+                request.folder / file, line, env=self.step_run.facts.env
+            )
             if source is None:
                 continue
             place = f"{source[0]}:{source[1]}"
@@ -458,20 +439,22 @@ class BuildStep:
         if self.project.checks.rocm_init:
             platform = step_run.facts.request.platform
             if (prefix := ready.sdk.prefix) is not None:
-                preloads = find_preloads(platform, prefix.find_library)
+                preloads = sdk_tree.find_preloads(platform, prefix.find_library)
             else:
-                preloads = ask_preloads(ready.environment.python, platform, step_run.facts.env)
+                preloads = sdk_tree.ask_preloads(ready.environment.python, platform, step_run.facts.env)
             if text := preloads.warning():
                 log_warning(text)
 
-        def ran(argv: list[str], env: Mapping[str, str], finished: FinishedProcess) -> None:
-            changes = compare_environments(self.planned_build.base, env)
+        def ran(argv: list[str], env: Mapping[str, str], finished: process.FinishedProcess) -> None:
+            changes = shell.compare_environments(self.planned_build.base, env)
             step_run.record_command(argv, finished, cwd=self.planned_build.request.folder, changes=changes)
 
         return {
             "base": step_run.facts.env,
             "env": environment,
-            "python": find_project_layer(self.project.name, ready, step_run.facts.workspace).python,
+            "python": build_environment.find_project_layer(
+                self.project.name, ready, step_run.facts.workspace
+            ).python,
             "python_tag": ready.python_tag,
             "out_dir": step_run.facts.workspace.fresh_wheels / step_run.step.id,
             "log": step_run.log,
@@ -479,7 +462,7 @@ class BuildStep:
             "clean": step_run.facts.request.clean,
             "on_line": NinjaWatch(step_run).read_line,
             "ran": ran,
-            "restore": partial(restore_links, self.planned_build.request.source, step_run.facts.env),
+            "restore": partial(trees.restore_links, self.planned_build.request.source, step_run.facts.env),
         }
 
     def _list_ninja_logs(self) -> dict[Path, int]:
@@ -508,22 +491,22 @@ class BuildStep:
         locked = self.step_run.facts.locked
         if locked is None:
             return None
-        from rocm_wheels.package import extract_lock_part
+        from rocm_wheels.package import sbom
 
-        return extract_lock_part(locked.lock, self.project.name)
+        return sbom.extract_lock_part(locked.lock, self.project.name)
 
     @property
     def _lock_digest(self) -> str:
         return "" if self._lock_text is None else hashlib.sha256(self._lock_text).hexdigest()
 
-    def _check_wheel(self, wheel: BuiltWheel) -> CheckedWheel:
+    def _check_wheel(self, wheel: frontend.BuiltWheel) -> CheckedWheel:
         """Check a fresh wheel; one that does not count is set aside with its log. Raises AuditError."""
         inside, fault = "", None
         try:
             inside = self._embed_provenance(wheel.path)
-        except DataError as damage:
+        except errors.DataError as damage:
             fault = damage  # the checks say more of it
-        report: AuditReport | None = None
+        report: audited_wheel.AuditReport | None = None
         if self.step_run.facts.request.verify:
             report = self._verify_wheel(wheel, inside)
         if fault is not None:
@@ -532,19 +515,19 @@ class BuildStep:
             inside = inside or self._digest_wheel(wheel, None)
             install_project_wheel(self.step_run, self.project, wheel.path, inside)
         inside = inside or self._digest_wheel(wheel, report)
-        return CheckedWheel(report.sha256 if report else hash_file(wheel.path), inside, report)
+        return CheckedWheel(report.sha256 if report else files.hash_file(wheel.path), inside, report)
 
-    def _digest_wheel(self, wheel: BuiltWheel, report: AuditReport | None) -> str:
+    def _digest_wheel(self, wheel: frontend.BuiltWheel, report: audited_wheel.AuditReport | None) -> str:
         """Return the digest of a wheel's content; one that was checked is not opened again."""
-        from rocm_wheels.package import digest_content, digest_record
+        from rocm_wheels.package import sbom
 
-        return digest_content(wheel.path) if report is None else digest_record(report.record)
+        return sbom.digest_content(wheel.path) if report is None else sbom.digest_record(report.record)
 
     def _embed_provenance(self, wheel: Path) -> str:
         """Put lock, bill of materials and pins into a wheel; return its content."""
-        from rocm_wheels.package import embed_provenance
+        from rocm_wheels.package import sbom
 
-        return embed_provenance(
+        return sbom.embed_provenance(
             wheel,
             wheel.parent,
             self._lock_text,
@@ -555,18 +538,20 @@ class BuildStep:
 
     def _list_external(self) -> tuple[str, ...]:
         """Return what the wheel requires of the system: the installed ROCm that it was built on."""
-        from rocm_wheels.wheels import format_external_rocm
+        from rocm_wheels.wheels import dist_info
 
         project, sdk = self.project, self.step_run.ready.sdk
         serves_all = project.serves_every_family(self.planned_build.request.platform)
         if sdk.prefix is None or serves_all or not (project.has_device_code or project.checks.requires_rocm):
             return ()
-        return (format_external_rocm(sdk.version),)
+        return (dist_info.format_external_rocm(sdk.version),)
 
-    def _write_statement(self, wheel: Path, sha256: str, moment: BuildMoment) -> dict[str, Any]:
+    def _write_statement(
+        self, wheel: Path, sha256: str, moment: build_statement.BuildMoment
+    ) -> dict[str, Any]:
         """Write beside a finished wheel how it was built, and return it."""
         parts = self._list_parts()
-        return write_build_statement(
+        return build_statement.write_build_statement(
             self.step_run, self.planned_build, wheel, sha256, parts=parts, moment=moment
         )
 
@@ -576,18 +561,18 @@ class BuildStep:
         A wheel that is the same for all families does not name the ROCm that it happened to be built with.
         """
         from rocm_wheels import __version__
-        from rocm_wheels.package import list_source_parts
-        from rocm_wheels.wheels import PackagePart, WheelParts
+        from rocm_wheels.package import sbom
+        from rocm_wheels.wheels.sbom import PackagePart, WheelParts
 
         facts, ready, request = self.step_run.facts, self.step_run.ready, self.planned_build.request
         lock = facts.locked.lock if facts.locked is not None else None
-        sources = list_source_parts(self.project, lock, facts.trees[self.project.name].identity)
+        sources = sbom.list_source_parts(self.project, lock, facts.trees[self.project.name].identity)
         packages = [
             PackagePart(load_project(name).distribution, version) for name, version in request.against.items()
         ]
         if self.project.serves_every_family(request.platform):
             return WheelParts(__version__, sources=sources, packages=tuple(packages))
-        rocm = list_installed_packages(ready.site_packages, "rocm*")
+        rocm = build_environment.list_installed_packages(ready.site_packages, "rocm*")
         for package in rocm.values():
             packages.append(PackagePart(package.name, package.version, package.hash_files()))
         targets = request.targets if self.project.has_device_code else ()
@@ -595,28 +580,30 @@ class BuildStep:
         devices = tuple(sorted(e.removeprefix("device-") for e in extras if e.startswith("device-gfx")))
         return WheelParts(__version__, targets, ready.sdk.version, sources, tuple(packages), devices)
 
-    def _verify_wheel(self, wheel: BuiltWheel, inside: str) -> AuditReport:
+    def _verify_wheel(self, wheel: frontend.BuiltWheel, inside: str) -> audited_wheel.AuditReport:
         """Check a wheel as a file; then, where it is right, import it where others will need it."""
-        from rocm_wheels.audit import verify_wheel  # planning does not load it
+        from rocm_wheels.audit import verify  # planning does not load it
 
         ready, others = self.step_run.ready, self.project.build.installed_for_others
-        expected = make_expectation(self.step_run, wheel.version, self._requirements)
-        report = verify_wheel(wheel.path, expected)
+        expected = wheel_checks.make_expectation(self.step_run, wheel.version, self._requirements)
+        report = verify.verify_wheel(wheel.path, expected)
         if self.step_run.facts.request.repair.enabled:
             later = [finding for finding in report.findings if finding.check not in _MENDED_BY_REPAIR]
             report = replace(report, findings=tuple(later))
         if not report.passed:
-            return judge_report(self.step_run, report)
+            return wheel_checks.judge_report(self.step_run, report)
         if others:
             inside = inside or self._digest_wheel(wheel, report)
             install_project_wheel(self.step_run, self.project, wheel.path, inside)
-        report = import_checked_wheel(self.step_run, report, expected, installed=others)
+        report = wheel_checks.import_checked_wheel(self.step_run, report, expected, installed=others)
         if others and not report.passed:
-            with hold_environment(ready, self.step_run.facts.workspace, purpose=self.step_run.step.id):
-                uninstall_built_wheel(
+            with build_environment.hold_environment(
+                ready, self.step_run.facts.workspace, purpose=self.step_run.step.id
+            ):
+                build_environment.uninstall_built_wheel(
                     ready, distribution=self.project.distribution, env=self.step_run.facts.env
                 )
-        return judge_report(self.step_run, report)
+        return wheel_checks.judge_report(self.step_run, report)
 
     @property
     def _requirements(self) -> tuple[str, ...]:
@@ -661,7 +648,7 @@ def run_configure(step_run: StepRun) -> None:
     """
     step = BuildStep(step_run)
     source = step_run.facts.request.sources[step.project.name]
-    with hold_checkout(source, activity=step_run.step.id, env=step_run.facts.env):
+    with checkout_state.hold_checkout(source, activity=step_run.step.id, env=step_run.facts.env):
         environment = {**step.planned_build.environment, "MAX_JOBS": "1"}  # what compiles is ended at once
-        configure_tree(step.planned_build.request, **step.make_front_end_arguments(environment))
+        frontend.configure_tree(step.planned_build.request, **step.make_front_end_arguments(environment))
     step_run.record_success()

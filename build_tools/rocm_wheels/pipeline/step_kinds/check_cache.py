@@ -6,8 +6,8 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from rocm_wheels.compile import CACHE_TEST_VERSION, check_cache_trust
-from rocm_wheels.core import BuildError, log_note
+from rocm_wheels.compile import cache_trust
+from rocm_wheels.core import errors, log
 from rocm_wheels.pipeline.planner import Planner, decide_verdict
 from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput
 from rocm_wheels.pipeline.step_run import StepRun
@@ -24,7 +24,7 @@ def settle_check_cache(planner: Planner, step: Step) -> Step:
         "version": planner.facts.cache_version,
         "settings": ", ".join(planner.facts.cache_settings.splitlines()),
         "target": targets if isinstance(targets, KnownAfter) else targets[0],
-        "step": CACHE_TEST_VERSION,
+        "step": cache_trust.CACHE_TEST_VERSION,
     }
     return decide_verdict(planner, step, inputs, command=f"{cache.kind} before hipcc, on a file of its own")
 
@@ -34,7 +34,7 @@ def run_cache_check(step_run: StepRun) -> None:
     cache, ready = step_run.facts.cache, step_run.ready
     assert cache is not None
     with tempfile.TemporaryDirectory(prefix=".cache-", dir=step_run.make_scratch_folder()) as folder:
-        verdict = check_cache_trust(
+        verdict = cache_trust.check_cache_trust(
             cache, ready.sdk_tree, step_run.known_inputs["target"], Path(folder), step_run.facts.env
         )
     step_run.record_event(
@@ -49,9 +49,9 @@ def run_cache_check(step_run: StepRun) -> None:
             for check in verdict.checks
             if not check.passed
         )
-        raise BuildError(
+        raise errors.BuildError(
             f"{cache.kind} cannot be trusted with device code:{failed}",
             tip="build with --sccache-no-wrap, which leaves device code alone, or without a compiler cache",
         )
-    log_note(f"{cache.kind} can be trusted with device code")
+    log.log_note(f"{cache.kind} can be trusted with device code")
     step_run.record_success(trusted=True)

@@ -15,41 +15,24 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.compile import develop_tree, list_compilers
-from rocm_wheels.core import (
-    BuildError,
-    SdkError,
-    Workspace,
-    capture_output,
-    compare_environments,
-    log_note,
-    redact_environment,
-    write_atomically,
-)
-from rocm_wheels.models import Project
-from rocm_wheels.pipeline.build_environment import (
-    EnvironmentPackage,
-    ReadyEnvironment,
-    find_project_layer,
-    hold_environment,
-    layer_packages_folder,
-    layers_folder,
-    list_installed_packages,
-    list_packages_below,
-)
+from rocm_wheels.compile import build_trees, frontend
+from rocm_wheels.core import errors, files, log, process, shell
+from rocm_wheels.core.workspace import Workspace
+from rocm_wheels.models.project import Project
+from rocm_wheels.pipeline import build_environment
 from rocm_wheels.pipeline.planner import Planner, decide_verdict
 from rocm_wheels.pipeline.step import KnownAfter, Step
-from rocm_wheels.pipeline.step_kinds.build import BuildStep, count_cache_use, install_needed_wheels
+from rocm_wheels.pipeline.step_kinds import build
 from rocm_wheels.pipeline.step_run import StepRun
-from rocm_wheels.sdk import (
-    PACKAGES_NOTE,
+from rocm_wheels.sdk import resolve_packages
+from rocm_wheels.sdk.build_environment import (
     BuildEnvironment,
     ensure_layer,
     install_wheel,
     locate_layer,
     locate_layer_packages,
 )
-from rocm_wheels.sources import hold_checkout, restore_links
+from rocm_wheels.sources import checkout_state, trees
 
 # what changes with each edit or commit: ninja sees to it, no front end has to run
 _SOURCE_INPUTS = ("commit", "sources")
@@ -78,12 +61,12 @@ def settle_develop(planner: Planner, step: Step) -> Step:
 
 
 def locate_develop_environment(
-    project: str, ready: ReadyEnvironment, workspace: Workspace
+    project: str, ready: build_environment.ReadyEnvironment, workspace: Workspace
 ) -> BuildEnvironment:
     """Return the environment in which a project is, or will be, installed as editable."""
     if not ready.environment.prefix.is_relative_to(workspace.environments):
         return ready.environment
-    return locate_layer(layers_folder(ready, workspace) / f"{project}-develop")
+    return locate_layer(build_environment.layers_folder(ready, workspace) / f"{project}-develop")
 
 
 def run_develop(step_run: StepRun) -> None:
@@ -91,15 +74,15 @@ def run_develop(step_run: StepRun) -> None:
 
     Raises BuildError and what its causes raise. The source tree is held meanwhile.
     """
-    step, facts = BuildStep(step_run), step_run.facts
+    step, facts = build.BuildStep(step_run), step_run.facts
     source = facts.request.sources[step.project.name]
-    with hold_checkout(source, activity=step_run.step.id, env=facts.env):
-        restore_links(source, facts.env)
-        install_needed_wheels(step_run, step.project)
+    with checkout_state.hold_checkout(source, activity=step_run.step.id, env=facts.env):
+        trees.restore_links(source, facts.env)
+        build.install_needed_wheels(step_run, step.project)
         _develop_project(step_run, step)
 
 
-def _develop_project(step_run: StepRun, step: BuildStep) -> None:
+def _develop_project(step_run: StepRun, step: build.BuildStep) -> None:
     facts, project = step_run.facts, step.project
     done = facts.done.get(step_run.step.id)
     package = find_editable_package(project, step_run.ready, facts.workspace)
@@ -113,22 +96,24 @@ def _develop_project(step_run: StepRun, step: BuildStep) -> None:
     if step_run.jobs is not None:
         environment["MAX_JOBS"] = environment["CMAKE_BUILD_PARALLEL_LEVEL"] = str(step_run.jobs)
     request = replace(step.planned_build.request, editable=True)
-    with count_cache_use(step_run, environment, step.cache_statistics) as cache_variables:
-        developed = develop_tree(
+    with build.count_cache_use(step_run, environment, step.cache_statistics) as cache_variables:
+        developed = frontend.develop_tree(
             request,
             configured=current,
             **step.make_front_end_arguments({**environment, **cache_variables}),
         )
-    log_note(f"build tree: {developed.tree}")
+    log.log_note(f"build tree: {developed.tree}")
     target = locate_develop_environment(project.name, step_run.ready, facts.workspace)
     if developed.wheel is not None:
         _install_editable(step_run, project, developed.wheel, target)
         package = find_editable_package(project, step_run.ready, facts.workspace)
     if package is None:
-        raise SdkError(f"{project.distribution} was installed, but {target.prefix} has none of it")
-    changes = compare_environments(facts.env, developed.environment)
+        raise errors.SdkError(f"{project.distribution} was installed, but {target.prefix} has none of it")
+    changes = shell.compare_environments(facts.env, developed.environment)
     # a note of it can be read by others: no secret may be in it; a cache has a server for each run
-    repeatable = developed.ninja is not None and not facts.cache and redact_environment(changes) == changes
+    repeatable = (
+        developed.ninja is not None and not facts.cache and shell.redact_environment(changes) == changes
+    )
     loop: dict[str, Any] = {
         "ninja": developed.ninja,
         "environment": changes,
@@ -144,47 +129,53 @@ def _develop_project(step_run: StepRun, step: BuildStep) -> None:
     )
 
 
-def _list_deciding_files(step_run: StepRun, project: Project, package: EnvironmentPackage) -> list[Path]:
+def _list_deciding_files(
+    step_run: StepRun, project: Project, package: build_environment.EnvironmentPackage
+) -> list[Path]:
     """Return files that are written anew when what a project is built with changes."""
     ready = step_run.ready
-    rocm = list_installed_packages(ready.site_packages, "rocm*").values()
-    layer = find_project_layer(project.name, ready, step_run.facts.workspace)
+    rocm = build_environment.list_installed_packages(ready.site_packages, "rocm*").values()
+    layer = build_environment.find_project_layer(project.name, ready, step_run.facts.workspace)
     records = [package.record, *(rocm_package.record for rocm_package in rocm)]
-    return [*records, layer.prefix / PACKAGES_NOTE, *list_compilers(step_run.facts.env)]
+    return [
+        *records,
+        layer.prefix / resolve_packages.PACKAGES_NOTE,
+        *build_trees.list_compilers(step_run.facts.env),
+    ]
 
 
 def _install_editable(step_run: StepRun, project: Project, wheel: Path, target: BuildEnvironment) -> None:
     """Install an editable wheel, in place of an earlier one, and import the project there."""
     facts, ready = step_run.facts, step_run.ready
-    with hold_environment(ready, facts.workspace, purpose=step_run.step.id):
+    with build_environment.hold_environment(ready, facts.workspace, purpose=step_run.step.id):
         if target.prefix != ready.environment.prefix:
             below = [
-                layer_packages_folder(project.name, ready, facts.workspace).resolve(),
-                *list_packages_below(project, ready, facts.workspace),
+                build_environment.layer_packages_folder(project.name, ready, facts.workspace).resolve(),
+                *build_environment.list_packages_below(project, ready, facts.workspace),
             ]
             ensure_layer(ready.environment, target.prefix, below, facts.env, python_tag=ready.python_tag)
             folder = locate_layer_packages(target.prefix, ready.python_tag)
-            write_atomically(folder / "rocm_wheels_editable.pth", _FINDERS_FIRST)
+            files.write_atomically(folder / "rocm_wheels_editable.pth", _FINDERS_FIRST)
         install_wheel(target, wheel, env=facts.env, on_line=step_run.echo_line)
     wheel.unlink()
     if project.checks.import_name is not None:
-        capture_output(
+        process.capture_output(
             [target.python, "-c", f"import {project.checks.import_name}"],
             env=facts.env,
             cwd=target.prefix,
-            check=BuildError,
+            check=errors.BuildError,
             description=f"importing {project.checks.import_name} from {facts.request.sources[project.name]}",
         )
 
 
 def find_editable_package(
-    project: Project, ready: ReadyEnvironment, workspace: Workspace
-) -> EnvironmentPackage | None:
+    project: Project, ready: build_environment.ReadyEnvironment, workspace: Workspace
+) -> build_environment.EnvironmentPackage | None:
     """Return what is installed of a project where it is installed as editable."""
     target, folder = locate_develop_environment(project.name, ready, workspace), ready.site_packages
     if target.prefix != ready.environment.prefix:
         folder = locate_layer_packages(target.prefix, ready.python_tag)
-    return list_installed_packages(folder).get(canonicalize_name(project.distribution))
+    return build_environment.list_installed_packages(folder).get(canonicalize_name(project.distribution))
 
 
 def complete_environment(planned: Mapping[str, str], target: BuildEnvironment) -> dict[str, str]:

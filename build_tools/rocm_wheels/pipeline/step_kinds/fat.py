@@ -13,9 +13,8 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.core import PackageError, log_note, log_warning
-from rocm_wheels.pipeline.build_environment import list_installed_packages, read_record_lines
-from rocm_wheels.pipeline.packaging import PackagedFiles, run_packaging, settle_packaging
+from rocm_wheels.core import errors, log
+from rocm_wheels.pipeline import build_environment, packaging
 from rocm_wheels.pipeline.planner import Planner
 from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput
 from rocm_wheels.pipeline.step_run import StepRun
@@ -32,55 +31,58 @@ def settle_fat(planner: Planner, step: Step) -> Step:
         "ROCm packages": planner.rocm_input(step),
         "step": FAT_VERSION,
     }
-    return settle_packaging(planner, step, inputs, "rocm-wheels wheel fat")
+    return packaging.settle_packaging(planner, step, inputs, "rocm-wheels wheel fat")
 
 
 def run_fat(step_run: StepRun) -> bool:
     """Make the fat wheel. Raises PackageError for what ROCm's wheels lack."""
-    return run_packaging(step_run, partial(_make_fat_wheel, step_run))
+    return packaging.run_packaging(step_run, partial(_make_fat_wheel, step_run))
 
 
-def _make_fat_wheel(step_run: StepRun, wheel: Path, folder: Path) -> PackagedFiles:
-    from rocm_wheels.package import FatRequest, fetch_rocm_wheels, plan_fat, write_fat_wheel
+def _make_fat_wheel(step_run: StepRun, wheel: Path, folder: Path) -> packaging.PackagedFiles:
+    from rocm_wheels.package import fat
 
     targets, sdk = step_run.planner.find_targets(step_run.step.cell), step_run.facts.request.sdk
     assert not isinstance(targets, KnownAfter), "a wheel is packaged when its targets are known"
-    request = FatRequest(wheel, (), targets, FAT_BUILD_TAG)
+    request = fat.FatRequest(wheel, (), targets, FAT_BUILD_TAG)
     if sdk.find_links is not None:
         rocm_wheels = tuple(sorted(Path(sdk.find_links).glob("rocm*.whl")))
     else:
         downloads = folder / "rocm"
         downloads.mkdir()
-        rocm_wheels = fetch_rocm_wheels(str(sdk.index_url), request, downloads)
+        rocm_wheels = fat.fetch_rocm_wheels(str(sdk.index_url), request, downloads)
     with ExitStack() as stack:
-        plan = plan_fat(replace(request, rocm_wheels=rocm_wheels), stack)
+        plan = fat.plan_fat(replace(request, rocm_wheels=rocm_wheels), stack)
         _require_installed_rocm(step_run, [path for path in rocm_wheels if path.name in plan.parts])
-        path = write_fat_wheel(plan, folder).path
+        path = fat.write_fat_wheel(plan, folder).path
     for project in plan.unlicensed:
-        log_warning(f"{project}: its wheel has no text of a licence to take over")
+        log.log_warning(f"{project}: its wheel has no text of a licence to take over")
     if plan.from_system:
-        log_note(f"from the system of the user: {', '.join(plan.from_system)}")
+        log.log_note(f"from the system of the user: {', '.join(plan.from_system)}")
     step_run.append_log("ROCm inside", [*plan.parts, *plan.libraries])
-    return PackagedFiles(path, note=f"carries ROCm {plan.rocm_version}", rewritten=True)
+    return packaging.PackagedFiles(path, note=f"carries ROCm {plan.rocm_version}", rewritten=True)
 
 
 def _require_installed_rocm(step_run: StepRun, rocm_wheels: list[Path]) -> None:
     """Raise PackageError for a wheel of ROCm with other files than those that torch was built against."""
-    from rocm_wheels.wheels import parse_wheel_name, parse_wheel_record, read_dist_info_files
+    from rocm_wheels.wheels import dist_info, rewrite
 
-    installed = list_installed_packages(step_run.ready.site_packages)
+    installed = build_environment.list_installed_packages(step_run.ready.site_packages)
     for wheel in rocm_wheels:
-        package = installed.get(canonicalize_name(parse_wheel_name(wheel.name).name))
+        package = installed.get(canonicalize_name(dist_info.parse_wheel_name(wheel.name).name))
         if package is None:
             continue  # kernels of a target, which no compiler needs
-        lines = read_record_lines(package.record)
+        lines = build_environment.read_record_lines(package.record)
         listed_digests = {
-            entry.path: entry.digest for entry in parse_wheel_record(lines, name=str(package.record))
+            entry.path: entry.digest
+            for entry in dist_info.parse_wheel_record(lines, name=str(package.record))
         }
-        record = parse_wheel_record(read_dist_info_files(wheel)["RECORD"], name=f"{wheel}: RECORD")
+        record = dist_info.parse_wheel_record(
+            rewrite.read_dist_info_files(wheel)["RECORD"], name=f"{wheel}: RECORD"
+        )
         for entry in record:
             if listed_digests.get(entry.path, entry.digest) != entry.digest:
-                raise PackageError(
+                raise errors.PackageError(
                     f"{wheel} is not the {package.name} {package.version} that torch was built against:"
                     f" {entry.path} differs",
                     tip="name the folder or index that the build's ROCm was installed from",

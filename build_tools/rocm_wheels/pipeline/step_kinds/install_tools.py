@@ -11,46 +11,15 @@ from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 
-from rocm_wheels.core import SdkError, log_note, log_warning
-from rocm_wheels.models import get_option_name, load_project
-from rocm_wheels.pipeline.build_environment import (
-    find_half_installed,
-    find_project_layer,
-    find_requirement_closure,
-    hold_environment,
-    layer_packages_folder,
-    list_installed_packages,
-    list_packages_below,
-    read_index_options,
-    read_required_names,
-)
+from rocm_wheels.core import errors, log
+from rocm_wheels.models import project, project_names
+from rocm_wheels.pipeline import build_environment, tools
 from rocm_wheels.pipeline.outputs import OutputFile
 from rocm_wheels.pipeline.planner import Planner, decide_verdict
 from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput
 from rocm_wheels.pipeline.step_run import StepRun
-from rocm_wheels.pipeline.tools import (
-    find_unmet_requirements,
-    make_marker_environment,
-    resolve_line_tools,
-    resolve_project_tools,
-)
-from rocm_wheels.sdk import (
-    PACKAGES_NOTE,
-    BuildEnvironment,
-    InstalledPackage,
-    PackageSource,
-    PackageTarget,
-    Resolution,
-    digest_packages,
-    ensure_layer,
-    format_install_command,
-    install_packages,
-    install_requirements,
-    is_transient_failure,
-    list_misfits,
-    note_installed,
-    read_installed,
-)
+from rocm_wheels.sdk import interpreters, resolve_packages
+from rocm_wheels.sdk.build_environment import BuildEnvironment, ensure_layer, install_requirements
 
 TOOLS_VERSION = "3"
 
@@ -73,7 +42,7 @@ def settle_install_tools(planner: Planner, step: Step) -> Step:
         if provided.wheel is not None and provided.requires:
             inputs[f"requirements of {provided.project}"] = ", ".join(provided.requires)
             needed += provided.requires
-    lines = [format_install_command(needed)] if needed else []
+    lines = [interpreters.format_install_command(needed)] if needed else []
     for name, tree in facts.trees.items():
         words: list[str] = []
         for file, digest in tree.files.items():
@@ -81,12 +50,12 @@ def settle_install_tools(planner: Planner, step: Step) -> Step:
             words += ["--requirement", str(tree.source / file)]
         if locked is None:
             inputs[f"tools of {name}"] = " ".join(facts.tools)
-            lines.append(format_install_command([*facts.tools, *words]))
+            lines.append(interpreters.format_install_command([*facts.tools, *words]))
         else:
             packages = locked.projects.get(name, {})
-            inputs[f"locked tools of {name}"] = digest_packages(packages)
+            inputs[f"locked tools of {name}"] = resolve_packages.digest_packages(packages)
             pins = [f"{package}=={entry.version}" for package, entry in packages.items()]
-            lines.append(format_install_command(["--no-deps", "--require-hashes", *pins]))
+            lines.append(interpreters.format_install_command(["--no-deps", "--require-hashes", *pins]))
     return decide_verdict(planner, step, inputs, command=" && ".join(dict.fromkeys(lines)))
 
 
@@ -101,26 +70,27 @@ def run_install_tools(step_run: StepRun) -> None:
     packages: dict[str, dict[str, str]] = {}
     files: dict[str, dict[str, dict[str, str]]] = {}
     outputs: dict[str, OutputFile] = {}
-    with hold_environment(ready, facts.workspace, purpose=step_run.step.id) as unfinished:
+    with build_environment.hold_environment(ready, facts.workspace, purpose=step_run.step.id) as unfinished:
         needed = [line for wheel in given_wheels for line in wheel.requires]
         if needed and facts.get_locked_tools(ready.python_tag) is not None:
-            log_warning(f"required by given wheels, and in no lock: {', '.join(needed)}")
+            log.log_warning(f"required by given wheels, and in no lock: {', '.join(needed)}")
         _install_missing(step_run, needed, unfinished=unfinished)
         installer = _ToolsInstaller(step_run, unfinished=unfinished)
         for name, tree in facts.trees.items():
             try:
                 installed = installer.install_project(name)
-            except SdkError as error:
-                if installer.locked is None and not is_transient_failure(error.message):
-                    error.tip = (
-                        f"see the requirements of {name}; --no-build-{get_option_name(name)} leaves it out"
-                    )
+            except errors.SdkError as error:
+                if installer.locked is None and not interpreters.is_transient_failure(error.message):
+                    option = f"--no-build-{project_names.get_option_name(name)}"
+                    error.tip = f"see the requirements of {name}; {option} leaves it out"
                 raise
             step_run.record_packages(installed, locked=installer.locked is not None, project=name)
             files[name] = {package: asdict(entry) for package, entry in installed.items()}
-            required = find_requirement_closure(
-                (*read_required_names(facts.tools, ()), *tree.requires),
-                list_installed_packages(layer_packages_folder(name, ready, facts.workspace)),
+            required = build_environment.find_requirement_closure(
+                (*build_environment.read_required_names(facts.tools, ()), *tree.requires),
+                build_environment.list_installed_packages(
+                    build_environment.layer_packages_folder(name, ready, facts.workspace)
+                ),
             )
             packages[name] = {package.name: package.identity() for package in required.values()}
             outputs.update(
@@ -142,7 +112,7 @@ class _ToolsInstaller:
         links = sdk.find_links if self.locked is not None else None
         self._source = replace(sdk.tools_source, find_links=links)
 
-    def install_project(self, name: str) -> Mapping[str, InstalledPackage]:
+    def install_project(self, name: str) -> Mapping[str, resolve_packages.InstalledPackage]:
         """Bring the layer of a project up to date, and return what it was installed from."""
         layer = self._ensure_layer(name)
         installed = self._find_current(name, layer)
@@ -150,13 +120,15 @@ class _ToolsInstaller:
             return installed
         resolution = self._resolve(name, layer)
         layer = self._ensure_layer(name, fresh=True)
-        install_packages(
+        resolve_packages.install_packages(
             layer.python, resolution, self._source, self._facts.env,
             activity=f"installing the tools of {name}", cwd=layer.prefix, on_line=self._step_run.echo_line,
             backends=None if self.locked is None else self.locked.backends,
-            index_options=read_index_options(self._list_files(name)), held_by=self._held_by,
+            index_options=build_environment.read_index_options(self._list_files(name)), held_by=self._held_by,
         )  # fmt: skip
-        return note_installed(layer.prefix / PACKAGES_NOTE, self._locate_packages(name), resolution)
+        return resolve_packages.note_installed(
+            layer.prefix / resolve_packages.PACKAGES_NOTE, self._locate_packages(name), resolution
+        )
 
     @property
     def _held_by(self) -> str:
@@ -165,9 +137,9 @@ class _ToolsInstaller:
 
     @cached_property
     def _line_versions(self) -> Mapping[str, str]:
-        return resolve_line_tools(
+        return tools.resolve_line_tools(
             self._facts.tools,
-            PackageTarget(self._ready.environment.python),
+            resolve_packages.PackageTarget(self._ready.environment.python),
             self._source,
             self._facts.env,
             cwd=self._ready.environment.prefix,
@@ -177,41 +149,48 @@ class _ToolsInstaller:
     def _ensure_layer(self, name: str, *, fresh: bool = False) -> BuildEnvironment:
         return ensure_layer(
             self._ready.environment,
-            find_project_layer(name, self._ready, self._facts.workspace).prefix,
-            list_packages_below(load_project(name), self._ready, self._facts.workspace),
+            build_environment.find_project_layer(name, self._ready, self._facts.workspace).prefix,
+            build_environment.list_packages_below(
+                project.load_project(name), self._ready, self._facts.workspace
+            ),
             self._facts.env,
             python_tag=self._ready.python_tag,
             fresh=fresh,
             on_line=self._step_run.echo_line,
         )
 
-    def _find_current(self, name: str, layer: BuildEnvironment) -> Mapping[str, InstalledPackage] | None:
+    def _find_current(
+        self, name: str, layer: BuildEnvironment
+    ) -> Mapping[str, resolve_packages.InstalledPackage] | None:
         """Return what a layer was installed from, if that is there whole and still is what is needed."""
-        installed = read_installed(layer.prefix / PACKAGES_NOTE)
+        installed = resolve_packages.read_installed(layer.prefix / resolve_packages.PACKAGES_NOTE)
         folder = self._locate_packages(name)
-        if self._unfinished and (halves := find_half_installed(folder)):
-            log_note(f"partly installed, to be installed again: {', '.join(halves)}")
+        if self._unfinished and (halves := build_environment.find_half_installed(folder)):
+            log.log_note(f"partly installed, to be installed again: {', '.join(halves)}")
             return None
-        if installed is None or not installed.keys() <= list_installed_packages(folder).keys():
+        if (
+            installed is None
+            or not installed.keys() <= build_environment.list_installed_packages(folder).keys()
+        ):
             return None
         if self.locked is not None:
-            misfits = list_misfits(self.locked.projects.get(name, {}), installed)
+            misfits = resolve_packages.list_misfits(self.locked.projects.get(name, {}), installed)
             return None if misfits else installed
         versions = {package: entry.version for package, entry in installed.items()}
-        markers = make_marker_environment(self._python.version, self._facts.request.platform)
-        unmet = find_unmet_requirements(self._facts.tools, self._list_files(name), versions, markers)
+        markers = tools.make_marker_environment(self._python.version, self._facts.request.platform)
+        unmet = tools.find_unmet_requirements(self._facts.tools, self._list_files(name), versions, markers)
         return None if unmet else installed
 
-    def _resolve(self, name: str, layer: BuildEnvironment) -> Resolution:
+    def _resolve(self, name: str, layer: BuildEnvironment) -> resolve_packages.Resolution:
         """Return what is to be installed; versions that are there already are taken where they fit."""
         if self.locked is not None:
-            return Resolution(self.locked.projects.get(name, {}))
-        installed = read_installed(layer.prefix / PACKAGES_NOTE) or {}
+            return resolve_packages.Resolution(self.locked.projects.get(name, {}))
+        installed = resolve_packages.read_installed(layer.prefix / resolve_packages.PACKAGES_NOTE) or {}
         present = {package: entry.version for package, entry in installed.items() if entry.version}
-        return resolve_project_tools(
+        return tools.resolve_project_tools(
             self._facts.tools,
             self._list_files(name),
-            PackageTarget(self._ready.environment.python),
+            resolve_packages.PackageTarget(self._ready.environment.python),
             self._source,
             self._facts.env,
             cwd=layer.prefix,
@@ -225,20 +204,20 @@ class _ToolsInstaller:
         return [tree.source / file for file in tree.files]
 
     def _locate_packages(self, name: str) -> Path:
-        return layer_packages_folder(name, self._ready, self._facts.workspace)
+        return build_environment.layer_packages_folder(name, self._ready, self._facts.workspace)
 
 
 def _install_missing(step_run: StepRun, requirements: Sequence[str], *, unfinished: bool) -> None:
     """Install what given wheels require, and again what an installer that was killed left there by half."""
     ready, sdk = step_run.ready, step_run.facts.request.sdk
-    halves = find_half_installed(ready.site_packages) if unfinished else ()
+    halves = build_environment.find_half_installed(ready.site_packages) if unfinished else ()
     if halves:
-        log_note(f"partly installed, to be installed again: {', '.join(halves)}")
+        log.log_note(f"partly installed, to be installed again: {', '.join(halves)}")
     install_requirements(
         ready.environment,
         requirements,
         reinstall=halves,
         env=step_run.facts.env,
         on_line=step_run.echo_line,
-        source=PackageSource(find_links=sdk.find_links, cache_dir=sdk.cache_dir),
+        source=interpreters.PackageSource(find_links=sdk.find_links, cache_dir=sdk.cache_dir),
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from rocm_wheels.compile import PROBE_VERSION, probe_targets
-from rocm_wheels.core import BuildError, count_compile_jobs, log_note, log_warning
+from rocm_wheels.compile import sdk_tree
+from rocm_wheels.core import errors, log, machine
 from rocm_wheels.pipeline.planner import Planner, decide_verdict
 from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput
 from rocm_wheels.pipeline.step_run import StepRun
@@ -19,7 +19,7 @@ def settle_probe(planner: Planner, step: Step) -> Step:
     inputs: dict[str, StepInput] = {
         "ROCm packages": planner.rocm_input(step),
         "targets": targets_input,
-        "step": PROBE_VERSION,
+        "step": sdk_tree.PROBE_VERSION,
         "when a target does not compile": "it is dropped"
         if planner.facts.request.drop_bad_targets
         else "the run ends",
@@ -32,24 +32,24 @@ def run_probe(step_run: StepRun) -> None:
     facts, ready = step_run.facts, step_run.ready
     targets = step_run.known_inputs["targets"].split(",")
     with tempfile.TemporaryDirectory(prefix=".probe-", dir=step_run.make_scratch_folder()) as folder:
-        faults = probe_targets(
+        faults = sdk_tree.probe_targets(
             ready.sdk_tree,
             targets,
             Path(folder),
             facts.env,
             platform=facts.request.platform,
-            jobs=count_compile_jobs(facts.machine, None, step_run.jobs),
+            jobs=machine.count_compile_jobs(facts.machine, None, step_run.jobs),
         )
     bad = {target: fault for target, fault in faults.items() if fault is not None}
     drop = facts.request.drop_bad_targets
     step_run.record_event("probe", targets=faults, dropped=sorted(bad) if drop else [])
     listing = "".join(f"\n  {target}: {fault}" for target, fault in bad.items())
     if bad and (not drop or len(bad) == len(faults)):
-        raise BuildError(
+        raise errors.BuildError(
             f"ROCm {ready.sdk.version} does not compile for {', '.join(bad)}:{listing}",
             tip="name other targets, or build with --drop-bad-targets, which leaves these out",
         )
     if bad:
-        log_warning(f"left out, because ROCm {ready.sdk.version} does not compile for them:{listing}")
-    log_note(f"compiles for {', '.join(target for target in targets if target not in bad)}")
+        log.log_warning(f"left out, because ROCm {ready.sdk.version} does not compile for them:{listing}")
+    log.log_note(f"compiles for {', '.join(target for target in targets if target not in bad)}")
     step_run.record_success(faults=faults)

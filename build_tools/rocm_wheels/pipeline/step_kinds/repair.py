@@ -14,10 +14,9 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from rocm_wheels.core import PackageError, copy_atomically, log_note
-from rocm_wheels.models import load_project
-from rocm_wheels.pipeline.build_environment import hold_environment
-from rocm_wheels.pipeline.packaging import PackagedFiles, run_packaging, settle_packaging
+from rocm_wheels.core import errors, files, log
+from rocm_wheels.models import project
+from rocm_wheels.pipeline import build_environment, packaging
 from rocm_wheels.pipeline.planner import Planner
 from rocm_wheels.pipeline.request import RepairSettings
 from rocm_wheels.pipeline.step import Step, StepInput
@@ -41,7 +40,7 @@ def settle_repair(planner: Planner, step: Step) -> Step:
             "auditwheel": _find_version("auditwheel"),
             "step": REPAIR_VERSION,
         }
-    return settle_packaging(planner, step, inputs, "rocm-wheels wheel repair")
+    return packaging.settle_packaging(planner, step, inputs, "rocm-wheels wheel repair")
 
 
 def _describe_settings(settings: RepairSettings) -> str:
@@ -70,31 +69,35 @@ def _find_version(distribution: str) -> str:
 def run_repair(step_run: StepRun) -> bool:
     """Repair the wheel, or with ``--no-repair`` take it as it is. Raises PackageError."""
     settings = step_run.facts.request.repair
-    return run_packaging(step_run, partial(_repair_wheel, step_run) if settings.enabled else _copy_wheel)
+    return packaging.run_packaging(
+        step_run, partial(_repair_wheel, step_run) if settings.enabled else _copy_wheel
+    )
 
 
-def _copy_wheel(wheel: Path, folder: Path) -> PackagedFiles:
-    log_note(f"{wheel.name} stays as it was built: --no-repair")
-    from rocm_wheels.wheels import copy_statement
+def _copy_wheel(wheel: Path, folder: Path) -> packaging.PackagedFiles:
+    log.log_note(f"{wheel.name} stays as it was built: --no-repair")
+    from rocm_wheels.wheels import statement
 
-    copy_atomically(wheel, folder / wheel.name)
-    copy_statement(wheel, folder / wheel.name)
-    return PackagedFiles(folder / wheel.name, note="NOT REPAIRED (--no-repair)")
+    files.copy_atomically(wheel, folder / wheel.name)
+    statement.copy_statement(wheel, folder / wheel.name)
+    return packaging.PackagedFiles(folder / wheel.name, note="NOT REPAIRED (--no-repair)")
 
 
-def _repair_wheel(step_run: StepRun, wheel: Path, folder: Path) -> PackagedFiles:
-    from rocm_wheels.package import RepairRequest, plan_repairs, write_repairs
-    from rocm_wheels.wheels import PackagePool
+def _repair_wheel(step_run: StepRun, wheel: Path, folder: Path) -> packaging.PackagedFiles:
+    from rocm_wheels.package import repair
+    from rocm_wheels.wheels import required_packages
 
     ready, facts = step_run.ready, step_run.facts
     settings = facts.request.repair
-    with hold_environment(ready, facts.workspace, purpose=step_run.step.id):  # another step may install now
-        offers = PackagePool.collect(
+    with build_environment.hold_environment(
+        ready, facts.workspace, purpose=step_run.step.id
+    ):  # another step may install now
+        offers = required_packages.PackagePool.collect(
             [wheel, *_find_needed_wheels(step_run)], [], None, facts.env, site_packages=ready.site_packages
         )
         prefix = ready.sdk.prefix
         libraries = prefix.libraries if prefix is not None else ()
-        request = RepairRequest(
+        request = repair.RepairRequest(
             platform=settings.platform,
             excludes=frozenset(settings.excludes),
             installed=dict.fromkeys(libraries, f"ROCm {ready.sdk.version} in {ready.sdk.root}"),
@@ -102,18 +105,18 @@ def _repair_wheel(step_run: StepRun, wheel: Path, folder: Path) -> PackagedFiles
             clear_exec_stack=settings.clear_exec_stack,
             strip=settings.strip,
         )
-        (plan,) = plan_repairs([wheel], offers, request)
+        (plan,) = repair.plan_repairs([wheel], offers, request)
     step_run.append_log("repair", plan.describe())
     try:
-        (repaired,) = write_repairs([plan], folder, facts.env)
-    except PackageError as fault:
+        (repaired,) = repair.write_repairs([plan], folder, facts.env)
+    except errors.PackageError as fault:
         fault.tip = fault.tip or _FAULT_TIP
         raise
     for line in plan.describe():
-        log_note(line)
+        log.log_note(line)
     done = [f"{graft.library} grafted" for graft in plan.grafts]
     done += [line for change in plan.changes for line in change.describe()]
-    return PackagedFiles(
+    return packaging.PackagedFiles(
         repaired.path,
         debug_archive=repaired.debug_archive,
         note="; ".join(done),
@@ -126,7 +129,7 @@ def _find_needed_wheels(step_run: StepRun) -> list[Path]:
     planner, facts = step_run.planner, step_run.facts
     build = planner.graph.steps[step_run.step.after[0]]
     wheels: list[Path] = []
-    for name in load_project(str(build.project)).build.after:
+    for name in project.load_project(str(build.project)).build.after:
         if facts.builds_project(name):
             stamp = facts.done[planner.find_build_step(build, name)].stamp
             wheels.append(Path(stamp.outputs[0].path))

@@ -12,26 +12,12 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from rocm_wheels.core import (
-    ChecksError,
-    format_command,
-    get_own_command,
-    get_project_home,
-    log_note,
-    run_command,
-)
-from rocm_wheels.pipeline.outputs import OutputFile
+from rocm_wheels.core import errors, log, process, shell, workspace
+from rocm_wheels.pipeline import outputs
 from rocm_wheels.pipeline.planner import Planner, decide_verdict
 from rocm_wheels.pipeline.step import DEVICE_INPUT, NEEDS_GPU, TEST_KINDS, KnownAfter, Step, StepInput
 from rocm_wheels.pipeline.step_run import StepRun
-from rocm_wheels.sdk import (
-    BuildEnvironment,
-    install_into,
-    install_wheel,
-    locate_layer,
-    make_venv,
-    pip_install,
-)
+from rocm_wheels.sdk import build_environment, interpreters
 
 TEST_VERSION = "1"
 _RESULT_FILES = "results*.json", "*/results.json"
@@ -60,14 +46,14 @@ def settle_test(planner: Planner, step: Step) -> Step:
         if provided.wheel is not None:
             inputs[f"wheel of {project}"] = provided.content
     words = _make_words(step, planner.facts.request.sources["pytorch"])
-    command = format_command(["rocm-wheels", *words, "--python", "ENVIRONMENT"])
+    command = shell.format_command(["rocm-wheels", *words, "--python", "ENVIRONMENT"])
     return decide_verdict(planner, step, dict(sorted(inputs.items())), command=command)
 
 
 def _digest_smoke_tests() -> str:
     """Return a digest of the smoke tests as they are now."""
     digest = hashlib.sha256()
-    for file in sorted((get_project_home() / "smoke-tests").glob("*.py")):
+    for file in sorted((workspace.get_project_home() / "smoke-tests").glob("*.py")):
         digest.update(f"{file.name}\n".encode() + file.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -90,33 +76,33 @@ def run_test(step_run: StepRun) -> None:
     words += [word for wheel in wheels for word in ("--wheels", str(wheel))]
     words += ["--family", step_run.known_inputs["targets"]] if step.needs_gpu else []
     words += ["--require-gpu"] if step.needs_gpu else []
-    finished = run_command(
-        [*get_own_command(), *words],
+    finished = process.run_command(
+        [*workspace.get_own_command(), *words],
         env=facts.env,
         cwd=folder,
-        on_line=log_note,
+        on_line=log.log_note,
         check=None,
         description=step.id,
     )
     step_run.record_command(["rocm-wheels", *words], finished, cwd=folder, changes={})
     if finished.returncode:
-        raise ChecksError(
+        raise errors.ChecksError(
             f"{step.id}: {_describe_results(folder, finished.returncode)}",
             tip=f"what came of each test: {folder}; the wheels are in the output folder all the same",
         )
     files = sorted(file for pattern in _RESULT_FILES for file in folder.glob(pattern))
-    step_run.record_success(tuple(map(OutputFile.from_path, files)))
-    log_note(f"evidence: rocm-wheels set evidence add STORE --set ID --from {folder}")
+    step_run.record_success(tuple(map(outputs.OutputFile.from_path, files)))
+    log.log_note(f"evidence: rocm-wheels set evidence add STORE --set ID --from {folder}")
 
 
 def _describe_results(folder: Path, code: int) -> str:
     """Say what came of tests that did not pass."""
-    from rocm_wheels.testing import read_results  # planning reads no results
+    from rocm_wheels.testing import results  # planning reads no results
 
     file = folder / "results.json"
     if not file.is_file():
         return f"the tests did not pass (exit code {code})"
-    return f"the tests did not pass: {read_results(file).summarize()} (exit code {code})"
+    return f"the tests did not pass: {results.read_results(file).summarize()} (exit code {code})"
 
 
 def _find_wheels(step_run: StepRun) -> list[Path]:
@@ -135,19 +121,21 @@ def _find_wheels(step_run: StepRun) -> list[Path]:
     return wheels
 
 
-def _make_environment(step_run: StepRun, wheels: Sequence[Path]) -> BuildEnvironment:
+def _make_environment(step_run: StepRun, wheels: Sequence[Path]) -> build_environment.BuildEnvironment:
     """Make the environment anew: ROCm as the build has it, then the wheels, then what those require."""
     facts = step_run.facts
     prefix = facts.workspace.environments / f"tested-{step_run.step.id}"
     shutil.rmtree(prefix, ignore_errors=True)
     prefix.parent.mkdir(parents=True, exist_ok=True)
     python_facts = step_run.planner.python_facts(step_run.step)
-    make_venv(python_facts.python, prefix, facts.env, on_line=step_run.echo_line)
-    environment = locate_layer(prefix)
-    install_into(environment.python, facts.get_sdk_request(python_facts), facts.env, step_run.echo_line)
+    interpreters.make_venv(python_facts.python, prefix, facts.env, on_line=step_run.echo_line)
+    environment = build_environment.locate_layer(prefix)
+    build_environment.install_into(
+        environment.python, facts.get_sdk_request(python_facts), facts.env, step_run.echo_line
+    )
     for wheel in wheels:
-        install_wheel(environment, wheel, env=facts.env, on_line=step_run.echo_line)
-    pip_install(
+        build_environment.install_wheel(environment, wheel, env=facts.env, on_line=step_run.echo_line)
+    interpreters.pip_install(
         environment.python,
         [*map(_make_requirement, wheels), *_TEST_TOOLS[step_run.step.kind]],
         facts.request.sdk.tools_source,

@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from rocm_wheels.core import copy_atomically, format_count
-from rocm_wheels.pipeline.packaging import PackagedFiles, run_packaging, settle_packaging
+from rocm_wheels.core import files, tables
+from rocm_wheels.pipeline import packaging
 from rocm_wheels.pipeline.planner import Planner
 from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput
 from rocm_wheels.pipeline.step_run import StepRun
@@ -27,30 +27,30 @@ def settle_split(planner: Planner, step: Step) -> Step:
         "group": planner.facts.request.split_group,
         "step": SPLIT_VERSION,
     }
-    return settle_packaging(planner, step, inputs, "rocm-wheels wheel split")
+    return packaging.settle_packaging(planner, step, inputs, "rocm-wheels wheel split")
 
 
 def run_split(step_run: StepRun) -> bool:
     """Split the wheel. Raises PackageError for code that no archive can hold."""
-    return run_packaging(step_run, partial(_split_wheel, step_run))
+    return packaging.run_packaging(step_run, partial(_split_wheel, step_run))
 
 
-def _split_wheel(step_run: StepRun, wheel: Path, folder: Path) -> PackagedFiles:
-    from rocm_wheels.package import SplitRequest, plan_split, write_split
-    from rocm_wheels.wheels import copy_statement, read_wheel_code
+def _split_wheel(step_run: StepRun, wheel: Path, folder: Path) -> packaging.PackagedFiles:
+    from rocm_wheels.package import split
+    from rocm_wheels.wheels import statement, wheel_code
 
-    if not any(read_wheel_code(wheel).values()):
-        copy_atomically(wheel, folder / wheel.name)
-        copy_statement(wheel, folder / wheel.name)
-        return PackagedFiles(folder / wheel.name, note="no device code to split off")
-    request = SplitRequest(wheel, step_run.ready.sdk.version, step_run.facts.request.split_group)
+    if not any(wheel_code.read_wheel_code(wheel).values()):
+        files.copy_atomically(wheel, folder / wheel.name)
+        statement.copy_statement(wheel, folder / wheel.name)
+        return packaging.PackagedFiles(folder / wheel.name, note="no device code to split off")
+    request = split.SplitRequest(wheel, step_run.ready.sdk.version, step_run.facts.request.split_group)
     with ExitStack() as stack:
-        plan = plan_split(request, stack)
-        written = write_split(plan, folder)
+        plan = split.plan_split(request, stack)
+        written = split.write_split(plan, folder)
     step_run.append_log("device wheels", [path.name for path in written.devices.values()])
-    return PackagedFiles(
+    return packaging.PackagedFiles(
         written.host,
         parts=tuple(written.devices.values()),
-        note=f"{format_count(len(written.devices), 'device wheel')}: {', '.join(written.devices)}",
+        note=f"{tables.format_count(len(written.devices), 'device wheel')}: {', '.join(written.devices)}",
         rewritten=True,
     )

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rocm_wheels.core import log_note
+from rocm_wheels.core import log
+from rocm_wheels.pipeline import wheel_checks
 from rocm_wheels.pipeline.outputs import OutputFile
 from rocm_wheels.pipeline.planner import Planner, decide_verdict
 from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput
 from rocm_wheels.pipeline.step_run import StepRun
-from rocm_wheels.pipeline.wheel_checks import judge_report, make_expectation
 
 VARIANTS_FOLDER = "variants"
 VARIANT_VERSION = "2"
@@ -56,10 +56,12 @@ def run_stamp_variant(step_run: StepRun) -> None:
         stamp_wheel(Path(wheel.path), rocm, _list_served_targets(step_run, wheel), ours) for wheel in wheels
     ]
     if step_run.facts.request.verify:
-        from rocm_wheels.audit import verify_wheel  # planning does not load it
+        from rocm_wheels.audit import verify  # planning does not load it
 
         for path, _ in written:
-            judge_report(step_run, verify_wheel(path, make_expectation(step_run, None)))
+            wheel_checks.judge_report(
+                step_run, verify.verify_wheel(path, wheel_checks.make_expectation(step_run, None))
+            )
     labels = sorted({label for _, label in written})
     outputs = tuple(OutputFile.from_path(path) for path, _ in written)
     facts = {name: source.facts[name] for name in ("targets", "verified", "content")}
@@ -93,22 +95,22 @@ def stamp_wheel(wheel: Path, rocm: str, targets: Sequence[str], ours: set[Path])
     """Stamp one wheel; return its variant and the label. ``ours``: earlier variants that may be replaced."""
     folder = wheel.parent / VARIANTS_FOLDER
     # planning does not load what stamps
-    from rocm_wheels.package import StampRequest, plan_stamps, write_stamps
-    from rocm_wheels.variants import read_wheel_targets
-    from rocm_wheels.wheels import get_edited_name, remove_statement, write_together
+    from rocm_wheels.package import variant_stamp
+    from rocm_wheels.variants.targets import read_wheel_targets
+    from rocm_wheels.wheels import edit, statement, write_together
 
     held_targets = read_wheel_targets(wheel)
-    request = StampRequest(rocm_version=rocm)
+    request = variant_stamp.StampRequest(rocm_version=rocm)
     if not held_targets.targets:
         request = replace(request, targets=",".join(targets), allow_claim=True)
-    planned = plan_stamps([wheel], request, read_targets=lambda _: held_targets)
-    target = folder / get_edited_name(planned[0].source.name, planned[0].edit)
-    with write_together(replace=target in ours) as batch:
-        (done,) = write_stamps(planned, folder, batch=batch)
+    planned = variant_stamp.plan_stamps([wheel], request, read_targets=lambda _: held_targets)
+    target = folder / edit.get_edited_name(planned[0].source.name, planned[0].edit)
+    with write_together.write_together(replace=target in ours) as batch:
+        (done,) = variant_stamp.write_stamps(planned, folder, batch=batch)
     for old in ours - {target}:
         if old.parent != folder:
             continue  # in another folder it stays with its wheel
         old.unlink(missing_ok=True)
-        remove_statement(old)
-        log_note(f"{old.name} is replaced by {done.path.name}")
+        statement.remove_statement(old)
+        log.log_note(f"{old.name} is replaced by {done.path.name}")
     return done.path, done.label

@@ -22,18 +22,9 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, AwareDatetime, Field, StringConstraints, ValidationError, model_validator
 
-from rocm_wheels.core import (
-    DataError,
-    JunitReport,
-    Record,
-    ReleaseError,
-    UsageError,
-    read_junit_report,
-    require_pattern,
-    summarize_faults,
-)
-from rocm_wheels.models import Sha256Digest, TestedMachine
-from rocm_wheels.release.wheel_set import SetDocument, SetId
+from rocm_wheels.core import errors, junit, records
+from rocm_wheels.models import lock, tested_machine
+from rocm_wheels.release import wheel_set
 
 SIGSTORE_KEY = "sigstore"
 CLOCK_SKEW = timedelta(minutes=5)  # two clocks that are both right enough
@@ -51,16 +42,16 @@ def _convert_to_utc(moment: datetime) -> datetime:
 
 
 Moment = Annotated[AwareDatetime, AfterValidator(_convert_to_utc)]
-GfxName = Annotated[str, require_pattern(r"gfx[0-9]+[0-9a-f]{2}", "a GPU target such as gfx942")]
+GfxName = Annotated[str, records.require_pattern(r"gfx[0-9]+[0-9a-f]{2}", "a GPU target such as gfx942")]
 PrintableLine = Annotated[
     str,
     StringConstraints(max_length=1000),
-    require_pattern(r"[^\x00-\x1f\x7f]*", "one printable line"),
+    records.require_pattern(r"[^\x00-\x1f\x7f]*", "one printable line"),
 ]
 PrintableName = Annotated[PrintableLine, StringConstraints(min_length=1)]
 
 
-class OutcomeCounts(Record):
+class OutcomeCounts(records.Record):
     """How many tests, or checks, ended how."""
 
     passed: int = Field(default=0, ge=0)
@@ -98,7 +89,7 @@ class OutcomeCounts(Record):
         return "pass" if self.passed else "missing"
 
 
-class TestedSuite(Record):
+class TestedSuite(records.Record):
     """A suite of torch's own tests, or one ``shard`` of ``shards`` of it: ``plan`` names who has which files.
 
     Shards of two plans do not make one suite: a file may be in two of them, and another one in none.
@@ -122,7 +113,7 @@ class TestedSuite(Record):
         return self
 
 
-class EvidenceHost(Record):
+class EvidenceHost(records.Record):
     """The machine that a result is from. ``kind`` says which machines are alike: a later result of one of
     them takes the place of an earlier one, and none of another kind does."""
 
@@ -135,7 +126,7 @@ class EvidenceHost(Record):
         return self.name.partition(" (")[0] or self.name
 
 
-class Signature(Record):
+class Signature(records.Record):
     """A signature by ssh-keygen: the public key (``ssh-ed25519 AAAA…``) and the armored signature.
 
     Where ``key`` is ``sigstore``, ``value`` is a Sigstore bundle, whose certificate names who attested it.
@@ -150,7 +141,7 @@ class Signature(Record):
         return self.key == SIGSTORE_KEY
 
 
-class Evidence(Record):
+class Evidence(records.Record):
     """One result. ``hashes`` are the sha256 of the wheels that it speaks of, ``when`` is when it was found.
 
     ``gfx`` is None for what no GPU had a part in. ``added`` is when it was written down, ``by`` whom, and
@@ -166,8 +157,8 @@ class Evidence(Record):
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
     kind: EvidenceKind
-    set: SetId
-    hashes: tuple[Sha256Digest, ...] = Field(min_length=1)
+    set: wheel_set.SetId
+    hashes: tuple[lock.Sha256Digest, ...] = Field(min_length=1)
     gfx: GfxName | None = None
     outcome: EvidenceOutcome
     counts: OutcomeCounts
@@ -180,11 +171,11 @@ class Evidence(Record):
     failed: tuple[PrintableLine, ...] = Field(default=(), max_length=_MOST_NAMED)
     flaky: tuple[PrintableLine, ...] = Field(default=(), max_length=_MOST_NAMED)
     log: PrintableLine = ""
-    source: Sha256Digest | Literal[""] = ""
+    source: lock.Sha256Digest | Literal[""] = ""
     selected: PrintableLine = ""
     beside: tuple[PrintableName, ...] = ()
-    about: Sha256Digest | Literal[""] = ""
-    machine: TestedMachine | None = None
+    about: lock.Sha256Digest | Literal[""] = ""
+    machine: tested_machine.TestedMachine | None = None
     suite: TestedSuite | None = None
     signature: Signature | None = None
 
@@ -238,11 +229,13 @@ def parse_evidence(content: bytes, *, where: str, name: str) -> Evidence:
     try:
         evidence = Evidence.model_validate_json(content)
     except ValidationError as cause:
-        raise DataError(
-            f"{where} cannot be read as evidence: {summarize_faults(cause, Evidence)}", tip=tip
+        raise errors.DataError(
+            f"{where} cannot be read as evidence: {records.summarize_faults(cause, Evidence)}", tip=tip
         ) from None
     if evidence.id != name:
-        raise DataError(f"{where} was changed after it was written: what it says is {evidence.id}", tip=tip)
+        raise errors.DataError(
+            f"{where} was changed after it was written: what it says is {evidence.id}", tip=tip
+        )
     return evidence
 
 
@@ -285,7 +278,7 @@ class EvidenceSubmission:
     of torch's tests that they are of.
     """
 
-    document: SetDocument
+    document: wheel_set.SetDocument
     by: str
     added: datetime
     here: str
@@ -315,7 +308,7 @@ class EvidenceSubmission:
         flaky: Sequence[str] = (),
         selected: str = "",
         digest: str = "",
-        machine: TestedMachine | None = None,
+        machine: tested_machine.TestedMachine | None = None,
         suite: TestedSuite | None = None,
     ) -> Evidence:
         """Return an evidence. A result that does not say when it was found is as old as its file.
@@ -324,7 +317,7 @@ class EvidenceSubmission:
         """
         found_at = self.when or when or datetime.fromtimestamp(source.stat().st_mtime, timezone.utc)
         if when is not None and found_at > when + CLOCK_SKEW:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{source} says that it was found at {when.astimezone(timezone.utc):%Y-%m-%d %H:%M} UTC, "
                 f"and --when says later: no result becomes younger",
                 tip="run it again where it is too old; with a clock that is right, where that was wrong",
@@ -356,7 +349,9 @@ class EvidenceSubmission:
                 suite=suite,
             )
         except ValidationError as wrong:
-            raise DataError(f"{source} makes no evidence: {summarize_faults(wrong, Evidence)}") from None
+            raise errors.DataError(
+                f"{source} makes no evidence: {records.summarize_faults(wrong, Evidence)}"
+            ) from None
 
     def require_set_hashes(self, wheels_by_name: Mapping[str, str], source: Path) -> list[str]:
         """Return the sha256 of wheels by name, all of which must be in the set as they are.
@@ -368,12 +363,12 @@ class EvidenceSubmission:
             if sha256 in self.document.hashes:
                 continue
             if name in sha256_by_name:
-                raise ReleaseError(
+                raise errors.ReleaseError(
                     f"{source}: {name} has other bytes than in the set: sha256 {sha256[:12]}…, "
                     f"not {sha256_by_name[name][:12]}…",
                     tip="another build was tested; test the wheels of the set",
                 )
-            raise ReleaseError(
+            raise errors.ReleaseError(
                 f"{source}: {name} is not in {self.document.id}", tip="name the set that it is of"
             )
         return sorted(set(wheels_by_name.values()))
@@ -384,7 +379,7 @@ class EvidenceSubmission:
         Raises UsageError when none were given.
         """
         if not self.wheels:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{source} is {result_kind}, which does not say by hash which wheels it is about",
                 tip="name the wheels that were tested: --wheels DIR",
             )
@@ -423,7 +418,7 @@ def list_report_files(paths: Sequence[Path], expected: int | None) -> list[Path]
     for path in paths:
         if path.is_dir():
             if expected is None:
-                raise UsageError(
+                raise errors.UsageError(
                     f"{path} is a folder: a shard that died left no file in it, and nobody would know",
                     tip="say how many reports there must be: --reports N",
                 )
@@ -438,10 +433,10 @@ def read_junit_run(files: Sequence[Path], expected: int | None = None) -> JunitR
 
     A shard that is there twice is counted once, and makes the run ``missing``: the other one is not there.
     """
-    reports_by_digest: dict[str, JunitReport] = {}
+    reports_by_digest: dict[str, junit.JunitReport] = {}
     faults, names = [], dict[str, str]()
     for file in files:
-        report = read_junit_report(file)
+        report = junit.read_junit_report(file)
         if report.digest in reports_by_digest:
             faults.append(f"{file.name} is the same as {names[report.digest]}")
             continue

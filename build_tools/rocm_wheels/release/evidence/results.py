@@ -21,25 +21,13 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 from pydantic import AwareDatetime, BaseModel, Field, TypeAdapter, ValidationError
 
-from rocm_wheels.core import (
-    DataError,
-    JunitReport,
-    UsageError,
-    format_command,
-    format_count,
-    hash_file,
-    log_note,
-    read_junit_report,
-    summarize_faults,
-)
-from rocm_wheels.models import (
-    SUITE_NAMES,
-    Sha256Digest,
-    TestedMachine,
-    load_torch_tests,
-    split_test_share,
-    strip_features,
-)
+from rocm_wheels.core import junit, log, shell, tables
+from rocm_wheels.core.errors import DataError, UsageError
+from rocm_wheels.core.files import hash_file
+from rocm_wheels.core.records import summarize_faults
+from rocm_wheels.models import lock, tested_machine, torch_tests
+from rocm_wheels.models.gfx import strip_features
+from rocm_wheels.release import wheel_set
 from rocm_wheels.release.evidence.evidence import (
     NO_GPU_WORD,
     Evidence,
@@ -50,8 +38,7 @@ from rocm_wheels.release.evidence.evidence import (
     list_report_files,
     read_junit_run,
 )
-from rocm_wheels.release.wheel_set import list_wheel_pythons
-from rocm_wheels.wheels import parse_wheel_name, split_wheel_name
+from rocm_wheels.wheels import dist_info
 
 ResultModel = TypeVar("ResultModel")
 _MOST_NAMES_SHOWN = 3
@@ -67,8 +54,8 @@ class _VerifyFinding(BaseModel):
 class _VerifyReport(BaseModel):
     wheel: str
     passed: bool
-    sha256: Sha256Digest | None = None  # a file that could not be read has none
-    device_wheels_sha256: Mapping[str, Sha256Digest] = {}  # of those that were read with it
+    sha256: lock.Sha256Digest | None = None  # a file that could not be read has none
+    device_wheels_sha256: Mapping[str, lock.Sha256Digest] = {}  # of those that were read with it
     unreadable: str = ""
     recipe: str = ""
     findings: tuple[_VerifyFinding, ...] = ()
@@ -82,7 +69,7 @@ class _VerifyReport(BaseModel):
 class _AuditedSetReport(BaseModel):
     origin: str
     passed: bool
-    wheels: Mapping[str, Sha256Digest]
+    wheels: Mapping[str, lock.Sha256Digest]
     findings: tuple[_VerifyFinding, ...] = ()
     ignored: tuple[_VerifyFinding, ...] = ()
     ran: tuple[str, ...] = ()
@@ -150,7 +137,7 @@ def _make_report_evidence(
         evidence.append(make(counts, hashes, detail=f"{report.wheel}: {problems[0]}"))
     if passed:
         evidence.append(
-            make(OutcomeCounts(**checks), passed.values(), detail=format_count(len(passed), "wheel"))
+            make(OutcomeCounts(**checks), passed.values(), detail=tables.format_count(len(passed), "wheel"))
         )
     return evidence
 
@@ -198,7 +185,7 @@ def _leave_out_others(
         if report.sha256 not in hashes and report.wheel not in names and report.wheel in of_set.wheels
     }
     if others:
-        log_note(f"{source}: also there, and not of this set: {', '.join(sorted(others))}")
+        log.log_note(f"{source}: also there, and not of this set: {', '.join(sorted(others))}")
     return [report for report in reports if report.wheel not in others]
 
 
@@ -255,7 +242,7 @@ def make_resolver_evidence(value: object, source: Path, submission: EvidenceSubm
     submission.require_given_hashes(source, "of `resolve-check`")
     about = {name: sha for name, sha in submission.wheels.items() if _covers_wheel(requested, name)}
     if uncovered := sorted(set(submission.wheels) - set(about)):
-        log_note(
+        log.log_note(
             f"{source} says nothing of "
             f"{', '.join(uncovered[:_MOST_NAMES_SHOWN])}"
             f"{' and others' * (len(uncovered) > _MOST_NAMES_SHOWN)}"
@@ -280,7 +267,7 @@ def make_resolver_evidence(value: object, source: Path, submission: EvidenceSubm
             tool=result.tool or "rocm-wheels index resolve-check",
             when=result.when,
             digest=hash_file(source) if result.when else "",
-            detail=format_count(len(about), "wheel"),
+            detail=tables.format_count(len(about), "wheel"),
             failed=bad,
         )
     ]
@@ -289,8 +276,8 @@ def make_resolver_evidence(value: object, source: Path, submission: EvidenceSubm
 def _covers_wheel(requested: set[tuple[str, str, str]], name: str) -> bool:
     project, pythons, version = (
         project_of_wheel(name),
-        list_wheel_pythons(name),
-        parse_wheel_name(name).version,
+        wheel_set.list_wheel_pythons(name),
+        dist_info.parse_wheel_name(name).version,
     )
     return any(
         project == requested_project
@@ -309,7 +296,7 @@ def _is_version(version: Version, picked: str) -> bool:
 
 def project_of_wheel(name: str) -> str:
     """Return the project (normalized) of a wheel by its file name."""
-    return canonicalize_name(split_wheel_name(name).distribution)
+    return canonicalize_name(dist_info.split_wheel_name(name).distribution)
 
 
 def find_tested_hashes(
@@ -322,7 +309,7 @@ def find_tested_hashes(
     projects = {file.project for file in submission.document.files}
     tested = {name: sha for name, sha in files.items() if project_of_wheel(name) in projects}
     if other_files := sorted(set(files) - set(tested)):
-        log_note(f"{source}: also there, and not of this set: {', '.join(other_files)}")
+        log.log_note(f"{source}: also there, and not of this set: {', '.join(other_files)}")
     if not tested:
         raise DataError(f"{source} names no wheel of {submission.document.id}", tip=tip)
     return submission.require_set_hashes(tested, source)
@@ -371,11 +358,11 @@ class _SmokeResult(BaseModel):
     when: AwareDatetime
     host: str
     gfx: tuple[str, ...]
-    files: Mapping[str, Sha256Digest]
+    files: Mapping[str, lock.Sha256Digest]
     tests: tuple[_SmokeTest, ...]
     counts: Mapping[str, int]
     selection: _SmokeSelection | None = None
-    machine: TestedMachine | None = None
+    machine: tested_machine.TestedMachine | None = None
 
 
 def make_smoke_evidence(value: object, source: Path, submission: EvidenceSubmission) -> list[Evidence]:
@@ -436,7 +423,7 @@ def _describe_smoke_selection(result: _SmokeResult) -> str:
         return result.tool.partition(" smoke tests")[2].strip(" ()")
     words = find_selecting_words(result.selection.pytest_args)
     left_out = f"{result.selection.deselected} left out" if result.selection.deselected else ""
-    return ", ".join(filter(None, [format_command(words) if words else "", left_out]))
+    return ", ".join(filter(None, [shell.format_command(words) if words else "", left_out]))
 
 
 def _find_smoke_target(
@@ -516,9 +503,9 @@ class _TorchRun(BaseModel):
     host: str
     of: _TorchBuild
     gfx: str | None
-    files: Mapping[str, Sha256Digest]
+    files: Mapping[str, lock.Sha256Digest]
     chosen: _TorchSelection
-    machine: TestedMachine | None = None
+    machine: tested_machine.TestedMachine | None = None
     parts: tuple[_TorchPart, ...] = Field(min_length=1)
     counts: Mapping[str, int]
     lost: str = ""
@@ -629,7 +616,7 @@ def _require_matching_report(record: Path, part: _TorchPart) -> None:
     file = record.parent / part.report
     if not part.report or not file.is_file() or not file.resolve().is_relative_to(record.parent.resolve()):
         raise DataError(f"{record}: the report of {part.name} is not there", tip="hand in the whole folder")
-    report: JunitReport = read_junit_report(file)
+    report: junit.JunitReport = junit.read_junit_report(file)
     bad = sum(part.counts.get(count_name, 0) for count_name in _FAILED_COUNTS)
     skipped = part.counts.get("skipped", 0) + part.counts.get("known", 0)
     recorded_counts = (part.counts.get("passed", 0), bad, skipped, part.counts.get("flaky", 0))
@@ -651,7 +638,10 @@ def _require_matching_report(record: Path, part: _TorchPart) -> None:
 def _list_part_faults(parts: Iterable[tuple[Path, _TorchPart]]) -> Iterable[str]:
     waiting = [part.name for _, part in parts if not part.complete]
     if waiting:
-        yield f"{format_count(len(waiting), 'file')} did not finish: {', '.join(waiting[:_MOST_FILES_SHOWN])}"
+        yield (
+            f"{tables.format_count(len(waiting), 'file')} did not finish: "
+            f"{', '.join(waiting[:_MOST_FILES_SHOWN])}"
+        )
     yield from (f"{part.name}: {part.fault.partition(chr(10))[0]}" for _, part in parts if part.fault)
 
 
@@ -664,14 +654,14 @@ def _list_untested(runs: Sequence[_TorchRun], *, whole: bool) -> Iterable[str]:
     for name in (name for name, times in Counter(part.name for part in parts).items() if times > 1):
         yield f"{name} is there twice"
     for part in parts:
-        file, number, total = split_test_share(part.name)
+        file, number, total = torch_tests.split_test_share(part.name)
         shares[file].add(number)
         totals[file] = max(totals.get(file, 1), total)
     for file, numbers in shares.items() if whole else ():
         if missing_shares := sorted({*range(1, totals[file] + 1)} - numbers):
             yield f"{file} {missing_shares[0]}/{totals[file]} is not there"
-    suite = load_torch_tests().suites.get(first.chosen.suite)
-    passed = {split_test_share(part.name)[0] for part in parts if part.counts.get("passed")}
+    suite = torch_tests.load_torch_tests().suites.get(first.chosen.suite)
+    passed = {torch_tests.split_test_share(part.name)[0] for part in parts if part.counts.get("passed")}
     for file in (
         suite.named_files
         if whole and suite is not None and not (first.chosen.files or first.chosen.exclude)
@@ -695,14 +685,14 @@ def _describe_torch_selection(runs: Sequence[_TorchRun]) -> str:
     """Return how tests were chosen; "" for a whole suite of the tests that are torch's own."""
     chosen = runs[0].chosen
     words = find_selecting_words(chosen.pytest_args)
-    selections = [] if chosen.suite in SUITE_NAMES else [f"only the suite {chosen.suite}"]
-    selections += [format_command(words) if words else "", *chosen.changes]
+    selections = [] if chosen.suite in torch_tests.SUITE_NAMES else [f"only the suite {chosen.suite}"]
+    selections += [shell.format_command(words) if words else "", *chosen.changes]
     selections += [f"{name}={value}" for name, value in sorted(chosen.variables.items())]
     selections += [f"only {', '.join(chosen.files)}" if chosen.files else ""]
     selections += [f"without {', '.join(chosen.exclude)}" if chosen.exclude else ""]
     unchosen = sum(part.unchosen for run in runs for part in run.parts)
     selections += [
-        f"{format_count(unchosen, 'test')} left out" if unchosen else "",
+        f"{tables.format_count(unchosen, 'test')} left out" if unchosen else "",
         *(run.of.doubt for run in runs),
     ]
     return "; ".join(dict.fromkeys(filter(None, selections)))
@@ -799,7 +789,7 @@ def _make_junit_evidence(paths: Sequence[Path], submission: EvidenceSubmission) 
             tip=f"say it: --gfx gfx942, or --gfx {NO_GPU_WORD}",
         )
     hashes = submission.require_given_hashes(source, "a JUnit report")
-    several = {python for name in submission.wheels for python in list_wheel_pythons(name)}
+    several = {python for name in submission.wheels for python in wheel_set.list_wheel_pythons(name)}
     if len(several) > 1:
         raise UsageError(
             f"tests run with one Python, and the wheels are for {', '.join(sorted(several))}",

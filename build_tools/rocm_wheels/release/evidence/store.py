@@ -18,25 +18,11 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from rocm_wheels.core import (
-    AlreadyInStoreError,
-    DataError,
-    ReleaseError,
-    SshSignature,
-    Store,
-    UsageError,
-    WorkflowIdentity,
-    create_or_read,
-    find_attester,
-    find_signer,
-    format_count,
-    is_signature_of,
-    log_warning,
-    run_in_parallel,
-    sign_content,
-    summarize_faults,
-    write_atomically,
-)
+from rocm_wheels.core import errors, parallel, records, sigstore_bundle, tables
+from rocm_wheels.core.files import write_atomically
+from rocm_wheels.core.log import log_warning
+from rocm_wheels.core.ssh_signature import SshSignature, find_signer, is_signature_of, sign_content
+from rocm_wheels.release import set_log, wheel_set
 from rocm_wheels.release.evidence.evidence import (
     CLOCK_SKEW,
     SIGSTORE_KEY,
@@ -47,20 +33,12 @@ from rocm_wheels.release.evidence.evidence import (
     parse_evidence,
 )
 from rocm_wheels.release.layout import Area, FamilyPaths, StoreLayout
-from rocm_wheels.release.set_log import (
-    LoggedResult,
-    SetLog,
-    append_to_log,
-    join_set_logs,
-    read_set_log,
-    require_usable_log,
-)
-from rocm_wheels.release.wheel_set import SetDocument
+from rocm_wheels.stores.store import AlreadyInStoreError, Store, create_or_read
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-Signers = Mapping[str, str | WorkflowIdentity]  # public keys and workflows by name
+Signers = Mapping[str, str | sigstore_bundle.WorkflowIdentity]  # public keys and workflows by name
 _EVIDENCE_SUFFIX = ".json"
 _READ_JOBS = 8
 _SIGNATURE_JOBS = 4
@@ -81,7 +59,9 @@ class StoredEvidence:
     digest: str = ""
 
 
-def add_evidence(store: Store, layout: StoreLayout, document: SetDocument, evidence: Evidence) -> bool:
+def add_evidence(
+    store: Store, layout: StoreLayout, document: wheel_set.SetDocument, evidence: Evidence
+) -> bool:
     """Write an evidence down beside its set, and in its log; tell whether it is new: said twice, it is one.
 
     The log is last: of a run that was killed before, a failure counts, and a pass does not until the same
@@ -92,35 +72,36 @@ def add_evidence(store: Store, layout: StoreLayout, document: SetDocument, evide
     """
     require_own_evidence(document, evidence)
     paths = FamilyPaths(layout, document.family)
-    require_usable_log(read_set_log(store, paths, document.id), document.id)
+    set_log.require_usable_log(set_log.read_set_log(store, paths, document.id), document.id)
     path = f"{paths.evidence_folder(document.id)}/{evidence.id}{_EVIDENCE_SUFFIX}"
     present = create_or_read(store, path, evidence.to_json())
     written = evidence
     if present is not None:
         written = parse_evidence(present, where=store.url_of(path), name=evidence.id)
         if written.payload != evidence.payload:  # 12 hex digits that agree by chance
-            raise ReleaseError(f"{path} says something else: {describe_evidence(written)}")
+            raise errors.ReleaseError(f"{path} says something else: {describe_evidence(written)}")
     digest = hashlib.sha256(present or evidence.to_json()).hexdigest()
-    result = LoggedResult(written.id, digest, name_result(written))
-    append_to_log(store, paths, document.id, result)
+    result = set_log.LoggedResult(written.id, digest, name_result(written))
+    set_log.append_to_log(store, paths, document.id, result)
     return present is None
 
 
-def require_own_evidence(document: SetDocument, evidence: Evidence) -> None:
+def require_own_evidence(document: wheel_set.SetDocument, evidence: Evidence) -> None:
     """Raise ReleaseError for an evidence that is of another set, or speaks of wheels that are not its own.
 
     UsageError for one from the future.
     """
     if evidence.set != document.id:
-        raise ReleaseError(f"the evidence is of {evidence.set}, not of {document.id}")
+        raise errors.ReleaseError(f"the evidence is of {evidence.set}, not of {document.id}")
     if other_hashes := sorted(set(evidence.hashes) - document.hashes):
-        raise ReleaseError(
-            f"the evidence speaks of {format_count(len(other_hashes), 'wheel')} outside {document.id}: "
+        raise errors.ReleaseError(
+            f"the evidence speaks of {tables.format_count(len(other_hashes), 'wheel')} outside "
+            f"{document.id}: "
             f"sha256 {other_hashes[0]}",
             tip="test the wheels of the set: its own index has nothing else",
         )
     if evidence.when > evidence.added + CLOCK_SKEW:
-        raise UsageError(
+        raise errors.UsageError(
             f"the result is from the future: {evidence.when:%Y-%m-%d %H:%M} UTC; here it is "
             f"{evidence.added:%Y-%m-%d %H:%M} UTC",
             tip=f"set the clock of {evidence.host.name} or of this machine; or say --when it was found",
@@ -130,7 +111,7 @@ def require_own_evidence(document: SetDocument, evidence: Evidence) -> None:
 def add_failures_beside(
     store: Store,
     layout: StoreLayout,
-    document: SetDocument,
+    document: wheel_set.SetDocument,
     new_evidence: Sequence[Evidence],
     sign: Callable[[Evidence], Evidence] = lambda evidence: evidence,
 ) -> list[Evidence]:
@@ -145,11 +126,11 @@ def add_failures_beside(
         name = path.rpartition("/")[2].removesuffix(_EVIDENCE_SUFFIX)
         try:
             return name, parse_evidence(store.read(path).content, where=store.url_of(path), name=name)
-        except DataError:
+        except errors.DataError:
             return name, None  # it could be a failure; the gate tells what is wrong with it
 
     present_by_id = dict(
-        run_in_parallel(read, [listed.path for listed in store.listing(folder)], jobs=_READ_JOBS)
+        parallel.run_in_parallel(read, [listed.path for listed in store.listing(folder)], jobs=_READ_JOBS)
     )
     completed: list[Evidence] = []
     for evidence in new_evidence:
@@ -173,7 +154,7 @@ def _refuse_reused_results(evidence: Evidence, present: Sequence[Evidence]) -> N
         other = earlier.gfx != evidence.gfx or not set(earlier.hashes) & set(evidence.hashes)
         other = other or earlier.outcome != evidence.outcome  # as of more reports, and now as of fewer
         if earlier.source == evidence.source and earlier.kind == evidence.kind and other:
-            raise ReleaseError(
+            raise errors.ReleaseError(
                 "these results were handed in before, for other wheels, another GPU or more reports: "
                 f"{earlier.id} is {describe_evidence(earlier)}",
                 tip="one run is of one GPU and one Python; run the tests there, too",
@@ -183,7 +164,7 @@ def _refuse_reused_results(evidence: Evidence, present: Sequence[Evidence]) -> N
 def read_evidence(
     store: Store,
     layout: StoreLayout,
-    document: SetDocument,
+    document: wheel_set.SetDocument,
     *,
     signers: Signers,
     env: Mapping[str, str],
@@ -200,18 +181,22 @@ def read_evidence(
         evidence = parse_evidence(content, where=store.url_of(path), name=name)
         return StoredEvidence(name, evidence, digest=hashlib.sha256(content).hexdigest())
 
-    stored = run_in_parallel(read, [listed.path for listed in store.listing(folder)], jobs=_READ_JOBS)
-    return run_in_parallel(lambda item: _check_signature(item, signers, env), stored, jobs=_SIGNATURE_JOBS)
+    stored = parallel.run_in_parallel(
+        read, [listed.path for listed in store.listing(folder)], jobs=_READ_JOBS
+    )
+    return parallel.run_in_parallel(
+        lambda item: _check_signature(item, signers, env), stored, jobs=_SIGNATURE_JOBS
+    )
 
 
 def read_all_evidence(
     store: Store,
     layout: StoreLayout,
-    document: SetDocument,
+    document: wheel_set.SetDocument,
     *,
     signers: Signers,
     env: Mapping[str, str],
-) -> tuple[list[StoredEvidence], SetLog]:
+) -> tuple[list[StoredEvidence], set_log.SetLog]:
     """Return what is known of a set where it is staged, and where it was copied to when it was released.
 
     Oldest first, and the log that names all of it. What somebody removed from one place still counts. Raises
@@ -219,9 +204,9 @@ def read_all_evidence(
     """
     paths, release = FamilyPaths(layout, document.family), FamilyPaths(layout, document.family, "release")
     cleared = store.head(paths.set_document(document.id)) is None
-    log = join_set_logs(  # before the results: each that it names is there
-        read_set_log(store, paths, document.id),
-        read_set_log(store, release, document.id),
+    log = set_log.join_set_logs(  # before the results: each that it names is there
+        set_log.read_set_log(store, paths, document.id),
+        set_log.read_set_log(store, release, document.id),
         staging_cleared=cleared,
     )
     staged = read_evidence(store, layout, document, signers=signers, env=env)
@@ -233,18 +218,18 @@ def read_all_evidence(
 def read_released_evidence(
     store: Store,
     layout: StoreLayout,
-    document: SetDocument,
+    document: wheel_set.SetDocument,
     *,
     signers: Signers,
     env: Mapping[str, str],
-) -> tuple[list[StoredEvidence], SetLog]:
+) -> tuple[list[StoredEvidence], set_log.SetLog]:
     """Return what is known of a set where it was released, and the log that names it."""
-    log = read_set_log(store, FamilyPaths(layout, document.family, "release"), document.id)
+    log = set_log.read_set_log(store, FamilyPaths(layout, document.family, "release"), document.id)
     evidence = read_evidence(store, layout, document, signers=signers, env=env, area="release")
     return mark_unlogged(evidence, log), log
 
 
-def mark_unlogged(evidence: Sequence[StoredEvidence], log: SetLog) -> list[StoredEvidence]:
+def mark_unlogged(evidence: Sequence[StoredEvidence], log: set_log.SetLog) -> list[StoredEvidence]:
     """Return evidence, with trouble where the log, if there is one, does not name it: its file alone says it.
 
     Whoever can write to a store can put a file there. What failed counts all the same.
@@ -258,12 +243,12 @@ def mark_unlogged(evidence: Sequence[StoredEvidence], log: SetLog) -> list[Store
     ]
 
 
-def find_doubt(evidence: Sequence[StoredEvidence], log: SetLog) -> str:
+def find_doubt(evidence: Sequence[StoredEvidence], log: set_log.SetLog) -> str:
     """Return why what is known of a set cannot be believed, by its log; "" where it can, or there is none."""
     return "; ".join(log.faults) or find_lost_result(evidence, log)
 
 
-def find_lost_result(evidence: Sequence[StoredEvidence], log: SetLog) -> str:
+def find_lost_result(evidence: Sequence[StoredEvidence], log: set_log.SetLog) -> str:
     """Return what the log of a set names and is gone, or is not what was written down; "": nothing."""
     by_id = {stored.id: stored for stored in evidence}
     for entry in log.results.values():
@@ -281,7 +266,7 @@ def warn_of_wrong_clocks(stored_evidence: Sequence[StoredEvidence], now: datetim
     if ahead:
         last = max(ahead, key=lambda stored: stored.evidence.added).evidence
         log_warning(
-            f"{format_count(len(ahead), 'result')} dated in the future, after now "
+            f"{tables.format_count(len(ahead), 'result')} dated in the future, after now "
             f"({now:%Y-%m-%d %H:%M} UTC), the last by "
             f"{last.by} at {last.added:%Y-%m-%d %H:%M} UTC: a clock is wrong, this one or theirs"
         )
@@ -296,8 +281,8 @@ def _check_signature(stored: StoredEvidence, signers: Signers, env: Mapping[str,
         if not workflows:  # it could be nobody's
             return stored
         try:
-            signer = find_attester(evidence.signature.value, evidence.payload, workflows)
-        except DataError as fault:
+            signer = sigstore_bundle.find_attester(evidence.signature.value, evidence.payload, workflows)
+        except errors.DataError as fault:
             return replace(stored, trouble=fault.message)
         return replace(stored, signer=signer)
     if not is_valid_signature(evidence, env):
@@ -349,8 +334,8 @@ def copy_evidence(
         with contextlib.suppress(AlreadyInStoreError):  # somebody else does the same
             store.copy(pair[0], pair[1])
 
-    run_in_parallel(read, new, jobs=_COPY_JOBS)
-    run_in_parallel(copy, new, jobs=_COPY_JOBS)
+    parallel.run_in_parallel(read, new, jobs=_COPY_JOBS)
+    parallel.run_in_parallel(copy, new, jobs=_COPY_JOBS)
     return len(new)
 
 
@@ -386,7 +371,7 @@ def read_attested(paths: Sequence[Path], bundle: Path, added: datetime) -> list[
     for path in paths:
         files += sorted(path.glob(f"*{_EVIDENCE_SUFFIX}")) if path.is_dir() else [path]
     if not files:
-        raise UsageError(f"there is no payload in {paths[0]}", tip="write them: --write-payloads DIR")
+        raise errors.UsageError(f"there is no payload in {paths[0]}", tip="write them: --write-payloads DIR")
     signature = Signature(key=SIGSTORE_KEY, value=bundle.read_text(encoding="utf-8").strip())
     evidence: list[Evidence] = []
     for file in files:
@@ -396,9 +381,11 @@ def read_attested(paths: Sequence[Path], bundle: Path, added: datetime) -> list[
                 content[:-1] + f', "added": "{added.isoformat()}"}}'.encode()
             )
         except ValidationError as cause:
-            raise DataError(f"{file} is no payload: {summarize_faults(cause, Evidence)}") from None
+            raise errors.DataError(
+                f"{file} is no payload: {records.summarize_faults(cause, Evidence)}"
+            ) from None
         if entry.payload != content:
-            raise DataError(f"{file} was changed after it was written")
+            raise errors.DataError(f"{file} was changed after it was written")
         evidence.append(entry.model_copy(update={"signature": signature}))
     return evidence
 

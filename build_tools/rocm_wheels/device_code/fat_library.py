@@ -1,0 +1,311 @@
+"""Take device code out of a host library, or put it in: what the library tells the HIP runtime about it.
+
+A library hands the runtime a record of ``.hipFatBinSegment`` for each of its bundles: magic, version, the
+address of the bundle, a number (clang, ``__CudaFatBinaryWrapper``). In a library whose code is elsewhere the
+magic is another, the address is that of the section that names archives, and the number counts the records:
+the runtime then asks the archives for ``<library>#<number>``. The address is written where the loader takes
+it from: in the relocation (R_X86_64_RELATIVE and its like), or in the place itself (DT_RELR, PE).
+
+Source: ROCm/rocm-systems, ``shared/kpack`` (elf/kpack_transform.py, coff/kpack_transform.py).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rocm_wheels.binaries import elf, elf_pages, limits, loader, pe_sections
+from rocm_wheels.core import errors
+from rocm_wheels.device_code import kpack
+from rocm_wheels.device_code.bundles import COMPRESSED_BUNDLE_MAGIC, PLAIN_BUNDLE_MAGIC
+
+_RECORD = struct.Struct("<IIQQ")
+_MAGIC, _ADDRESS = struct.Struct("<I"), struct.Struct("<Q")
+_FAT_MAGIC, _MOVED_MAGIC = 0x48495046, 0x4B504948
+_BUNDLE_ALIGNMENT = 4096
+_BUNDLE_MAGICS = (PLAIN_BUNDLE_MAGIC, COMPRESSED_BUNDLE_MAGIC)
+_RELOCATION = struct.Struct("<QQq")
+_RELATIVE_KINDS = {62: 8, 183: 1027}  # by machine: R_X86_64_RELATIVE, R_AARCH64_RELATIVE
+
+ExchangeSection = Callable[..., list[elf_pages.FilePiece]]
+# address, place and content of a pointer in a record → what it is, and where that is written
+LocatePointer = Callable[[int, int, int], tuple[int, tuple[int, ...]]]
+
+
+@dataclass(frozen=True)
+class SectionNames:
+    """How a format calls the sections: of bundles, of records, and that which names archives."""
+
+    code: str
+    records: str
+    marker: str
+
+
+_ELF_NAMES = SectionNames(".hip_fatbin", ".hipFatBinSegment", ".rocm_kpack_ref")
+_DLL_NAMES = SectionNames(".hip_fat", ".hipFatB", ".kpackrf")  # 8 characters are all that a DLL has
+_WINDOWS_ID = "host-x86_64-pc-windows-msvc-"
+
+
+@dataclass(frozen=True)
+class CodeRecord:
+    """A record at ``place`` in the file; ``pointer_places`` are where its address is written."""
+
+    place: int
+    pointer: int
+    number: int
+    is_moved: bool
+    pointer_places: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class FatLibrary:
+    """A library with records of device code.
+
+    ``code`` is the section of its bundles, ``marker`` that which names archives; ``host_id`` is the ID that
+    bundles have for the host.
+    """
+
+    span: elf.BinarySpan
+    names: SectionNames
+    host_id: str
+    code: elf.BinarySection | None
+    marker: elf.BinarySection | None
+    records: tuple[CodeRecord, ...]
+    exchange: ExchangeSection
+
+    def read_kernel_name(self) -> str:
+        """Return what archives call this library; DataError when the marker does not say."""
+        if self.marker is None:
+            raise self.span.make_fault("has no section that names archives")
+        label = f"section {self.marker.name}"
+        return kpack.read_library_name(self.span.get_span(self.marker.offset, self.marker.size, label))
+
+    def find_bundle(self, record: CodeRecord) -> int:
+        """Return where in the section a record's bundle begins; DataError when it is not in there."""
+        at = record.pointer - self.code.address if self.code else -1
+        if self.code is None or not 0 <= at < self.code.size:
+            raise self.span.make_fault(f"record {record.number} of {self.names.records} refers to no bundle")
+        return at
+
+    def remove_code(self, marker: bytes) -> list[elf_pages.FilePiece]:
+        """Return the library without device code, and with a section that names archives."""
+        assert self.code is not None
+
+        def patch(address: int) -> list[tuple[int, bytes]]:
+            rows = [(record, address, number) for number, record in enumerate(self.records)]
+            return _rewrite_records(rows, _MOVED_MAGIC)
+
+        added = elf_pages.AddedSection(self.names.marker, [marker])
+        emptied = (self.code.offset, self.code.size)
+        return self.exchange(self.span.data, self.span.place, emptied, added, patch=patch)
+
+    def insert_code(self, bundles: Mapping[int, elf_pages.FilePiece]) -> list[elf_pages.FilePiece]:
+        """Return the library with bundles, by the numbers of its records, and without the other section."""
+        places: dict[int, int] = {}
+        pieces: list[elf_pages.FilePiece] = []
+        size = 0
+        for number, bundle in bundles.items():
+            padding = bytes(-size % _BUNDLE_ALIGNMENT)
+            places[number] = size + len(padding)
+            size += len(padding) + len(bundle)
+            pieces += [padding, bundle]
+
+        def patch(address: int) -> list[tuple[int, bytes]]:
+            rows = [(record, address + places[record.number], 0) for record in self.records]
+            return _rewrite_records(rows, _FAT_MAGIC)
+
+        added = elf_pages.AddedSection(self.names.code, pieces, _BUNDLE_ALIGNMENT)
+        emptied = (self.code.offset, self.code.size) if self.code else (0, 0)
+        removed = (self.names.code, self.names.marker)
+        return self.exchange(self.span.data, self.span.place, emptied, added, removed=removed, patch=patch)
+
+
+def read_fat_library(data: memoryview, name: str) -> FatLibrary:
+    """Read the records of a library with device code, here or elsewhere.
+
+    ``name`` stands for the file in messages. DataError for one without records, or where something else than
+    the records refers to its device code.
+    """
+    span = elf.BinarySpan(data, name)
+    if elf.is_elf(data):
+        return _read_elf_library(span)
+    if span.starts_with(elf.PE_MAGIC):
+        return _read_dll(span)
+    raise span.make_fault("neither an ELF library nor a DLL")
+
+
+def _read_records(
+    span: elf.BinarySpan, section: elf.BinarySection | None, names: SectionNames, locate: LocatePointer
+) -> tuple[CodeRecord, ...]:
+    """Read the records of a section; DataError when it is not there, or holds something else."""
+    if section is None or not section.size:
+        raise span.make_fault(f"no section {names.records}: nothing tells the HIP runtime of its device code")
+    if section.size % _RECORD.size:
+        raise span.make_fault(f"section {names.records} of {section.size} bytes is no list of records")
+    count, label = section.size // _RECORD.size, f"section {names.records}"
+    rows = span.unpack_table(_RECORD, section.offset, count, limits.MOST_RECORDS, label)
+    records = []
+    for i, (magic, _, value, number) in enumerate(rows):
+        if magic not in (_FAT_MAGIC, _MOVED_MAGIC):
+            raise span.make_fault(f"record {i} of {names.records} has an unknown magic: {magic:#x}")
+        place = section.offset + i * _RECORD.size
+        is_moved = magic == _MOVED_MAGIC
+        pointer, places = locate(section.address + i * _RECORD.size + 8, place + 8, value)
+        records.append(CodeRecord(place, pointer, number if is_moved else i, is_moved, places))
+    return tuple(records)
+
+
+def _rewrite_records(rows: Iterable[tuple[CodeRecord, int, int]], magic: int) -> list[tuple[int, bytes]]:
+    """Return the changes that give records another magic, address and number."""
+    changes: list[tuple[int, bytes]] = []
+    for record, address, number in rows:
+        changes.append((record.place, _MAGIC.pack(magic)))
+        changes.append((record.place + 16, _ADDRESS.pack(number)))
+        changes += [(place, _ADDRESS.pack(address)) for place in record.pointer_places]
+    return changes
+
+
+def _read_elf_library(span: elf.BinarySpan) -> FatLibrary:
+    sections = elf.read_elf_sections(span, elf.read_elf_header(span))
+    image = elf.read_elf_image(span)
+    code = _find_section(span, sections, _ELF_NAMES.code)
+    segment = _find_section(span, sections, _ELF_NAMES.records)
+    begin = segment.address if segment else 0
+    pointers = range(begin + 8, begin + (segment.size if segment else 0), _RECORD.size)
+    area = range(code.address, code.address + code.size) if code else range(0)
+    written: dict[int, tuple[int, int]] = {}
+    for address, value, place in _find_pointers(image, pointers, area):
+        if address not in pointers:
+            raise span.make_fault(f"the address at {address:#x} refers to its device code, and is no record")
+        written[address] = value, place
+
+    def locate(address: int, place: int, value: int) -> tuple[int, tuple[int, ...]]:
+        if address in written:
+            pointer, at = written[address]
+            return pointer, (at,) if at == place or not value else (at, place)
+        if not image.is_fixed:
+            raise span.make_fault(f"no relocation sets the address at {address:#x} in {_ELF_NAMES.records}")
+        return value, (place,)
+
+    records = _read_records(span, segment, _ELF_NAMES, locate)
+    marker = _find_section(span, sections, _ELF_NAMES.marker)
+    host_id = f"host-{loader.ELF_ARCHITECTURES.get(image.machine, 'unknown')}-unknown-linux-gnu-"
+    return FatLibrary(span, _ELF_NAMES, host_id, code, marker, records, elf_pages.exchange_section)
+
+
+def _read_dll(span: elf.BinarySpan) -> FatLibrary:
+    """Read a DLL: its pointers are addresses from the image's base on, and are relocated in their places."""
+    layout = pe_sections.read_dll_layout(span)
+    base = layout.image_base
+    signature = elf.find_pe_signature(span)
+    assert signature is not None
+    sections = [replace(s, address=s.address + base) for s in elf.read_pe_sections(span, signature)]
+    code = _find_section(span, sections, _DLL_NAMES.code)
+    segment = _find_section(span, sections, _DLL_NAMES.records)
+    area = range(code.address, code.address + code.size) if code else range(0)
+    begin = segment.address if segment else 0
+    pointers = range(begin + 8, begin + (segment.size if segment else 0), _RECORD.size)
+    written: set[int] = set()
+    for offset, value, _ in layout.list_pointers():
+        address = offset + base
+        if address in pointers:
+            written.add(address)
+        elif value in area:
+            raise span.make_fault(f"the address at {address:#x} refers to its device code, and is no record")
+
+    def locate(address: int, place: int, value: int) -> tuple[int, tuple[int, ...]]:
+        if address not in written:
+            raise span.make_fault(f"no base relocation sets the address at {address:#x}")
+        return value, (place,)
+
+    records = _read_records(span, segment, _DLL_NAMES, locate)
+    marker = _find_section(span, sections, _DLL_NAMES.marker)
+    return FatLibrary(span, _DLL_NAMES, _WINDOWS_ID, code, marker, records, pe_sections.exchange_dll_section)
+
+
+def _find_section(
+    span: elf.BinarySpan, sections: Iterable[elf.BinarySection], name: str
+) -> elf.BinarySection | None:
+    """Return the one section of a name; None without one, DataError when there are several."""
+    matching = [section for section in sections if section.name == name]
+    if len(matching) > 1:
+        raise span.make_fault(f"{len(matching)} sections {name}")
+    return matching[0] if matching else None
+
+
+def _find_pointers(
+    image: elf.ElfImage, pointers: Collection[int], area: range
+) -> Iterator[tuple[int, int, int]]:
+    """Yield address, value and place in the file of some pointers, and of others that lead into an area."""
+    relative = _RELATIVE_KINDS.get(image.machine)
+    for place, row in image.iterate_table("rela", _RELOCATION):
+        address, info, value = row
+        is_relative = info & 0xFFFFFFFF == relative
+        if address in pointers and not is_relative:
+            raise image.span.make_fault(f"the address at {address:#x} is set by a relocation of another kind")
+        if address in pointers or (is_relative and value in area):
+            yield address, value, place + 16
+    addresses = _unfold_addresses(row[0] for _, row in image.iterate_table("relr", _ADDRESS))
+    for number, address in enumerate(addresses):
+        image.span.require_limit(number, limits.MOST_RELOCATIONS, "relocations")
+        place = image.find_offset(address)
+        (value,) = image.span.unpack_numbers(_ADDRESS, place, "a pointer")
+        if address in pointers or value in area:
+            yield address, value, place
+
+
+def _unfold_addresses(words: Iterable[int]) -> Iterator[int]:
+    """Yield the addresses of DT_RELR: an even word is one, an odd one the bits of the 63 behind it."""
+    at = 0
+    for word in words:
+        if not word & 1:
+            yield word
+            at = word + 8
+            continue
+        for bit in range(63):
+            if word >> (bit + 1) & 1:
+                yield at + 8 * bit
+        at += 63 * 8
+
+
+def list_bundle_places(library: FatLibrary) -> Sequence[int]:
+    """Return where in the section each record's bundle begins, in their order."""
+    return [library.find_bundle(record) for record in library.records]
+
+
+@dataclass(frozen=True)
+class SplitLibrary:
+    """A library whose code is in archives: what those call it, and the numbers of its records.
+
+    ``is_moved``: every record says so. ``has_bundles``: its old section still has some. ``fault``: why its
+    records cannot be read, and nothing else is known then.
+    """
+
+    name: str = ""
+    numbers: tuple[int, ...] = ()
+    is_moved: bool = False
+    has_bundles: bool = False
+    fault: str = ""
+
+
+def read_split_library(data: memoryview, name: str) -> SplitLibrary:
+    """Read a library that names archives; with the fault where its records cannot be read."""
+    try:
+        library = read_fat_library(data, name)
+        kernel_name = library.read_kernel_name()
+    except limits.LimitError:
+        raise
+    except errors.DataError as fault:
+        return SplitLibrary(fault=str(fault).removeprefix(f"{name}: "))
+    numbers = tuple(record.number for record in library.records)
+    has_bundles = library.code is not None and _find_bundle_magic(data, library.code)
+    return SplitLibrary(kernel_name, numbers, all(record.is_moved for record in library.records), has_bundles)
+
+
+def _find_bundle_magic(data: memoryview, code: elf.BinarySection) -> bool:
+    """Tell whether a bundle begins in a section, at any page of it."""
+    for at in range(code.offset, min(code.offset + code.size, len(data)), _BUNDLE_ALIGNMENT):
+        if bytes(data[at : at + len(PLAIN_BUNDLE_MAGIC)]).startswith(_BUNDLE_MAGICS):
+            return True
+    return False

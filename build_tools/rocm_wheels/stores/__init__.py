@@ -1,0 +1,1 @@
+"""Stores: where releases lie, a folder or S3, with conditional writes."""

@@ -1,0 +1,301 @@
+"""Keep a store in a folder of this machine, or of one whose disks it shares.
+
+A file is written beside the others, out of sight (``.store/``), and linked to its place: a link fails
+where there is a file, so of two writers one is told. Where a file system has no hard links, and where a
+file is replaced, a lock on ``.store`` makes look and rename one step. The tag of a file is when it was
+written, its size and its inode: some file systems keep times of whole seconds only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from rocm_wheels.core import errors, files
+from rocm_wheels.stores import store
+
+_STATE_FOLDER = ".store"
+_LOCK_PATIENCE = 60.0  # seconds; a lock is held for a rename
+_RETRIES = 10
+_STALE_PART_SECONDS = 24 * 3600  # seconds; parts of writers that were killed
+_NO_LINK_ERRNOS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
+_FULL_TIP = f"free some space, then {store.RUN_AGAIN_TIP}"
+_READ_ONLY_TIP = f"the store must be writable for you; then {store.RUN_AGAIN_TIP}"
+_TIPS_BY_ERRNO = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _FULL_TIP),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _READ_ONLY_TIP),
+    errno.EXDEV: "a store is on one file system: name the folder that is mounted, or move what is elsewhere",
+    errno.ENAMETOOLONG: "the name is too long for this file system",
+}
+
+
+class FolderStore:
+    """A folder. It is made when the first file is written."""
+
+    looks_first = False
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.absolute()
+        self._swept = False
+
+    @property
+    def url(self) -> str:
+        """The path of the folder."""
+        return str(self.folder)
+
+    def read(self, path: str) -> store.StoredFile:
+        """Return a whole file. Raises NotInStoreError."""
+        try:
+            with open(self._path_of(path), "rb") as file:
+                return store.StoredFile(file.read(), _tag_of_stat(os.fstat(file.fileno())))
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise store.NotInStoreError(f"there is no {path} in {self.url}") from None
+
+    def fetch(self, path: str, target: Path) -> None:
+        """Copy a file out of the store, whole or not at all. Raises NotInStoreError."""
+        if not self._path_of(path).is_file():
+            raise store.NotInStoreError(f"there is no {path} in {self.url}")
+        files.copy_atomically(self._path_of(path), target)
+
+    def head(self, path: str) -> store.StoredFileInfo | None:
+        """Return size and tag, ``None`` when there is no such file."""
+        try:
+            status = self._path_of(path).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if self._path_of(path).is_dir():
+            return None
+        # the time of the inode: that of the content can be set by whoever may write
+        return store.StoredFileInfo(status.st_size, _tag_of_stat(status), changed=status.st_ctime_ns / 1e9)
+
+    def digest(self, path: str) -> str:
+        """Return the sha256 (hex) of a file as it is on the disk. Raises NotInStoreError."""
+        if self.head(path) is None:
+            raise store.NotInStoreError(f"there is no {path} in {self.url}")
+        return files.hash_file(self._path_of(path))
+
+    def create(self, path: str, content: bytes | Path, *, sha256: str | None = None) -> str:
+        """Write a new file; of several writers one succeeds. Raises AlreadyInStoreError."""
+        place = self._path_of(path)
+        if place.exists():
+            raise store.AlreadyInStoreError(f"{path} is in {self.url} already")
+        with self._write_part(place, lambda file: _write_content(content, file, sha256)) as part:
+            return self._publish_part(part, path)
+
+    def replace(self, path: str, content: bytes, tag: str | None) -> str:
+        """Exchange the file that has this tag. Raises ChangedInStoreError."""
+        if tag is None:
+            try:
+                return self.create(path, content)
+            except store.AlreadyInStoreError as cause:
+                raise store.ChangedInStoreError(
+                    f"{path} was created by another process in the meantime"
+                ) from cause
+        place, changed = (
+            self._path_of(path),
+            store.ChangedInStoreError(f"{path} was changed by another process in the meantime"),
+        )
+        if (info := self.head(path)) is None or info.tag != tag:
+            raise changed
+        with (
+            self._write_part(place, lambda file: _write_content(content, file, None)) as part,
+            self._lock_state(),
+        ):
+            if (info := self.head(path)) is None or info.tag != tag:
+                raise changed
+            os.replace(part, place)
+            _sync_folder(place.parent)
+            return _tag_of_stat(place.stat())
+
+    def copy(self, source: str, target: str, *, tag: str | None = None) -> str:
+        """Copy a file inside the folder, by the system itself where it can.
+
+        Raises NotInStoreError, AlreadyInStoreError and ChangedInStoreError.
+        """
+        store.require_tag(self, source, tag)
+        place = self._path_of(target)
+        if place.exists():
+            raise store.AlreadyInStoreError(f"{target} is in {self.url} already")
+        with self._write_part(place, lambda file: _copy_file(self._path_of(source), file)) as part:
+            return self._publish_part(part, target)
+
+    def listing(self, prefix: str) -> Iterator[store.ListedFile]:
+        """Yield the files below a folder, sorted by path."""
+        start = store.prefix_of_folder(prefix)
+        yield from self._walk(self.folder / start, start)
+
+    def folders(self, prefix: str) -> list[str]:
+        """Return the names of the folders that lie directly in a folder."""
+        try:
+            with os.scandir(self.folder / store.prefix_of_folder(prefix)) as items:
+                return sorted(item.name for item in items if store.is_store_path(item.name) and item.is_dir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def remove(self, path: str) -> None:
+        """Delete a file, if it is there, and the folders that it leaves empty: only files make folders."""
+        place = self._path_of(path)
+        with _explain_os_errors(place, "remove"), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            place.unlink()
+        with contextlib.suppress(OSError):  # there is something else in it
+            while (place := place.parent) != self.folder:
+                place.rmdir()
+
+    def url_of(self, path: str) -> str:
+        """Return the ``file:`` URL of a file or folder."""
+        return self._path_of(path.rstrip("/")).as_uri() + ("/" if path.endswith("/") else "")
+
+    def _path_of(self, path: str) -> Path:
+        return self.folder / store.check_store_path(path)
+
+    def _walk(self, folder: Path, start: str) -> Iterator[store.ListedFile]:
+        try:
+            with os.scandir(folder) as scanned:
+                items = sorted(
+                    (item for item in scanned if store.is_store_path(item.name)), key=_path_sort_key
+                )
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for item in items:
+            if item.is_dir():
+                yield from self._walk(folder / item.name, f"{start}{item.name}/")
+            else:
+                with contextlib.suppress(FileNotFoundError):  # removed since
+                    state = item.stat()
+                    yield store.ListedFile(start + item.name, state.st_size, _tag_of_stat(state))
+
+    @contextlib.contextmanager
+    def _write_part(self, place: Path, write: Callable[[BinaryIO], None]) -> Iterator[Path]:
+        """Write what is to appear at ``place``, out of sight; what is left of it goes in the end.
+
+        Not ``open_atomically``: its rename would replace what another writer has put there meanwhile.
+        """
+        parts, part = self.folder / _STATE_FOLDER / "parts", None
+        try:
+            with _explain_os_errors(place, "write"):
+                files.make_folders_like(parts, self.folder)
+                self._remove_stale_parts(parts)
+                handle, name = tempfile.mkstemp(dir=parts)
+                part = Path(name)
+                with os.fdopen(handle, "wb") as file:
+                    write(file)
+                    file.flush()
+                    os.fsync(file.fileno())
+                now = time.time_ns()  # the system's own clock of files is coarser than two writes are apart
+                os.utime(part, ns=(now, now))
+                os.chmod(part, 0o644)
+                yield part
+        finally:
+            if part is not None:
+                part.unlink(missing_ok=True)
+
+    def _publish_part(self, part: Path, path: str) -> str:
+        """Give a part its place, where nothing is. Raises AlreadyInStoreError."""
+        place = self._path_of(path)
+        try:
+            try:
+                _rename_into_folder(lambda: os.link(part, place), place, self.folder)
+            except OSError as failure:
+                if failure.errno not in _NO_LINK_ERRNOS:
+                    raise
+                with self._lock_state():
+                    if place.exists():
+                        raise FileExistsError from None
+                    _rename_into_folder(lambda: os.replace(part, place), place, self.folder)
+        except FileExistsError:
+            raise store.AlreadyInStoreError(f"{path} is in {self.url} already") from None
+        _sync_folder(place.parent)
+        return _tag_of_stat(place.stat())
+
+    def _lock_state(self) -> contextlib.AbstractContextManager[None]:
+        files.make_folders_like(self.folder / _STATE_FOLDER, self.folder)
+        return files.lock_folder(
+            self.folder / _STATE_FOLDER, purpose="a write to the store", patience=_LOCK_PATIENCE
+        )
+
+    def _remove_stale_parts(self, parts: Path) -> None:
+        """Delete, once, what writers left behind that were killed long ago."""
+        if self._swept:
+            return
+        self._swept = True
+        before = time.time() - _STALE_PART_SECONDS
+        with os.scandir(parts) as items:
+            for item in items:
+                with contextlib.suppress(OSError):  # gone since, or of somebody else
+                    if item.stat().st_mtime < before:
+                        os.unlink(item.path)
+
+
+def find_private_mode(folder: Path) -> str:
+    """Return the permissions of a store's folder that nobody but its owner can read; empty for another."""
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    return "" if os.name == "nt" or mode & 0o055 else f"{mode:04o}"
+
+
+def _write_content(content: bytes | Path, file: BinaryIO, sha256: str | None) -> None:
+    """Write what is to be sent, and see that it is what was meant."""
+    if isinstance(content, bytes):
+        file.write(content)
+        digest = store.digest_of_content(content) if sha256 else ""
+    else:
+        with content.open("rb") as source:
+            digest = files.hash_pieces(files.read_pieces(source), file.write)
+    store.require_digest(digest, sha256, content)
+
+
+def _copy_file(source: Path, file: BinaryIO) -> None:
+    with source.open("rb") as original:
+        files.copy_content(original, file)
+
+
+def _rename_into_folder(rename: Callable[[], None], place: Path, root: Path) -> None:
+    """Give a part its place, whose folder may go at any moment when another file in it is removed."""
+    for attempt in range(_RETRIES):
+        try:
+            files.make_folders_like(place.parent, root)
+        except (FileExistsError, NotADirectoryError):
+            raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(place.parent)) from None
+        try:
+            rename()
+        except FileNotFoundError:
+            if attempt + 1 == _RETRIES:
+                raise
+        else:
+            return
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the disk know of a new name, where the system can be asked for that."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+@contextlib.contextmanager
+def _explain_os_errors(place: Path, action: str) -> Iterator[None]:
+    """Have a failure of the disk say what was to be done, and what may help. Raises ReleaseError."""
+    try:
+        yield
+    except OSError as failure:
+        errors.name_failed_file(failure, place)
+        error = errors.ReleaseError(f"cannot {action} {place}")
+        error.tip = _TIPS_BY_ERRNO.get(failure.errno or 0, store.RUN_AGAIN_TIP)
+        raise error from failure
+
+
+def _tag_of_stat(state: os.stat_result) -> str:
+    return f"{state.st_mtime_ns:x}-{state.st_size:x}-{state.st_ino:x}"
+
+
+def _path_sort_key(item: os.DirEntry[str]) -> str:
+    return item.name + "/" if item.is_dir() else item.name

@@ -1,0 +1,480 @@
+"""Stores: what one can do, opening the one that a URL means, and one that only records (a dry run).
+
+Files are written once and stay, but for the few documents that point at others: those are exchanged under
+the condition that nobody else has done so meanwhile. No more is asked of a store.
+
+``open_store`` opens what a URL or path means; ``DryRunStore`` stands in for a store in a dry run: it records
+what would be written, and reads as if it had been.
+
+A server may take the conditions and ignore them (s3rver does): two promoters at a time would both win
+there. So they are tried once, on a file of no use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+import secrets
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
+from urllib.parse import SplitResult, urlsplit
+
+from rocm_wheels.core import errors, files, log, retry, shell
+
+_PATH_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+!~-]*")
+RUN_AGAIN_TIP = "run the same command again; what is finished is kept"
+
+
+class NotInStoreError(errors.ReleaseError):
+    """There is no such file in the store."""
+
+
+class AlreadyInStoreError(errors.ReleaseError):
+    """There is a file already where one was to be created."""
+
+
+class ChangedInStoreError(errors.ReleaseError):
+    """A file is not the one any more that was to be replaced."""
+
+
+class UnsupportedByStoreError(errors.ReleaseError):
+    """The store does not know what it was asked for: a condition, as a rule."""
+
+    operation = ""
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file that was read, and the tag that it had then."""
+
+    content: bytes
+    tag: str
+
+
+@dataclass(frozen=True)
+class StoredFileInfo:
+    """Size in bytes, the tag (other bytes, other tag) and, where the store keeps it, the sha256 in hex.
+
+    That one is as the file's writer stated it. ``changed`` is when the file was last written, in seconds
+    since the epoch, by a clock that no writer can set; None where the store has none.
+    """
+
+    size: int
+    tag: str
+    sha256: str | None = None
+    changed: float | None = None
+
+
+@dataclass(frozen=True)
+class ListedFile:
+    """A file of a listing."""
+
+    path: str
+    size: int
+    tag: str
+
+
+class Store(Protocol):
+    """Files by path. Paths are relative, with ``/``, and no part of one begins with a dot.
+
+    A file is seen whole or not at all. A write that fails for good raises ReleaseError, or OSError of a
+    folder, and has done nothing that another attempt would stumble over.
+    """
+
+    looks_first: bool  # before each write, for a store that ignores conditions
+
+    @property
+    def url(self) -> str:
+        """What people call the store; without credentials."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder that it is, where it is one of this machine."""
+
+    def read(self, path: str) -> StoredFile:
+        """Return a whole file. Raises NotInStoreError."""
+
+    def fetch(self, path: str, target: Path) -> None:
+        """Copy a file to this machine, whole or not at all. Raises NotInStoreError."""
+
+    def head(self, path: str) -> StoredFileInfo | None:
+        """Return what is known of a file without reading it, ``None`` when there is none."""
+
+    def digest(self, path: str) -> str:
+        """Return the sha256 (hex) of the bytes that the store gives out. Raises NotInStoreError."""
+
+    def create(self, path: str, content: bytes | Path, *, sha256: str | None = None) -> str:
+        """Write a new file and return its tag. Raises AlreadyInStoreError, whoever was first.
+
+        ``sha256`` (hex) is what the bytes must have that are sent; others are refused and never seen.
+        """
+
+    def replace(self, path: str, content: bytes, tag: str | None) -> str:
+        """Exchange the file that has this tag, and return the new one.
+
+        ``None``: there must not be one yet. Raises ChangedInStoreError for any other tag.
+        """
+
+    def copy(self, source: str, target: str, *, tag: str | None = None) -> str:
+        """Copy a file inside the store, without its bytes passing here; with ``tag`` the one that has it.
+
+        Raises NotInStoreError, AlreadyInStoreError and, for another tag, ChangedInStoreError.
+        """
+
+    def listing(self, prefix: str) -> Iterator[ListedFile]:
+        """Yield the files below a folder (``""``: all), at any depth, sorted by path."""
+
+    def folders(self, prefix: str) -> list[str]:
+        """Return the names of the folders that lie directly in a folder, sorted."""
+
+    def remove(self, path: str) -> None:
+        """Delete a file; it is no mistake when it is not there."""
+
+    def url_of(self, path: str) -> str:
+        """Return where a file is, for people and installers."""
+
+
+def is_store_path(path: str) -> bool:
+    """Tell whether something may be a path in a store. What else lies there is none of its files."""
+    return all(_PATH_PART.fullmatch(part) for part in path.split("/"))
+
+
+def check_store_path(path: str) -> str:
+    """Return a path that may be in a store. Raises UsageError for one that leads elsewhere."""
+    if not is_store_path(path):
+        raise errors.UsageError(f"{path!r} is no path in a store")
+    return path
+
+
+def prefix_of_folder(prefix: str) -> str:
+    """Return a prefix as all paths below it begin."""
+    return f"{check_store_path(prefix.rstrip('/'))}/" if prefix.strip("/") else ""
+
+
+_ResultT = TypeVar("_ResultT")
+_CONTENTION_POLICY = retry.RetryPolicy(retries=6, first_wait=0.02, jitter=1)
+
+
+def change_documents(work: Callable[[], _ResultT], *, description: str) -> _ResultT:
+    """Return what ``work`` returns, which reads documents of a store and replaces them by their tags.
+
+    It is done again while it raises ChangedInStoreError. Raises ReleaseError when others change
+    ``description`` all the time.
+    """
+    try:
+        return retry.run_with_retries(
+            work,
+            policy=_CONTENTION_POLICY,
+            is_transient=lambda failure: isinstance(failure, ChangedInStoreError),
+        )
+    except ChangedInStoreError as cause:
+        raise errors.ReleaseError(
+            f"{description} is changed by others all the time", tip=RUN_AGAIN_TIP
+        ) from cause
+
+
+def create_or_read(store: Store, path: str, content: bytes) -> bytes | None:
+    """Write a new file; return ``None``, or the content of the file that is there already."""
+    try:
+        store.create(path, content)
+    except AlreadyInStoreError:
+        return store.read(path).content
+    return None
+
+
+def put_file(store: Store, path: str, content: bytes, check: Callable[[], None] | None = None) -> bool:
+    """Let a file have this content; tell whether it had not.
+
+    Raises ChangedInStoreError when somebody else writes other bytes there meanwhile.
+    """
+    try:
+        stored = store.read(path)
+    except NotInStoreError:
+        stored = None
+    if stored is not None and stored.content == content:
+        return False
+    if check is not None:
+        check()
+    try:
+        if stored is None:
+            store.create(path, content)
+        else:
+            store.replace(path, content, stored.tag)
+    except (ChangedInStoreError, AlreadyInStoreError) as cause:
+        with contextlib.suppress(NotInStoreError):
+            if store.read(path).content == content:  # another run does the same
+                return False
+        raise ChangedInStoreError(
+            f"{path} was changed by another process in the meantime", tip=RUN_AGAIN_TIP
+        ) from cause
+    return True
+
+
+def require_tag(store: Store, path: str, tag: str | None) -> StoredFileInfo:
+    """Return what is known of a file to be copied, which has this tag if one is named.
+
+    Raises NotInStoreError and ChangedInStoreError.
+    """
+    info = store.head(path)
+    if info is None:
+        raise NotInStoreError(f"there is no {path} in {store.url}")
+    if tag is not None and info.tag != tag:
+        raise ChangedInStoreError(f"{path} was changed by another process in the meantime", tip=RUN_AGAIN_TIP)
+    return info
+
+
+def size_of_content(content: bytes | Path) -> int:
+    """Return how many bytes are to be written."""
+    return content.stat().st_size if isinstance(content, Path) else len(content)
+
+
+def digest_of_content(content: bytes | Path) -> str:
+    """Return the sha256 (hex) of what is to be written."""
+    return files.hash_file(content) if isinstance(content, Path) else hashlib.sha256(content).hexdigest()
+
+
+def require_digest(actual: str, sha256: str | None, content: bytes | Path) -> None:
+    """Raise ReleaseError where the bytes that were read are not those that were meant."""
+    if sha256 is not None and actual != sha256:
+        raise make_changed_error(content if isinstance(content, Path) else f"what has the sha256 {actual}")
+
+
+def make_changed_error(source: object) -> errors.ReleaseError:
+    """Return the error of a file that somebody writes to while it is sent."""
+    tip = f"let nothing write to it in the meantime, then {RUN_AGAIN_TIP}"
+    return errors.ReleaseError(
+        f"{source} has other bytes than when it was looked at; nothing was sent of it", tip=tip
+    )
+
+
+class DryRunStore:
+    """A store as it would be after all that was asked of this one. ``writes`` says what that was."""
+
+    def __init__(self, inner: Store) -> None:
+        self._inner = inner
+        self.writes: list[str] = []
+        self._pretended: dict[
+            str, bytes | str | None
+        ] = {}  # content, or the path that was copied; None: gone
+        self.url, self.folder = inner.url, inner.folder
+        self.looks_first = inner.looks_first
+
+    def record_write(self, description: str) -> None:
+        """Note a write."""
+        self.writes.append(description)
+
+    def read(self, path: str) -> StoredFile:
+        """Return a whole file. Raises NotInStoreError."""
+        content = self._pretended.get(path, path)
+        if content is None:
+            raise NotInStoreError(f"there is no {path} in {self.url}")
+        if isinstance(content, bytes):
+            return StoredFile(content, hashlib.sha256(content).hexdigest())
+        return self._inner.read(content)
+
+    def fetch(self, path: str, target: Path) -> None:
+        """Copy a file to this machine. Raises NotInStoreError."""
+        target.write_bytes(self.read(path).content)
+
+    def head(self, path: str) -> StoredFileInfo | None:
+        """Return what is known of a file."""
+        content = self._pretended.get(path, path)
+        if isinstance(content, bytes):
+            digest = hashlib.sha256(content).hexdigest()
+            return StoredFileInfo(len(content), digest, digest)
+        return None if content is None else self._inner.head(content)
+
+    def digest(self, path: str) -> str:
+        """Return the sha256 (hex) of a file. Raises NotInStoreError."""
+        content = self._pretended.get(path, path)
+        return self._inner.digest(content) if isinstance(content, str) else str(self.read(path).tag)
+
+    def create(self, path: str, content: bytes | Path, *, sha256: str | None = None) -> str:
+        """Say that a file would be created. Raises AlreadyInStoreError."""
+        payload = content if isinstance(content, bytes) else content.read_bytes()
+        require_digest(hashlib.sha256(payload).hexdigest(), sha256, content)
+        return self._pretend_write("create", path, payload)
+
+    def replace(self, path: str, content: bytes, tag: str | None) -> str:
+        """Say that a file would be replaced. Raises ChangedInStoreError."""
+        info = self.head(path)
+        if (info.tag if info else None) != tag:
+            raise ChangedInStoreError(f"{path} was changed by another process in the meantime")
+        self._pretended[path] = content
+        self.record_write(f"{'create' if tag is None else 'replace'} {path}")
+        return hashlib.sha256(content).hexdigest()
+
+    def copy(self, source: str, target: str, *, tag: str | None = None) -> str:
+        """Say that a file would be copied. Raises NotInStoreError and AlreadyInStoreError."""
+        require_tag(self, source, tag)
+        original = self._pretended.get(source, source)
+        assert original is not None
+        return self._pretend_write("copy", target, original)
+
+    def listing(self, prefix: str) -> Iterator[ListedFile]:
+        """Yield the files below a folder, sorted by path."""
+        start = prefix_of_folder(prefix)
+        existing = {listed.path: listed for listed in self._inner.listing(prefix)}
+        for path in sorted({*existing, *(path for path in self._pretended if path.startswith(start))}):
+            if path not in self._pretended:
+                yield existing[path]
+            elif (info := self.head(path)) is not None:
+                yield ListedFile(path, info.size, info.tag)
+
+    def folders(self, prefix: str) -> list[str]:
+        """Return the names of the folders that lie directly in a folder."""
+        start = prefix_of_folder(prefix)
+        new = {path[len(start) :].split("/")[0] for path in self._pretended if path.startswith(start)}
+        return sorted({*self._inner.folders(prefix), *new})
+
+    def remove(self, path: str) -> None:
+        """Say that a file would be deleted."""
+        self._pretended[path] = None
+        self.record_write(f"remove {path}")
+
+    def url_of(self, path: str) -> str:
+        """Return where a file is."""
+        return self._inner.url_of(path)
+
+    def _pretend_write(self, action: str, path: str, content: bytes | str) -> str:
+        if self.head(path) is not None:
+            raise AlreadyInStoreError(f"{path} is in {self.url} already")
+        self._pretended[path] = content
+        self.record_write(f"{action} {path}")
+        info = self.head(path)
+        return info.tag if info else ""
+
+
+_BUCKET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def open_store(url: str, env: Mapping[str, str]) -> Store:
+    """Return the store of a path or URL; nothing is asked of it yet. Raises UsageError for none.
+
+    ``env`` holds what AWS's own tools read, credentials and ``AWS_ENDPOINT_URL`` included.
+    """
+    from rocm_wheels.stores.folder import FolderStore
+
+    if not url.strip():
+        raise errors.UsageError("the store has no name", tip="name a folder, or s3://bucket/prefix")
+    parts = urlsplit(url)
+    if len(parts.scheme) < 2 or "://" not in url:  # a letter is a drive of Windows
+        folder = _expand_home(url)
+    elif parts.scheme == "file":
+        folder = _path_of_file_url(parts)
+    elif parts.scheme == "s3":
+        return _open_bucket(url.partition("://")[2], env)
+    else:
+        raise errors.UsageError(
+            f"{shell.hide_credentials(url)} is not a store: {parts.scheme}:// is not supported",
+            tip="name a folder, or s3://bucket/prefix",
+        )
+    if folder.exists() and not folder.is_dir():
+        raise errors.UsageError(f"{folder} is not a folder", tip="name another one")
+    return FolderStore(folder)
+
+
+def open_existing_store(url: str, env: Mapping[str, str]) -> Store:
+    """Return the store of a path or URL for those who read what others staged.
+
+    Raises UsageError for none, and for a folder that is not there. Whether a bucket is, the first read tells.
+    """
+    store = open_store(url, env)
+    if store.folder is not None and not store.folder.is_dir():
+        raise errors.UsageError(
+            f"there is no store at {store.url}: the folder does not exist",
+            tip=f"correct the path, or `rocm-wheels set stage {shlex.quote(url)} …` makes a store there",
+        )
+    return store
+
+
+def _expand_home(path: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as cause:
+        raise errors.UsageError(
+            f"{path} is in the home of nobody", tip="name a folder, or s3://bucket/prefix"
+        ) from cause
+
+
+def _path_of_file_url(parts: SplitResult) -> Path:
+    from urllib.request import url2pathname
+
+    if parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
+        raise errors.UsageError(
+            f"{shell.hide_credentials(parts.geturl())} is no folder of this machine",
+            tip=f"three slashes, and a whole path: file:///{parts.netloc}{parts.path}",
+        )
+    return Path(url2pathname(parts.path))
+
+
+def _open_bucket(bucket_and_prefix: str, env: Mapping[str, str]) -> Store:
+    from rocm_wheels.stores import s3
+
+    bucket, _, prefix = bucket_and_prefix.partition("/")
+    if "@" in bucket:
+        raise errors.UsageError(
+            f"s3://…@{bucket_and_prefix.rpartition('@')[2]}: credentials have no place in the URL of a store",
+            tip="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
+        )
+    if not _BUCKET_NAME.fullmatch(bucket):
+        fault = "names no bucket" if not bucket else f"names no bucket: {bucket!r} cannot be one"
+        raise errors.UsageError(f"s3://{bucket_and_prefix} {fault}", tip="for example: s3://bucket/prefix")
+    return s3.S3Store(bucket, prefix, env)
+
+
+PROBE_FOLDER = "probe"
+
+
+def find_broken_promise(store: Store) -> str | None:
+    """Return what a store does with conditional writes that it must not, ``None`` when all is well.
+
+    A few small writes below ``probe/``; what they leave is removed.
+    """
+    path = f"{PROBE_FOLDER}/{secrets.token_hex(8)}"
+    try:
+        tag = store.create(path, b"first")
+    except UnsupportedByStoreError as unknown:
+        return f"it knows no conditional writes ({unknown})"
+    try:
+        if not _is_refused(lambda: store.create(path, b"other"), AlreadyInStoreError):
+            return "a file is created where there is one (If-None-Match is ignored)"
+        new = store.replace(path, b"second", tag)
+        if not _is_refused(lambda: store.replace(path, b"third", tag), ChangedInStoreError):
+            return "a file that another process has changed is replaced (If-Match is ignored)"
+        return None if store.read(path).tag == new else "a tag is not that of the file which was written"
+    finally:
+        store.remove(path)
+
+
+def _is_refused(write: Callable[[], str], refusal: type[errors.ReleaseError]) -> bool:
+    try:
+        write()
+    except refusal:
+        return True
+    return False
+
+
+def require_conditional_writes(store: Store, *, unconditional: bool = False) -> None:
+    """Make sure that nobody's write is lost to another's. Raises ReleaseError.
+
+    ``unconditional``: go on without, looking before each write. A folder of this machine is not asked.
+    """
+    if store.folder is not None:
+        return
+    broken = find_broken_promise(store)
+    if broken is None:
+        return
+    if not unconditional:
+        raise errors.ReleaseError(
+            f"{store.url} does not honour conditional writes: {broken}",
+            tip="two that write at a time would both succeed; where nothing else does: --unconditional",
+        )
+    log.log_warning(
+        f"{store.url} does not honour conditional writes: make sure that nothing else writes to it now"
+    )
+    store.looks_first = True

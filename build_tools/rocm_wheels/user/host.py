@@ -1,0 +1,375 @@
+"""The machine that wheels are chosen for: this one, or one that somebody states.
+
+``make_host`` detects the GPUs unless they are stated, and lists the tags of the Python. The best GPU comes
+first: a card before one inside a processor, then AMD's.
+"""
+
+from __future__ import annotations
+
+import platform as python_platform
+import re
+import sys
+import sysconfig
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.tags import Tag, compatible_tags, cpython_tags, mac_platforms, platform_tags, sys_tags
+
+from rocm_wheels.core import errors
+from rocm_wheels.gpus import detect, variables, vendors
+from rocm_wheels.gpus.gpu import (
+    GENERIC_TARGETS,
+    INTEGRATED_TARGETS,
+    INTEL_BEFORE_XE,
+    KNOWN_TARGETS,
+    Gpu,
+    Hardware,
+    RocmInstallation,
+    parse_target_name,
+)
+from rocm_wheels.gpus.rocm import find_rocm_installations
+from rocm_wheels.index.platform_tags import PLATFORM_TAGS
+from rocm_wheels.variants import document, order
+
+if TYPE_CHECKING:
+    from rocm_wheels.models.gfx import TargetOverride
+
+
+@dataclass(frozen=True)
+class PosedTarget:
+    """A GPU of the target ``native`` that runs another's kernels, when ``line`` tells the ROCm runtime so."""
+
+    native: str
+    option: TargetOverride
+
+    @property
+    def line(self) -> str:
+        """The variable: ``HSA_OVERRIDE_GFX_VERSION=10.3.0``."""
+        return f"{variables.OVERRIDE_VARIABLE}={self.option.version}"
+
+    @property
+    def ability(self) -> str:
+        """What it can, in words."""
+        return f"{self.native} runs kernels for {self.option.target}"
+
+    def __str__(self) -> str:
+        care = f" ({self.option.care})" if self.option.care else ""
+        return f"{self.ability} with {self.line}{care}"
+
+
+@dataclass(frozen=True)
+class TargetHost:
+    """A machine and the Python on it.
+
+    ``platform`` is ``linux``, ``windows`` or ``macos``; ``machine`` as Python calls it (``x86_64``,
+    ``aarch64``, ``amd64``); ``python`` like ``3.12`` (``3.14t`` without the global lock). ``tags`` are those
+    of the wheels that it can use, best first. ``supported`` is what it supports of the namespaces that
+    a plugin answers for (``amd``); what a document declares for everybody is found there. ``full_python`` is
+    the whole version, for ``Requires-Python`` ("": ``python`` is all that is known). ``enabled`` are the
+    namespaces whose optional providers count. ``posed``: what is chosen for a GPU as another one, whose
+    kernels it runs; None: for each as what it is. ``versions`` are those of the projects that a wheel goes
+    beside, for what it says of their ABI.
+    """
+
+    platform: str
+    machine: str
+    python: str
+    tags: tuple[Tag, ...]
+    hardware: Hardware
+    supported: order.SupportedFeatures
+    full_python: str = ""
+    enabled: frozenset[str] = frozenset()
+    posed: PosedTarget | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+_SYSTEMS = {"linux": "linux", "win32": "windows", "darwin": "macos"}
+_MACHINES = {  # the first one of a platform is meant where none is stated
+    "linux": ("x86_64", "aarch64"),
+    "windows": ("amd64", "arm64"),
+    "macos": ("arm64", "x86_64"),
+}
+_SPELLINGS = {"x64": ("amd64", "x86_64"), "arm64": ("aarch64",), "aarch64": ("arm64",)}
+_SPELLINGS |= {"x86_64": ("amd64",), "amd64": ("x86_64",)}
+_OLD_MANYLINUX = re.compile(r"manylinux(?:1|2010)_")
+_NEWEST_MACOS = (26, 0)  # of wheels for a stated Mac: the newest that there is
+_NO_GPU = "none"
+_MAX_NAMED = 6  # targets that are called the same
+GFX_OPTION, ROCM_OPTION, PYTHON_OPTION, PLATFORM_OPTION = "--gfx", "--rocm", "--python", "--platform"
+
+
+@dataclass(frozen=True)
+class StatedMachine:
+    """What somebody says of a machine, as it is written; None for what is looked up on this one.
+
+    ``gfx`` has the words of every ``--gfx``; ``enabled`` the namespaces of optional providers that count.
+    """
+
+    gfx: tuple[str, ...] = ()
+    rocm: str | None = None
+    python: str | None = None
+    platform: str | None = None
+    enabled: tuple[str, ...] = ()
+
+
+def make_host(env: Mapping[str, str], stated_machine: StatedMachine | None = None) -> TargetHost:
+    """Return this machine, with what is stated in place of what is found. UsageError for what is no machine.
+
+    The GPUs are looked for only when none are stated, or the ROCm of this machine is needed.
+    """
+    statement = stated_machine or StatedMachine()
+    detected = detect_platform()
+    system, machine = _parse_platform(statement.platform, detected)
+    python, full, own_python = _parse_python(statement.python)
+    tags = _list_tags(
+        system, machine, python, own_platform=(system, machine) == detected, own_python=own_python
+    )
+    hardware = _resolve_hardware(statement, env)
+    if any(not re.fullmatch(r"[a-z0-9_]+", name) for name in statement.enabled):
+        raise errors.UsageError(
+            f"--enable {','.join(statement.enabled)}: a namespace has a-z, 0-9 and _ only"
+        )
+    return TargetHost(
+        platform=system,
+        machine=machine,
+        python=python,
+        tags=tags,
+        hardware=hardware,
+        supported={"amd": variables.list_supported_features(hardware)},
+        full_python=full,
+        enabled=frozenset(statement.enabled),
+        posed=_find_stated_pose(hardware, env) if statement.gfx and (system, machine) == detected else None,
+    )
+
+
+def _find_stated_pose(stated: Hardware, env: Mapping[str, str]) -> PosedTarget | None:
+    """Return the card of this machine that runs kernels for a target that is stated in place of its own."""
+    targets = {gpu.gfx for gpu in stated.usable}
+    if sys.platform != "linux" or not targets:
+        return None
+    try:
+        gpus = detect.detect_hardware(env, vendors=("amd",)).usable
+    except ValueError:  # a variable that states other GPUs: --gfx is what counts
+        return None
+    from rocm_wheels.models.gfx import load_overrides
+
+    for gpu in gpus:
+        options = load_overrides().cards.get(gpu.native or "", ()) if gpu.gfx not in targets else ()
+        if option := next((option for option in options if option.target in targets), None):
+            return PosedTarget(gpu.native or "", option)
+    return None
+
+
+def detect_platform() -> tuple[str, str]:
+    """Return the platform and the kind of processor of this machine."""
+    system = _SYSTEMS.get(sys.platform, "linux")
+    return system, _normalize_processor(system, python_platform.machine().lower())
+
+
+def _normalize_processor(system: str, machine: str) -> str:
+    """Return a kind of processor as a platform calls it; as it is when no wheels are made for it."""
+    spellings = (machine, *_SPELLINGS.get(machine, ()))
+    return next((spelling for spelling in spellings if spelling in _MACHINES[system]), machine)
+
+
+def _parse_platform(text: str | None, detected: tuple[str, str]) -> tuple[str, str]:
+    if text is None:
+        return detected
+    system, _, machine = text.lower().partition("-")
+    if system not in _MACHINES:
+        raise errors.UsageError(
+            f"{PLATFORM_OPTION} {text}: it is one of {', '.join(_MACHINES)}",
+            tip=f"for example: {PLATFORM_OPTION} windows",
+        )
+    if not machine:
+        return detected if system == detected[0] else (system, _MACHINES[system][0])
+    machine = _normalize_processor(system, machine)
+    if machine not in _MACHINES[system]:
+        choices = " or ".join(f"{system}-{processor}" for processor in _MACHINES[system])
+        raise errors.UsageError(
+            f"{PLATFORM_OPTION} {text}: no wheels are made for that processor", tip=f"it is {choices}"
+        )
+    return system, machine
+
+
+def _parse_python(text: str | None) -> tuple[str, str, bool]:
+    """Return ``3.12`` (``3.14t``), the whole version, and whether it is the Python that runs this."""
+    running = f"{sys.version_info.major}.{sys.version_info.minor}"
+    threads = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
+    if text is None:
+        return running + threads, _format_own_version(), True
+    match = re.fullmatch(r"(3\.[0-9]{1,2})(\.[0-9]+)?(t?)", text)
+    if not match:
+        raise errors.UsageError(
+            f"{PYTHON_OPTION} {text}: it is a version like 3.12", tip=f"for example: {PYTHON_OPTION} 3.12"
+        )
+    python = match[1] + match[3]
+    is_own = python == running + threads and sys.implementation.name == "cpython" and not match[2]
+    return python, _format_own_version() if is_own else match[1] + (match[2] or ""), is_own
+
+
+def _format_own_version() -> str:
+    """Return the version of this Python as pip compares it: 3.15.0rc1 passes for 3.15.0."""
+    return ".".join(map(str, sys.version_info[:3]))
+
+
+def _list_tags(
+    system: str, machine: str, python: str, *, own_platform: bool, own_python: bool
+) -> tuple[Tag, ...]:
+    if own_platform and own_python:
+        return tuple(sys_tags())
+    platforms = list(platform_tags()) if own_platform else _list_platform_tags(system, machine)
+    minor, threads, _ = python.removeprefix("3.").partition("t")
+    version = 3, int(minor)
+    plain = f"cp3{minor}"
+    abi = plain + threads
+    cpython = cpython_tags(version, abis=[abi], platforms=platforms)
+    return tuple(dict.fromkeys((*cpython, *compatible_tags(version, plain, platforms))))
+
+
+def _list_platform_tags(system: str, machine: str) -> list[str]:
+    """Return the platform tags of a stated machine, best first."""
+    if system == "macos":
+        return list(mac_platforms(_NEWEST_MACOS, machine))
+    if system == "windows":
+        return [f"win_{machine}"]
+    tag_names = [name.replace("x86_64", machine) for name in PLATFORM_TAGS["linux"]]
+    return (
+        tag_names if machine == "x86_64" else [name for name in tag_names if not _OLD_MANYLINUX.match(name)]
+    )
+
+
+def _resolve_hardware(statement: StatedMachine, env: Mapping[str, str]) -> Hardware:
+    """Return what is stated, and what is found here of the rest."""
+    words = [
+        word
+        for text in statement.gfx
+        for part in re.split(r"[,;]", text)
+        for word in _split_gpu_words(part.strip())
+    ]
+    if statement.gfx and not words:
+        raise errors.UsageError(
+            f"{GFX_OPTION} names no GPU", tip=f"for example: {GFX_OPTION} gfx942, or {GFX_OPTION} none"
+        )
+    gpus = _parse_gpus(words) if words else None
+    rocm = _parse_rocm(statement.rocm) if statement.rocm is not None else None
+    site = tuple(dict.fromkeys(Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")))
+    try:
+        if gpus is None:
+            hardware = detect.detect_hardware(env, site_packages=site)
+            return hardware if rocm is None else replace(hardware, rocm=rocm)
+        if rocm is None:
+            rocm, _ = find_rocm_installations(env, platform=sys.platform, site_packages=site)
+    except ValueError as cause:
+        raise errors.UsageError(str(cause)) from None
+    return Hardware(gpus=detect.sort_gpus(gpus), rocm=rocm)
+
+
+def _parse_gpus(words: list[str]) -> tuple[Gpu, ...]:
+    if _NO_GPU in words:
+        if len(words) > 1:
+            raise errors.UsageError(f"{GFX_OPTION} {','.join(words)}: either GPUs or {_NO_GPU}")
+        return ()
+    return tuple(_parse_gpu(word, index) for index, word in enumerate(words))
+
+
+def _split_gpu_words(part: str) -> list[str]:
+    """Return what stands between commas: names of targets, or the words of a product (RX 7900 XTX) as one."""
+    words = [_NO_GPU if word.lower() == _NO_GPU else word for word in part.split()]
+    return words if all(word == _NO_GPU or word.lower().startswith("gfx") for word in words) else [part]
+
+
+def _find_product_target(product: str) -> str:
+    """Return the one target of a card that is called by its name. UsageError for none and for several."""
+    from rocm_wheels.models import gpu_cards
+
+    try:
+        targets = gpu_cards.find_amd_targets(product)
+    except errors.UsageError as cause:
+        raise errors.UsageError(f"{GFX_OPTION}: {cause.message}", tip=cause.tip) from None
+    if not targets:
+        raise errors.UsageError(
+            f"{GFX_OPTION} {product}: that is no AMD GPU", tip=f"{GFX_OPTION} {_NO_GPU} is for no AMD GPU"
+        )
+    if len(targets) > 1:
+        raise errors.UsageError(
+            f"{GFX_OPTION} {product}: GPUs of {len(targets)} targets are called so: {_join_first(targets)}",
+            tip=f"say which; `rocm-wheels compat gpu {product}` tells them apart",
+        )
+    return targets[0]
+
+
+def _join_first(targets: tuple[str, ...]) -> str:
+    return ", ".join([*targets[:_MAX_NAMED], *["…"] * (len(targets) > _MAX_NAMED)])
+
+
+def _parse_gpu(word: str, index: int) -> Gpu:
+    if not word.casefold().startswith("gfx"):
+        return replace(_parse_gpu(_find_product_target(word), index), name=word)
+    try:
+        name = parse_target_name(word)
+    except ValueError as cause:
+        from rocm_wheels.models.gfx import get_gfx_families
+
+        families = get_gfx_families()
+        tip = (
+            f"of {word} say which: {', '.join(families[word])}"
+            if word in families
+            else f"{GFX_OPTION} gfx942"
+        )
+        raise errors.UsageError(f"{GFX_OPTION} {cause}", tip=tip) from None
+    if name in GENERIC_TARGETS:
+        raise errors.UsageError(
+            f"{GFX_OPTION} {word} is code for several GPUs, and none of them",
+            tip=f"say which: {', '.join(GENERIC_TARGETS[name])}",
+        )
+    is_known = name in KNOWN_TARGETS
+    notes = ("no GPU of that name is known here",) * (not is_known)
+    if ":" in word:
+        notes += (f"{word.partition(':')[2]} is not a property of wheels: they are chosen for {name}",)
+    return Gpu(
+        "amd",
+        gfx=name,
+        native=name,
+        index=index,
+        integrated=name in INTEGRATED_TARGETS or None,
+        source=GFX_OPTION,
+        confidence="forced",
+        notes=notes,
+    )
+
+
+def _parse_rocm(text: str) -> tuple[RocmInstallation, ...]:
+    if text.lower() == _NO_GPU:
+        return ()
+    document.parse_minor_version(text, input_name=ROCM_OPTION)
+    return (RocmInstallation(text, "forced", ROCM_OPTION),)
+
+
+def list_usable_gpus(host: TargetHost) -> tuple[Gpu, ...]:
+    """Return the GPUs that programs may use, best first: AMD's with a known target, Intel's since Xe.
+
+    Older ones of Intel are out: torch supports the Arc families (PyTorch, "Getting Started on Intel GPU").
+    """
+    usable = [gpu for gpu in detect.sort_gpus(host.hardware.gpus) if gpu.visible]
+    return tuple(
+        gpu for gpu in usable if (gpu.vendor != "amd" or gpu.gfx) and gpu.capability != INTEL_BEFORE_XE
+    )
+
+
+def list_vendors(host: TargetHost) -> tuple[str, ...]:
+    """Return whose GPUs there are, the best first: keys of ``GPU_VENDORS``."""
+    return tuple(dict.fromkeys(gpu.vendor for gpu in list_usable_gpus(host)))
+
+
+def list_build_kinds(host: TargetHost) -> tuple[str, ...]:
+    """Return what builds for these GPUs are called (``get_build_kind``), for the best GPU first."""
+    kinds = [vendors.GPU_VENDORS[vendor].build_kind for vendor in list_vendors(host)]
+    return tuple(kind for kind in kinds if kind)
+
+
+def get_main_vendor(host: TargetHost) -> str:
+    """Return whose GPU counts: a card's before one inside a processor, then AMD's; ``none`` without one."""
+    return next(iter(list_vendors(host)), "none")

@@ -1,0 +1,419 @@
+"""Indexes of wheels: the known ones, and their pages of files.
+
+Three kinds of index are read: one page a project (PEP 503, PEP 691), an index for each GPU family
+(``https://…/{family}/``, or folders of families below one), and a folder or page (``…/links.html``) that
+just lists wheels.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from urllib.parse import urlsplit
+
+from packaging.version import Version
+
+from rocm_wheels.core import errors, parallel, shell
+from rocm_wheels.gpus import variables
+from rocm_wheels.gpus.gpu import Gpu
+from rocm_wheels.index import folder, reader
+from rocm_wheels.models import package_indexes, torch_builds
+from rocm_wheels.models.gfx import load_overrides
+from rocm_wheels.user import install_options
+from rocm_wheels.user.host import PosedTarget, TargetHost, list_usable_gpus, list_vendors
+
+_GONE_STATUSES = (404, 410)
+_ABSENT_STATUSES = (403, *_GONE_STATUSES)  # S3, and so download.pytorch.org, says 403 of what is not there
+
+
+def is_page_url(index: str) -> bool:
+    """Tell whether this is the URL of one page that lists wheels (``…/links.html``)."""
+    parts = urlsplit(index)
+    return parts.scheme in ("http", "https", "file") and parts.path.endswith((".html", ".htm"))
+
+
+def read_project_links(
+    base: str, project: str, reach: reader.IndexReader
+) -> tuple[reader.IndexLink, ...] | None:
+    """Return the files on a project's page; None when the index has no such page."""
+    return None if is_page_url(base) else _read_links(base, f"{base}{project}/", reach, project=project)
+
+
+def list_links(base: str, reach: reader.IndexReader) -> tuple[reader.IndexLink, ...]:
+    """Return what a page or folder itself lists: wheels, or the folders of families; () when it is not there.
+
+    An index that refuses this as well refuses everything: UnreachableError.
+    """
+    root = reader.path_of_url(base)
+    if root is None or root.is_file() or reach.page_check is not None:  # what just lies there is not signed
+        return _read_links(base, base, reach, absent=_GONE_STATUSES) or ()
+    return tuple(
+        reader.IndexLink(
+            path.name, path.name, path.as_uri(), size=path.stat().st_size if path.is_file() else None
+        )
+        for path in (sorted(root.iterdir()) if root.is_dir() else ())
+    )
+
+
+def read_wheel_metadata(link: reader.IndexLink, reach: reader.IndexReader) -> bytes:
+    """Return METADATA of a wheel: the file beside it (PEP 658) where there is one, else out of the wheel.
+
+    UnreachableError when it cannot be had, DataError when it is not what the page says.
+    """
+    if link.metadata is not None:
+        answer = reach.get(link.url + folder.METADATA_SUFFIX)
+        if answer.status == 200:
+            if link.metadata and sha256(answer.content).hexdigest() != link.metadata.lower():
+                raise errors.DataError(
+                    (
+                        f"{reader.file_name_of_link(link)}{folder.METADATA_SUFFIX} is not what "
+                        "the page says (sha256 "
+                        f"{link.metadata})"
+                    ),
+                    tip="it was being changed, or is damaged: try again, or `rocm-wheels index verify`",
+                )
+            return answer.content
+    return reach.fetch_metadata_and_variant(
+        link.url, reader.file_name_of_link(link), link.size, variant=False
+    )[0]
+
+
+def _read_links(
+    base: str,
+    url: str,
+    reach: reader.IndexReader,
+    *,
+    project: str = "",
+    absent: tuple[int, ...] = _ABSENT_STATUSES,
+) -> tuple[reader.IndexLink, ...] | None:
+    page = reach.read_page(base, url, project=project, absent=absent)
+    if page is None:
+        return None
+    if reader.path_of_url(url) is not None:
+        return page.links
+    # a server has no say about the files of this machine
+    return tuple(link for link in page.links if urlsplit(link.url).scheme in ("http", "https"))
+
+
+FAMILY_PLACEHOLDER = "{family}"
+_JOBS = 8
+
+
+@dataclass(frozen=True)
+class LocatedProject:
+    """The files that an index has of a project. ``family`` is that of the index, "" for one for everybody."""
+
+    index: str
+    links: tuple[reader.IndexLink, ...]
+    family: str = ""
+
+
+def locate_project(index: str, project: str, host: TargetHost, reach: reader.IndexReader) -> LocatedProject:
+    """Find a project in an index. HostError when it is not there or cannot be reached."""
+    if FAMILY_PLACEHOLDER in index:
+        families = _require_families(index, host, reach)
+        bases = [(index.replace(FAMILY_PLACEHOLDER, family), family) for family in families]
+        return _locate_in_families(bases, project, reach)
+    if is_page_url(index):
+        if files := list_links(index, reach):
+            return LocatedProject(index, files)
+        raise _make_absent_error(project, index)
+    base = reader.resolve_index_url(index)
+    root = reader.path_of_url(base)
+    if found_families := _match_families(folder.list_families(root) if root else (), host):
+        return _locate_in_families(
+            [(f"{base}{family}/", family) for family in found_families], project, reach
+        )
+    links = read_project_links(base, project, reach)
+    if links is not None:
+        return LocatedProject(base, links)
+    files = list_links(base, reach)
+    if any(reader.file_name_of_link(link).endswith(".whl") for link in files):
+        return LocatedProject(base, files)
+    if found_families := _match_families(_list_folder_names(files), host):
+        return _locate_in_families(
+            [(f"{base}{family}/", family) for family in found_families], project, reach
+        )
+    raise _make_absent_error(project, base)
+
+
+def _list_family_names(above: str, reach: reader.IndexReader) -> set[str]:
+    """Return the names in the folder above those of families; not every server lists it."""
+    base = reader.resolve_index_url(above)
+    listed = list_links(base, reach) if reader.path_of_url(base) else _read_links(base, base, reach)
+    return _list_folder_names(listed or ())
+
+
+def _list_folder_names(links: Sequence[reader.IndexLink]) -> set[str]:
+    return {urlsplit(link.url).path.rstrip("/").rpartition("/")[2] for link in links}
+
+
+def list_host_families(host: TargetHost) -> tuple[str, ...]:
+    """Return the families to look in for a machine: those of all its GPUs first, then of each."""
+    from rocm_wheels.models.gfx import find_families
+
+    chips = [gpu.gfx for gpu in host.hardware.usable if gpu.gfx]
+    groups = [chips, *([chip] for chip in chips)] if chips else []
+    return tuple(dict.fromkeys(family for group in groups for family in find_families(group)))
+
+
+def find_family(base: str, host: TargetHost) -> str:
+    """Return the family whose name is the last part of an index's address; "" when it is none."""
+    last = urlsplit(base).path.rstrip("/").rpartition("/")[2]
+    return last if last.startswith("gfx") and list_family_targets(last, host) else ""
+
+
+def list_family_targets(family: str, host: TargetHost) -> tuple[str, ...]:
+    """Return the targets of a family: by the tables, else those of a machine that its name stands for."""
+    from rocm_wheels.models.gfx import get_gfx_families
+
+    return get_gfx_families().get(family) or tuple(
+        chip for chip in _list_new_chips(host) if is_named_by_family(family, chip)
+    )
+
+
+def is_named_by_family(family: str, chip: str) -> bool:
+    """Tell whether a family's name stands for a chip: ``gfx1399``, or ``gfx139X-all`` with any last digit."""
+    digits = family.lower().partition("-")[0]
+    return len(digits) == len(chip) and all(
+        digit in ("x", chip_digit) for digit, chip_digit in zip(digits, chip, strict=True)
+    )
+
+
+def _list_new_chips(host: TargetHost) -> list[str]:
+    """Return the targets of a machine that the tables have no family of."""
+    from rocm_wheels.models.gfx import find_families
+
+    chips = dict.fromkeys(gpu.gfx for gpu in host.hardware.usable if gpu.gfx)
+    return [chip for chip in chips if not find_families([chip])]
+
+
+def _match_families(names: Collection[str], host: TargetHost) -> list[str]:
+    """Return those of an index's families that are for a machine, also of a GPU that the tables lack."""
+    if not names:
+        return []
+    matching = [family for family in list_host_families(host) if family in names]
+    for chip in _list_new_chips(host):
+        matching += sorted(name for name in names if is_named_by_family(name, chip))
+    return matching
+
+
+def _require_families(index: str, host: TargetHost, reach: reader.IndexReader) -> Sequence[str]:
+    family_list = list_host_families(host)
+    if new_chips := _list_new_chips(host):
+        names = _list_family_names(index.partition(FAMILY_PLACEHOLDER)[0], reach)
+        family_list = (*family_list, *_match_families(names, host), *new_chips)
+    if not family_list:
+        chips: Sequence[Gpu] = host.hardware.usable
+        reason = (
+            f"{', '.join(str(gpu.gfx) for gpu in chips)} is of none" if chips else "there is no AMD GPU here"
+        )
+        raise errors.HostError(
+            f"{index} is for one GPU family each, and {reason}",
+            tip="name an index for this machine: --index URL",
+        )
+    return family_list
+
+
+def _locate_in_families(
+    bases: Sequence[tuple[str, str]], project: str, reach: reader.IndexReader
+) -> LocatedProject:
+    """Return the first that has wheels of the project; all are asked side by side."""
+
+    def read(pair: tuple[str, str]) -> tuple[reader.IndexLink, ...] | None:
+        try:
+            return read_project_links(reader.resolve_index_url(pair[0]), project, reach)
+        except errors.UsageError:  # a folder that is not there
+            return None
+
+    pages = parallel.run_in_parallel(read, bases, jobs=_JOBS)
+    for (base, family), links in zip(bases, pages, strict=True):
+        if links:
+            return LocatedProject(reader.resolve_index_url(base), links, family)
+    if (
+        all(links is None for links in pages)
+        and reader.path_of_url(bases[0][0]) is None
+        and "://" in bases[0][0]
+    ):
+        list_links(reader.resolve_index_url(bases[0][0]), reach)  # is it that the server refuses everything
+    raise _make_absent_error(project, " or ".join(base for base, _ in bases))
+
+
+def _make_absent_error(project: str, where: str) -> errors.HostError:
+    from rocm_wheels.core import tables
+    from rocm_wheels.models import libraries
+    from rocm_wheels.models.project import list_projects
+
+    names = (*(built.normalized_name for built in list_projects()), *libraries.get_domain_libraries())
+    hint = "" if project in names else tables.suggest_name(project, names)
+    return errors.HostError(
+        f"{shell.hide_credentials(where)} has no project {project}{hint}",
+        tip="is the name right, and the index?",
+    )
+
+
+def find_host_indexes(
+    host: TargetHost, channel: str, *, allow_cpu: bool = True
+) -> tuple[tuple[package_indexes.PackageIndex, ...], tuple[str, ...]]:
+    """Return the indexes for the best GPU of a machine that any serves, with notes on GPUs that none does.
+
+    Without such a GPU they are those for its CPU: UnservedGpuError on a machine with an AMD GPU, unless
+    ``allow_cpu``. HostError when there is none at all.
+    """
+    indexes: tuple[package_indexes.PackageIndex, ...] = ()
+    missed: list[str] = []
+    for gpu in list_usable_gpus(host):
+        if indexes := _query_indexes(_get_target(gpu), gpu.vendor, host, channel):
+            break
+        missed.append(_describe_gpu(gpu, host))
+    notes: tuple[str, ...] = ()
+    if missed:
+        names = " and ".join(dict.fromkeys(missed))
+        message = f"no {channel} index that is known here serves {names} with Python {host.python}"
+        notes = (message,) if indexes else (f"{message}: for the CPU", *_describe_options(host))
+        if not indexes and host.platform == "windows" and "amd" in list_vendors(host):
+            notes += (install_options.DIRECTML_NOTE,)
+    if not indexes:
+        if not allow_cpu:
+            install_options.require_gpu_index(host, channel)
+        indexes = _query_indexes(None, "none", host, channel)
+    if not indexes:
+        raise errors.HostError(
+            f"no {channel} index is known for Python {host.python} on {host.platform} {host.machine}",
+            tip="name one: --index URL",
+        )
+    return indexes, notes
+
+
+def pose_host(host: TargetHost, channel: str) -> TargetHost:
+    """Return a machine whose best GPU, which no index serves, passes for one whose kernels it runs.
+
+    Only where no GPU is served as what it is, on Linux, and by an override that nothing is known against.
+    """
+    gpus = list_usable_gpus(host)
+    if (
+        host.platform != "linux"
+        or any(_query_indexes(_get_target(gpu), gpu.vendor, host, channel) for gpu in gpus)
+        or len({gpu.gfx for gpu in gpus if gpu.vendor == "amd"}) != 1
+    ):
+        return host
+    native = next(gpu.gfx for gpu in gpus if gpu.gfx)
+    for option in load_overrides().cards.get(native, ()):
+        if not option.risky and not option.care and _query_indexes(option.target, "amd", host, channel):
+            posing = [
+                replace(gpu, gfx=option.target, native=native) if gpu.gfx == native else gpu for gpu in gpus
+            ]
+            hardware = replace(host.hardware, gpus=tuple(posing))
+            supported = {**host.supported, "amd": variables.list_supported_features(hardware)}
+            return replace(host, hardware=hardware, supported=supported, posed=PosedTarget(native, option))
+    return host
+
+
+@dataclass(frozen=True)
+class RecommendedTorch:
+    """The kind of torch for a machine (``rocm``, ``cu128``, ``xpu``, ``mps``, ``cpu``), and the reasons."""
+
+    kind: str
+    index: package_indexes.PackageIndex
+    reasons: tuple[str, ...]
+
+
+def recommend_torch(host: TargetHost, channel: str = "stable") -> RecommendedTorch:
+    """Return what the tables recommend for a machine; no index is asked. HostError where nothing is known."""
+    posing_host = pose_host(host, channel)
+    indexes, notes = find_host_indexes(posing_host, channel)
+    best = indexes[0]
+    kinds = {"amd": "rocm", "intel": "xpu", "none": "mps" if host.platform == "macos" else "cpu"}
+    kind = kinds.get(best.vendor) or best.url.rstrip("/").rpartition("/")[2]
+    posed = [str(posing_host.posed)] if posing_host.posed else []
+    return RecommendedTorch(kind, best, (*filter(None, [best.reason]), *posed, *notes))
+
+
+def find_unlisted_gpus(host: TargetHost, channel: str) -> tuple[Gpu, ...]:
+    """Return the AMD GPUs, best first, that come before any GPU which an index serves by the tables."""
+    unlisted = []
+    for gpu in list_usable_gpus(host):
+        if _query_indexes(_get_target(gpu), gpu.vendor, host, channel):
+            break
+        unlisted += [gpu] if gpu.vendor == "amd" else []
+    return tuple(unlisted)
+
+
+def list_open_indexes(host: TargetHost, channel: str) -> tuple[package_indexes.PackageIndex, ...]:
+    """Return AMD's indexes that say themselves which GPUs they have code for, best first.
+
+    Of those with a folder for each family the address has ``{family}`` in it. The Pythons of the tables do
+    not count: files tell theirs.
+    """
+    indexes: dict[str, package_indexes.PackageIndex] = {}
+    for index in package_indexes.find_indexes(
+        None, platform=host.platform, channel=channel, machine=host.machine
+    ):
+        if index.layout in ("multi-arch", "variants"):
+            indexes.setdefault(index.url, index)
+        elif index.layout == "per-family":
+            url = index.url.rstrip("/").rpartition("/")[0] + f"/{FAMILY_PLACEHOLDER}/"
+            indexes.setdefault(url, replace(index, name=url, url=url))
+    return tuple(indexes.values())
+
+
+def find_vendor_index(host: TargetHost, channel: str = "stable") -> package_indexes.PackageIndex | None:
+    """Return the index for the NVIDIA or Intel GPU of a machine without a better one; None without such."""
+    best = next(iter(list_usable_gpus(host)), None)
+    if best is None or best.vendor in ("amd", "apple"):
+        return None
+    return next(iter(_query_indexes(_get_target(best), best.vendor, host, channel)), None)
+
+
+def list_index_targets(base: str, platform: str, torch: Version | None) -> tuple[str, ...]:
+    """Return the targets of an index by the tables, those of one ``torch`` where they tell; else ()."""
+    index = package_indexes.find_index_by_url(base)
+    if index is None:
+        return ()
+    builds = torch_builds.find_builds(torch, platform=platform) if torch else ()
+    target_lists = [build.targets.get(platform, ()) for build in builds if build.index.name == index.name]
+    return tuple(
+        dict.fromkeys(target for targets in target_lists for target in targets)
+    ) or index.targets.get(platform, ())
+
+
+def _describe_gpu(gpu: Gpu, host: TargetHost) -> str:
+    name = gpu.gfx or gpu.name or gpu.vendor
+    driver = host.hardware.cuda if gpu.vendor == "nvidia" else None
+    return f"{name} (whose driver has CUDA {driver})" if driver else name
+
+
+def _get_target(gpu: Gpu) -> str | None:
+    return gpu.gfx if gpu.vendor == "amd" else gpu.capability if gpu.vendor == "nvidia" else None
+
+
+def _describe_options(host: TargetHost) -> Iterator[str]:
+    """Say where there is a torch for the AMD GPUs of a machine that none of a channel's indexes serves."""
+    for gfx in dict.fromkeys(gpu.gfx for gpu in list_usable_gpus(host) if gpu.vendor == "amd" and gpu.gfx):
+        rows = install_options.describe_host_options(gfx, host) or install_options.explain_no_torch(gfx)[:1]
+        yield from (f"kernels for {gfx}: {row}" for row in rows)
+
+
+def _query_indexes(
+    target: str | None, vendor: str, host: TargetHost, channel: str
+) -> tuple[package_indexes.PackageIndex, ...]:
+    indexes = package_indexes.find_indexes(
+        target,
+        vendor=vendor,
+        platform=host.platform,
+        channel=channel,
+        python=host.python,
+        machine=host.machine,
+    )
+    driver = host.hardware.cuda if vendor == "nvidia" else None
+    return tuple(
+        index for index in indexes if driver is None or _parse_cuda_major(index) <= Version(driver).major
+    )
+
+
+def _parse_cuda_major(index: package_indexes.PackageIndex) -> int:
+    """Return the major version of CUDA that an index is for; a driver serves all minor ones of its own."""
+    match = re.search(r"/cu(\d+)\d/?$", index.url)
+    return int(match[1]) if match else 0

@@ -1,0 +1,559 @@
+"""Read what is installed for a Python: its folders, the packages of torch and ROCm, what they were built for.
+
+Everything is read from files, nothing is imported: a torch that cannot start is the one that people ask
+about. Another Python than the running one is started once, to print its folders. Sources: "Recording
+installed projects" and "direct_url.json" of the PyPA specifications. torch writes ``torch/version.py``
+(``hip``, ``cuda``, ``xpu``; PyTorch's tools/generate_torch_version.py); of the others, what their
+libraries are linked to tells the build, then the local part of the version.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import site
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from email.parser import HeaderParser
+from pathlib import Path
+from string import ascii_lowercase
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from packaging.utils import canonicalize_name
+
+from rocm_wheels.core import errors, process, workspace
+from rocm_wheels.device_code import code_objects
+from rocm_wheels.models.project import find_project_of
+
+_QUERY_SECONDS = 60.0
+_PYTHON_TIP = "name a Python or a virtual environment: .venv/bin/python, or .venv"
+# -c puts "" (the current folder) in front: it says nothing of the environment
+_ENVIRONMENT_QUERY = """
+import json, site, sys, sysconfig
+print(json.dumps({
+    "executable": sys.executable, "version": "%d.%d.%d" % sys.version_info[:3],
+    "implementation": sys.implementation.name, "platform": sysconfig.get_platform(),
+    "free_threaded": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+    "prefix": sys.prefix, "base_prefix": sys.base_prefix, "path": [p for p in sys.path if p],
+    "site": sysconfig.get_path("purelib"), "user_site": site.getusersitepackages(),
+    "user_site_used": bool(site.ENABLE_USER_SITE),
+}))
+"""
+
+
+@dataclass(frozen=True)
+class PythonEnvironment:
+    """A Python and the folders it imports from, in order.
+
+    ``site_packages`` is where installers put things; ``user_site`` the folder of this user's packages,
+    None when this Python does not look there.
+    """
+
+    python: Path
+    version: str
+    implementation: str
+    platform: str
+    free_threaded: bool
+    prefix: Path
+    base_prefix: Path
+    path: tuple[Path, ...]
+    site_packages: Path
+    user_site: Path | None
+
+    @property
+    def minor(self) -> str:
+        """Return the version as people name it: ``3.12``, ``3.13t``."""
+        return ".".join(self.version.split(".")[:2]) + ("t" if self.free_threaded else "")
+
+    @property
+    def is_virtual(self) -> bool:
+        """Tell whether it is a virtual environment."""
+        return self.prefix != self.base_prefix
+
+
+def find_active_python(python: Path | None, env: Mapping[str, str]) -> Path | None:
+    """Return the Python that is meant: given, else of the active environment; None for the running one."""
+    if python is not None:
+        return python
+    active = env.get("VIRTUAL_ENV") or env.get("CONDA_PREFIX")
+    return Path(active) if active else None
+
+
+_TOOL_FILES = ("uv-receipt.toml", "pipx_metadata.json")  # of `uv tool install` and pipx, in an environment
+_CLONE_ENVIRONMENTS = (".venv", ".venv.rocm-wheels")  # as quickstart.py makes them
+
+
+def is_own_environment(active: Path | None) -> bool:
+    """Tell whether the environment that is meant, where none is named, is this program's own.
+
+    That is the one that runs it, where no other is active. An active one was meant, unless it is there for
+    this program alone: a clone's, and those of `uv tool` and pipx.
+    """
+    prefix = Path(sys.prefix).resolve()
+    if sys.prefix == sys.base_prefix or (active is not None and active.resolve() != prefix):
+        return False
+    return active is None or _is_for_this_program(prefix)
+
+
+def _is_for_this_program(prefix: Path) -> bool:
+    if any((prefix / name).is_file() for name in _TOOL_FILES):
+        return True
+    return prefix.name in _CLONE_ENVIRONMENTS and prefix.parent == workspace.get_project_home().resolve()
+
+
+def read_environment(python: Path | None, env: Mapping[str, str]) -> PythonEnvironment:
+    """Return where ``python`` looks, the running one for None.
+
+    ``python`` may also be the folder of a virtual environment. UsageError when it is no Python that runs.
+    """
+    if python is None:
+        return _make_environment(_describe_running_python())
+    program = find_interpreter(python)
+    if not os.access(program, os.X_OK):
+        raise errors.UsageError(f"{program} is no program that can be started", tip=_PYTHON_TIP)
+    output = process.capture_output(
+        [program, "-c", _ENVIRONMENT_QUERY],
+        env=env,
+        cwd=program.parent,
+        timeout=_QUERY_SECONDS,
+        check=errors.UsageError,
+        description=f"asking {program} where its packages are",
+        tip="is it a Python 3 that runs on this machine?",
+    )
+    try:
+        return _make_environment(json.loads(output))
+    except (ValueError, TypeError, KeyError) as cause:
+        raise errors.UsageError(f"{program}, asked where its packages are, said {output[:200]!r}") from cause
+
+
+def find_interpreter(python: Path) -> Path:
+    """Return the interpreter that a path names: itself, or that of a virtual environment's folder."""
+    path = python.expanduser()
+    if path.is_dir():
+        interpreter = next(
+            (path / name for name in ("bin/python", "Scripts/python.exe") if (path / name).exists()), None
+        )
+        if interpreter is None:
+            raise errors.UsageError(
+                f"{python} is a folder, and no virtual environment (no bin/python in it)",
+                tip=_PYTHON_TIP,
+            )
+        path = interpreter
+    if not path.is_file():
+        raise errors.UsageError(f"there is no Python {python}", tip=_PYTHON_TIP)
+    return path.absolute()  # not resolved: the link of a virtual environment is what makes it one
+
+
+def _describe_running_python() -> dict[str, Any]:
+    return {
+        "executable": sys.executable,
+        "version": ".".join(map(str, sys.version_info[:3])),
+        "implementation": sys.implementation.name,
+        "platform": sysconfig.get_platform(),
+        "free_threaded": sysconfig.get_config_var("Py_GIL_DISABLED"),
+        "prefix": sys.prefix,
+        "base_prefix": sys.base_prefix,
+        "path": [entry for entry in sys.path if entry],
+        "site": sysconfig.get_path("purelib"),
+        "user_site": site.getusersitepackages(),
+        "user_site_used": site.ENABLE_USER_SITE,
+    }
+
+
+def _make_environment(answer: Mapping[str, Any]) -> PythonEnvironment:
+    folders = dict.fromkeys(Path(os.path.normpath(folder)) for folder in answer["path"])
+    return PythonEnvironment(
+        python=Path(answer["executable"] or "python"),
+        version=str(answer["version"]),
+        implementation=str(answer["implementation"]),
+        platform=str(answer["platform"]),
+        free_threaded=bool(answer["free_threaded"]),
+        prefix=Path(answer["prefix"]),
+        base_prefix=Path(answer["base_prefix"]),
+        path=tuple(folder for folder in folders if folder.is_dir()),
+        site_packages=Path(answer["site"]),
+        user_site=Path(answer["user_site"]) if answer["user_site_used"] else None,
+    )
+
+
+# what belongs to torch, and every package of ROCm
+RELEVANT_PROJECTS = re.compile(
+    r"torch|torchvision|torchaudio|torchao|torchdata|torchtune|torchrl|torchcodec|tensordict|apex"
+    r"|triton|triton-rocm|triton-xpu|triton-windows|pytorch-triton(-rocm|-xpu)?|amd-torch.*"
+    r"|rocm|rocm-.*|amd-smi|amdsmi|aotriton|flash-attn|xformers|bitsandbytes|vllm|jax-rocm.*|nvidia-c.*"
+)
+_INFO_SUFFIXES = (".dist-info", ".egg-info")
+
+
+@dataclass(frozen=True)
+class InstalledDistribution:
+    """One installed distribution.
+
+    ``name`` is normalised, ``version`` as it is written. ``info`` is its ``.dist-info`` folder,
+    ``site_folder`` the folder on the path that it is in. ``installer`` is ``pip``, ``uv``, … ("" when
+    nothing says). ``origin`` is the URL or folder that it was installed from when that was named directly,
+    ``editable`` the source tree that is imported instead of a copy. ``tags`` are those of its wheel;
+    ``external`` is what it requires of the system.
+    """
+
+    name: str
+    version: str
+    info: Path
+    site_folder: Path
+    installer: str = ""
+    requires: tuple[str, ...] = ()
+    external: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    origin: str = ""
+    editable: Path | None = None
+
+    @property
+    def label(self) -> str:
+        """Return the local part of the version: ``rocm7.1`` of ``2.9.1+rocm7.1``."""
+        return self.version.partition("+")[2]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+
+def read_distributions(
+    path: Iterable[Path], only: re.Pattern[str] = RELEVANT_PROJECTS
+) -> tuple[tuple[InstalledDistribution, ...], tuple[str, ...]]:
+    """Return what is installed in the folders, in their order, and what could not be read.
+
+    A distribution that two folders have is there twice: the first is the one that is imported.
+    """
+    distributions: list[InstalledDistribution] = []
+    faults: list[str] = []
+    for folder in path:
+        for info in _list_info_folders(folder, only, faults):
+            try:
+                distributions.append(_read_distribution(info, folder))
+            except (OSError, UnicodeDecodeError, ValueError) as cause:
+                faults.append(f"{info} cannot be read: {cause}")
+    return tuple(distributions), tuple(faults)
+
+
+def _list_info_folders(folder: Path, only: re.Pattern[str], faults: list[str]) -> Iterator[Path]:
+    try:
+        names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(_INFO_SUFFIXES))
+    except OSError as cause:
+        faults.append(f"{folder} cannot be read: {cause.strerror}")
+        return
+    for name in names:
+        project = name.rsplit(".", 1)[0].split("-", 1)[0]
+        # of an uninstall or an upgrade that was broken off, pip leaves folders that begin with ~
+        if project.startswith("~"):
+            full_names = [canonicalize_name(letter + project[1:]) for letter in ("", *ascii_lowercase)]
+            if any(only.fullmatch(entry) for entry in full_names):
+                faults.append(f"{folder / name} is left of an installation that was broken off; delete it")
+        elif only.fullmatch(canonicalize_name(project)):
+            yield folder / name
+
+
+def _read_distribution(info: Path, site_folder: Path) -> InstalledDistribution:
+    metadata_file = info
+    if info.is_dir():
+        metadata_file = info / ("METADATA" if info.suffix == ".dist-info" else "PKG-INFO")
+    message = HeaderParser().parsestr(metadata_file.read_text(encoding="utf-8"))
+    name, version = message.get("Name", ""), message.get("Version", "")
+    if not name or not version:
+        raise ValueError(f"{metadata_file.name} has no name or no version")
+    origin, editable = _read_origin(info / "direct_url.json")
+    return InstalledDistribution(
+        name=canonicalize_name(name),
+        version=version.strip(),
+        info=info,
+        site_folder=site_folder,
+        installer=_read_text(info / "INSTALLER").strip(),
+        requires=tuple(message.get_all("Requires-Dist", [])),
+        external=tuple(message.get_all("Requires-External", [])),
+        tags=tuple(HeaderParser().parsestr(_read_text(info / "WHEEL")).get_all("Tag", [])),
+        origin=origin,
+        editable=editable,
+    )
+
+
+def _read_text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+
+
+def _read_origin(path: Path) -> tuple[str, Path | None]:
+    """Return the URL that was named to the installer, and the source tree when it is imported from there."""
+    if not path.is_file():
+        return "", None
+    record = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(record, dict) or not isinstance(record.get("url"), str):
+        raise ValueError("direct_url.json has no url")
+    url, folder = record["url"], record.get("dir_info")
+    if isinstance(folder, dict) and folder.get("editable") and url.startswith("file:"):
+        from urllib.request import url2pathname  # it brings http, ssl and email along
+
+        return url, Path(url2pathname(urlsplit(url).path))
+    return url, None
+
+
+BuildKind = Literal["rocm", "cuda", "xpu", "cpu", "unknown"]
+
+_MODULE_NAMES = {"flash-attn": "flash_attn"}  # of what there is no recipe of
+_LIBRARY_FILE = re.compile(r"\.so(\.[0-9.]+)?$|\.(dll|pyd)$")
+_LINKED_KINDS: tuple[tuple[BuildKind, str], ...] = (
+    ("rocm", r"(lib)?(torch_hip|c10_hip|amdhip64)\b"),
+    ("cuda", r"(lib)?(torch_cuda|c10_cuda|cudart)\b"),
+    ("xpu", r"(lib)?(torch_xpu|c10_xpu|sycl)\b"),
+)
+_LABEL_KINDS: tuple[tuple[BuildKind, str], ...] = (
+    ("rocm", r"rocm|hip|gfx|rocmsdk"),
+    ("cuda", r"cu[0-9]"),
+    ("xpu", r"xpu"),
+    ("cpu", r"cpu"),
+)
+# in torch/version.py, and the library that only such a torch has
+_VERSION_KEYS: tuple[tuple[str, BuildKind], ...] = (("hip", "rocm"), ("cuda", "cuda"), ("xpu", "xpu"))
+_TORCH_LIBRARIES: tuple[tuple[str, BuildKind], ...] = (
+    *(("lib/libtorch_hip.so", "rocm"), ("lib/torch_hip.dll", "rocm")),
+    *(("lib/libtorch_cuda.so", "cuda"), ("lib/torch_cuda.dll", "cuda"), ("lib/libtorch_xpu.so", "xpu")),
+)
+_LABEL_VERSION = re.compile(r"[._]?(?:sdk)?[._]?([0-9]+(?:\.[0-9]+)*(?:(?:a|b|rc|\.dev)[0-9]+)?)")
+_MAX_LIBRARIES = 200
+
+
+@dataclass(frozen=True)
+class PackageBuild:
+    """What a package was built for.
+
+    ``version`` is that of ROCm (of HIP, where nothing says it) or CUDA as it was written down, "" where
+    nothing says any; ``source`` is what says it, ``version_values`` are the values of its version.py.
+    """
+
+    kind: BuildKind
+    version: str = ""
+    source: str = ""
+    version_values: dict[str, str] = field(default_factory=dict)
+
+
+def find_package_folder(distribution: InstalledDistribution) -> Path | None:
+    """Return the folder that is imported, None when it is not there."""
+    name = distribution.name
+    project = find_project_of(name)
+    module = project.checks.import_name if project else _MODULE_NAMES.get(name, "")
+    module = module or ("triton" if "triton" in name else name.replace("-", "_"))
+    if distribution.editable:
+        roots = [distribution.editable, distribution.editable / "src", distribution.editable / "python"]
+    else:
+        roots = [distribution.site_folder]
+    return next((root / module for root in roots if (root / module).is_dir()), None)
+
+
+def detect_build(distribution: InstalledDistribution) -> PackageBuild:
+    """Return what a distribution was built for."""
+    package = find_package_folder(distribution)
+    version_values = read_version_file(package / "version.py") if package else {}
+    if distribution.name == "torch":
+        return _detect_torch_build(distribution, package, version_values)
+    if "triton" in distribution.name:
+        return _detect_triton_build(distribution)
+    for key, kind in _VERSION_KEYS:
+        if version_values.get(key):
+            return PackageBuild(kind, version_values[key], f"{package}/version.py", version_values)
+    linked = [library for library in read_libraries(package) if library.needed] if package else []
+    for kind, pattern in _LINKED_KINDS:
+        for library in linked:
+            if any(re.match(pattern, needed) for needed in library.needed):
+                return PackageBuild(kind, _parse_label(distribution)[1], str(library.path), version_values)
+    built = _make_labelled_build(distribution, version_values)
+    if built.kind == "unknown" and any(
+        re.match(r"lib(torch|c10)", n) for linked_library in linked for n in linked_library.needed
+    ):
+        return PackageBuild("cpu", "", str(linked[0].path), version_values)
+    return built
+
+
+def read_version_file(path: Path) -> dict[str, str]:
+    """Return the texts that a version.py assigns to names. {} when it cannot be read."""
+    try:
+        return parse_version_values(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def parse_version_values(text: str) -> dict[str, str]:
+    """Return the texts that the code of a version.py assigns to names: nothing is run. {} for no code."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return {}
+    values = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, ast.AnnAssign):
+            targets = [node.target]
+        else:
+            continue
+        if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            values.update({target.id: node.value.value for target in targets if isinstance(target, ast.Name)})
+    return values
+
+
+def read_libraries(package: Path) -> Iterator[code_objects.LibraryTargets]:
+    """Read the tables of the libraries at the top of a package and in its ``lib`` folder."""
+    files = [file for folder in (package, package / "lib") if folder.is_dir() for file in folder.iterdir()]
+    for path in sorted(files)[:_MAX_LIBRARIES]:
+        if _LIBRARY_FILE.search(path.name) and path.is_file():
+            try:
+                yield code_objects.read_library_targets(path)
+            except errors.DataError:
+                continue  # what is wrong with it is ``gpu_support``'s to say
+
+
+def detect_torch_kind(version_values: Mapping[str, str], has_file: Callable[[str], bool]) -> BuildKind:
+    """Return what a torch was built for, by its version.py, else by which libraries it has.
+
+    ``has_file`` tells of paths below its folder (``lib/libtorch_hip.so``).
+    """
+    named = (kind for key, kind in _VERSION_KEYS if version_values.get(key))
+    linked = (kind for name, kind in _TORCH_LIBRARIES if has_file(name))
+    return next(named, None) or next(linked, None) or ("cpu" if version_values else "unknown")
+
+
+def _detect_torch_build(
+    distribution: InstalledDistribution, package: Path | None, version_values: dict[str, str]
+) -> PackageBuild:
+    if package is None:
+        return _make_labelled_build(distribution, version_values)
+    kind = detect_torch_kind(version_values, lambda name: (package / name).exists())
+    if kind == "unknown":
+        return _make_labelled_build(distribution, version_values)
+    number = next((version_values[key] for key, _ in _VERSION_KEYS if version_values.get(key)), "")
+    if kind == "rocm" and number:  # HIP counts on its own: torch 2.13.0+rocm10.0.0 has HIP 7.15
+        number = version_values.get("rocm") or _parse_label(distribution)[1] or number
+    return PackageBuild(kind, number, str(package), version_values)
+
+
+def _detect_triton_build(distribution: InstalledDistribution) -> PackageBuild:
+    if distribution.name.endswith("-rocm"):
+        return PackageBuild("rocm", "", f"name {distribution.name}")
+    if distribution.name.endswith("-xpu"):
+        return PackageBuild("xpu", "", f"name {distribution.name}")
+    return _make_labelled_build(distribution, {})
+
+
+def _make_labelled_build(distribution: InstalledDistribution, version_values: dict[str, str]) -> PackageBuild:
+    kind, version = _parse_label(distribution)
+    return PackageBuild(
+        kind, version, f"version {distribution.version}" if kind != "unknown" else "", version_values
+    )
+
+
+def _parse_label(distribution: InstalledDistribution) -> tuple[BuildKind, str]:
+    """Return what the local part of a version says: ``rocm7.1`` → ROCm 7.1, ``cu128`` → CUDA 12.8."""
+    label = distribution.label
+    for kind, pattern in _LABEL_KINDS:
+        if match := re.search(pattern, label):
+            numbers = _LABEL_VERSION.match(label[match.end() :])
+            if kind == "cuda" and (digits := re.search(r"cu([0-9]+)([0-9])\b", label)):
+                return kind, f"{digits[1]}.{digits[2]}"
+            return kind, numbers[1] if numbers and kind == "rocm" else ""
+    return "unknown", ""
+
+
+_BUILT_PROJECTS = re.compile(
+    r"torch|torchvision|torchaudio|torchao|torchcodec|apex|.*triton.*|flash-attn|xformers"
+)
+_UNKNOWN_BUILD = PackageBuild("unknown")
+
+
+@dataclass(frozen=True)
+class InstalledPackage:
+    """An installed distribution, the folder that is imported (None: it is not there), and its build.
+
+    ``shadowed`` says that a folder further in front on the path has the same distribution: that one is
+    imported.
+    """
+
+    distribution: InstalledDistribution
+    folder: Path | None
+    build: PackageBuild
+    shadowed: bool = False
+
+    @property
+    def name(self) -> str:
+        """Return the normalised name."""
+        return self.distribution.name
+
+    @property
+    def version(self) -> str:
+        """Return the version as it is written."""
+        return self.distribution.version
+
+    @property
+    def kind(self) -> BuildKind:
+        """Return what it was built for."""
+        return self.build.kind
+
+
+@dataclass(frozen=True)
+class InstalledSet:
+    """What an environment holds of torch and ROCm, in the order of the path; ``faults``: what could not be
+    read."""
+
+    environment: PythonEnvironment
+    packages: tuple[InstalledPackage, ...]
+    faults: tuple[str, ...] = ()
+
+    @property
+    def site_packages(self) -> Path:
+        """Return the folder that installers put packages into."""
+        return self.environment.site_packages
+
+    def get(self, name: str) -> InstalledPackage | None:
+        """Return the distribution that is imported under a normalised name, ``None`` when there is none."""
+        return next((package for package in self.packages if package.name == name), None)
+
+    @property
+    def torch(self) -> InstalledPackage | None:
+        """Return torch."""
+        return self.get("torch")
+
+    @property
+    def tritons(self) -> tuple[InstalledPackage, ...]:
+        """Return every distribution that has a module ``triton``: one is right, two overwrite each other."""
+        return tuple(
+            package for package in self.packages if "triton" in package.name and not package.shadowed
+        )
+
+    @property
+    def rocm_version(self) -> str | None:
+        """Return the version of the ROCm packages in the environment, ``None`` without."""
+        package = self.get("rocm-sdk-core") or self.get("rocm")
+        return package.version if package else None
+
+
+def read_installed_packages(python: Path | None, env: Mapping[str, str]) -> InstalledSet:
+    """Read what is installed for ``python``: a Python or a virtual environment, ``None`` for the running one.
+
+    Nothing is imported. UsageError when ``python`` is no Python that runs.
+    """
+    return read_environment_packages(read_environment(python, env))
+
+
+def read_environment_packages(environment: PythonEnvironment) -> InstalledSet:
+    """Read what is installed in the folders of an environment."""
+    distributions, faults = read_distributions(environment.path)
+    packages = []
+    names: set[str] = set()
+    for distribution in distributions:
+        build = detect_build(distribution) if _BUILT_PROJECTS.fullmatch(distribution.name) else _UNKNOWN_BUILD
+        packages.append(
+            InstalledPackage(
+                distribution, find_package_folder(distribution), build, shadowed=distribution.name in names
+            )
+        )
+        names.add(distribution.name)
+    return InstalledSet(environment, tuple(packages), faults)

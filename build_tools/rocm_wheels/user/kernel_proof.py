@@ -1,0 +1,317 @@
+"""Prove which GPUs a torch has code for before its wheel is fetched, and refuse one that serves none.
+
+Cheapest first: what METADATA requires (``nvidia-cublas-cu12``), the member ``torch/version.py`` and the names
+of members, then the device code itself: of a host wheel the archives in its device wheels, else the tables of
+the bundles in ``libtorch_hip.so``, as far as it takes. A server gives these out as parts of files; where it
+does not, the wheel is looked into after the download, and still before anything is installed.
+
+What is installed is read by ``gpu_support``, as the doctor does.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from rocm_wheels.core import errors, log, shell
+from rocm_wheels.device_code import code_objects, kpack
+from rocm_wheels.gpus import vendors
+from rocm_wheels.gpus.gpu import Gpu, parse_override_version
+from rocm_wheels.index import reader
+from rocm_wheels.models.gfx import load_overrides
+from rocm_wheels.user import gpu_support, install_options, installed_packages, package_offers
+from rocm_wheels.user.host import PosedTarget, TargetHost, list_build_kinds
+
+_DEVICE_PROJECT = re.compile(r"amd-torch-device-.+")
+# requirements by which a torch is one for these GPUs: those of the wheels on PyPI and download.pytorch.org
+_KIND_REQUIREMENTS: tuple[tuple[installed_packages.BuildKind, str], ...] = (
+    ("cuda", r"nvidia-.+|cuda-(bindings|toolkit)|.+-cu1[0-9]"),
+    ("xpu", r"(pytorch-)?triton-xpu|intel-.+|dpcpp-.+|oneccl.*"),
+    ("rocm", r"rocm(-sdk-.+)?|(pytorch-)?triton-rocm|amd-torch-device-.+"),
+)
+_PIECE = 1 << 20
+_MOST_BYTES = 384 << 20  # of a library, inflated: what stands before its device code in the largest ones
+_ENOUGH_BUNDLES = 16  # a few parts of torch are compiled for some targets only; the first bundles are not all
+_LARGEST_TEXT = 1 << 20
+
+
+@dataclass(frozen=True)
+class KernelProof:
+    """What was read of a torch: ``kind`` of build, by ``source``; ``targets``, which are target IDs.
+
+    ``targets`` are None where the code was not read; ``unread`` then says why. ``file`` has the code.
+    """
+
+    torch: str
+    kind: installed_packages.BuildKind = "unknown"
+    source: str = ""
+    targets: tuple[str, ...] | None = None
+    file: str = ""
+    unread: str = ""
+
+    @property
+    def is_complete(self) -> bool:
+        """Tell whether nothing is left to read: code of a build for other GPUs says nothing more."""
+        return self.kind not in ("rocm", "unknown") or self.targets is not None
+
+    def check(self, gfx: str) -> gpu_support.KernelSupport | None:
+        """Return how a GPU is served; None where that was not read."""
+        if not self.is_complete:
+            return None
+        return gpu_support.check_kernel_support(self.targets or (), gfx)
+
+    def describe(self, gfx: str) -> str:
+        """Return the sentence about one GPU."""
+        support = self.check(gfx)
+        if support is None:
+            return f"{self.torch}: code for {gfx}: not read yet: {self.unread}"
+        if self.kind != "rocm":
+            title = _KIND_TITLES.get(self.kind, self.kind)
+            return f"{self.torch}: code for {gfx}: no: a build for {title} ({self.source})"
+        answer = support.describe_support(gfx)
+        if support.kind == "no":
+            answer = f"no: it has code for {', '.join(self.targets or ()) or 'no GPU'}"
+        return f"{self.torch}: code for {gfx}: {answer} ({self.file or self.source})"
+
+
+_KIND_TITLES = {vendor.build_kind: f"{vendor.title} GPUs" for vendor in vendors.GPU_VENDORS.values()}
+_KIND_TITLES |= {"cuda": "NVIDIA GPUs (CUDA)", "cpu": "the CPU", "unknown": "what cannot be told"}
+
+
+@dataclass(frozen=True)
+class GpuDemand:
+    """What a torch must serve: one of the AMD GPUs ``targets``, or a GPU of another vendor that is here.
+
+    ``other_kinds`` are what builds for those are called; ``gpus`` the AMD GPUs.
+    """
+
+    targets: tuple[str, ...]
+    other_kinds: tuple[str, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
+
+    def list_faults(self, proof: KernelProof) -> list[str]:
+        """Return why a torch serves none of the GPUs; () where it serves one, or that was not read."""
+        if proof.kind in self.other_kinds:
+            return []
+        supports = [proof.check(target) for target in self.targets]
+        if any(support is None or support.kind != "no" for support in supports):
+            return []
+        return [proof.describe(target) for target in self.targets]
+
+
+def make_demand(host: TargetHost, override_line: str | None) -> GpuDemand | None:
+    """Return what a machine demands of a torch; None for one without an AMD GPU whose target is known.
+
+    A GPU that is to run the kernels of another one, by an override, is served by those as well.
+    """
+    gpus = gpu_support.list_amd_gpus(host.hardware)
+    targets = [gpu.gfx for gpu in gpus if gpu.gfx]
+    if targets and override_line:
+        targets.append(parse_override_line(override_line))
+    other_kinds = tuple(kind for kind in list_build_kinds(host) if kind != "rocm")
+    return GpuDemand(tuple(dict.fromkeys(targets)), other_kinds, tuple(gpus)) if targets else None
+
+
+def parse_override_line(line: str) -> str:
+    """Return the target that ``HSA_OVERRIDE_GFX_VERSION=10.3.0`` makes of a GPU."""
+    return parse_override_version(line.partition("=")[2])
+
+
+def find_proven_pose(proof: KernelProof, gpus: Sequence[Gpu], platform: str) -> PosedTarget | None:
+    """Return the GPU that no code of a torch is for, and the override by which it runs what there is.
+
+    Only where nothing is known against it, on Linux: elsewhere the runtime does not read the variable.
+    """
+    for gpu in gpus if platform == "linux" else ():
+        for option in load_overrides().cards.get(gpu.native or "", ()):
+            support = proof.check(option.target) if not option.risky else None
+            if support is not None and support.runs:
+                return PosedTarget(gpu.native or "", option)
+    return None
+
+
+def require_served(proof: KernelProof, demand: GpuDemand, host: TargetHost, notes: Sequence[str]) -> None:
+    """Refuse a torch that serves none of the GPUs that are demanded; UnservedGpuError says what does.
+
+    ``notes`` say why that torch was chosen.
+    """
+    if faults := demand.list_faults(proof):
+        posed = find_proven_pose(proof, demand.gpus, host.platform)
+        hint = [f"{posed}: with --gfx {posed.option.target} this torch is taken"] if posed else []
+        raise install_options.make_unserved_error([*faults, *hint, *notes], demand.targets, host)
+
+
+def prove_offers(
+    offers: Sequence[package_offers.PackageOffer],
+    project_offers: package_offers.PackageOffers,
+    demand: GpuDemand,
+    markers: Mapping[str, str],
+) -> KernelProof | None:
+    """Return what is known of the torch among ``offers`` without fetching it; None where there is none.
+
+    ``markers`` are those of the environment. Reading ends when a GPU of ``demand`` is served.
+    """
+    torch = next((offer for offer in offers if offer.project == "torch"), None)
+    if torch is None or torch.is_sdist:
+        return None
+    proof = KernelProof(f"torch {torch.version}")
+    requirements = [Requirement(text) for text in project_offers.list_requirements(torch)]
+    if required := _find_kind_requirement(requirements, markers):
+        proof = replace(proof, kind=required[0], source=f"requires {required[1]}")
+    devices = list_device_offers(offers)
+    is_host = any(is_device_project(canonicalize_name(entry.name)) for entry in requirements)
+    if is_host and not devices:
+        return replace(proof, targets=(), file="its kernels are in device wheels, and none of them is for it")
+    if proof.is_complete:
+        return proof
+    return _read_proof(torch, devices, demand, project_offers.reach, proof)
+
+
+def is_device_project(project: str) -> bool:
+    """Tell whether a project (normalized name) has torch's kernels for some GPUs."""
+    return _DEVICE_PROJECT.fullmatch(project) is not None
+
+
+def list_device_offers(offers: Sequence[package_offers.PackageOffer]) -> list[package_offers.PackageOffer]:
+    """Return the wheels among ``offers`` that have torch's kernels for some GPUs."""
+    return [offer for offer in offers if is_device_project(offer.project)]
+
+
+def prove_files(
+    torch: package_offers.PackageOffer,
+    devices: Sequence[package_offers.PackageOffer],
+    demand: GpuDemand,
+    earlier: KernelProof,
+) -> KernelProof:
+    """Return what files say that are here: ``torch`` and ``devices`` lead to them."""
+    return _read_proof(torch, devices, demand, reader.IndexReader(), replace(earlier, unread=""))
+
+
+def prove_installed(environment: installed_packages.PythonEnvironment) -> KernelProof | None:
+    """Return what the installed torch says; None where there is none. DataError for damaged libraries."""
+    installed = installed_packages.read_environment_packages(environment)
+    torch = installed.torch
+    if torch is None:
+        return None
+    kind = "cpu" if torch.kind == "unknown" else torch.kind
+    targets = gpu_support.list_kernel_targets(installed, "torch") if kind == "rocm" else ()
+    return KernelProof(f"torch {torch.version}", kind, torch.build.source, targets)
+
+
+def _find_kind_requirement(
+    requirements: Sequence[Requirement], markers: Mapping[str, str]
+) -> tuple[installed_packages.BuildKind, str] | None:
+    """Return the kind of build that requirements tell, and the one that tells it.
+
+    PyPI's wheel for Windows requires NVIDIA's packages on Linux alone, and is for the CPU; device wheels are
+    required by an extra.
+    """
+    values = {**markers, "extra": ""}
+    for kind, pattern in _KIND_REQUIREMENTS:
+        for requirement in requirements:
+            name = canonicalize_name(requirement.name)
+            applies = requirement.marker is None or requirement.marker.evaluate(values)
+            if re.fullmatch(pattern, name) and (applies or is_device_project(name)):
+                return kind, name
+    return None
+
+
+def _read_proof(
+    torch: package_offers.PackageOffer,
+    devices: Sequence[package_offers.PackageOffer],
+    demand: GpuDemand,
+    reach: reader.IndexReader,
+    proof: KernelProof,
+) -> KernelProof:
+    try:
+        with reach.open_archive(torch.url, torch.name, torch.size) as archive:
+            names = archive.namelist()
+            values = installed_packages.parse_version_values(_read_text(archive, "torch/version.py"))
+            kind = installed_packages.detect_torch_kind(values, lambda name: f"torch/{name}" in names)
+            if kind != "unknown":
+                proof = replace(proof, kind=kind, source="torch/version.py" if values else "its libraries")
+            if proof.is_complete:
+                return proof
+            if devices:
+                return _add_archives(proof, devices, reach)
+            library = next((name for name in names if _is_main_library(name)), None)
+            if library is None:
+                return replace(proof, targets=(), source=proof.source or "no library with device code in it")
+            if reader.path_of_url(torch.url) is None:
+                log.log_note(f"reading {library} of {torch.name} as far as its device code begins")
+            return _scan_library(archive, library, demand, proof)
+    except (
+        reader.UnreachableError,
+        errors.DataError,
+    ) as cause:  # who fetches it, or looks at all of it, tells more
+        return replace(proof, unread=shell.hide_credentials(str(cause)))
+
+
+def _is_main_library(name: str) -> bool:
+    return name.startswith("torch/lib/") and posixpath.basename(name) in gpu_support.MAIN_LIBRARIES["torch"]
+
+
+def _read_text(archive: zipfile.ZipFile, name: str) -> str:
+    try:
+        member = archive.getinfo(name)
+    except KeyError:
+        return ""
+    return archive.read(member).decode(errors="replace") if member.file_size <= _LARGEST_TEXT else ""
+
+
+def _add_archives(
+    proof: KernelProof, devices: Sequence[package_offers.PackageOffer], reach: reader.IndexReader
+) -> KernelProof:
+    """Add the targets of the kernel archives in device wheels, which are in their names."""
+    targets: list[str] = []
+    files: list[str] = []
+    for device in devices:
+        with reach.open_archive(device.url, device.name, device.size) as archive:
+            for name in archive.namelist():
+                label = (
+                    gpu_support.TARGET_NAME.search(posixpath.basename(name))
+                    if name.endswith(kpack.KPACK_SUFFIX)
+                    else None
+                )
+                targets += [label.group()] if label else []
+                files += [posixpath.basename(name)] if label else []
+    if not targets:
+        return replace(proof, unread="the names of the archives in its device wheels tell no target")
+    return replace(proof, targets=gpu_support.sort_target_ids(targets), file=", ".join(dict.fromkeys(files)))
+
+
+def _scan_library(
+    archive: zipfile.ZipFile, library: str, demand: GpuDemand, proof: KernelProof
+) -> KernelProof:
+    """Read a library until a bundle has code for a GPU of ``demand``, or a few have none."""
+    targets: set[str] = set()
+    name = posixpath.basename(library)
+    with archive.open(library) as member:
+        pieces = iter(lambda: member.read(_PIECE), b"")
+        for number, found_targets in enumerate(
+            code_objects.scan_library_targets(_limit(pieces), name), start=1
+        ):
+            targets.update(found_targets)
+            is_served = any(
+                gpu_support.check_kernel_support(targets, gfx).kind != "no" for gfx in demand.targets
+            )
+            if is_served or number == _ENOUGH_BUNDLES:
+                break
+    if not targets and archive.getinfo(library).file_size > _MOST_BYTES:
+        return replace(proof, unread=f"{name} has no device code in its first {_MOST_BYTES >> 20} MiB")
+    return replace(proof, targets=gpu_support.sort_target_ids(targets), file=name)
+
+
+def _limit(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    size = 0
+    for piece in pieces:
+        yield piece
+        size += len(piece)
+        if size >= _MOST_BYTES:
+            return

@@ -1,0 +1,77 @@
+"""Device code of a wheel by member, or of a file: what tables, sets and packaging ask for alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocm_wheels.core import errors, files
+from rocm_wheels.device_code import code_objects
+from rocm_wheels.wheels import archive
+
+
+@dataclass(frozen=True)
+class FoundDeviceCode:
+    """What a wheel or zip archive holds by member, another file as member "".
+
+    ``code``: code objects. ``moved_code``: the libraries whose code was moved out, with the ``.kpack``
+    archives that they name, relative to themselves; ``@GFXARCH@`` stands for a target.
+    """
+
+    code: dict[str, list[code_objects.CodeObject]]
+    moved_code: dict[str, tuple[str, ...]]
+
+
+def read_device_code(path: Path, *, whole: bool = True) -> FoundDeviceCode:
+    """Read a wheel, a zip archive or another file; without ``whole`` the tables of compressed bundles only.
+
+    DataError as ``read_wheel_code`` and ``read_file_code`` raise it.
+    """
+    try:
+        with files.open_regular_file(path) as file:
+            is_archive = file.read(4) == code_objects.ZIP_MAGIC or path.suffix.lower() == ".whl"
+    except OSError as cause:
+        raise code_objects.make_unreadable_error(path, cause) from None
+    if is_archive:
+        return _read_members(path, whole=whole)
+    content, name = code_objects.map_file(path), str(path)
+    archives = code_objects.list_named_archives(content, name)
+    objects = code_objects.read_code_objects(content, name, whole=whole)
+    return FoundDeviceCode({"": objects}, {"": archives} if archives else {})
+
+
+def read_wheel_code(path: Path) -> dict[str, list[code_objects.CodeObject]]:
+    """Return, for each member of a wheel or zip that holds device code, its code objects.
+
+    Members of other kinds cost a few bytes of inflating and are left out. Memory: about
+    64 MiB a thread; a larger member goes through a temporary file.
+    """
+    return _read_members(path, whole=True).code
+
+
+def _read_members(path: Path, *, whole: bool) -> FoundDeviceCode:
+    def read_member(data: memoryview, name: str) -> tuple[list[code_objects.CodeObject], tuple[str, ...]]:
+        return code_objects.read_code_objects(data, name, whole=whole), code_objects.list_named_archives(
+            data, name
+        )
+
+    def choose_reader(
+        name: str, head: bytes
+    ) -> Callable[[memoryview], tuple[list[code_objects.CodeObject], tuple[str, ...]]] | None:
+        return (
+            (lambda data: read_member(data, f"{path}: {name}"))
+            if code_objects.may_hold_code(name, head)
+            else None
+        )
+
+    with archive.WheelArchive.open(path) as wheel:
+        contents = wheel.read_all(choose_reader, digest=False)
+    for content in contents:
+        if content.fault:
+            raise errors.DataError(content.fault)
+    results = {content.name: content.result for content in contents if content.result}
+    return FoundDeviceCode(
+        {name: code for name, (code, _) in results.items() if code},
+        {name: archives for name, (_, archives) in results.items() if archives},
+    )
