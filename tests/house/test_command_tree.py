@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +15,9 @@ import pytest
 from command_lines import find_faults, parse_words
 
 import rocm_wheels
-from rocm_wheels.cli import build, checkout, main
+from rocm_wheels.cli import artifacts, build, checkout, main
 from rocm_wheels.cli.command import CONCEPTS, Command, Group, Option
+from rocm_wheels.models import libraries
 
 # commands without a result that a program would read: what they print is a program's own output, or a script
 WITHOUT_JSON = {
@@ -51,6 +54,31 @@ def test_top_level_is_one_screen_in_headings() -> None:
     names = [name for rows in main.SECTIONS.values() for name in rows]
     assert len(names) == len(set(names)) <= 35
     assert not set(names) & set(main.ALIASES)
+
+
+HELP = """
+import contextlib, io, sys
+from rocm_wheels.cli import main
+for line in sys.stdin:
+    with contextlib.redirect_stdout(io.StringIO()):
+        main.cli.main([*line.split(), "--help"], standalone_mode=False)
+    heavy = {"pydantic", "yaml", "email", "requests", "git", "rich", "jinja2", "asyncio"} & {*sys.modules}
+    if heavy:
+        sys.exit(f"{line.strip()} --help loads {', '.join(sorted(heavy))}")
+"""
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """Of 0.12 s of processor time Python and click take half; pydantic alone is as much again."""
+    light = [words for words in TREE if not words.startswith("jobs")]  # these read the plan's types
+    ended = subprocess.run(
+        [sys.executable, "-c", HELP], input="\n".join(light), capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_an_artifact_part_is_an_option() -> None:
+    assert tuple(libraries.load_artifact_table().parts) == artifacts.PARTS
 
 
 @every_command

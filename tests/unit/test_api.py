@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -13,7 +14,7 @@ from installed_trees import install_torch
 
 import rocm_wheels
 from rocm_wheels import api
-from rocm_wheels.core import errors
+from rocm_wheels.core import errors, extras
 from rocm_wheels.gpus.gpu import Gpu
 
 FORCE = "ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH"
@@ -46,6 +47,15 @@ def test_all_names_are_there_and_typed() -> None:
     assert Path(rocm_wheels.__file__).with_name("py.typed").is_file()
     with pytest.raises(AttributeError, match="no attribute 'instal'"):
         rocm_wheels.instal  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_what_programs_import_is_light() -> None:
+    """Neither pydantic nor what an extra brings is loaded with the functions, only with what they need."""
+    program = "import sys; from rocm_wheels import configure, get_device, install; print(*sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    modules = {name.partition(".")[0] for name in ended.stdout.split()}
+    heavy = {"pydantic", "yaml", "rich", *(name for rows in extras.EXTRAS.values() for name in rows)}
+    assert not modules & heavy
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="overrides are read on Linux")

@@ -55,7 +55,7 @@ class MatrixSelection:
     platforms: tuple[project_names.Platform, ...] = ()
     rocm: str | None = None
     layout: ci.MatrixLayout | None = None
-    packaging: ci.MatrixPackaging | None = None
+    packaging: project_names.MatrixPackaging | None = None
     suites: tuple[str, ...] = ()
     day: date = field(default_factory=get_today)
 
@@ -104,7 +104,7 @@ def find_layout(table: ci.CiTable, selection: MatrixSelection) -> ci.MatrixLayou
     return selection.layout or table.triggers[selection.trigger].layout
 
 
-def find_packaging(table: ci.CiTable, selection: MatrixSelection) -> ci.MatrixPackaging:
+def find_packaging(table: ci.CiTable, selection: MatrixSelection) -> project_names.MatrixPackaging:
     """Return how the sets of a selection are packaged: as it says, or its trigger, else as they are built.
 
     Raises UsageError for one that is the other layout.
@@ -200,7 +200,7 @@ class BuiltCell:
     tests: tuple[ci.CiTest, ...] = ()
     tester: str = ""
     untested: str = ""
-    packaging: ci.MatrixPackaging = "per-family"
+    packaging: project_names.MatrixPackaging = "per-family"
     suites: tuple[PlannedSuite, ...] = ()
     absent_suites: tuple[tuple[str, str], ...] = ()
 
@@ -230,7 +230,7 @@ class Matrix:
 
     trigger: str
     layout: ci.MatrixLayout
-    packaging: ci.MatrixPackaging
+    packaging: project_names.MatrixPackaging
     day: date
     built: tuple[BuiltCell, ...]
     excluded: tuple[ExcludedCell, ...] = field(default=())

@@ -20,7 +20,6 @@ from rocm_wheels.cli import boundary
 from rocm_wheels.cli.command import Command, Option, command, option
 from rocm_wheels.cli.options import GivenPath, combine_options, json_option, print_result
 from rocm_wheels.core import errors, log, tables
-from rocm_wheels.models import libraries
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,6 +27,13 @@ if TYPE_CHECKING:
     from rocm_wheels.sdk import artifact_sources, fetch_artifacts
 
 PLATFORM = "windows" if sys.platform == "win32" else "linux"
+PARTS = (  # the parts of data/rocm_artifacts.yaml: an option each, which help shows without reading the table
+    *("aqlprofile", "blas", "debug-tools", "fft", "hipdnn", "hipdnn-integration-tests", "hipdnn-samples"),
+    *("hipfile", "miopen", "miopenprovider", "hipkernelprovider", "hiptensor", "rocdecode", "mpi", "rocjpeg"),
+    *("rocjitsu", "mirage", "hipblasltprovider", "prim", "rand", "rccl", "rocshmem", "rocprofiler-sdk"),
+    *("rocprofiler-compute", "rocprofiler-systems", "rocprofiler-systems-examples", "rocrtst", "rocalution"),
+    *("kfdtest", "rocwmma", "rpp", "libhipcxx", "hipthreads"),
+)
 
 artifact_source_options = combine_options(
     option(
@@ -77,6 +83,7 @@ def parse_amdgpu_targets(text: str) -> tuple[str, ...]:
 
 def make_workflow_run(options: Mapping[str, Any], platform: str) -> artifact_sources.WorkflowRun:
     """Return the run that the options name."""
+    from rocm_wheels.models import libraries
     from rocm_wheels.sdk import artifact_sources
 
     repository = options["run_github_repo"] or libraries.load_artifact_table().repository
@@ -329,7 +336,7 @@ def show_command(rocm_path: Path, pytorch_dir: Path | None, as_json: bool) -> No
       rocm-wheels rocm show --rocm-path /opt/rocm
       rocm-wheels rocm show --rocm-path /opt/rocm --pytorch-dir repos/pytorch
     """
-    from rocm_wheels.models import torch_features
+    from rocm_wheels.models import libraries, torch_features
     from rocm_wheels.sdk import rocm_prefix
 
     env = boundary.read_environment()
@@ -406,7 +413,7 @@ def _make_command() -> click.Command:
             Option(["--dry-run"], is_flag=True, help="Print what would be taken, and do nothing."),
             *(
                 Option([f"--{part}/--no-{part}"], default=False, help=f"Artifacts of {part}.")
-                for part in libraries.load_artifact_table().parts
+                for part in PARTS
             ),
             Option(["--tests/--no-tests"], default=False, help="Tests, too."),
             Option(["--base-only"], is_flag=True, help="Only what every tree has."),
@@ -463,7 +470,7 @@ def _choose_group(options: Mapping[str, Any]) -> str:
 
 
 def _choose_parts(options: Mapping[str, Any]) -> list[str]:
-    return [part for part in libraries.load_artifact_table().parts if options[part.replace("-", "_")]]
+    return [part for part in PARTS if options[part.replace("-", "_")]]
 
 
 def _make_run_request(
@@ -493,6 +500,7 @@ def _make_run_request(
 
 
 def _make_tarball_request(options: Mapping[str, Any], group: str) -> fetch_artifacts.FetchRequest:
+    from rocm_wheels.models import libraries
     from rocm_wheels.sdk import artifact_sources, fetch_artifacts
 
     release = options["release"]

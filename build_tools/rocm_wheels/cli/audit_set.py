@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rocm_wheels.core import errors, records
+from rocm_wheels.core import errors
 
 if TYPE_CHECKING:
     from rocm_wheels.audit import audited_set
@@ -33,6 +33,7 @@ def collect_set_files(place: str, folder: Path) -> audited_set.SetFiles:
 def _collect_store_set(path: Path) -> audited_set.SetFiles:
     """Return the wheels of a set in a store that is a folder, with its digests and its plan."""
     from rocm_wheels.audit import audited_set
+    from rocm_wheels.core import records
     from rocm_wheels.release import set_audit, wheel_set
     from rocm_wheels.release.layout import FamilyPaths, load_layout
 
@@ -66,6 +67,8 @@ def read_planned_wheels(path: Path) -> tuple[audited_set.PlannedWheel, ...]:
 
     DataError for a file that is neither; UsageError for a matrix of several sets.
     """
+    from rocm_wheels.core import records
+
     document = records.read_json_file(path, complaint="is no plan", tip=_PLAN_TIP)
     try:
         if "cells" in document:

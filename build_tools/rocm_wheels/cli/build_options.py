@@ -18,7 +18,7 @@ from rocm_wheels.cli.command import option
 from rocm_wheels.cli.options import GivenPath, combine_options
 from rocm_wheels.core import errors
 from rocm_wheels.core.workspace import Workspace, get_project_home, is_clone
-from rocm_wheels.models import project_names, versions
+from rocm_wheels.models import project_names
 
 if TYPE_CHECKING:
     from rocm_wheels.pipeline import request, run_record
@@ -102,7 +102,7 @@ sdk_options = combine_options(
     option(
         "--rocm",
         "rocm_sdk_version",
-        default=versions.DEFAULT_ROCM,
+        default=project_names.DEFAULT_ROCM,
         show_default=True,
         metavar="SPEC",
         help="Version specifier of the rocm packages, operator included.",
@@ -430,7 +430,7 @@ def _check_rocm_choice(options: Mapping[str, Any]) -> None:
     """
     choices = {
         "--install-rocm": options["install_rocm"],
-        "--rocm": options["rocm_sdk_version"] != versions.DEFAULT_ROCM,
+        "--rocm": options["rocm_sdk_version"] != project_names.DEFAULT_ROCM,
         "--rocm-index": options["index_url"],
         "--rocm-extras": options["rocm_extras"],
         "--find-links": options["find_links"] and options["lock"] is None,

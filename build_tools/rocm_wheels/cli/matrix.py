@@ -10,7 +10,7 @@ import click
 from rocm_wheels.cli import boundary, command
 from rocm_wheels.cli.options import PythonVersions, combine_options
 from rocm_wheels.core import errors, log, tables
-from rocm_wheels.models import ci
+from rocm_wheels.models import project_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from rocm_wheels.ci import matrix_report
     from rocm_wheels.ci.matrix import BuiltCell, Matrix, MatrixSelection
+    from rocm_wheels.models import ci
 
 
 def check_output_names(kinds: Sequence[matrix_report.RowKind], names: Sequence[str]) -> None:
@@ -101,6 +102,7 @@ def print_cell(selection: MatrixSelection, text: str, *, as_json: bool) -> None:
         parse_cell,
         plan_matrix,
     )
+    from rocm_wheels.models import ci
 
     table, cell = ci.load_ci_table(), parse_cell(text)
     check_cell(table, cell)
@@ -252,7 +254,7 @@ _selection_options = combine_options(
     command.option(
         "--packaging",
         envvar="ROCM_WHEELS_PACKAGING",
-        type=click.Choice(ci.MATRIX_PACKAGINGS),
+        type=click.Choice(project_names.MATRIX_PACKAGINGS),
         help="How sets are packaged: host and device wheels, fat, or as the layout [default: as the"
         " trigger has it].",
     ),
@@ -356,6 +358,7 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
     """
     from rocm_wheels.ci import matrix_report
     from rocm_wheels.ci.matrix import plan_matrix
+    from rocm_wheels.models import ci
 
     if as_json and form == "github":
         raise errors.UsageError("--json and --format github exclude each other")
@@ -437,6 +440,7 @@ def _parse_list(text: str | None) -> tuple[str, ...]:
 def _find_changes(changed: tuple[str, ...], since: str | None) -> list[matrix_report.ChangedFile] | None:
     from rocm_wheels.ci import matrix_report
     from rocm_wheels.core import workspace
+    from rocm_wheels.models import ci
 
     if not changed and since is None:
         return None

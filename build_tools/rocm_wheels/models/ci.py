@@ -98,8 +98,6 @@ TORCH_TESTS: CiTest = "tests"
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 ChangeScope = Literal["project", "tests", "nothing", "everything"]
 MatrixLayout = Literal["per-family", "multi-arch"]  # how cells share builds and sets
-MatrixPackaging = Literal["per-family", "multi-arch", "split", "fat"]  # of a set, as workflows stage it
-MATRIX_PACKAGINGS: tuple[MatrixPackaging, ...] = get_args(MatrixPackaging)
 MULTI_ARCH: MatrixLayout = (
     "multi-arch"  # also in the place of a family's name, where wheels are for all of them
 )

@@ -20,6 +20,10 @@ Platform = Literal["linux", "windows"]
 PackagingMode = Literal["per-family", "multi-arch", "split", "variant", "fat"]  # what people install
 PACKAGING_MODES: tuple[PackagingMode, ...] = get_args(PackagingMode)
 RELEASE_TYPES = ("ci", "dev", "dev-bkc", "nightly", "nightly-bkc", "prerelease")
+MatrixPackaging = Literal["per-family", "multi-arch", "split", "fat"]  # of a set, as workflows stage it
+MATRIX_PACKAGINGS: tuple[MatrixPackaging, ...] = get_args(MatrixPackaging)
+DEFAULT_ROCM = ">1.0"
+"""The version specifier of the ROCm packages where nobody says one."""
 RECIPES_GROUP = "rocm_wheels.recipes"
 _PROJECT_NAME = re.compile(r"[a-z][a-z0-9_]*")
 

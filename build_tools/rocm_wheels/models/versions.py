@@ -178,10 +178,6 @@ def get_local_part(suffix: str) -> str:
     return _parse_version(f"1.0{suffix}", suffix, errors.UsageError).local or ""
 
 
-DEFAULT_ROCM = ">1.0"
-"""The version specifier of the ROCm packages where nobody says one."""
-
-
 def make_rocm_requirement(rocm_version: str) -> str:
     """Return what torch requires: exactly this build of the ROCm libraries, local part included (PEP 440)."""
     version = _parse_version(rocm_version, "the version of the ROCm SDK", errors.SdkError)

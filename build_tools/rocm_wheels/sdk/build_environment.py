@@ -22,7 +22,7 @@ from typing import Any
 from rocm_wheels.core import errors, log, process, shell
 from rocm_wheels.core.files import lock_folder, write_atomically, write_json_file
 from rocm_wheels.core.workspace import Workspace
-from rocm_wheels.models import lock, project_names, release_lines, versions
+from rocm_wheels.models import lock, project_names, release_lines
 from rocm_wheels.sdk import interpreters, resolve_packages, rocm_sdk
 
 _FORMAT = 1
@@ -49,7 +49,7 @@ class EnvironmentSpec:
     """
 
     python: Path
-    rocm_spec: str = versions.DEFAULT_ROCM
+    rocm_spec: str = project_names.DEFAULT_ROCM
     extras: tuple[str, ...] = ()
     index_url: str | None = None
     find_links: str | None = None
