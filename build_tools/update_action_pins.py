@@ -3,6 +3,7 @@
 
 update_action_pins.py [--check] [--json] [--only OWNER/NAME]... [--workflows DIR] [--from URL]
 
+Those of ``actions/*/action.yml`` beside the folder of the workflows are pinned with them.
 The tags of each repository come from ``git ls-remote``, all of them before any file is written. A release
 is a tag vX.Y.Z. A pin that is not the commit of the tag in its comment is an error, and nothing is written:
 a tag that was moved is a reason to look, not to follow. Upkeep of the repository, not a part of the product.
@@ -135,7 +136,8 @@ def update_action_pins(
     *, check: bool, only: tuple[str, ...], folder: Path, origin: str, as_json: bool
 ) -> None:
     """Pin the actions of the workflows to the commits of their newest releases."""
-    texts = {path: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.yml"))}
+    files = sorted([*folder.glob("*.yml"), *folder.parent.glob("actions/*/action.yml")])
+    texts = {path: path.read_text(encoding="utf-8") for path in files}
     if not texts:
         raise errors.UsageError(f"there is no workflow in {folder}")
     pins = read_pins(texts)

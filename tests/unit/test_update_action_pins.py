@@ -47,13 +47,14 @@ def actions(tmp_path_factory: pytest.TempPathFactory) -> Actions:
 
 
 class World:
-    """Workflows that pin these actions, in different ways."""
+    """A workflow and an action beside it that pin these actions, in different ways."""
 
     def __init__(self, folder: Path, actions: Actions) -> None:
         self.actions, self.workflows = actions.folder, folder / "workflows"
         old = f"{actions.old_cache} # v9.1.0"
-        self.workflows.mkdir()
-        self.one, self.two = self.workflows / "one.yml", self.workflows / "two.yml"
+        self.one, self.two = self.workflows / "one.yml", folder / "actions" / "two" / "action.yml"
+        for path in (self.one, self.two):
+            path.parent.mkdir(parents=True)
         self.one.write_text(f"# a: comment\n- uses: a/cache/save@{old}\n- uses: ./.github/x.yml\n")
         self.two.write_text(f"- uses: a/attest@{actions.attest} # v1.0.0\n- uses: a/cache@{old}\n")
 
