@@ -158,7 +158,7 @@ def test_every_variable_of_ours_is_in_the_reference() -> None:
     files = [
         *(path for path in SOURCES.rglob("*") if path.suffix in {".py", ".yaml"}),
         *(CLONE / "repos").glob("*.yaml"),
-        *(CLONE / ".github" / "workflows").glob("*.yml"),
+        *(CLONE / ".github").glob("*/**/*.yml"),
     ]
     text = "\n".join(path.read_text(encoding="utf-8") for path in files)
     ours = set(re.findall(r"\bROCM_WHEELS_[A-Z]+(?:_[A-Z]+)*\b(?!_)", text))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from command_lines import find_faults as find_line_faults
-from workflow_rules import FOLDER, find_faults, load_workflows
+from workflow_rules import FOLDER, find_faults, inline_actions, load_actions, load_workflows
 
 from rocm_wheels.ci import matrix_report
 from rocm_wheels.ci.matrix import MatrixSelection, plan_matrix
@@ -23,7 +23,8 @@ from rocm_wheels.models import ci, package_indexes
 
 CLONE = Path(__file__).resolve().parents[2]
 TABLE = ci.load_ci_table()
-WORKFLOWS = load_workflows()
+FILES, ACTIONS = load_workflows(), load_actions()
+WORKFLOWS = inline_actions(FILES, ACTIONS)
 
 
 def steps() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -45,12 +46,14 @@ def test_every_step_is_one_command_and_no_expression_is_in_it() -> None:
         assert not set(bare) & set("$`;&|<(){}'\""), (where, command)
 
 
-def test_every_line_of_a_workflow_and_of_the_action_is_one_that_its_command_takes() -> None:
+def test_every_line_of_a_workflow_and_of_the_actions_is_one_that_its_command_takes() -> None:
     """Of those, too, that no run here gets to: on Windows, on a GPU, in another repository."""
-    action = yaml.safe_load((CLONE / "action.yml").read_text(encoding="utf-8"))["runs"]["steps"]
+    public = yaml.safe_load((CLONE / "action.yml").read_text(encoding="utf-8"))
+    of_actions = [step for action in (public, *ACTIONS.values()) for step in action["runs"]["steps"]]
+    of_actions = [step for step in of_actions if "run" in step]
     runs = [(where, step["run"]) for where, step in steps() if "run" in step]
-    runs += [(f"action.yml {step['name']}", step["run"]) for step in action]
-    for step in action:
+    runs += [(f"action.yml {step['name']}", step["run"]) for step in of_actions]
+    for step in of_actions:
         used, declared = set(re.findall(r"\$([A-Z_]+)", step["run"])), set(step.get("env", {}))
         assert used - {"GITHUB_ACTION_PATH"} == {
             name for name in declared if not name.startswith("ROCM_WHEELS_")
@@ -62,7 +65,9 @@ def test_every_line_of_a_workflow_and_of_the_action_is_one_that_its_command_take
 
 def test_every_action_is_pinned_by_one_commit_that_its_comment_names() -> None:
     pins: dict[str, set[tuple[str, str]]] = {}
-    for path in sorted(FOLDER.glob("*.yml")):
+    updates = yaml.safe_load((FOLDER.parent / "dependabot.yml").read_text(encoding="utf-8"))["updates"]
+    assert updates[0]["directories"] == ["/", *(name.removeprefix(".") for name in ACTIONS)]
+    for path in sorted([*FOLDER.glob("*.yml"), *FOLDER.parent.glob("actions/*/action.yml")]):
         text = path.read_text(encoding="utf-8")
         for action, sha, version in re.findall(r"uses: ([\w./-]+)@(\S+) # (\S+)", text):
             pins.setdefault("/".join(action.split("/")[:2]), set()).add((sha, version))
@@ -306,7 +311,8 @@ def test_containers_are_root_and_their_python_is_that_of_the_row() -> None:
         job = WORKFLOWS[name]["jobs"][key]
         assert job["container"]["options"] == "${{ matrix.container_options }}"
         (python,) = (step for step in job["steps"] if step.get("id") == "python")
-        assert "if" not in python and python["with"]["python-version"] == "${{ matrix.python }}"
+        assert python["if"] == "${{ matrix.python != '' }}"
+        assert python["with"]["python-version"] == "${{ matrix.python }}"
 
 
 def test_what_is_built_is_built_in_the_image_that_the_data_name() -> None:
@@ -434,6 +440,10 @@ BROKEN: list[tuple[Change, str]] = [
     (lambda w: w["build-line.yml"]["jobs"]["lock"].update(permissions={"id-token": "write"}),
      "needs id-token: write, which the caller does not have"),
     (lambda w: w["ci.yml"]["jobs"]["test"]["strategy"]["matrix"].update(more=list(range(999))), "jobs of a matrix, and"),
+    (lambda w: w["build-line.yml"]["jobs"]["lock"]["steps"].pop(0), "start is not there before a checkout"),
+    (lambda w: w["build-line.yml"]["jobs"]["lock"]["steps"][1].update({"with": {"pyton": "3"}}), "start has no input pyton"),
+    (lambda w: w["build-line.yml"]["jobs"]["lock"]["steps"][1].update(uses="./.github/actions/x"), "not pinned by a commit"),
+    (lambda w: w["build-line.yml"]["jobs"]["lock"]["steps"][1].update({"with": {"packages": "stores"}}), "does not set up rocm-wheels"),
     (lambda w: w["release-set.yml"]["jobs"].update(again=w["nightly.yml"]["jobs"]["line"]), "levels deep"),
 ]  # fmt: skip
 
@@ -449,7 +459,17 @@ def given_of(made: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("change", "message"), BROKEN)
 def test_what_breaks_a_rule_is_reported(change: Change, message: str) -> None:
-    workflows = copy.deepcopy(WORKFLOWS)
-    assert find_faults(workflows, TABLE.limits) == []
+    workflows = copy.deepcopy(FILES)
+    assert find_faults(workflows, ACTIONS, TABLE.limits) == []
     change(workflows)
-    assert message in "\n".join(find_faults(workflows, TABLE.limits))
+    assert message in "\n".join(find_faults(workflows, ACTIONS, TABLE.limits))
+
+
+def test_what_github_does_not_give_an_action_is_reported() -> None:
+    actions = copy.deepcopy(ACTIONS)
+    actions["./.github/actions/start"]["runs"]["steps"][-1]["with"]["aws-region"] = "${{ vars.REGION }}"
+    faults = find_faults(FILES, actions, TABLE.limits)
+    assert [fault.partition(": ")[2] for fault in faults] == [
+        "GitHub gives an action no `vars`",
+        "nothing uses the input region",
+    ]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
+from workflow_expressions import PURE, Unknown, evaluate
 
 from rocm_wheels.models import ci
 
@@ -21,6 +23,8 @@ _OUR_COMMAND = re.compile(
 _PINNED_ACTION = re.compile(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}")
 _INPUT = re.compile(r"\binputs\.(\w+)")
 _LOCAL = "./.github/workflows/"
+_OUR_ACTION = "./.github/actions/"
+_OF_WORKFLOWS = re.compile(r"\b(vars|secrets|needs)\.")  # contexts that GitHub gives no action
 _OF_PROGRAMS = ("ROCM_WHEELS_", "CCACHE_", "SCCACHE_")  # variables that no command line names
 _LEVELS = {"none": 0, "read": 1, "write": 2}
 
@@ -45,9 +49,92 @@ def load_workflows() -> dict[str, Any]:
     }
 
 
-def find_faults(workflows: Mapping[str, Workflow], limits: ci.GithubLimits) -> list[str]:
+def load_actions() -> dict[str, Any]:
+    """Return every action of ours by what calls it."""
+    return {
+        f"{_OUR_ACTION}{path.parent.name}": yaml.load(path.read_text(encoding="utf-8"), _Loader)
+        for path in sorted(FOLDER.parent.glob("actions/*/action.yml"))
+    }
+
+
+def inline_actions(workflows: Mapping[str, Workflow], actions: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the workflows with the steps of our own actions in the place of their calls.
+
+    Inputs are replaced by what the call gives. Steps that cannot run with that are left out.
+    """
+    inlined = copy.deepcopy(dict(workflows))
+    for workflow in inlined.values():
+        for job in workflow["jobs"].values():
+            if "steps" in job:
+                job["steps"] = [inner for step in job["steps"] for inner in _inline_step(step, actions)]
+    return inlined
+
+
+def _inline_step(step: Mapping[str, Any], actions: Mapping[str, Any]) -> Iterator[Any]:
+    action = actions.get(step.get("uses", ""))
+    if action is None:
+        yield step
+        return
+    defaults = {name: declared.get("default", "") for name, declared in action["inputs"].items()}
+    for inner in action["runs"]["steps"]:
+        filled = _fill_inputs(inner, {**defaults, **step.get("with", {})})
+        try:
+            runs = evaluate(filled.get("if", "true").removeprefix("${{").removesuffix("}}"), {}, PURE)
+        except Unknown:  # it asks for what only a run knows
+            yield filled
+        else:
+            if runs:
+                yield {key: value for key, value in filled.items() if key != "if"}
+
+
+def _fill_inputs(value: Any, inputs: Mapping[str, Any]) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _fill_inputs(inner, inputs) for key, inner in value.items()}
+    if not isinstance(value, str) or "inputs." not in value:
+        return value
+    whole = re.fullmatch(r"\${{ inputs\.(\w+) }}", value)
+    return inputs[whole[1]] if whole else _INPUT.sub(lambda name: _quote(inputs[name[1]]), value)
+
+
+def _quote(text: str) -> str:
+    """Return a text as it stands within an expression."""
+    expression = re.fullmatch(r"\${{ (.*) }}", text)
+    if expression is None:
+        return f"'{text}'"
+    return expression[1] if re.fullmatch(r"[\w.]+", expression[1]) else f"({expression[1]})"
+
+
+def _find_action_faults(workflows: Mapping[str, Workflow], actions: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with our own actions, and with the calls of them."""
+    for name, action in actions.items():
+        if context := _OF_WORKFLOWS.search(_flatten(action)):
+            yield f"{name}: GitHub gives an action no `{context[1]}`"
+        used, declared = set(_INPUT.findall(_flatten(action))), set(action["inputs"])
+        yield from (f"{name}: nothing uses the input {key}" for key in sorted(declared - used))
+        yield from (f"{name}: there is no input {key}" for key in sorted(used - declared))
+    for file, workflow in workflows.items():
+        for key, job in workflow["jobs"].items():
+            checked_out = False
+            for step in job.get("steps", ()):
+                name = step.get("uses", "")
+                checked_out = checked_out or name.startswith("actions/checkout@")
+                if name not in actions:
+                    continue
+                if not checked_out:
+                    yield f"{file}: {key}: {name} is not there before a checkout"
+                extra = sorted(set(step.get("with", {})) - set(actions[name]["inputs"]))
+                yield from (f"{file}: {key}: {name} has no input {passed}" for passed in extra)
+                commands = [inner.get("run", "") for inner in _inline_step(step, actions)]
+                if ["quickstart.py setup" in command for command in commands].count(True) != 1:
+                    yield f"{file}: {key}: with these inputs {name} does not set up rocm-wheels"
+
+
+def find_faults(
+    workflows: Mapping[str, Workflow], actions: Mapping[str, Any], limits: ci.GithubLimits
+) -> list[str]:
     """Return a line for each thing that breaks a rule: file, job, what."""
-    faults = []
+    faults = list(_find_action_faults(workflows, actions))
+    workflows = inline_actions(workflows, actions)
     for name, workflow in workflows.items():
         faults += [f"{name}: {fault}" for fault in _find_input_faults(workflow)]
         if workflow.get("permissions") != {} and not _has_permissions_of_callers(workflow):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -45,8 +46,9 @@ def run_job(folder: Path, torches: list[str], reserve: str) -> Ran:
     for name in ("rocm-wheels", "python3"):
         (folder / "bin" / name).write_text(STUB)
         (folder / "bin" / name).chmod(0o755)
-    clone = folder / "clone"  # what is checked out: none of our files has a part in this
+    clone = folder / "clone"  # what is checked out: of our files only the action has a part in this
     subprocess.run(["git", "init", "-q", clone], check=True)
+    shutil.copytree(CLONE / ".github" / "actions", clone / ".github" / "actions")
     services = Services(folder / "github", clone, {"3.12": next(iter(pythons_here().values()))})
     for name, file in [
         ("lock-2.13-linux", "sources.lock.json"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,61 @@ def test_a_job_goes_on_after_a_step_that_may_fail(tmp_path: Path) -> None:
     result, runner = run(tmp_path, steps)
     outcomes = [outcome for _, outcome, _ in runner.jobs["w.yml/one"].steps]
     assert result == "failure" and outcomes == ["failure", "success", "failure"]
+
+
+ACTION = """\
+name: ours
+description: x
+inputs: {who: {default: nobody}, more: {default: given}}
+outputs: {greeting: {value: "${{ steps.b.outputs.x }}"}}
+runs:
+  using: composite
+  steps:
+  - {name: a, if: "${{ inputs.more == '' }}", shell: bash, run: exit 1}
+  - name: b
+    id: b
+    shell: bash
+    env: {W: "${{ inputs.who }}"}
+    run: 'echo "x=hi $W" >> "$GITHUB_OUTPUT"; echo /opt >> "$GITHUB_PATH"'
+"""
+CHECKOUT = f"- {{uses: 'actions/checkout@{'0' * 40}', with: {{persist-credentials: false}}}}\n"
+CALL = "- {id: c, uses: ./.github/actions/ours%s}\n"
+
+
+def run_action(tmp_path: Path, steps: str, action: str = ACTION) -> tuple[str, Runner]:
+    place = tmp_path / ".github" / "actions" / "ours" / "action.yml"
+    place.parent.mkdir(parents=True)
+    place.write_text(action)
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    return run(tmp_path, steps)
+
+
+def test_an_action_of_ours_has_inputs_and_outputs_once_it_is_checked_out(tmp_path: Path) -> None:
+    after = "- {name: d, env: {X: '${{ steps.c.outputs.greeting }}'}, run: 'echo $X $PATH'}\n"
+    result, runner = run_action(tmp_path / "1", CHECKOUT + CALL % ", with: {who: you}" + after)
+    assert result == "success" and "hi you /opt:/usr/bin:/bin" in runner.jobs["w.yml/one"].said("d")
+    assert ("ours", "") in {where[:2] for where in runner.lines}
+    result, runner = run_action(
+        tmp_path / "2", CHECKOUT + CALL % ", with: {more: ''}" + "- {name: d, run: echo}\n"
+    )
+    assert [outcome for _, outcome, _ in runner.jobs["w.yml/one"].steps] == ["success", "failure", "skipped"]
+    assert run_action(tmp_path / "3", CALL % "")[0] == "failure"  # nothing is checked out
+
+
+@pytest.mark.parametrize(
+    ("call", "action"),
+    [
+        (", with: {whom: you}", ACTION),
+        ("", ACTION.replace("inputs.more", "vars.MORE")),
+        ("", ACTION.replace("shell: bash, run: exit", "run: exit")),
+        ("", ACTION.replace("composite", "node24")),
+    ],
+)
+def test_an_action_of_ours_gets_what_github_gives_it_and_no_more(
+    call: str, action: str, tmp_path: Path
+) -> None:
+    with pytest.raises(Unknown):
+        run_action(tmp_path, CHECKOUT + CALL % call, action)
 
 
 STEP = "- {{uses: '{}', with: {{name: '{}', path: '{}', if-no-files-found: error}}}}\n"

@@ -493,7 +493,6 @@ NOT_HERE = {
     ("test-smoke.yml", "smoke", "smoke tests"): "ran, and said that there is no GPU",
     ("evidence.yml", "add", "write what is attested"): "without a GPU there are no results to attest",
     ("evidence.yml", "add", "write it down, attested"): "as the one before",
-    (_SUITE, "tests", "rocm-wheels"): "a job on machines with GPUs, which are imitated",
     (_SUITE, "tests", "install from the index of the set"): "as that of the smoke tests",
     (_SUITE, "tests", "what the tests of its commit need"): "test_torch_tests_run does",
     (_SUITE, "tests", "install that"): "installs what PyPI has for torch's own CI",
@@ -510,8 +509,11 @@ NOT_HERE = {
         "refresh",
         "bring channels to what is known, by the policy that each keeps",
     ): "ran, and named the set that is shown and lost its GPU in tests",
-    ("gates.yml", "validate", "rocm-wheels"): "where people see what is published, which is nowhere here",
-    ("gates.yml", "validate", "install what is published"): "test_validate_published runs it",
+    (
+        "gates.yml",
+        "validate",
+        "install what is published",
+    ): "test_validate_published runs it; nothing is published here",
     ("real.yml", "chain", "the chain"): "takes root, 30 GB and half an hour",
     ("real.yml", "exhaustive", "every kill point, a whole night"): "is what the suite takes samples of",
 }
@@ -520,11 +522,15 @@ NOT_HERE = {
 def test_every_command_of_every_workflow_ran(night: Night) -> None:
     """And succeeded. The last of this file: what the runs before it did counts."""
     ran = night.runner.lines.union(*(one.lines for one in night.others))
-    left = []
-    for path in sorted((CLONE / ".github" / "workflows").glob("*.yml")):
-        for key, job in yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"].items():
-            steps = [step for step in job.get("steps", ()) if "run" in step]
-            left += [
-                (path.name, key, one["name"]) for one in steps if (path.name, key, one["run"]) not in ran
-            ]
+    steps = [
+        (path.name, key, step)
+        for path in sorted((CLONE / ".github" / "workflows").glob("*.yml"))
+        for key, job in yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"].items()
+        for step in job.get("steps", ())
+    ]
+    for path in (CLONE / ".github" / "actions").glob("*/action.yml"):
+        made = yaml.safe_load(path.read_text(encoding="utf-8"))
+        steps += [(path.parent.name, "", step) for step in made["runs"]["steps"]]
+    steps = [(file, key, step) for file, key, step in steps if "run" in step]
+    left = [(file, key, step["name"]) for file, key, step in steps if (file, key, step["run"]) not in ran]
     assert sorted(left) == sorted(NOT_HERE)

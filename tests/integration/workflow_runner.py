@@ -28,6 +28,9 @@ _OF_JOB = {
     *("outputs", "container", "environment", "concurrency", "steps"),
 }
 _OF_STEP = {"name", "id", "if", "env", "run", "uses", "with", "continue-on-error", "timeout-minutes"}
+_OF_ACTION = {"name", "description", "inputs", "outputs", "runs"}
+_OF_ACTION_STEP = {"name", "id", "if", "shell", "env", "run", "uses", "with"}
+_OUR_ACTION = "./.github/actions/"
 _UNENDED = {"queued", "waiting"}
 _SHELL = {"run": {"shell": "bash"}}
 # python3 of a machine that is warm: the scripts of the clone begin in the warm Python of its environment
@@ -183,8 +186,7 @@ class Runner:
             return self.imitated[label](self, self._at[0], contexts["matrix"])
         if label not in self.machines:
             return Ran("queued", steps=[("runner", "queued", f"no machine has the label {label}")])
-        given = [fill(one["with"], contexts, PURE) for one in job["steps"] if one.get("id") == "python"]
-        asked = str(given[0]["python-version"]) if given else ""
+        asked = next((str(fill(one, contexts, PURE)) for one in self._pythons(job["steps"])), "")
         workspace = workspace_of(self.services, asked if asked in self.services.pythons else "tool")
         temporary = self.services.folder / self.services.run / "temporary" / place.replace("/", "_")
         temporary.mkdir(parents=True)
@@ -205,6 +207,16 @@ class Runner:
         }
         return ran
 
+    def _pythons(self, steps: list[dict[str, Any]]) -> Iterator[Any]:
+        """Yield which Pythons steps set up, which tells the machine before anything is on it."""
+        for step in steps:
+            given = step.get("with", {})
+            if step.get("id") == "python":
+                yield given["python-version"]
+            elif step.get("uses", "").startswith(_OUR_ACTION):
+                inputs = _read_action(self.services.clone / step["uses"])["inputs"]
+                yield given.get("python", inputs.get("python", {}).get("default", ""))
+
     def _step(self, step: dict[str, Any], at: At, contexts: dict[str, Any], ran: Ran, files: Path) -> None:
         name = step.get("name") or step.get("uses", step.get("run", "")).split("@")[0]
         begin = time.monotonic()
@@ -223,6 +235,8 @@ class Runner:
             contexts["steps"][step["id"]] = {"outcome": outcome, "outputs": Optional(at.outputs)}
 
     def _done(self, step: dict[str, Any], at: At, contexts: dict[str, Any], files: Path) -> str:
+        if step.get("uses", "").startswith(_OUR_ACTION):
+            return self._our_action(step, at, contexts, files)
         if "uses" in step:
             name, _, sha = step["uses"].partition("@")
             if name not in ACTIONS or len(sha) != 40:
@@ -259,6 +273,34 @@ class Runner:
             warm_script(at.workspace / ".venv" / "bin" / "rocm-wheels")
         return ended.stdout
 
+    def _our_action(self, step: dict[str, Any], at: At, contexts: dict[str, Any], files: Path) -> str:
+        """Run the steps of an action of ours, which is there once a step before has checked it out.
+
+        They see its inputs, and neither variables of the repository nor anything else of the job.
+        """
+        made = _read_action(at.workspace / step["uses"])
+        passed = fill(step.get("with", {}), contexts, PURE)
+        if strange := sorted(set(passed) - set(made["inputs"])):
+            raise Unknown(f"{step['uses']} has no inputs {strange}")  # GitHub warns, and goes on
+        defaults = {key: declared.get("default", "") for key, declared in made["inputs"].items()}
+        inputs = {key: as_text(value) for key, value in {**defaults, **passed}.items()}
+        inner = {"inputs": inputs, "github": contexts["github"], "steps": {}, "runner": {"os": "Linux"}}
+        ran, where = Ran("success"), self._at
+        self._at = (step["uses"].removeprefix(_OUR_ACTION), "")
+        files.mkdir()
+        for number, inner_step in enumerate(made["runs"]["steps"]):
+            _refuse(inner_step, _OF_ACTION_STEP, f"{step['uses']} step {number}")
+            if "run" in inner_step and inner_step.get("shell") != "bash":
+                raise Unknown(f"{step['uses']} step {number}: no shell, or another")
+            self._step(inner_step, at, inner, ran, files / str(number))
+        self._at, at.outputs = where, {}
+        printed = "\n".join(text for *_, text in ran.steps)
+        if ran.result != "success":
+            raise Failed(printed)
+        outputs = made.get("outputs", {}).items()
+        at.outputs = {key: as_text(fill(declared["value"], inner, PURE)) for key, declared in outputs}
+        return printed
+
     def _programs(self) -> list[str]:
         if not self.services.warm:
             return []
@@ -282,6 +324,17 @@ class Runner:
         said["event"] = {**said["event"], **self.about.get("event", {})}
         said |= {key: value for key, value in self.about.items() if key != "event"}
         return {**said, "workspace": str(workspace)} if workspace is not None else said
+
+
+def _read_action(folder: Path) -> dict[str, Any]:
+    try:
+        made: dict[str, Any] = yaml.safe_load((folder / "action.yml").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise Failed(f"there is no action in {folder}: nothing is checked out") from None
+    _refuse(made, _OF_ACTION, str(folder))
+    if made["runs"].keys() != {"using", "steps"} or made["runs"]["using"] != "composite":
+        raise Unknown(f"{folder}: not the steps of a composite action")
+    return made
 
 
 def _outputs(path: Path) -> dict[str, str]:
