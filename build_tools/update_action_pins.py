@@ -136,8 +136,8 @@ def update_action_pins(
     *, check: bool, only: tuple[str, ...], folder: Path, origin: str, as_json: bool
 ) -> None:
     """Pin the actions of the workflows to the commits of their newest releases."""
-    files = sorted([*folder.glob("*.yml"), *folder.parent.glob("actions/*/action.yml")])
-    texts = {path: path.read_text(encoding="utf-8") for path in files}
+    paths = sorted([*folder.glob("*.yml"), *folder.parent.glob("actions/*/action.yml")])
+    texts = {path: path.read_text(encoding="utf-8") for path in paths}
     if not texts:
         raise errors.UsageError(f"there is no workflow in {folder}")
     pins = read_pins(texts)
