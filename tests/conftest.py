@@ -70,8 +70,14 @@ LONG = (
 )
 
 
-def pytest_configure() -> None:
+# Marks of tests that run only where they are asked for by name: by hand, or at night.
+BY_NAME = ("exhaustive", "public-wheels")
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Take back what a terminal has otherwise: signals under nohup, compiled modules in an image, width.
+
+    And leave out what nobody asked for by name, whichever other marks ``-m`` names.
 
     Tests that send an ignored signal would wait for ever. Where ``PYTHONDONTWRITEBYTECODE`` is set, as
     images of containers do, each of the thousands of processes of the suite compiles all that it imports.
@@ -84,6 +90,10 @@ def pytest_configure() -> None:
     hangup = getattr(signal, "SIGHUP", None)
     if hangup is not None and signal.getsignal(hangup) is signal.SIG_IGN:
         signal.signal(hangup, signal.SIG_DFL)
+    expression = config.option.markexpr
+    left_out = " and ".join(f"not {mark}" for mark in BY_NAME if mark not in expression)
+    if left_out:
+        config.option.markexpr = f"({expression}) and {left_out}" if expression else left_out
 
 
 @pytest.hookimpl(wrapper=True)

@@ -13,6 +13,8 @@ from install_world import make_environment, pypi, rocm_index, served_index
 
 import rocm_wheels
 
+pytestmark = pytest.mark.contract
+
 
 def test_importing_it_loads_nothing() -> None:
     code = "import sys; before = set(sys.modules); import rocm_wheels; print(*set(sys.modules) - before)"

@@ -15,6 +15,7 @@ from rocm_wheels.device_code import kpack
 from rocm_wheels.wheels import required_packages
 
 pytestmark = [
+    pytest.mark.contract_slow,
     pytest.mark.slow,
     pytest.mark.network,
     pytest.mark.skipif(sys.platform != "linux", reason="the demo's wheels are of this system"),

@@ -18,7 +18,10 @@ from rocm_wheels.audit import audited_wheel, import_check, verify
 from rocm_wheels.core import errors
 from rocm_wheels.models import project
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the wheels of this test are for Linux")
+pytestmark = [
+    pytest.mark.contract,
+    pytest.mark.skipif(sys.platform != "linux", reason="the wheels of this test are for Linux"),
+]
 
 GOOD = """
 import os, sys

@@ -42,9 +42,10 @@ channels:
       resolver: {{fresh: 14d}}
       smoke: {{fresh: 7d, targets: every, pythons: every, at_least: 3}}
 """
-pytestmark = pytest.mark.skipif(
-    shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not installed"
-)
+pytestmark = [
+    pytest.mark.contract,
+    pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not installed"),
+]
 KINDS = ("verify", "resolver", "smoke")
 
 

@@ -123,6 +123,7 @@ def left(script: Path, *parts: str) -> list[str]:
     return sorted(path.name for path in (script.parent / "work").glob("/".join(["*", *parts])))
 
 
+@pytest.mark.contract
 def test_it_names_the_first_bad_set(bench: Bench, script: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = bench.words(script)
     alone = words[: words.index("--")]
@@ -159,6 +160,7 @@ def test_it_names_the_first_bad_set(bench: Bench, script: Path, capsys: pytest.C
     assert json.loads(asked(bench.words(script, "--dry-run", "--json"), capsys)[0])["known"] == []
 
 
+@pytest.mark.contract
 def test_sets_that_cannot_be_tested_are_named(
     bench: Bench, script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -171,6 +173,7 @@ def test_sets_that_cannot_be_tested_are_named(
     assert left(script, "environments", "*") == [bench.ids[4], bench.ids[FIRST_BAD]]
 
 
+@pytest.mark.contract
 def test_where_not_one_set_can_be_tested_there_is_no_answer(
     bench: Bench, script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -215,6 +218,7 @@ def test_another_question_is_begun_anew(
         assert "given as good" in asked(words, capsys)[0]
 
 
+@pytest.mark.contract
 def test_ends_that_are_not_what_was_said(
     bench: Bench, script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

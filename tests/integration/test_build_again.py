@@ -15,7 +15,7 @@ from finished_demo import Demo, required
 
 from rocm_wheels.core import files
 
-pytestmark = [pytest.mark.slow, pytest.mark.network]
+pytestmark = [pytest.mark.contract_slow, pytest.mark.slow, pytest.mark.network]
 OTHERS = ("--no-build-triton", "--no-build-pytorch-vision", "--no-build-apex")
 ONLY_TORCH = (*OTHERS, "--no-build-pytorch-audio")
 ONLY_AUDIO = (*OTHERS, "--no-build-pytorch")

@@ -19,7 +19,7 @@ from uv import find_uv_bin
 
 from rocm_wheels.demo import commands
 
-pytestmark = [pytest.mark.slow, pytest.mark.network]
+pytestmark = [pytest.mark.contract_slow, pytest.mark.slow, pytest.mark.network]
 ONLY_TORCH = ("--no-build-triton", "--no-build-pytorch-audio")
 ONLY_VISION = (*ONLY_TORCH, "--build-pytorch-vision", "--no-build-pytorch")
 NAME = "torch-2.13.0a0+rocm7.1.0.miniature"

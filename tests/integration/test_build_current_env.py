@@ -12,7 +12,7 @@ from uv import find_uv_bin
 
 from rocm_wheels.demo import commands
 
-pytestmark = [pytest.mark.slow, pytest.mark.network]
+pytestmark = [pytest.mark.contract_slow, pytest.mark.slow, pytest.mark.network]
 ONLY_TRITON = ("--no-build-pytorch", "--no-build-pytorch-audio", "--build-triton")
 
 

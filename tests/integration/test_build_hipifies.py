@@ -9,6 +9,8 @@ import pytest
 from programs import Ended
 from source_trees import CLONE, Upstream
 
+pytestmark = pytest.mark.contract
+
 USAGE, SOURCES = 2, 10
 
 

@@ -19,6 +19,8 @@ from rocm_wheels.pipeline import source_checks
 from rocm_wheels.sources.lock import read_lock
 from rocm_wheels.sources.trees import identify_tree
 
+pytestmark = pytest.mark.contract
+
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 LAST = "no build environment with rocm==7.1.0+x for "  # all was as the lock says: next comes ROCm
 

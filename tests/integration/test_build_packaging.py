@@ -22,6 +22,7 @@ from rocm_wheels.demo import commands
 from rocm_wheels.wheels import dist_info, rewrite, scan, wheel_code
 
 pytestmark = [
+    pytest.mark.contract_slow,
     pytest.mark.slow,
     pytest.mark.network,
     pytest.mark.skipif(sys.platform != "linux", reason="the demo's wheels are of this system"),

@@ -13,7 +13,7 @@ from finished_demo import Demo, changed_since, snapshot, targets_in
 from rocm_wheels.variants.document import merge_documents, parse_wheel_document
 from rocm_wheels.wheels import dist_info, rewrite, wheel_code
 
-pytestmark = [pytest.mark.slow, pytest.mark.network]
+pytestmark = [pytest.mark.contract_slow, pytest.mark.slow, pytest.mark.network]
 VARIANT = ("--packaging", "variant")
 
 

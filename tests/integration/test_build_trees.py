@@ -27,6 +27,7 @@ from rocm_wheels.core import errors
 __all__ = ["base", "make", "python", "recipe", "source"]
 
 
+@pytest.mark.contract
 def test_each_configuration_has_its_own_tree_and_goes_on_in_it(make: Make, source: Path) -> None:
     first = make(("gfx942",))
     assert first.path.name.startswith("small-1.0+rocm7.1.0-")
@@ -45,6 +46,7 @@ def test_each_configuration_has_its_own_tree_and_goes_on_in_it(make: Make, sourc
     assert status(source) == " M src/b.c\n"
 
 
+@pytest.mark.contract
 def test_what_one_configuration_left_does_not_get_into_anothers_wheel(make: Make, source: Path) -> None:
     make(("gfx942",))
     (source / "small" / "leftover.so").write_text("of gfx942")  # ignored, appeared during the build
@@ -86,6 +88,7 @@ def test_a_return_from_parking_that_is_cut_leaves_nothing_behind(
     assert (source / "small" / "one.so").exists() and (source / "small" / "two.so").exists()
 
 
+@pytest.mark.contract
 def test_a_file_deleted_from_the_sources_leaves_the_wheel(make: Make, source: Path) -> None:
     (source / "small/extra.py").write_text("")
     with zipfile.ZipFile(make().path) as archive:
@@ -106,6 +109,7 @@ def test_another_checkout_never_gets_the_parked_tree(make: Make, source: Path, t
     assert (make(("gfx942",)).tree, compiled(source)) == ("taken back from parking", [])
 
 
+@pytest.mark.contract
 def test_names_that_are_not_utf_8_are_no_obstacle(make: Make, source: Path) -> None:
     folder = os.fsencode(source)
     for name in (b"/mine\xff.txt", b"/mine\xff.so"):  # untracked, ignored
@@ -120,6 +124,7 @@ def test_names_that_are_not_utf_8_are_no_obstacle(make: Make, source: Path) -> N
     assert Path(os.fsdecode(folder + b"/mine\xff.so")).read_text() == "the user's own"
 
 
+@pytest.mark.contract
 def test_clean_starts_this_configuration_anew(make: Make, source: Path) -> None:
     make()
     compiled(source)
@@ -151,6 +156,7 @@ def test_a_clean_that_was_killed_is_finished(
     assert (source / "mine.so").read_text() == "the user's own\n"
 
 
+@pytest.mark.contract
 def test_a_tree_of_somebody_else_is_refused_and_never_deleted(
     make: Make, source: Path, tmp_path: Path
 ) -> None:
@@ -172,6 +178,7 @@ def waiting(place: Path) -> list[str]:
     return [json.loads(key.read_text())["parts"]["PYTORCH_ROCM_ARCH"] for key in keys]
 
 
+@pytest.mark.contract
 @pytest.mark.slow
 def test_three_sets_of_targets_and_back_compile_nothing_again(make: Make, source: Path) -> None:
     sets = ("gfx942",), ("gfx1100",), ("gfx906", "gfx908")
@@ -291,6 +298,7 @@ def test_a_damaged_key_file_is_an_error(make: Make, source: Path) -> None:
     assert "set aside" in make(clean=True).tree
 
 
+@pytest.mark.contract
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_a_killed_build_goes_on_where_it_was(make: Make, source: Path, tmp_path: Path) -> None:
     (source / "src/c.c").write_text("sleep\n")

@@ -17,6 +17,8 @@ from rocm_wheels.core import errors
 from rocm_wheels.sources import checkout, pins
 from rocm_wheels.sources.trees import identify_tree
 
+pytestmark = pytest.mark.contract
+
 TAGS = ("THEROCK_UPSTREAM_DIFFBASE", "THEROCK_HIPIFY_DIFFBASE")
 MODULES = ("", "third_party/middle", "third_party/middle/deep dir")
 

@@ -10,6 +10,8 @@ import pytest
 from programs import Ended
 from source_trees import CLONE, Upstream, write_files
 
+pytestmark = pytest.mark.contract
+
 SOURCES, USAGE = 10, 2
 HIPIFY_TAG, UPSTREAM_TAG = "THEROCK_HIPIFY_DIFFBASE", "THEROCK_UPSTREAM_DIFFBASE"
 BRANCH = ("--branch", "mine")

@@ -40,6 +40,7 @@ def test_help_is_quick(doors: Doors, door: str, command: str) -> None:
         assert f" {heavy}\n" not in done.stderr, heavy
 
 
+@pytest.mark.contract
 def test_torch_then_audio_by_its_pin(doors: Doors, upstream: Upstream) -> None:
     origin = ("--origin", upstream.url)
     torch = doors(TORCH, "checkout", "--source-dir", "here", *origin, "--ref", "main", "--depth", "1")
@@ -64,6 +65,7 @@ def test_torch_then_audio_by_its_pin(doors: Doors, upstream: Upstream) -> None:
     assert upstream.git(doors.folder / "here/audio", "describe", "--all", "HEAD") != pull
 
 
+@pytest.mark.contract
 def test_a_relative_folder_is_an_origin(doors: Doors, upstream: Upstream) -> None:
     relative = os.path.relpath(upstream.root, doors.folder)
     for _ in range(2):
@@ -81,6 +83,7 @@ def test_a_relative_folder_is_an_origin(doors: Doors, upstream: Upstream) -> Non
     assert "nothing to do" in said.err
 
 
+@pytest.mark.contract
 def test_credentials_are_not_printed(doors: Doors) -> None:
     origin = ("--origin", "http://me:secret@127.0.0.1:1/x.git")
     said = doors(TORCH, "checkout", "--checkout-dir", "t", *origin, "--retries", "1")
@@ -90,6 +93,7 @@ def test_credentials_are_not_printed(doors: Doors) -> None:
     assert "127.0.0.1" in said.err
 
 
+@pytest.mark.contract
 def test_hipify_of_what_is_no_checkout(doors: Doors) -> None:
     said = doors(TORCH, "hipify", "--checkout-dir", "nowhere")
     assert (said.code, "nowhere is not a git checkout" in said.err) == (10, True), said.err

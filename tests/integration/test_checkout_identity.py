@@ -11,6 +11,8 @@ from source_trees import Upstream, isolated_environment
 from rocm_wheels.core import errors
 from rocm_wheels.sources import trees
 
+pytestmark = pytest.mark.contract
+
 
 @pytest.fixture
 def clone(upstream: Upstream, tmp_path: Path) -> Path:

@@ -78,6 +78,7 @@ class Killed:
         return refs.splitlines()
 
 
+@pytest.mark.contract
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("start", "how", "turn"),
@@ -144,6 +145,7 @@ def test_killed_between_two_steps_of_our_own(
         assert content(killed.tree) == whole.files, (at, events[at - 1])
 
 
+@pytest.mark.contract
 def test_what_was_written_after_the_crash_is_kept(
     upstream: Upstream, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -236,6 +238,7 @@ def test_killed_while_a_submodule_is_connected(
     assert upstream.git(killed.tree, "status", "--porcelain", "-uall", "--ignore-submodules=none") == ""
 
 
+@pytest.mark.contract
 def test_a_submodule_whose_clone_was_cut(upstream: Upstream, whole: Whole, tmp_path: Path) -> None:
     killed = Killed(upstream, tmp_path)
     killed.run("main", whole.log.index("checkout") + 1, "after")  # the root's

@@ -14,6 +14,8 @@ from source_trees import ALL, Upstream, content, write_lock
 from rocm_wheels.core import errors
 from rocm_wheels.sources import checkout_state, patches
 
+pytestmark = pytest.mark.contract
+
 TORCH, AUDIO = "pytorch_torch_repo.py", "pytorch_audio_repo.py"
 PATCH = """\
 From 1111111111111111111111111111111111111111 Mon Sep 17 00:00:00 2001

@@ -11,10 +11,12 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from filelock import FileLock
 from source_trees import ALL, COMPANIONS, Upstream
 
 
+@pytest.mark.contract
 def test_all_five_then_nothing_to_do(github: Upstream, tmp_path: Path) -> None:
     said = github.checkout(tmp_path, "--all", "--source-dir", "trees")
     assert said.code == 0, said.err
@@ -39,6 +41,7 @@ def test_all_five_then_nothing_to_do(github: Upstream, tmp_path: Path) -> None:
     assert again.out.splitlines()[0].startswith("pytorch ")
 
 
+@pytest.mark.contract
 def test_a_failure_stops_none_of_the_others(github: Upstream, tmp_path: Path) -> None:
     trees = tmp_path / "trees"
     for name in ("pytorch_audio", "triton"):
@@ -53,6 +56,7 @@ def test_a_failure_stops_none_of_the_others(github: Upstream, tmp_path: Path) ->
         assert [path.name for path in (trees / name).iterdir()] == ["mine.txt"]
 
 
+@pytest.mark.contract
 def test_a_tip_names_options_of_this_command_alone(github: Upstream, tmp_path: Path) -> None:
     upstream = github.folder / "root"
     moved = upstream.rename(github.folder / "moved")
@@ -68,6 +72,7 @@ def test_a_tip_names_options_of_this_command_alone(github: Upstream, tmp_path: P
     assert not re.search("--checkout-dir|--repo-hashtag", said.err)
 
 
+@pytest.mark.contract
 def test_nothing_begins_that_reads_in_a_torch_which_failed(github: Upstream, tmp_path: Path) -> None:
     (tmp_path / "pytorch").mkdir()
     (tmp_path / "pytorch/mine.txt").write_text("mine\n")
@@ -80,6 +85,7 @@ def test_nothing_begins_that_reads_in_a_torch_which_failed(github: Upstream, tmp
     assert not (tmp_path / "pytorch_audio").exists()
 
 
+@pytest.mark.contract
 def test_companions_of_a_torch_that_is_elsewhere(github: Upstream, tmp_path: Path) -> None:
     assert github.checkout(tmp_path, "torch", "--source-dir", "a", "--no-hipify", "--no-submodules").code == 0
     said = github.checkout(
@@ -110,6 +116,7 @@ def test_companions_of_a_torch_that_is_elsewhere(github: Upstream, tmp_path: Pat
     assert not (tmp_path / "c").exists()
 
 
+@pytest.mark.contract
 def test_an_interruption_ends_them_all(github: Upstream, tmp_path: Path) -> None:
     slow = tmp_path / "bin"
     slow.mkdir()
@@ -136,6 +143,7 @@ def test_an_interruption_ends_them_all(github: Upstream, tmp_path: Path) -> None
     assert github.checkout(tmp_path, *COMPANIONS, "--source-dir", "trees").code == 0
 
 
+@pytest.mark.contract
 def test_an_interruption_ends_what_waits(github: Upstream, tmp_path: Path) -> None:
     """For its next attempt (a server that hangs up), and for another run that fills the same mirror."""
     flaky = tmp_path / "bin"

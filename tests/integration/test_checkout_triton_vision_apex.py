@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from source_trees import CLONE, TRITON_PIN, Upstream, write_files
 
+pytestmark = pytest.mark.contract
+
 AUDIO, VISION, APEX, TRITON = (f"pytorch_{name}_repo.py" for name in ("audio", "vision", "apex", "triton"))
 VERSION = ".ci/docker/triton_version.txt"
 

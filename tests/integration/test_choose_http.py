@@ -20,6 +20,8 @@ from rocm_wheels.index import reader
 from rocm_wheels.index.server import IndexServer, serve_folder
 from rocm_wheels.user import choose
 
+pytestmark = pytest.mark.contract
+
 LINUX = ("--platform", "linux-x86_64", "--python", "3.12")
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import pytest
 from packaging.tags import platform_tags, sys_tags
 from uv import find_uv_bin
 
@@ -25,6 +26,8 @@ from rocm_wheels.index.server import serve_folder
 from rocm_wheels.user import choose
 from rocm_wheels.user.host import TargetHost, detect_platform
 from rocm_wheels.variants.document import SCHEMA
+
+pytestmark = pytest.mark.contract
 
 INDEXES = 50
 SEED = 850

@@ -105,6 +105,7 @@ def listing(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
+@pytest.mark.contract
 def test_a_dry_run_alone_lists_everything_and_touches_nothing(work: Path) -> None:
     before = listing(work)
     said = clean("--work-dir", work, "--dry-run")
@@ -124,12 +125,14 @@ def test_a_dry_run_alone_lists_everything_and_touches_nothing(work: Path) -> Non
     assert "50 d" in said.stdout
 
 
+@pytest.mark.contract
 def test_nothing_is_deleted_unless_it_is_said_what(work: Path) -> None:
     before = listing(work)
     assert "nothing selected to delete" in clean("--work-dir", work, code=2).stderr
     assert listing(work) == before
 
 
+@pytest.mark.contract
 def test_by_age(work: Path) -> None:
     # an environment is as old as the last run that used it
     assert cleaned(work, "--older-than", "7d") == [
@@ -143,6 +146,7 @@ def test_by_age(work: Path) -> None:
     assert sorted(path.name for path in (work / "steps").glob("*.json")) != []
 
 
+@pytest.mark.contract
 def test_by_size_what_was_used_longest_ago_goes(work: Path) -> None:
     filled(work / "rejected" / "large", days=60, size=5 << 20)
     filled(work / "rejected" / "larger", days=0, size=6 << 20)
@@ -150,6 +154,7 @@ def test_by_size_what_was_used_longest_ago_goes(work: Path) -> None:
     assert cleaned(work, "--max-size", "7M") == []
 
 
+@pytest.mark.contract
 def test_by_kind(work: Path) -> None:
     assert cleaned(work, "--kind", "rejected", "--kind", "fresh") == [
         "rejected/torch-2.9-cp311",
@@ -175,6 +180,7 @@ def test_by_step_takes_all_that_a_step_left(work: Path) -> None:
     )
 
 
+@pytest.mark.contract
 def test_links_are_not_followed(work: Path, tmp_path: Path) -> None:
     outside = filled(tmp_path / "outside", days=90)
     (work / "rejected" / "link").symlink_to(outside)
@@ -219,6 +225,7 @@ def held_by(folder: Path, what: str) -> Iterator[int]:
             holder.stdout.close()
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("place", "what"),
     [
@@ -246,6 +253,7 @@ def test_a_run_on_another_machine_keeps_its_record(work: Path) -> None:
     assert [path.name for path in (work / "runs").iterdir()] == ["20260201-000000"]
 
 
+@pytest.mark.contract
 @pytest.mark.slow
 def test_killed_in_the_middle_nothing_half_looks_whole_and_the_next_goes_on(work: Path) -> None:
     """Kill a real cleaning after each of its deletions of a file or folder, and look what is left."""

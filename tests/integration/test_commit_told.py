@@ -13,7 +13,10 @@ from rocm_wheels.compile import build_request, frontend, sdk_tree
 from rocm_wheels.models import project
 from rocm_wheels.sources import trees
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="only an .exe would be started there")
+pytestmark = [
+    pytest.mark.contract,
+    pytest.mark.skipif(sys.platform == "win32", reason="only an .exe would be started there"),
+]
 
 
 def test_git_tells_a_build_upstreams_commit(upstream: Upstream, tmp_path: Path) -> None:

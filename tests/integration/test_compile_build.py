@@ -18,6 +18,8 @@ from rocm_wheels.compile import failure, generated_files, sdk_tree
 from rocm_wheels.core import errors
 from rocm_wheels.models import project
 
+pytestmark = pytest.mark.contract
+
 __all__ = ["base", "make", "python", "recipe", "source"]
 
 

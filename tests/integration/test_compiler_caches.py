@@ -89,6 +89,7 @@ def outcome(
     return verdict.trusted, seen, dict(zip(keys, [check.passed for check in verdict.checks], strict=True))
 
 
+@pytest.mark.contract
 def test_a_cache_that_sees_everything_is_trusted(
     cache: compiler_cache.CompilerCache, sdk: sdk_tree.SdkTree, tmp_path: Path, env: dict[str, str]
 ) -> None:
@@ -103,6 +104,7 @@ def test_a_cache_that_sees_everything_is_trusted(
     assert not list(tmp_path.glob("users *")), "the user's cache was touched"
 
 
+@pytest.mark.contract
 def test_stale_device_code_is_found(
     cache: compiler_cache.CompilerCache, sdk: sdk_tree.SdkTree, tmp_path: Path, env: dict[str, str]
 ) -> None:
@@ -131,6 +133,7 @@ def with_libraries(sdk: sdk_tree.SdkTree, site: Path) -> sdk_tree.SdkTree:
     return full
 
 
+@pytest.mark.contract
 def test_a_changed_device_library_and_another_target_are_compiled(
     cache: compiler_cache.CompilerCache, sdk: sdk_tree.SdkTree, tmp_path: Path, env: dict[str, str]
 ) -> None:
@@ -166,6 +169,7 @@ def test_the_users_settings_of_ccache_are_tried(
     assert not trusted, seen
 
 
+@pytest.mark.contract
 def test_an_old_hipcc_does_not_start_the_cache(
     cache: compiler_cache.CompilerCache, sdk: sdk_tree.SdkTree, tmp_path: Path, env: dict[str, str]
 ) -> None:
@@ -198,6 +202,7 @@ def build(
         subprocess.run(line, cwd=folder, env=env, check=True, timeout=60)
 
 
+@pytest.mark.contract
 def test_a_step_has_counts_of_its_own(
     cache: compiler_cache.CompilerCache, sdk: sdk_tree.SdkTree, tmp_path: Path, env: dict[str, str]
 ) -> None:
@@ -317,6 +322,7 @@ def test_machines_share_a_bucket_and_those_without_credentials_only_read(
     assert list_objects() == kept
 
 
+@pytest.mark.contract
 def test_settings_of_the_user_go_before_ours(tmp_path: Path, env: dict[str, str]) -> None:
     for kind in KINDS:
         with compiler_cache.open_cache_session(cache_of(kind), env, tmp_path / kind, tmp_path) as ours:

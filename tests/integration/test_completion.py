@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.contract
+
 PROGRAM = [str(Path(sys.executable).with_name("rocm-wheels"))]
 
 

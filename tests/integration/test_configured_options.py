@@ -17,7 +17,7 @@ from rocm_wheels.compile import failure
 from rocm_wheels.models.project import Project
 
 __all__ = ["base", "make", "recipe", "source"]
-pytestmark = [pytest.mark.slow, pytest.mark.network]
+pytestmark = [pytest.mark.contract, pytest.mark.slow, pytest.mark.network]
 
 # As torch's setup.py does: CMake is not run again where its cache and build.ninja are.
 SETUP = """

@@ -48,6 +48,7 @@ def start(*words: str) -> int:
     return boundary.run_command(container.container_group, list(words))
 
 
+@pytest.mark.contract
 def test_the_exit_code_of_the_command_comes_out(engine: FakeEngine, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     assert start("run", "--image", IMAGE, "--cache", str(cache), "--", "sh", "-c", "exit 37") == 37
@@ -61,6 +62,7 @@ def test_the_exit_code_of_the_command_comes_out(engine: FakeEngine, tmp_path: Pa
     assert "--tty" not in told
 
 
+@pytest.mark.contract
 def test_a_secret_reaches_the_command_and_no_command_line(
     engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -109,6 +111,7 @@ def test_standard_input_only_where_it_was_asked_for(
     assert capfd.readouterr().out == ""
 
 
+@pytest.mark.contract
 def test_a_signal_ends_the_container_and_not_only_its_client(engine: FakeEngine, tmp_path: Path) -> None:
     began = tmp_path / "here/began"
     argv = [*warm_python(), "-m", "rocm_wheels", "container", "run", "--image", IMAGE, "--"]
@@ -127,6 +130,7 @@ def test_a_signal_ends_the_container_and_not_only_its_client(engine: FakeEngine,
     assert [one[1] for one in engine.told()][-3:] == ["stop", "rm", "ps"]
 
 
+@pytest.mark.contract
 def test_a_container_that_stays_is_told_of(
     engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -150,6 +154,7 @@ def test_exit_codes_that_engines_use_are_explained(
     assert said in capfd.readouterr().err
 
 
+@pytest.mark.contract
 def test_without_an_engine_there_is_one_error_and_the_command(
     engine: FakeEngine, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -259,6 +264,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(("words", "code", "said"), WRONG)
 def test_wrong_words_start_nothing(  # noqa: PLR0917
     engine: FakeEngine,
@@ -274,6 +280,7 @@ def test_wrong_words_start_nothing(  # noqa: PLR0917
     assert not (tmp_path / "home").exists()
 
 
+@pytest.mark.contract
 def test_our_images_are_made_here_and_never_pulled(
     engine: FakeEngine, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,8 @@ from source_trees import CLONE, Upstream
 
 from rocm_wheels.sources import trees
 
+pytestmark = pytest.mark.contract
+
 LINKS = {"apex/csrc": "../csrc", "apex/name.txt": "../version.txt"}
 
 

@@ -31,7 +31,7 @@ from rocm_wheels.demo import commands
 from rocm_wheels.wheels import sbom
 from rocm_wheels.wheels.statement import TOOL_URN
 
-pytestmark = [pytest.mark.slow, pytest.mark.network]
+pytestmark = [pytest.mark.contract_slow, pytest.mark.slow, pytest.mark.network]
 
 
 def test_wheels_hold_real_code_for_exactly_the_targets(demo: Demo) -> None:

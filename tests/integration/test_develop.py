@@ -18,6 +18,7 @@ from source_trees import CLONE
 from rocm_wheels.demo import commands
 
 pytestmark = [
+    pytest.mark.contract_slow,
     pytest.mark.slow,
     pytest.mark.network,
     pytest.mark.skipif(sys.platform != "linux", reason="the miniature is built on Linux"),

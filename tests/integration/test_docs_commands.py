@@ -18,7 +18,7 @@ from warm_python import warm_python, write_script
 
 from rocm_wheels.demo import commands
 
-pytestmark = [pytest.mark.slow, pytest.mark.network]
+pytestmark = [pytest.mark.contract_slow, pytest.mark.slow, pytest.mark.network]
 RUN = [page for page in PAGES if any(block.is_run for block in list_blocks(page))]
 
 

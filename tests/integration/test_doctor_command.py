@@ -19,6 +19,8 @@ from installed_trees import install, install_torch
 
 from rocm_wheels.cli import boundary, machine
 
+pytestmark = pytest.mark.contract
+
 CLONE = Path(__file__).resolve().parents[2]
 _ABOUT_GPUS = ("HSA_", "HIP_", "ROCR_", "CUDA_", "ROCM_", "AMD_", "PYTORCH_", "NV_", "MIOPEN_", "VIRTUAL_ENV")
 

@@ -25,9 +25,12 @@ from rocm_wheels.cli import boundary, main
 from rocm_wheels.device_code import code_objects
 from rocm_wheels.wheels import sbom, scan, wheel_code
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or shutil.which("cc") is None, reason="links and loads ELF libraries"
-)
+pytestmark = [
+    pytest.mark.contract,
+    pytest.mark.skipif(
+        sys.platform != "linux" or shutil.which("cc") is None, reason="links and loads ELF libraries"
+    ),
+]
 CLONE = Path(__file__).resolve().parents[2]
 ROCM = "7.1.0"
 TARGETS = ("gfx942", "gfx1100")

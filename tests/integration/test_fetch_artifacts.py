@@ -82,6 +82,7 @@ def names(server: FileServer) -> list[str]:
     return [name for name, _, status in server.requests if name.endswith(("zst", "xz")) and status < 300]
 
 
+@pytest.mark.contract
 def test_a_run_is_found_in_its_bucket_and_packages_are_made_of_it(
     fetch: Fetch, s3: str, files: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -106,6 +107,7 @@ def test_a_run_is_found_in_its_bucket_and_packages_are_made_of_it(
     assert again == got and "up to date" in said and "fetching" not in said
 
 
+@pytest.mark.contract
 def test_a_folder_of_more_than_one_page_is_listed_whole(
     fetch: Fetch, s3: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +133,7 @@ def test_a_run_of_a_fork_is_found_where_those_are(fetch: Fetch, s3: str, files: 
     assert f"therock-ci-artifacts/{run}2-linux or s3://therock-ci-artifacts-external/ROCm-TheRock" in said
 
 
+@pytest.mark.contract
 def test_a_public_bucket_is_read_without_credentials(
     fetch: Fetch, s3: str, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +180,7 @@ def test_a_bucket_that_is_not_there_or_closed_is_said(
     assert "403 AccessDenied" in said
 
 
+@pytest.mark.contract
 def test_the_line_to_a_bucket_may_break(
     fetch: Fetch, s3: str, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +201,7 @@ def test_the_line_to_a_bucket_may_break(
     assert not any(faults.values())
 
 
+@pytest.mark.contract
 def test_a_page_is_read_and_zstd_preferred(
     fetch: Fetch, server: FileServer, files: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -213,6 +218,7 @@ def test_a_page_is_read_and_zstd_preferred(
     assert "no artifact in" in fetch("--source", f"{server.url}/empty.html", code=11)[1]
 
 
+@pytest.mark.contract
 def test_a_folder_is_a_source(fetch: Fetch, files: dict[str, bytes], tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
@@ -228,6 +234,7 @@ def test_a_folder_is_a_source(fetch: Fetch, files: dict[str, bytes], tmp_path: P
     assert "must have 0000" in fetch("--source", str(source), "blas", to="wrong", code=11)[1]
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -248,6 +255,7 @@ def test_what_is_asked_for_and_not_there_is_an_error(
     assert not (tmp_path / "got").exists()
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     "words",
     [
@@ -267,6 +275,7 @@ def test_what_cannot_be_meant(fetch: Fetch, words: list[str]) -> None:
     assert "tip" in fetch(*words, code=2)[1]
 
 
+@pytest.mark.contract
 def test_the_door_takes_the_words_of_therocks_script(server: FileServer, tmp_path: Path) -> None:
     words = [
         "--source",
@@ -286,6 +295,7 @@ def test_the_door_takes_the_words_of_therocks_script(server: FileServer, tmp_pat
     assert list(tmp_path.glob("build")) == []
 
 
+@pytest.mark.contract
 def test_digests_are_held_to(
     fetch: Fetch, server: FileServer, files: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -304,6 +314,7 @@ def test_digests_are_held_to(
     assert (tmp_path / "got/blas_lib_gfx942/math-libs/BLAS/stage/lib/new.dat").is_file()
 
 
+@pytest.mark.contract
 def test_without_a_digest_nothing_is_taken_unless_that_is_meant(
     fetch: Fetch, server: FileServer, tmp_path: Path
 ) -> None:
@@ -346,6 +357,7 @@ def test_archives_are_kept_where_they_are_wanted(fetch: Fetch, server: FileServe
     assert names(server) == [] and (tmp_path / "got" / BLAS).is_file()
 
 
+@pytest.mark.contract
 def test_one_tree_of_all(fetch: Fetch, server: FileServer, tmp_path: Path) -> None:
     source = ["--source", f"{server.url}/index.html", "--flatten"]
     assert fetch(*source)[0] == ["got"]
@@ -383,6 +395,7 @@ EVIL = {
 }
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("evil", EVIL)
 def test_nothing_is_written_outside(fetch: Fetch, server: FileServer, evil: str, tmp_path: Path) -> None:
     content = io.BytesIO()
@@ -403,6 +416,7 @@ def test_nothing_is_written_outside(fetch: Fetch, server: FileServer, evil: str,
     assert not (tmp_path / "got" / "evil_lib_generic").exists()
 
 
+@pytest.mark.contract
 def test_hard_links_stay(fetch: Fetch, server: FileServer, tmp_path: Path) -> None:
     tree = make_artifacts(tmp_path / "linked", compile_elf=False) / "core-hip_lib_generic"
     stage = tree / "core/hipcc/stage/bin"
@@ -447,6 +461,7 @@ def until(happened: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.contract
 def test_a_killed_run_is_carried_on(fetch: Fetch, server: FileServer, large: str, tmp_path: Path) -> None:
     server.fail("", "", "slow")  # the page, the digest, the archive
     part = tmp_path / "got/.fetch/parts/big_lib_generic.tar.zst/part"
@@ -461,6 +476,7 @@ def test_a_killed_run_is_carried_on(fetch: Fetch, server: FileServer, large: str
     assert (tmp_path / "got" / large / "x/stage/noise").stat().st_size == 3 << 20
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("content", [os.urandom(3 << 20), bytes(3 << 20)], ids=["fetching", "unpacking"])
 def test_a_full_disk_keeps_what_is_there(
     fetch: Fetch, server: FileServer, tmp_path: Path, content: bytes
@@ -494,6 +510,7 @@ def test_two_runs_at_once_fetch_once(server: FileServer, large: str, tmp_path: P
     assert len(names(server)) == 1
 
 
+@pytest.mark.contract
 def test_no_room_is_said_before_anything_is_fetched(
     fetch: Fetch, server: FileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

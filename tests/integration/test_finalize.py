@@ -110,6 +110,7 @@ def contents(wheel: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
+@pytest.mark.contract
 def test_a_candidate_becomes_a_set_that_uv_installs_and_the_gate_knows_nothing_of(
     wheels: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -173,6 +174,7 @@ def test_a_candidate_becomes_a_set_that_uv_installs_and_the_gate_knows_nothing_o
     assert told.stdout.split() == ["2.9.1+rocm7.1.0", "2.9.1+rocm7.1.0", RC]
 
 
+@pytest.mark.contract
 def test_the_next_candidate_of_a_version_gets_a_build_tag(
     wheels: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -220,6 +222,7 @@ def test_the_next_candidate_of_a_version_gets_a_build_tag(
     assert "the set is staged; name another --output-dir" in capsys.readouterr().err
 
 
+@pytest.mark.contract
 def test_variants_keep_their_labels_and_what_they_state(tmp_path: Path) -> None:
     store = FolderStore(tmp_path / "store")
     newer, older = (lock.model_copy(update={"rocm": f"{lock.rocm}rc1"}) for lock in (NEWER, OLDER))
@@ -252,6 +255,7 @@ def _bent(change: str, text: str) -> Callable[[list[Draft]], None]:
     return bend
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("words", "bend", "said"),
     [
@@ -333,6 +337,7 @@ def test_wheels_of_the_store_that_are_not_what_was_staged_are_refused(
         final(store, document, tmp_path / "work")
 
 
+@pytest.mark.contract
 def test_a_wheel_that_differs_in_anything_else_is_refused(
     wheels: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -432,6 +437,7 @@ def fields_of(wheel: Path, *names: str) -> list[str]:
     return [line for line in content.decode().splitlines() if line.startswith(names)]
 
 
+@pytest.mark.contract
 def test_a_keep_list_leaves_out_what_is_for_others_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

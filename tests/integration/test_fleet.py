@@ -88,6 +88,7 @@ def test_each_machine_gets_its_own_of_a_lock(
     assert install_lock(lock, make_environment(tmp_path / "other"), "gfx942") == 0, "a cache that has rotted"
 
 
+@pytest.mark.contract
 def test_pip_and_uv_install_a_lock_of_one_machine_and_we_one_of_uv(
     tmp_path: Path, index: IndexServer
 ) -> None:
@@ -114,6 +115,7 @@ def test_pip_and_uv_install_a_lock_of_one_machine_and_we_one_of_uv(
     assert other.packages() == {"sympy": "1.14.0"}
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("text", "code", "message"),
     [
@@ -157,6 +159,7 @@ def test_what_is_no_lock(
     assert venv.packages() == {}
 
 
+@pytest.mark.contract
 def test_a_machine_that_the_chosen_torch_does_not_serve_is_not_locked(
     tmp_path: Path, index: IndexServer, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,6 +21,7 @@ def tree(upstream: Upstream, tmp_path: Path) -> Tree:
     return Tree(upstream, tmp_path / "tree")
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("committed", [True, False])
 def test_one_edit_gives_one_new_file(tree: Tree, committed: bool) -> None:
     tree.checkout(commit_hipify=committed)
@@ -40,6 +41,7 @@ def test_one_edit_gives_one_new_file(tree: Tree, committed: bool) -> None:
     assert (tree.directory / "hip/a.hip").read_text() == "hip edited\n"
 
 
+@pytest.mark.contract
 def test_own_changes_are_not_mixed_into_the_commit(tree: Tree) -> None:
     head = tree.checkout().head
     (tree.directory / "third_party/middle/mid.cu").write_text("cuda mine\n")
@@ -63,6 +65,7 @@ def test_own_changes_are_not_mixed_into_the_commit(tree: Tree) -> None:
         tree.hipify()  # the parent does not know the commit yet
 
 
+@pytest.mark.contract
 def test_commits_on_top_stay_between_tag_and_head(tree: Tree) -> None:
     first = tree.checkout().head
     (tree.directory / "a.cu").write_text("cuda mine\n")
@@ -81,6 +84,7 @@ def test_commits_on_top_stay_between_tag_and_head(tree: Tree) -> None:
     assert tree.git("rev-parse", f"kept-{top[:12]}") == top
 
 
+@pytest.mark.contract
 def test_uncommitted_then_committed_is_the_same_commit(tree: Tree, tmp_path: Path) -> None:
     tree.checkout(commit_hipify=False)
     once = trees.identify_tree(tree.directory, env=tree.upstream.env)
@@ -93,6 +97,7 @@ def test_uncommitted_then_committed_is_the_same_commit(tree: Tree, tmp_path: Pat
     assert not tree.git("status", "--porcelain", "-uall")
 
 
+@pytest.mark.contract
 def test_nothing_to_change_is_tagged_too(tree: Tree) -> None:
     commit = tree.checkout(project="pytorch_audio").head
     assert tree.git("rev-parse", UPSTREAM_TAG) == tree.git("rev-parse", HIPIFY_TAG) == commit
@@ -101,6 +106,7 @@ def test_nothing_to_change_is_tagged_too(tree: Tree) -> None:
     assert tree.git("rev-parse", "HEAD") == commit
 
 
+@pytest.mark.contract
 def test_a_clone_of_somebodys(tree: Tree, tmp_path: Path) -> None:
     tree.upstream.git(tmp_path, "clone", "-q", "--recursive", tree.upstream.url, "tree")
     result = tree.hipify()
@@ -111,6 +117,7 @@ def test_a_clone_of_somebodys(tree: Tree, tmp_path: Path) -> None:
     assert straight.checkout().head == result.head
 
 
+@pytest.mark.contract
 def test_a_script_that_fails_leaves_a_tree_to_carry_on_with(tree: Tree) -> None:
     head = tree.checkout().head
     files = content(tree.directory)
@@ -129,6 +136,7 @@ def test_a_script_that_fails_leaves_a_tree_to_carry_on_with(tree: Tree) -> None:
     assert content(tree.directory) == files
 
 
+@pytest.mark.contract
 def test_a_tree_without_the_script(tree: Tree, upstream: Upstream) -> None:
     upstream.git("root", "checkout", "-q", "-B", "scriptless", "main")
     upstream.git("root", "rm", "-qr", "tools")
@@ -160,6 +168,7 @@ def twice(upstream: Upstream, tree: Tree) -> Tree:
     return tree
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("committed", [True, False])
 def test_what_is_translated_in_place_is_translated_once(twice: Tree, committed: bool) -> None:
     source = twice.directory / "bind.cpp"
@@ -182,6 +191,7 @@ def test_what_is_translated_in_place_is_translated_once(twice: Tree, committed: 
     assert twice.hipify(commit=False).changed == ()
 
 
+@pytest.mark.contract
 def test_own_commits_are_no_reason_for_a_commit_of_hipify(twice: Tree, tmp_path: Path) -> None:
     twice.checkout(ref="twice")
     (twice.directory / "plain.txt").write_text("edited\n")
@@ -198,6 +208,7 @@ def test_own_commits_are_no_reason_for_a_commit_of_hipify(twice: Tree, tmp_path:
     assert not clone.git("status", "--porcelain")
 
 
+@pytest.mark.contract
 def test_a_new_clone_is_hipified_in_one_run(twice: Tree, tmp_path: Path) -> None:
     twice.upstream.git(tmp_path, "clone", "-q", "--recursive", "-b", "twice", twice.upstream.url, "tree")
     first = twice.hipify()
@@ -209,6 +220,7 @@ def test_a_new_clone_is_hipified_in_one_run(twice: Tree, tmp_path: Path) -> None
     assert twice.hipify().head == first.head
 
 
+@pytest.mark.contract
 def test_what_somebody_hipified_and_committed_is_made_anew(twice: Tree, tmp_path: Path) -> None:
     twice.upstream.git(tmp_path, "clone", "-q", "-b", "twice", twice.upstream.url, "tree")
     with pytest.raises(errors.SourceError, match=MIDDLE) as refused:
@@ -252,6 +264,7 @@ def test_edits_of_what_hipify_makes_stay(tree: Tree) -> None:
     assert made.read_text() == "hip other\n1\n2\n3\nfour\n"
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("committed", [True, False])
 def test_what_is_made_of_a_source_that_is_gone_goes(tree: Tree, committed: bool) -> None:
     tree.checkout(commit_hipify=committed)

@@ -18,7 +18,7 @@ from rocm_wheels.demo.miniature import fetch_hipify, make_repositories
 from rocm_wheels.models import project
 from rocm_wheels.sources import checkout, hipify, hipify_record, pins, trees
 
-pytestmark = pytest.mark.network
+pytestmark = [pytest.mark.contract, pytest.mark.network]
 
 
 def test_from_clone_to_one_edit(tmp_path: Path) -> None:

@@ -42,7 +42,10 @@ from rocm_wheels.wheels.statement import BUILD_TYPE, format_statement, locate_st
 
 SAMPLE, LEAST, KINDS = 101, 648, 20
 ALLOWED = {0, 2, *range(10, 19)}  # done, or an error of ours
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes in the place of files")
+pytestmark = [
+    pytest.mark.contract,
+    pytest.mark.skipif(os.name != "posix", reason="pipes in the place of files"),
+]
 
 
 @dataclass(frozen=True)

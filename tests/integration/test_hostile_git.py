@@ -23,7 +23,10 @@ LEAST, SAMPLE = 150, 19
 ALLOWED = {2, 10}
 # what is not used, or is a name like others here: these may end well, and leave nothing behind either
 HARMLESS = {"lock's submodule origin", "submodule name", "patch ignored letters", "patch's name"}
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="git behind a script of the shell")
+pytestmark = [
+    pytest.mark.contract,
+    pytest.mark.skipif(os.name != "posix", reason="git behind a script of the shell"),
+]
 CANARY = "canary-51c0"
 TOUCH = f"touch ../{CANARY}"
 

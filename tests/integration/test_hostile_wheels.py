@@ -26,6 +26,8 @@ from hostile_wheels import Attack, list_attacks, rewrite
 
 from rocm_wheels.cli import boundary, main
 
+pytestmark = pytest.mark.contract
+
 ATTACKS, GREEDY_FILES = list_attacks(), list_greedy_files()
 EXIT_CODES = {0, 2, 13, 14, 15, 17}
 Words = Callable[[str, str], list[str]]

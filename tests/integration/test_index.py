@@ -31,7 +31,7 @@ from rocm_wheels.core import errors
 from rocm_wheels.index import update, verify
 from rocm_wheels.index.server import IndexServer, serve_folder
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.contract, pytest.mark.slow]
 PIP = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-cache-dir"]
 UV = [find_uv_bin(), "pip", "install", "--no-cache", "--no-config", "--python", sys.executable]
 KEPT = ("PATH", "LANG", "SYSTEMROOT", "PYTHONPATH", "PYENV_ROOT", "PYENV_VERSION")

@@ -21,6 +21,8 @@ from rocm_wheels.cli import boundary, index
 from rocm_wheels.index import reader, update, verify
 from rocm_wheels.index.server import serve_folder
 
+pytestmark = pytest.mark.contract
+
 TORCH = "torch-2.9.1+rocm7.1.0-py3-none-any.whl"
 LINK = "torch-2.9.1%2Brocm7.1.0-py3-none-any.whl"
 LABELS: dict[str, Properties] = {"null": {}, "gfx942": {"amd": {"gfx_arch": ["gfx942"]}}}

@@ -93,6 +93,7 @@ def install(index: str, venv: Environment, *words: str, gfx: str = "gfx942") -> 
     return boundary.run_command(install_command, [*given, *words])
 
 
+@pytest.mark.contract
 def test_the_set_is_installed_once_and_nothing_of_it_is_from_elsewhere(
     index: IndexServer,
     rest: IndexServer,
@@ -123,6 +124,7 @@ def test_the_set_is_installed_once_and_nothing_of_it_is_from_elsewhere(
     assert set((tmp_path / "uv" / "archive-v0").iterdir()) == unpacked  # nothing was unpacked again
 
 
+@pytest.mark.contract
 def test_rocms_own_packages_may_come_from_an_index_of_their_own_and_nothing_else_from_there(
     tmp_path: Path, venv: Environment, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -139,6 +141,7 @@ def test_rocms_own_packages_may_come_from_an_index_of_their_own_and_nothing_else
     assert venv.packages() == {"rocm": "7.2.0", "torch": "2.9.1+rocm7.2", "triton": "3.5.0"}
 
 
+@pytest.mark.contract
 def test_another_build_of_the_same_version_is_replaced_and_other_tritons_removed(
     tmp_path: Path, venv: Environment, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -158,6 +161,7 @@ def test_another_build_of_the_same_version_is_replaced_and_other_tritons_removed
     assert "warning: xformers 0.0.32 requires triton==3.4.0, which is not there" in said.err
 
 
+@pytest.mark.contract
 def test_pip_installs_the_same(index: IndexServer, tmp_path: Path) -> None:
     venv = make_environment(tmp_path / "with-pip", pip=True)
     venv.uv("install", "--no-index", "--no-deps", str(torch(tmp_path / "old", "2.9.1+cu128", built=CUDA)))
@@ -167,6 +171,7 @@ def test_pip_installs_the_same(index: IndexServer, tmp_path: Path) -> None:
     subprocess.run([venv.python, "-m", "pip", "check"], check=True)
 
 
+@pytest.mark.contract
 def test_variant_wheels_are_installed_under_their_plain_name(tmp_path: Path, venv: Environment) -> None:
     files = [
         torch(tmp_path, "2.9.1", label="gfx94x", gfx=("gfx942",)),
@@ -191,6 +196,7 @@ def of_2025(folder: Path, label: str, gfx: str, *, said: str) -> None:
     (page / "index.html").write_text(f"<html><body>{links}</body></html>")
 
 
+@pytest.mark.contract
 def test_a_variant_is_what_the_index_says_also_one_of_2025(
     tmp_path: Path, venv: Environment, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -203,6 +209,7 @@ def test_a_variant_is_what_the_index_says_also_one_of_2025(
     assert venv.packages() == {"torch": "2.9.1"}
 
 
+@pytest.mark.contract
 def test_a_dry_run_fetches_no_wheel_and_no_page_twice(tmp_path: Path, venv: Environment) -> None:
     files = [
         torch(tmp_path / "raw", "2.9.1", "sympy", label="null", built=CUDA.replace("'12.8'", "None")),
@@ -257,6 +264,7 @@ def test_a_machine_gets_what_the_markers_of_a_variant_say_of_it(
         assert "installing" not in capsys.readouterr().err, "what is there is what would be installed"
 
 
+@pytest.mark.contract
 def test_a_companion_is_the_build_for_the_abi_of_torch(tmp_path: Path, venv: Environment) -> None:
     def vision(release: str) -> Path:
         label = f"abi{release}"
@@ -298,6 +306,7 @@ def device_wheel(folder: Path, gfx: str, version: str) -> Path:
     return draft.write(folder)
 
 
+@pytest.mark.contract
 def test_kernels_come_by_extras_and_never_from_the_index_of_dependencies(
     tmp_path: Path, venv: Environment, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -313,6 +322,7 @@ def test_kernels_come_by_extras_and_never_from_the_index_of_dependencies(
     assert set(venv.packages()) == {"torch", "amd_torch_device_gfx942"}
 
 
+@pytest.mark.contract
 def test_kernels_for_another_card_come_to_the_torch_that_is_there(tmp_path: Path, venv: Environment) -> None:
     with served_index(tmp_path / "index", multi_arch(tmp_path, "gfx942", "gfx1100")) as server:
         assert install(server.url, venv, "torch") == 0
@@ -320,6 +330,7 @@ def test_kernels_for_another_card_come_to_the_torch_that_is_there(tmp_path: Path
     assert set(venv.packages()) == {"torch", "amd_torch_device_gfx942", "amd_torch_device_gfx1100"}
 
 
+@pytest.mark.contract
 def test_rocms_own_sources_are_built_before_anything_is_installed(
     tmp_path: Path, venv: Environment, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -334,6 +345,7 @@ def test_rocms_own_sources_are_built_before_anything_is_installed(
     assert "all of it was installed already" in capsys.readouterr().out
 
 
+@pytest.mark.contract
 def test_other_torch_projects_come_without_compiled_code_or_not_at_all(
     index: IndexServer, venv: Environment, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -346,6 +358,7 @@ def test_other_torch_projects_come_without_compiled_code_or_not_at_all(
     assert venv.packages()["torchao"] == "0.18.0"
 
 
+@pytest.mark.contract
 def test_versions_that_do_not_go_together_are_not_changed_silently(
     index: IndexServer, venv: Environment, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -359,6 +372,7 @@ def test_versions_that_do_not_go_together_are_not_changed_silently(
     assert venv.packages()["pytorch_triton_rocm"] == "3.4.0"
 
 
+@pytest.mark.contract
 def test_a_dry_run_touches_nothing_and_its_lines_do_the_same(
     index: IndexServer, venv: Environment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -381,6 +395,7 @@ def test_a_dry_run_touches_nothing_and_its_lines_do_the_same(
     assert venv.packages() == SET
 
 
+@pytest.mark.contract
 def test_nothing_is_installed_when_one_file_is_wrong(
     tmp_path: Path, venv: Environment, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -395,6 +410,7 @@ def test_nothing_is_installed_when_one_file_is_wrong(
     assert venv.packages() == {}
 
 
+@pytest.mark.contract
 def test_an_installation_that_breaks_says_what_is_there_and_goes_on(
     index: IndexServer, venv: Environment, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -412,6 +428,7 @@ def test_an_installation_that_breaks_says_what_is_there_and_goes_on(
     assert index.requests == []
 
 
+@pytest.mark.contract
 def test_a_plan_is_not_carried_out_where_another_run_came_first(
     index: IndexServer, venv: Environment, tmp_path: Path
 ) -> None:
@@ -424,6 +441,7 @@ def test_a_plan_is_not_carried_out_where_another_run_came_first(
     assert venv.packages() == {"torch": "2.9.1"}
 
 
+@pytest.mark.contract
 def test_an_environment_is_changed_by_one_run_at_a_time_whatever_cache_each_has(
     index: IndexServer, venv: Environment, tmp_path: Path
 ) -> None:
@@ -439,6 +457,7 @@ def test_an_environment_is_changed_by_one_run_at_a_time_whatever_cache_each_has(
     carry_out_plan(planned, wheel_cache.WheelCache(tmp_path / "other"), env)
 
 
+@pytest.mark.contract
 def test_a_torch_that_is_not_what_its_index_says_is_found_out(
     tmp_path: Path, venv: Environment, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -449,6 +468,7 @@ def test_a_torch_that_is_not_what_its_index_says_is_found_out(
     assert venv.packages() == {}
 
 
+@pytest.mark.contract
 def test_a_plain_server_of_a_folder_will_do(
     tmp_path: Path, venv: Environment, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -464,6 +484,7 @@ def test_a_plain_server_of_a_folder_will_do(
     assert "only the connection vouches" in capsys.readouterr().err
 
 
+@pytest.mark.contract
 def test_what_is_installed_and_fits_stays_and_no_cache_keeps_nothing(
     index: IndexServer, venv: Environment, tmp_path: Path
 ) -> None:
@@ -483,6 +504,7 @@ exec(sys.argv[sys.argv.index("-c") + 1])
 """
 
 
+@pytest.mark.contract
 def test_wrong_input(
     index: IndexServer,
     venv: Environment,
@@ -521,6 +543,7 @@ def test_wrong_input(
     assert venv.packages() == {}
 
 
+@pytest.mark.contract
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not installed")
 def test_wheels_that_nobody_asked_for_has_signed_are_not_installed(
     venv: Environment, tmp_path: Path, rest: IndexServer, capsys: pytest.CaptureFixture[str]

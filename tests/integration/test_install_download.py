@@ -75,6 +75,7 @@ SURVIVED = [
 ]
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(("ways", "statuses", "ranges"), SURVIVED)
 def test_what_may_pass_is_survived(
     server: FileServer, tmp_path: Path, ways: list[str], statuses: list[int], ranges: list[str]
@@ -104,6 +105,7 @@ FAILED = [
 ]
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(("ways", "said", "kept"), FAILED)
 def test_what_does_not_pass_is_said_and_what_there_is_is_kept(
     server: FileServer, tmp_path: Path, ways: list[str], said: str, kept: int
@@ -122,6 +124,7 @@ def test_what_does_not_pass_is_said_and_what_there_is_is_kept(
     assert fetch(server, tmp_path).read_bytes() == CONTENT  # the same command again
 
 
+@pytest.mark.contract
 def test_a_file_that_changes_meanwhile_is_never_mixed(server: FileServer, tmp_path: Path) -> None:
     server.fail("cut", "busy", "busy", "busy")
     with pytest.raises(errors.HostError):
@@ -132,6 +135,7 @@ def test_a_file_that_changes_meanwhile_is_never_mixed(server: FileServer, tmp_pa
     assert fetch(server, tmp_path, None).read_bytes() == CONTENT
 
 
+@pytest.mark.contract
 def test_without_validators_only_a_digest_lets_a_part_be_carried_on(
     server: FileServer, tmp_path: Path
 ) -> None:
@@ -150,6 +154,7 @@ def test_without_validators_only_a_digest_lets_a_part_be_carried_on(
     assert fetch(server, tmp_path / "mixed").read_bytes() == CONTENT
 
 
+@pytest.mark.contract
 def test_no_password_of_an_index_is_written_down(server: FileServer, tmp_path: Path) -> None:
     for digest in (DIGEST, None):
         server.fail("cut", "busy", "busy")
@@ -177,6 +182,7 @@ def test_a_server_without_ranges_starts_again_and_says_so(
     assert "sends no parts" in capsys.readouterr().err
 
 
+@pytest.mark.contract
 def test_a_kept_file_that_has_rotted_is_fetched_again(server: FileServer, tmp_path: Path) -> None:
     path = fetch(server, tmp_path)
     path.write_bytes(b"rotten")
@@ -189,6 +195,7 @@ def start(server: FileServer, cache: Path, **more: object) -> subprocess.Popen[s
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more)  # type: ignore[call-overload,no-any-return]
 
 
+@pytest.mark.contract
 def test_a_killed_run_is_carried_on(server: FileServer, tmp_path: Path) -> None:
     server.fail("slow")
     run = start(server, tmp_path)
@@ -203,6 +210,7 @@ def test_a_killed_run_is_carried_on(server: FileServer, tmp_path: Path) -> None:
     assert [asked for _, asked, _ in server.requests] == ["", f"bytes={there}-"]
 
 
+@pytest.mark.contract
 def test_a_full_disk_keeps_the_part(server: FileServer, tmp_path: Path) -> None:
     """RLIMIT_FSIZE stands for the disk: the write fails as one to a full disk does (EFBIG, not ENOSPC)."""
     limit = 2 << 20
@@ -270,6 +278,7 @@ def test_files_of_the_disk_are_checked_where_they_are(tmp_path: Path) -> None:
     assert not (tmp_path / "cache").exists()
 
 
+@pytest.mark.contract
 def test_a_stalled_server_is_left(server: FileServer, tmp_path: Path) -> None:
     server.fail("mute")
     one = wanted(server)

@@ -76,6 +76,7 @@ def archives(server: FileServer) -> list[str]:
     ]
 
 
+@pytest.mark.contract
 def test_a_tree_of_a_family_is_made_and_made_again_only_when_it_is_another(
     install: Install, server: FileServer, tmp_path: Path
 ) -> None:
@@ -107,6 +108,7 @@ PARTS = [
 ]
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(("words", "more"), PARTS)
 def test_parts_are_those_of_therocks_script(
     install: Install, server: FileServer, words: list[str], more: set[str]
@@ -118,6 +120,7 @@ def test_parts_are_those_of_therocks_script(
     assert archives(server) == []
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
@@ -141,6 +144,7 @@ def test_what_is_not_there_or_not_meant(
     assert said in install(*given, "--dry-run", code=code)[1]
 
 
+@pytest.mark.contract
 def test_a_folder_of_something_else_is_not_replaced(
     install: Install, server: FileServer, tmp_path: Path
 ) -> None:
@@ -156,6 +160,7 @@ def test_a_folder_of_something_else_is_not_replaced(
     assert "bin/hipcc" in tree_of(rocm)
 
 
+@pytest.mark.contract
 def test_the_old_tree_stays_until_the_new_one_is_whole(
     install: Install, server: FileServer, tmp_path: Path
 ) -> None:
@@ -234,6 +239,7 @@ PUBLISHED = {
 }
 
 
+@pytest.mark.contract
 def test_tarballs_by_version_and_the_newest(install: Install, s3: None, tmp_path: Path) -> None:
     put("therock-nightly-tarball", "v4/tarball", PUBLISHED)
     put(
@@ -285,6 +291,7 @@ def test_a_tree_is_copied(install: Install, server: FileServer, tmp_path: Path) 
     assert "is not a folder" in install("--input-dir", str(tmp_path / "none"), *FAMILY, code=11)[1]
 
 
+@pytest.mark.contract
 def test_the_door(server: FileServer, tmp_path: Path) -> None:
     words = ["--source", f"{server.url}/index.html", *FAMILY, "--no-rand", "--base-only", "--no-tests"]
     done = subprocess.run(

@@ -22,6 +22,8 @@ from workflow_actions import pythons_here
 from rocm_wheels.cli import boundary
 from rocm_wheels.cli.install import install_command
 
+pytestmark = pytest.mark.contract
+
 BASE = Path(getattr(sys, "_base_executable", sys.executable))
 VERSION = "2.9.1+rocm7.2"
 

@@ -26,6 +26,8 @@ from rocm_wheels.index.server import IndexServer, _IndexHandler
 from rocm_wheels.user import index_pages, install_options, kernel_proof
 from rocm_wheels.user.host import StatedMachine, make_host
 
+pytestmark = pytest.mark.contract
+
 CLONE = Path(__file__).resolve().parents[2]
 CPU = "hip: str | None = None\ncuda: str | None = None\n"
 REST = 24 << 20  # bytes behind the device code: more than sockets of this machine take unasked

@@ -19,7 +19,7 @@ CLONE = Path(__file__).resolve().parents[2]
 LIGHT_BYTES = 40_000_000
 HELP_SECONDS = 0.12
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
-pytestmark = [pytest.mark.slow, pytest.mark.network]
+pytestmark = [pytest.mark.contract_slow, pytest.mark.slow, pytest.mark.network]
 
 
 @pytest.fixture(scope="module")

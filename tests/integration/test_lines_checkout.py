@@ -8,6 +8,8 @@ import pytest
 from programs import Ended
 from source_trees import Upstream
 
+pytestmark = pytest.mark.contract
+
 DOORS = ("torch", "vision", "audio", "triton", "apex")
 
 

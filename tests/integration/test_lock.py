@@ -86,6 +86,7 @@ def shared(standing: Servers, tmp_path: Path) -> Servers:
     return Servers(standing.up, tmp_path)
 
 
+@pytest.mark.contract
 def test_everything_of_a_set_is_in_its_lock(shared: Servers) -> None:
     said = shared.lock("-o", "new/set.lock", *OPTIONS)
     lock, up = shared.read("new/set.lock"), shared.up
@@ -134,6 +135,7 @@ def test_everything_of_a_set_is_in_its_lock(shared: Servers) -> None:
     assert [path.name for path in shared.work.iterdir()] == ["new"]
 
 
+@pytest.mark.contract
 def test_the_same_again_is_the_same_file(shared: Servers) -> None:
     shared.lock("-o", "set.lock")
     before = (shared.work / "set.lock").stat()
@@ -144,6 +146,7 @@ def test_the_same_again_is_the_same_file(shared: Servers) -> None:
     assert printed == (shared.work / "set.lock").read_text()
 
 
+@pytest.mark.contract
 def test_each_ref_is_asked_once_and_a_commit_never(shared: Servers) -> None:
     trace = shared.work / "trace"
     shared.lock("-o", "set.lock", GIT_TRACE=str(trace))
@@ -163,6 +166,7 @@ def locked_without_servers(servers: Servers, *words: str) -> None:
     assert near == plain
 
 
+@pytest.mark.contract
 def test_checkouts_that_have_the_commits_save_the_servers(servers: Servers) -> None:
     up = servers.up
     for name, folder in (("root", "pytorch"), ("audio", "pytorch_audio"), ("triton", "triton")):
@@ -173,6 +177,7 @@ def test_checkouts_that_have_the_commits_save_the_servers(servers: Servers) -> N
     locked_without_servers(servers)
 
 
+@pytest.mark.contract
 def test_mirrors_that_have_the_commits_save_the_servers(servers: Servers) -> None:
     mirrors = servers.work / "mirrors"
     for name in ("root", "middle", "inner", "audio", "triton"):
@@ -189,6 +194,7 @@ def configure(servers: Servers, **settings: str) -> None:
         servers.up.git("", "config", "--global", key.replace("_", "."), value)
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     "settings",
     [
@@ -208,6 +214,7 @@ def test_servers_of_every_kind_give_the_same_lock(servers: Servers, settings: di
     assert servers.read("other.lock") == servers.read()
 
 
+@pytest.mark.contract
 def test_a_ref_outside_of_branches_on_a_server_that_gives_out_refs_only(servers: Servers) -> None:
     up = servers.up
     up.git("root", "update-ref", "refs/pull/8/head", servers.up.append("root", "of a pull request"))
@@ -217,6 +224,7 @@ def test_a_ref_outside_of_branches_on_a_server_that_gives_out_refs_only(servers:
     assert servers.read()["projects"]["pytorch"]["commit"] == up.git("root", "rev-parse", "refs/pull/8/head")
 
 
+@pytest.mark.contract
 @pytest.mark.slow
 def test_a_network_that_fails_for_a_moment(servers: Servers) -> None:
     servers.lock("-o", "set.lock")
@@ -236,6 +244,7 @@ def test_a_network_that_fails_for_a_moment(servers: Servers) -> None:
         assert (servers.work / "net.lock").read_bytes() == before
 
 
+@pytest.mark.contract
 def test_options_go_before_pins_and_pins_before_a_line(servers: Servers) -> None:
     up = servers.up
     moved = servers.up.append("audio", "audio 2")
@@ -252,6 +261,7 @@ def test_options_go_before_pins_and_pins_before_a_line(servers: Servers) -> None
     assert "warning: release line 2.13 was released with ROCm" in said and "not with 5.0" in said
 
 
+@pytest.mark.contract
 def test_all_five_by_one_line(servers: Servers) -> None:
     up = servers.up
     up.git("root", "rm", "-q", "related_commits", TRITON_PIN)
@@ -281,6 +291,7 @@ def test_all_five_by_one_line(servers: Servers) -> None:
     assert printed == "" and servers.read() == lock
 
 
+@pytest.mark.contract
 def test_patches_are_named_with_their_digest(shared: Servers) -> None:
     place = shared.work / "patches/pytorch/main/base"
     place.mkdir(parents=True)
@@ -292,6 +303,7 @@ def test_patches_are_named_with_their_digest(shared: Servers) -> None:
     assert "patches" not in shared.read()["projects"]["pytorch"]
 
 
+@pytest.mark.contract
 def test_credentials_stay_out_of_the_lock_and_of_what_is_said(servers: Servers) -> None:
     up, url = servers.up, "https://me:hunter2@h.invalid/audio.git"
     up.git("", "config", "--global", f"url.{(up.folder / 'audio').as_uri()}.insteadOf", url)
@@ -301,6 +313,7 @@ def test_credentials_stay_out_of_the_lock_and_of_what_is_said(servers: Servers) 
     assert "hunter2" not in said + (servers.work / "set.lock").read_text()
 
 
+@pytest.mark.contract
 def test_a_submodule_cannot_name_a_folder_of_this_machine(servers: Servers) -> None:
     """A repository from a server whose ``.gitmodules`` names a file:// URL: git refuses it, and so do we."""
     up, url = servers.up, "https://h.invalid/root"
@@ -319,6 +332,7 @@ def test_a_submodule_cannot_name_a_folder_of_this_machine(servers: Servers) -> N
     assert list(servers.work.iterdir()) == []
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -352,6 +366,7 @@ def test_a_torch_that_cannot_be_locked(servers: Servers, change: dict[str, str |
     assert list(servers.work.iterdir()) == []
 
 
+@pytest.mark.contract
 def test_an_update_takes_what_refs_are_now_and_says_what_changed(servers: Servers) -> None:
     up = servers.up
     servers.lock("-o", "set.lock")
@@ -379,6 +394,7 @@ def test_an_update_takes_what_refs_are_now_and_says_what_changed(servers: Server
     assert up.git("root", "rev-parse", "main") == torch
 
 
+@pytest.mark.contract
 def test_what_cannot_be_updated(servers: Servers) -> None:
     servers.lock("-o", "set.lock")
     before = (servers.work / "set.lock").read_bytes()
@@ -400,6 +416,7 @@ def test_what_cannot_be_updated(servers: Servers) -> None:
     assert message in servers.run("lock", "update", "without.lock", "triton", code=2)[1]
 
 
+@pytest.mark.contract
 def test_versions_tell_builds_and_torches_apart(shared: Servers) -> None:
     """Two nights, or two torches of a night, have torchaudio of one version; an index has a name once."""
     words = ["--rocm", "7.10.0", "--local-version", "nightly{date}.17", "--name-torch"]
@@ -426,6 +443,7 @@ def test_versions_tell_builds_and_torches_apart(shared: Servers) -> None:
     assert "--name-torch: pytorch is not among" in shared.run("lock", *alone, code=2)[1]
 
 
+@pytest.mark.contract
 def test_a_manifest_for_the_peers_scripts(shared: Servers) -> None:
     shared.lock("-o", "set.lock", "--rocm", "7.10.0")
     commit = "2555d629204cb066d6668823ad6241d2fcf250e4"
@@ -454,6 +472,7 @@ def test_help_names_every_recipe(shared: Servers) -> None:
     assert "--pytorch-vision-origin URL" in printed
 
 
+@pytest.mark.contract
 def test_a_lock_of_a_manifest_by_file_or_url(shared: Servers, tmp_path: Path) -> None:
     """What the manifest names at its commits, branches moved on or not, with what a manifest has not."""
     from rocm_wheels.sources.lock import parse_lock

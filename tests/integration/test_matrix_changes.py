@@ -12,6 +12,8 @@ from rocm_wheels.ci import matrix_report
 from rocm_wheels.cli import matrix
 from rocm_wheels.core import errors
 
+pytestmark = pytest.mark.contract
+
 
 def test_files_that_a_branch_changed(tmp_path: Path) -> None:
     repo, who = Repo.init(tmp_path), Actor("a", "a@example.org")

@@ -124,6 +124,7 @@ def test_each_entry_is_of_a_test(group: str) -> None:
     assert [title for title in titles if f"def {title}(" not in text and f'"{title}"' not in text] == []
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("group", GROUPS)
 def test_commands_say_what_is_shown(
     group: str,

@@ -73,6 +73,7 @@ def another(tree: Tree, name: str, **changes: object) -> Tree:
     return Tree(**values)  # type: ignore[arg-type]
 
 
+@pytest.mark.contract
 def test_a_second_checkout_fetches_only_what_is_new(tree: Tree, server: GitServer, folder: Path) -> None:
     tree.checkout()
     assert sorted(server.packs) == ["inner", "middle", "root"]
@@ -95,6 +96,7 @@ def test_a_second_checkout_fetches_only_what_is_new(tree: Tree, server: GitServe
     assert content(second.directory) == content(plain.directory)
 
 
+@pytest.mark.contract
 def test_forks_share_one_mirror(tree: Tree, server: GitServer, folder: Path) -> None:
     tree.checkout()
     before = set((folder / "root.git/objects/pack").glob("*.pack"))
@@ -153,6 +155,7 @@ def test_a_commit_of_the_mirror_needs_no_server_and_a_branch_does(tree: Tree, se
     assert not tree.directory.with_name("branch").exists()
 
 
+@pytest.mark.contract
 def test_with_depth_the_objects_are_copied(tree: Tree, server: GitServer, folder: Path) -> None:
     tree.checkout()
     server.packs.clear()
@@ -202,6 +205,7 @@ def test_a_pack_that_goes_while_it_is_linked(
     assert late.is_sound()
 
 
+@pytest.mark.contract
 def test_a_full_disk_leaves_nothing_harmful(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     link, calls = os.link, []
 
@@ -258,6 +262,7 @@ def test_somebody_s_own_mirror_is_taken_over(tree: Tree, server: GitServer, fold
     assert tree.is_sound()
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("state", ["empty", "without configuration", "locked", "half a pack"])
 def test_a_mirror_whose_making_was_killed(tree: Tree, folder: Path, state: str) -> None:
     mirror = folder / "root.git"
@@ -286,6 +291,7 @@ def start(tree: Tree, folder: Path | str, ref: str = "main") -> subprocess.Popen
     return subprocess.Popen(command, env=tree.upstream.env, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.contract
 def test_two_runs_on_one_mirror(tree: Tree, server: GitServer, folder: Path) -> None:
     server.delay = 0.5
     trees = [tree, another(tree, "second")]
@@ -297,6 +303,7 @@ def test_two_runs_on_one_mirror(tree: Tree, server: GitServer, folder: Path) -> 
     assert all(one.is_sound() for one in trees)
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("where", "mirrored"), [("/root", True), ("/root", False), ("/middle", True), ("/inner", False)]
 )
@@ -339,6 +346,7 @@ def test_names(origin: str, name: str, slug: str) -> None:
     )
 
 
+@pytest.mark.contract
 def test_an_origin_is_the_same_with_and_without_a_password() -> None:
     slugs = {sharing.make_origin_slug(f"https://{user}h/a/b") for user in ("", "u@", "u:p@w@")}
     assert len(slugs) == 1

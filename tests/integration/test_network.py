@@ -32,6 +32,7 @@ def tree(upstream: Upstream, server: GitServer, tmp_path: Path) -> Tree:
     return Tree(upstream, tmp_path / "tree", origin=f"{server.url}/root", transport=transport, hipifies=False)
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("where", ["/root", "/middle/git-upload-pack"])
 @pytest.mark.parametrize("way", ["busy", "cut"])
 def test_what_passes_is_tried_again(
@@ -44,6 +45,7 @@ def test_what_passes_is_tried_again(
     assert (tree.directory / "third_party/middle/deep dir/deep.cu").read_text() == "cuda deep\n"
 
 
+@pytest.mark.contract
 def test_a_transfer_that_stands_still_is_cut(
     tree: Tree, server: GitServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -65,6 +67,7 @@ def test_a_program_that_says_nothing_is_ended(tree: Tree) -> None:
     assert not (tree.directory / "plain.txt").exists()
 
 
+@pytest.mark.contract
 def test_a_failure_leaves_every_file_and_a_later_run_carries_on(tree: Tree, server: GitServer) -> None:
     tree.checkout()
     before, head = content(tree.directory), tree.git("rev-parse", "HEAD")
@@ -85,6 +88,7 @@ def test_a_failure_leaves_every_file_and_a_later_run_carries_on(tree: Tree, serv
     assert tree.is_sound()
 
 
+@pytest.mark.contract
 def test_what_lasts_is_not_tried_again_and_no_password_is_shown(
     tree: Tree, server: GitServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -109,6 +113,7 @@ def test_what_lasts_is_not_tried_again_and_no_password_is_shown(
     assert tree.git("config", "remote.origin.url") == tree.origin
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("damage", ["gone", "garbled"])
 def test_a_damaged_repository_is_asked_once(
     upstream: Upstream, tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
@@ -159,6 +164,7 @@ def test_the_history_of_submodules_is_cut_with_depth_and_stays_so(tree: Tree) ->
     assert tree.is_sound()
 
 
+@pytest.mark.contract
 def test_an_origin_that_is_shallow_itself(upstream: Upstream, tmp_path: Path) -> None:
     """As actions/checkout leaves it: a tree takes what there is, as `git clone` does; a mirror cannot."""
     own = upstream.copy(tmp_path / "own")
@@ -178,6 +184,7 @@ def test_an_origin_that_is_shallow_itself(upstream: Upstream, tmp_path: Path) ->
         own.git(shallow, "commit", "-q", "--allow-empty", "-m", "three")
 
 
+@pytest.mark.contract
 def test_sha256_is_refused(upstream: Upstream, server: GitServer, tree: Tree, tmp_path: Path) -> None:
     upstream.git(tmp_path, "init", "-q", "--object-format=sha256", "long")
     (tmp_path / "long/a").write_text("a")
@@ -196,6 +203,7 @@ def test_sha256_is_refused(upstream: Upstream, server: GitServer, tree: Tree, tm
     assert (tmp_path / "long/a").read_text() == "a"
 
 
+@pytest.mark.contract
 def test_names_that_clash_where_case_does_not_count(tree: Tree, upstream: Upstream) -> None:
     upstream.git("middle", "checkout", "-q", "-b", "clash")
     for name in ("Readme", "README"):
@@ -218,6 +226,7 @@ def test_names_that_clash_where_case_does_not_count(tree: Tree, upstream: Upstre
     tree.checkout("clash")
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("paths", "pair"),
     [
@@ -264,6 +273,7 @@ def test_the_options_of_a_door(upstream: Upstream, server: GitServer, tmp_path: 
     ]
 
 
+@pytest.mark.contract
 def test_a_ref_that_is_none_is_told_before_anything(tree: Tree) -> None:
     with pytest.raises(errors.UsageError):
         tree.checkout("a..b")

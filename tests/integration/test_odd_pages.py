@@ -23,6 +23,8 @@ from audit_wheels import Draft
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.index import reader
 
+pytestmark = pytest.mark.contract
+
 HTML, JSON = "text/html", "application/vnd.pypi.simple.v1+json"
 WHEEL = "torch-2.9.0-py3-none-any.whl"
 EMPTY = "<!DOCTYPE html><html><head><title>Links for torch</title></head><body></body></html>"

@@ -19,7 +19,7 @@ from rocm_wheels.core import extras
 from rocm_wheels.sdk import interpreters
 from rocm_wheels.sdk.artifacts import merge_artifacts, read_artifacts
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="compiles ELF files")
+pytestmark = [pytest.mark.contract, pytest.mark.skipif(sys.platform != "linux", reason="compiles ELF files")]
 
 KERNELS = {  # names that ROCm 6.4 and 7.2 have
     "lib/rocblas/library/TensileLibrary_lazy_gfx942.dat": "gfx942",

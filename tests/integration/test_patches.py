@@ -15,6 +15,8 @@ from rocm_wheels.core import errors
 from rocm_wheels.models import project
 from rocm_wheels.sources import hipify, patches
 
+pytestmark = pytest.mark.contract
+
 UPSTREAM, HIPIFIED = "THEROCK_UPSTREAM_DIFFBASE", "THEROCK_HIPIFY_DIFFBASE"
 
 

@@ -14,7 +14,10 @@ import pytest
 from cut_commands import SHIM, begin_count, commands, counting, in_a_process, points
 from source_trees import DEEP, Tree, Upstream, content
 
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+pytestmark = [
+    pytest.mark.contract,
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
+]
 
 
 @dataclass(frozen=True)

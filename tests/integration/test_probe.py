@@ -13,6 +13,7 @@ from rocm_wheels.compile import sdk_tree
 from rocm_wheels.core import errors
 
 pytestmark = [
+    pytest.mark.contract,
     pytest.mark.skipif(sys.platform != "linux", reason="the small ROCm is for Linux"),
     pytest.mark.slow,
     pytest.mark.network,

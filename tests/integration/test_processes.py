@@ -15,6 +15,8 @@ import pytest
 
 from rocm_wheels.core import errors, files, process
 
+pytestmark = pytest.mark.contract
+
 # a program that starts another one, and ends only when it is made to
 FAMILY = "sleep 1000 & sleep 1000"
 HOLDER = """

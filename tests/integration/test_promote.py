@@ -25,6 +25,8 @@ from rocm_wheels.release.promote import ChannelChange
 from rocm_wheels.stores import folder
 from rocm_wheels.stores.store import Store
 
+pytestmark = pytest.mark.contract
+
 _ = sets  # a fixture
 
 

@@ -20,6 +20,8 @@ from rocm_wheels.release.channel import read_channel
 from rocm_wheels.release.evidence.store import add_evidence
 from rocm_wheels.stores import folder
 
+pytestmark = pytest.mark.contract
+
 POLICY = """
 channels:
   nightly: {rules: {verify: {fresh: 14d}, smoke: {fresh: 7d}}}

@@ -68,6 +68,7 @@ def promote(bench: Bench, capsys: pytest.CaptureFixture[str]) -> Promote:
     return asked
 
 
+@pytest.mark.contract
 def test_a_set_for_all_gpus_that_lacks_some_is_refused_unless_it_is_meant(
     bench: Bench, promote: Promote, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -105,6 +106,7 @@ def test_a_set_for_all_gpus_that_lacks_some_is_refused_unless_it_is_meant(
     assert "no code of torch for gfx942" in promote(bench.stage("2.13.1", 16, SOME), code=15)
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     "other",
     [
@@ -134,6 +136,7 @@ def test_what_takes_nothing_from_anybody_is_shown(
     promote(bench.stage("2.13.0", 13, (*ALL, "gfx90a")))  # more is always right
 
 
+@pytest.mark.contract
 def test_a_failure_on_any_target_holds_a_set_that_one_is_enough_for(bench: Bench, promote: Promote) -> None:
     """What the policy says of sets for all families."""
     document = bench.stage("2.13.0", 11, ALL)

@@ -67,6 +67,7 @@ def visible_writes(sets: Sets, mode: str, place: Path, change: Callable[[FaultyS
     return [write for write in store.writes if PAGES in write or "/channels/nightly.pages/" in write]
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("mode", ["rename", "pages"])
 @pytest.mark.parametrize("after", [False, True])
 def test_who_is_overtaken_leaves_the_channel_as_the_other_wanted_it(
@@ -107,6 +108,7 @@ def test_who_does_the_same_a_little_later_has_done_it(sets: Sets, tmp_path: Path
         assert (b"torch-2.9.2" in pages(place)["torch/index.json"], channel_of(store).revision) == (True, 4)
 
 
+@pytest.mark.contract
 def test_a_demotion_that_is_overtaken_takes_nothing_away(sets: Sets, tmp_path: Path) -> None:
     start = sets.copy("pages", tmp_path / "start")
     new = sets.documents[1]
@@ -135,6 +137,7 @@ def judged(*verdicts: policy.Verdict) -> Callable[[], policy.Verdict]:
     return lambda: next(listed)
 
 
+@pytest.mark.contract
 def test_a_result_that_comes_while_wheels_are_copied_counts(sets: Sets, tmp_path: Path) -> None:
     old, new = sets.documents
     store = sets.store(sets.copy("rename", tmp_path / "store"))
@@ -163,6 +166,7 @@ def test_what_was_killed_passes_its_gate_again(mode: str, sets: Sets, tmp_path: 
     assert promoter(sets.store(place)).abandon(new.id).channel.shown == (old.id,)
 
 
+@pytest.mark.contract
 def test_a_set_that_comes_back_is_judged_again_and_nothing_is_lost_of_its_history(
     sets: Sets, tmp_path: Path
 ) -> None:
@@ -230,6 +234,7 @@ def test_pages_of_a_set_say_what_its_document_says_whatever_lies_in_staging(
     assert not (released / "evil").exists()
 
 
+@pytest.mark.contract
 def test_a_lock_that_is_another_is_not_released(sets: Sets, tmp_path: Path) -> None:
     store = sets.store(sets.copy("rename", tmp_path / "store"))
     new = sets.documents[1]
@@ -242,6 +247,7 @@ def test_a_lock_that_is_another_is_not_released(sets: Sets, tmp_path: Path) -> N
     assert channel_of(store).current == sets.documents[0].id
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("mode", ["rename", "pages"])
 def test_a_dry_run_touches_nothing_at_all(mode: str, sets: Sets, tmp_path: Path) -> None:
     place = sets.copy(mode, tmp_path / "store")
@@ -257,6 +263,7 @@ def test_a_dry_run_touches_nothing_at_all(mode: str, sets: Sets, tmp_path: Path)
     assert everything() == before
 
 
+@pytest.mark.contract
 def test_two_channels_change_at_one_time_and_sets_are_staged_meanwhile(sets: Sets, tmp_path: Path) -> None:
     place = sets.copy("rename", tmp_path / "store")
     third = World(tmp_path / "third", "2.9.3")

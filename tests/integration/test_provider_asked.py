@@ -22,6 +22,8 @@ from rocm_wheels.gpus import detect, programs
 from rocm_wheels.variants.document import VARIANT_FILE_NAME, merge_documents, parse_document
 from rocm_wheels.wheels import rewrite
 
+pytestmark = pytest.mark.contract
+
 PROJECT = Path(__file__).resolve().parents[2] / "build_tools" / "rocm_variant_provider"
 RANK = (
     "import json, sys; from variantlib.api import get_variants_by_priority as rank\n"

@@ -19,7 +19,7 @@ from rocm_wheels.core import errors, extras
 from rocm_wheels.sdk import build_packages, interpreters, package_contents, rocm_sdk
 from rocm_wheels.wheels import wheel_writer
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="compiles ELF files")
+pytestmark = [pytest.mark.contract, pytest.mark.skipif(sys.platform != "linux", reason="compiles ELF files")]
 VERSION = "7.1.0+small"
 ALL = "rocm[libraries,devel,device-gfx942]"
 

@@ -30,7 +30,7 @@ from rocm_wheels.sdk import interpreters
 
 CLONE = Path(__file__).resolve().parents[2]
 BASE_PYTHON = Path(getattr(sys, "_base_executable", sys.executable))
-pytestmark = [pytest.mark.slow, pytest.mark.network]
+pytestmark = [pytest.mark.contract_slow, pytest.mark.slow, pytest.mark.network]
 
 
 # what no stranger's first minutes need, and more than half of all files

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.contract_slow
+
 VERSION = "2.13.0+cpu"
 BASE_PYTHON = getattr(sys, "_base_executable", sys.executable)
 

@@ -91,6 +91,7 @@ def make_policy(folder: Path, key: Path, rule: str) -> Path:
     return path
 
 
+@pytest.mark.contract
 def test_a_set_names_its_statements_and_the_gate_asks_for_a_signature(
     world: World, key: Path, tmp_path: Path
 ) -> None:
@@ -121,6 +122,7 @@ def test_a_set_names_its_statements_and_the_gate_asks_for_a_signature(
         )
 
 
+@pytest.mark.contract
 def test_a_signer_that_nobody_named_is_a_fault_of_the_policy(key: Path, tmp_path: Path) -> None:
     policy = make_policy(tmp_path, key, "signed_by: [bob]")
     assert (
@@ -158,6 +160,7 @@ def test_every_write_of_a_signed_set_may_fail(
         assert {listed.path: store.read(listed.path).content for listed in store.listing("")} == expected
 
 
+@pytest.mark.contract
 def test_what_is_released_has_the_same_statements(world: World, key: Path, tmp_path: Path) -> None:
     store, (wheel,) = FolderStore(tmp_path / "store"), world.wheels
     assert boundary.run_command(main.cli, ["provenance", "sign", str(wheel), "--sign-with", str(key)]) == 0
@@ -173,6 +176,7 @@ def test_what_is_released_has_the_same_statements(world: World, key: Path, tmp_p
         assert (tmp_path / "store" / path).read_bytes() == original.read_bytes()
 
 
+@pytest.mark.contract
 def test_final_wheels_say_what_they_were_made_of(world: World, key: Path, tmp_path: Path) -> None:
     store, (wheel,) = FolderStore(tmp_path / "store"), world.wheels
     assert boundary.run_command(main.cli, ["provenance", "sign", str(wheel), "--sign-with", str(key)]) == 0
@@ -193,6 +197,7 @@ def test_final_wheels_say_what_they_were_made_of(world: World, key: Path, tmp_pa
     assert signature == locate_statement_signature(wheel).read_bytes()
 
 
+@pytest.mark.contract
 def test_a_wrong_statement_is_not_staged(world: World, tmp_path: Path) -> None:
     (wheel,) = world.wheels
     document = json.loads(locate_statement(wheel).read_bytes())

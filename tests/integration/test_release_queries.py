@@ -104,6 +104,7 @@ def channel(
     store.create(RELEASED.channel_document(name), channel.to_json())
 
 
+@pytest.mark.contract
 def test_what_passed_on_a_target(store: folder.FolderStore, ask: Ask) -> None:
     """The newest first, as without a filter; the rest is not listed."""
     known(store, 1, "smoke")
@@ -122,6 +123,7 @@ def test_what_passed_on_a_target(store: folder.FolderStore, ask: Ask) -> None:
     ask("--passed", "gfx942", code=15)
 
 
+@pytest.mark.contract
 def test_what_a_channel_shows_that_passed(store: folder.FolderStore, ask: Ask) -> None:
     """What it showed once and does not show is not among it: the first is the last known good one."""
     for number in (1, 2, 3):
@@ -187,6 +189,7 @@ def test_what_a_channel_shows_and_what_is_known_now(store: folder.FolderStore, a
     ask("--channel", "nightly")
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("words", "code", "expected"),
     [

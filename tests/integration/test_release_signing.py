@@ -59,9 +59,10 @@ BEACON = sigstore_bundle.WorkflowIdentity(
     identity=f"{WORKFLOWS}extremely-dangerous-oidc-beacon.yml@refs/heads/main", issuer=ISSUER
 )
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not installed"
-)
+pytestmark = [
+    pytest.mark.contract,
+    pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not installed"),
+]
 
 
 @pytest.fixture

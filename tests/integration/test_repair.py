@@ -24,9 +24,12 @@ from rocm_wheels.binaries import loader
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.wheels import edit, scan
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or shutil.which("cc") is None, reason="needs a C compiler for Linux"
-)
+pytestmark = [
+    pytest.mark.contract,
+    pytest.mark.skipif(
+        sys.platform != "linux" or shutil.which("cc") is None, reason="needs a C compiler for Linux"
+    ),
+]
 MACHINE = os.uname().machine if sys.platform != "win32" else ""
 LONG_PATH = ":".join(f"$ORIGIN/../{number:0100}" for number in range(60))
 TAG = f"cp311-cp311-linux_{MACHINE}"

@@ -15,6 +15,7 @@ from rocm_wheels.demo import commands
 from rocm_wheels.wheels import edit, scan
 
 pytestmark = [
+    pytest.mark.contract_slow,
     pytest.mark.slow,
     pytest.mark.network,
     pytest.mark.skipif(sys.platform != "linux", reason="the demo's wheels are of this system"),

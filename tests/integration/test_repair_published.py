@@ -17,7 +17,7 @@ from published_wheels import download
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.wheels import edit, scan
 
-pytestmark = [pytest.mark.slow, pytest.mark.network]
+pytestmark = [pytest.mark.contract, pytest.mark.slow, pytest.mark.network]
 
 CP311 = ("--python-version", "3.11", "--implementation", "cp", "--abi", "cp311")
 # requirement: (file's SHA-256, platform, more words for pip, tag that its symbols allow)

@@ -23,7 +23,7 @@ from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
 from rocm_wheels.wheels import scan
 
-pytestmark = [pytest.mark.slow, pytest.mark.network]
+pytestmark = [pytest.mark.contract, pytest.mark.slow, pytest.mark.network]
 TAG = "cp311-cp311-win_amd64"
 Link = Callable[..., Path]
 

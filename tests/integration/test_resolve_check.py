@@ -21,7 +21,11 @@ from rocm_wheels.index.server import serve_folder
 from rocm_wheels.release import policy, promote, stage
 from rocm_wheels.stores import folder
 
-pytestmark = [pytest.mark.slow, pytest.mark.network]  # pip comes from there where this Python has none
+pytestmark = [
+    pytest.mark.contract,
+    pytest.mark.slow,
+    pytest.mark.network,
+]  # pip comes from there where this Python has none
 OLD = "2.12.0+rocm7.15.0a20260728"
 NEW = "2.12.0+rocm10.1.0a20260821"
 TAGS = {"3.11": "cp311-cp311-manylinux_2_28_x86_64", "3.12": "cp312-cp312-linux_x86_64"}

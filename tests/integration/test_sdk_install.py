@@ -69,6 +69,7 @@ def ensure(
     )
 
 
+@pytest.mark.contract
 def test_made_once_and_used_again(spec: build_environment.EnvironmentSpec, tmp_path: Path) -> None:
     lines: list[str] = []
     made = build_environment.ensure_environment(
@@ -92,6 +93,7 @@ def test_made_once_and_used_again(spec: build_environment.EnvironmentSpec, tmp_p
     assert "secret" not in (made.prefix / build_environment.ENVIRONMENT_RECORD).read_text()
 
 
+@pytest.mark.contract
 def test_changed_inputs_make_it_anew(spec: build_environment.EnvironmentSpec, tmp_path: Path) -> None:
     made = ensure(spec, tmp_path)
     (made.prefix / "stale").touch()
@@ -120,6 +122,7 @@ def test_changed_inputs_make_it_anew(spec: build_environment.EnvironmentSpec, tm
     assert list(made.prefix.glob("lib/python*/site-packages/again.py"))
 
 
+@pytest.mark.contract
 def test_each_target_family_gets_its_own_build_of_rocm(
     spec: build_environment.EnvironmentSpec, tmp_path: Path
 ) -> None:
@@ -173,6 +176,7 @@ def test_killed_in_the_middle(spec: build_environment.EnvironmentSpec, tmp_path:
     assert not aside.exists() and rocm_sdk.query_sdk(again.python, ENV).version == "7.1.0+small"
 
 
+@pytest.mark.contract
 def test_killed_for_real_while_installing(spec: build_environment.EnvironmentSpec, tmp_path: Path) -> None:
     made = ensure(spec, tmp_path)
     kill = "import os, signal\nfrom rocm_wheels.sdk import build_environment\n"
@@ -192,6 +196,7 @@ def test_killed_for_real_while_installing(spec: build_environment.EnvironmentSpe
     assert rocm_sdk.query_sdk(python, ENV).version == "7.1.0+small"
 
 
+@pytest.mark.contract
 def test_a_failure_leaves_the_old_environment(
     spec: build_environment.EnvironmentSpec, tmp_path: Path
 ) -> None:
@@ -207,6 +212,7 @@ def test_a_failure_leaves_the_old_environment(
     assert sorted(p.name for p in made.prefix.parent.iterdir() if p.name != ".locks") == [made.prefix.name]
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -232,6 +238,7 @@ def test_wrong_inputs(
     assert not list((tmp_path / "work").glob("environments/py*"))
 
 
+@pytest.mark.contract
 def test_credentials_are_hidden(spec: build_environment.EnvironmentSpec, tmp_path: Path) -> None:
     lines: list[str] = []
     index = replace(spec, index_url="http://user:secret@127.0.0.1:9/simple", find_links=None)
@@ -265,6 +272,7 @@ ensure_environment(spec, Workspace(Path(sys.argv[2])), os.environ)
 """
 
 
+@pytest.mark.contract
 def test_into_an_environment_of_ones_own(spec: build_environment.EnvironmentSpec, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "own"], check=True)
     python = tmp_path / "own" / "bin" / "python"
@@ -274,6 +282,7 @@ def test_into_an_environment_of_ones_own(spec: build_environment.EnvironmentSpec
         assert rocm_sdk.query_sdk(found.python, ENV).version == "7.1.0+small"
 
 
+@pytest.mark.contract
 def test_wheels_and_requirements_into_an_environment(
     spec: build_environment.EnvironmentSpec, tmp_path: Path
 ) -> None:
@@ -328,6 +337,7 @@ def strangers_index(tmp_path: Path) -> str:
     return (tmp_path / "simple").as_uri()
 
 
+@pytest.mark.contract
 def test_rocm_comes_from_the_folder_or_index_that_was_named(
     spec: build_environment.EnvironmentSpec, tmp_path: Path, strangers_index: str
 ) -> None:

@@ -130,6 +130,7 @@ ENDS = {
 }
 
 
+@pytest.mark.contract
 @pytest.mark.skipif(sys.platform != "linux", reason="signals")
 def test_each_end_is_the_outcome_of_one_check(torch: Path) -> None:
     ended = command(environment(torch, "ends"), "math", "--device", "cpu", "--timeout", "5", "--json")
@@ -143,6 +144,7 @@ def test_each_end_is_the_outcome_of_one_check(torch: Path) -> None:
     assert not (SMOKE_TESTS / ".pytest_cache").exists()
 
 
+@pytest.mark.contract
 def test_exit_codes_and_json(torch: Path) -> None:
     ended = command(environment(torch, ""), "import", "--device", "cpu", "--json")
     assert ended.returncode == 0, ended.stderr
@@ -160,6 +162,7 @@ def test_exit_codes_and_json(torch: Path) -> None:
     assert ended.returncode == 0 and json.loads(ended.stdout)["devices"] == ["cuda:0"]
 
 
+@pytest.mark.contract
 def test_each_device_is_tested(torch: Path) -> None:
     words = ("import", "devices", "--device", "all", "--json")
     ended = command({**environment(torch, "gpu"), "GPUS": "2"}, *words)
@@ -172,6 +175,7 @@ def test_each_device_is_tested(torch: Path) -> None:
     assert builds == [""], "what is about no device is tested once"
 
 
+@pytest.mark.contract
 @pytest.mark.skipif(sys.platform != "linux", reason="signals")
 @pytest.mark.parametrize(
     ("mode", "words", "code", "said"),
@@ -188,6 +192,7 @@ def test_what_cannot_be_tested(torch: Path, mode: str, words: list[str], code: i
     assert said in ended.stdout + ended.stderr
 
 
+@pytest.mark.contract
 def test_without_torch(tmp_path: Path) -> None:
     venv.create(tmp_path / "env", with_pip=False, symlinks=sys.platform != "win32")
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -219,6 +224,7 @@ print(json.dumps({**seen, "listed": len(list(importlib.metadata.distributions())
 """
 
 
+@pytest.mark.contract
 @pytest.mark.skipif(sys.platform != "linux", reason="signals")
 def test_a_python_without_pytest_is_lent_one_and_nothing_else(torch: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "env", with_pip=False, symlinks=True)
@@ -237,6 +243,7 @@ def test_a_python_without_pytest_is_lent_one_and_nothing_else(torch: Path, tmp_p
     assert json.loads(ended.stdout) == seen
 
 
+@pytest.mark.contract
 @pytest.mark.skipif(sys.platform != "linux", reason="signals")
 def test_without_a_pytest_to_lend_nothing_begins(torch: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "env", with_pip=False, symlinks=True)
@@ -253,6 +260,7 @@ def test_without_a_pytest_to_lend_nothing_begins(torch: Path, tmp_path: Path) ->
     assert "[release]'" in ended.stderr
 
 
+@pytest.mark.contract
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="this Python has no torch")
 def test_a_real_torch_passes() -> None:

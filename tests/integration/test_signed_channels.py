@@ -245,6 +245,7 @@ def require_never_signed(store: FaultyStore, signing: Signing, document: wheel_s
     assert store.inner.read(CHANNEL).content == before
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("what", FORGERIES)
 def test_what_was_edited_is_named_and_not_signed(
     what: str, sets: Sets, promoted: tuple[FaultyStore, FaultyStore], keys: list[Path]
@@ -261,6 +262,7 @@ def test_what_was_edited_is_named_and_not_signed(
         require_never_signed(store, signing, sets.documents[1])
 
 
+@pytest.mark.contract
 def test_an_old_state_that_is_put_back_is_named_and_never_signed(
     sets: Sets, promoted: tuple[FaultyStore, FaultyStore], keys: list[Path], tmp_path: Path
 ) -> None:
@@ -356,6 +358,7 @@ def test_the_policy_that_a_channel_keeps_is_signed_before_it_counts(
         Signing(keys[0]).refresh(store)
 
 
+@pytest.mark.contract
 def test_without_the_key_what_is_signed_stays_as_it_is(
     sets: Sets, promoted: tuple[FaultyStore, FaultyStore], keys: list[Path], tmp_path: Path
 ) -> None:
@@ -404,6 +407,7 @@ def choose(url: str, key: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int
     return code, output.out + output.err
 
 
+@pytest.mark.contract
 def test_an_installer_takes_what_was_signed_and_nothing_older(
     *,
     sets: Sets,
@@ -441,6 +445,7 @@ def test_an_installer_takes_what_was_signed_and_nothing_older(
     assert choose(channel, keys[0], capsys)[0] == 0  # who has seen nothing newer cannot know
 
 
+@pytest.mark.contract
 def test_torch_is_installed_from_a_signed_channel(
     sets: Sets,
     promoted: tuple[FaultyStore, FaultyStore],

@@ -202,6 +202,7 @@ def assert_ends(ran: smoke.SmokeRun, *names: str) -> None:
         assert (found[name].outcome, reason in found[name].reason) == (outcome, True), found[name]
 
 
+@pytest.mark.contract
 def test_each_end_is_the_outcome_of_one_test(place: Path) -> None:
     ran = run(place, "", "-k", "not both and not kills and not late")
     assert_ends(ran, *ENDS)
@@ -248,6 +249,7 @@ def test_a_process_that_cannot_be_ended_is_left_to_the_kernel(place: Path) -> No
     assert "cannot be ended: it waits in the kernel" in ended.stdout
 
 
+@pytest.mark.contract
 def test_nothing_more_is_tried_on_a_gpu_that_is_lost(place: Path) -> None:
     """The first test takes the GPU along; the others would each wait for their limit."""
     ran = run(place, "gpu", "-k", "late or kills or of_gpu or passes", gpus=GPUS[1:])
@@ -262,6 +264,7 @@ def test_nothing_more_is_tried_on_a_gpu_that_is_lost(place: Path) -> None:
     )
 
 
+@pytest.mark.contract
 def test_a_gpu_that_is_there_and_does_not_calculate_fails_at_once(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,6 +290,7 @@ run_smoke_tests(request, (), os.environ, show=print,
 """
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
 def test_half_a_run_never_looks_like_a_whole_one(place: Path, sign: int) -> None:
     env = environment(place)
@@ -337,6 +341,7 @@ def test_where_processes_are_not_forked(place: Path) -> None:
 GPUS = tuple(Gpu("amd", gfx=gfx, index=n, hip_index=n) for n, gfx in enumerate(("gfx1100", "gfx942")))
 
 
+@pytest.mark.contract
 def test_each_kind_of_gpu_is_tested_and_has_its_results(place: Path) -> None:
     ran = run(place, "gpu", "-k", "passes or of_gpu or float8_e4m3fnuz-scaled_mm", gpus=GPUS)
     assert ran.code == 0 and ran.results.gfx == ("gfx1100", "gfx942")
@@ -354,6 +359,7 @@ def test_each_kind_of_gpu_is_tested_and_has_its_results(place: Path) -> None:
 
 
 # how torch behaves, what is asked → exit code, counts, words of a reason
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("mode", "more", "gpus", "code", "counts", "words"),
     [
@@ -396,6 +402,7 @@ FAMILIES = [
 ]
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(("variables", "options", "code", "record"), FAMILIES)
 def test_a_family_is_tested_on_a_gpu_or_not_at_all(
     place: Path, variables: dict[str, str], options: tuple[str, ...], code: int, record: dict[str, str] | None
@@ -410,6 +417,7 @@ def test_a_family_is_tested_on_a_gpu_or_not_at_all(
         assert json.loads(results.read_text())["selection"]["from_environment"] == record
 
 
+@pytest.mark.contract
 def test_a_pytest_that_dies_loses_no_test(place: Path) -> None:
     with (place / "smoke-tests" / "conftest.py").open("a") as file:
         file.write("\ndef pytest_runtest_logfinish(nodeid):\n    import os\n    os.kill(os.getpid(), 9)\n")
@@ -434,6 +442,7 @@ def test_what_runs_ends_with_pytest(place: Path, sign: int) -> None:
     assert not is_alive(int(note.read_text()))
 
 
+@pytest.mark.contract
 def test_the_door_writes_results_of_the_real_tests(place: Path) -> None:
     """The real tests can be collected without a torch that does anything, and fail one by one."""
     sdk, info = place / "site" / "rocm_sdk", place / "site" / "rocm-7.2.dist-info"
@@ -494,6 +503,7 @@ def test_what_is_not_there_to_be_tested(tmp_path: Path) -> None:
     assert code == 2 and "there is no Python" in words
 
 
+@pytest.mark.contract
 def test_plain_pytest_reads_the_data_of_the_checkout(place: Path) -> None:
     """``pytest -v smoke-tests`` in the clone; where rocm-wheels cannot be read, the tests say so."""
     some = ["-p", "no:cacheprovider", "-k", "-float16-matmul or no-data"]

@@ -16,6 +16,8 @@ import pytest
 from programs import Ended
 from tiny_projects import TAG, World, made_world, world
 
+pytestmark = pytest.mark.contract
+
 _ = made_world, world  # fixtures
 
 TRITON, TORCH, AUDIO = (f"build-{name}-{TAG}" for name in ("triton", "pytorch", "pytorch_audio"))

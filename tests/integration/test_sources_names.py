@@ -17,6 +17,8 @@ from rocm_wheels.core import errors
 from rocm_wheels.models import project
 from rocm_wheels.sources import hipify, patches, tree_status
 
+pytestmark = pytest.mark.contract
+
 NO_TEXT = os.fsdecode(b"inv\xff\xfe.cu")
 NAMES = (
     "a b.cu", " lead", "trail ", 'q"uote.cu', "q'uote", "new\nline.cu", "tab\tx.cu", "\r", "e\x01c",

@@ -371,6 +371,7 @@ def box(upstream: Upstream, ready: Path, tmp_path: Path, monkeypatch: pytest.Mon
     return Box(tmp_path / "box", upstream, ready)
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("row", TABLE, ids=[row.what for row in TABLE])
 def test_wrong_input(
     box: Box, row: Row, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -420,6 +421,7 @@ def outside(box: Box, *line: str, prefix: tuple[str, ...] = ()) -> tuple[int, st
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.contract
 @pytest.mark.slow
 def test_what_may_not_be_written(box: Box) -> None:
     prefix: tuple[str, ...] = ()
@@ -448,6 +450,7 @@ def test_what_may_not_be_written(box: Box) -> None:
         assert box.everything() == before
 
 
+@pytest.mark.contract
 @pytest.mark.slow
 def test_a_full_disk_and_then_some_space(box: Box) -> None:
     unshare = ("unshare", "--mount", *(() if os.geteuid() == 0 else ("--map-root-user",)))
@@ -470,6 +473,7 @@ def test_a_full_disk_and_then_some_space(box: Box) -> None:
         assert head in said and "Traceback" not in said
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("tag", ["THEROCK_UPSTREAM_DIFFBASE", "THEROCK_HIPIFY_DIFFBASE"])
 def test_checkout_sets_a_tag_again_that_was_pruned(
     box: Box, tag: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -487,6 +491,7 @@ def test_checkout_sets_a_tag_again_that_was_pruned(
     assert "nothing to do" in capsys.readouterr().err
 
 
+@pytest.mark.contract
 def test_an_empty_path_is_not_the_same_as_none() -> None:
     """Without a PATH programs are looked for in the usual folders, and with an empty one nowhere."""
     require_git({})
@@ -494,6 +499,7 @@ def test_an_empty_path_is_not_the_same_as_none() -> None:
         require_git({"PATH": ""})
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("place", ["outer/inner", "tree"])
 def test_a_tree_in_or_of_another_repository_leaves_that_one_alone(
     box: Box, place: str, monkeypatch: pytest.MonkeyPatch
@@ -516,6 +522,7 @@ def test_a_tree_in_or_of_another_repository_leaves_that_one_alone(
     assert (box / "outer/mine").read_text() == "mine\n"
 
 
+@pytest.mark.contract
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are looked for in /proc")
 def test_a_git_of_somebodys_in_an_interrupted_tree_keeps_its_lock(
     box: Box, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

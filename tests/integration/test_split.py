@@ -41,9 +41,12 @@ from rocm_wheels.device_code import code_objects, fat_library, repack
 from rocm_wheels.wheels import dist_info, scan, wheel_code
 from rocm_wheels.wheels.sbom import WheelParts, format_sbom, list_steps
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or shutil.which("cc") is None, reason="links and loads ELF libraries"
-)
+pytestmark = [
+    pytest.mark.contract,
+    pytest.mark.skipif(
+        sys.platform != "linux" or shutil.which("cc") is None, reason="links and loads ELF libraries"
+    ),
+]
 VERSION_OF_TORCH = "2.9.0+rocm7.1.0"
 HIP, C10 = "torch/lib/libtorch_hip.so", "torch/lib/libc10_hip.so"
 ALL = "torch/lib/hipblaslt/library/hipblasltTransform.hsaco"  # a bundle of all targets, in one file

@@ -44,6 +44,7 @@ def small(world: World) -> StagePlan:
     return small_plan(world)
 
 
+@pytest.mark.contract
 def test_what_is_staged_is_there_and_nothing_is_sent_twice(
     world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -163,6 +164,7 @@ def alone(folder: Path) -> dict[str, str]:
     return {"PATH": "/usr/bin:/bin", "HOME": str(folder), "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("tool", ["pip", "uv"])
 def test_installers_install_from_the_index_of_a_set(
     tool: str, world: World, plan: StagePlan, tmp_path: Path
@@ -191,6 +193,7 @@ def test_installers_install_from_the_index_of_a_set(
     assert not [path for path in asked if ".store" in path]
 
 
+@pytest.mark.contract
 def test_names_belong_to_their_bytes_until_they_get_a_build_tag(
     world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -210,6 +213,7 @@ def test_names_belong_to_their_bytes_until_they_get_a_build_tag(
     assert len(visible(FolderStore(tmp_path / "store"))) == 2
 
 
+@pytest.mark.contract
 def test_what_a_set_has_lost_is_put_back_and_nothing_else_is_touched(
     world: World, plan: StagePlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -238,6 +242,7 @@ def test_what_a_set_has_lost_is_put_back_and_nothing_else_is_touched(
     require_whole(store, plan)
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("kind", ["folder", "s3"])
 def test_a_wheel_that_is_written_to_while_it_is_staged_is_never_in_a_store(kind: str, tmp_path: Path) -> None:
     store = FolderStore(tmp_path / "store") if kind == "folder" else s3_servers.a_store()
@@ -294,6 +299,7 @@ def test_every_write_to_s3_may_be_the_last_one(small: StagePlan) -> None:
     assert len(list(killed_again_and_again(s3_servers.a_store(), small))) >= 10  # two at a time are one
 
 
+@pytest.mark.contract
 @pytest.mark.usefixtures("no_power_cuts")
 def test_installers_never_see_half_a_set_whatever_write_was_the_last(plan: StagePlan, tmp_path: Path) -> None:
     store, seen = FolderStore(tmp_path / "store"), list[int]()
@@ -309,6 +315,7 @@ def test_installers_never_see_half_a_set_whatever_write_was_the_last(plan: Stage
     assert seen == sorted(seen) and set(seen) == {0, 3}
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("kind", ["folder", "s3"])
 @pytest.mark.usefixtures("no_power_cuts")
 def test_every_write_may_meet_somebody_who_is_faster(kind: str, small: StagePlan, tmp_path: Path) -> None:
@@ -343,6 +350,7 @@ def test_a_name_that_is_taken_at_the_last_moment_is_refused(plan: StagePlan, tmp
     assert visible(store) == []
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("kind", ["folder", "s3"])
 def test_of_two_sets_with_the_same_names_one_is_staged(kind: str, world: World, tmp_path: Path) -> None:
     store = FolderStore(tmp_path / "store") if kind == "folder" else s3_servers.a_store()
@@ -366,6 +374,7 @@ def test_of_two_sets_with_the_same_names_one_is_staged(kind: str, world: World, 
     assert {there, *refused} == {plan.document.id for plan in plans}
 
 
+@pytest.mark.contract
 def test_bytes_that_are_not_those_that_were_sent_are_found(plan: StagePlan, tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     path = plan.paths.wheel_file(plan.document.files[0].sha256, plan.document.files[0].name)
@@ -402,6 +411,7 @@ for number, write in enumerate(clean.writes):
 """
 
 
+@pytest.mark.contract
 @pytest.mark.usefixtures("no_power_cuts")
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
 def test_every_write_may_be_killed_by_the_system(world: World, small: StagePlan, tmp_path: Path) -> None:
@@ -418,6 +428,7 @@ def test_every_write_may_be_killed_by_the_system(world: World, small: StagePlan,
         require_whole(store, small)
 
 
+@pytest.mark.contract
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no limit of this kind")
 def test_a_full_disk_is_named_and_filled_up_later(world: World, plan: StagePlan, tmp_path: Path) -> None:
     # -B: a compiled module would be cut off, too

@@ -23,6 +23,8 @@ from rocm_wheels.release.evidence.store import add_evidence
 from rocm_wheels.sources.lock import write_lock
 from rocm_wheels.stores import folder
 
+pytestmark = pytest.mark.contract
+
 
 def test_uv_takes_a_variant_of_a_set_with_two_locks_and_others_the_plain_wheel(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -119,6 +119,7 @@ def contents(wheel: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
+@pytest.mark.contract
 def test_a_release_is_stamped_and_uv_takes_the_right_wheel(tmp_path: Path) -> None:
     out = release(tmp_path, *STATIC)
     assert sorted(path.name for path in out.glob("*.whl")) == [
@@ -139,6 +140,7 @@ def test_a_release_is_stamped_and_uv_takes_the_right_wheel(tmp_path: Path) -> No
     assert chosen == "targets = ('gfx942',)\nrocm = '7.2.0'\n"
 
 
+@pytest.mark.contract
 def test_uv_takes_null_where_no_provider_answers_and_plain_without_the_preview(tmp_path: Path) -> None:
     out = release(tmp_path)
     plain = tmp_path / "plain"
@@ -158,6 +160,7 @@ def run_unstamped(out: Path, folder: Path) -> Path:
     return plain
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("machine", "labels"),
     [
@@ -186,6 +189,7 @@ def test_amds_provider_and_variantlib_rank_what_we_stamp(
     assert ranked.stdout.split() == labels
 
 
+@pytest.mark.contract
 def test_the_same_wheel_gives_the_same_bytes_and_stays_itself(tmp_path: Path) -> None:
     wheel = draft("gfx942", requires=("demo-kernels==1.0+rocm7.2.0", "rocm[libraries]==7.2.0")).write(
         tmp_path
@@ -202,6 +206,7 @@ def test_the_same_wheel_gives_the_same_bytes_and_stays_itself(tmp_path: Path) ->
     assert "Requires-Dist: rocm[libraries]==7.2.0\n" in metadata
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("targets", "devices", "extras"),
     [
@@ -229,6 +234,7 @@ def test_a_wheel_for_one_gpu_requires_what_its_rocm_has_for_it(
             assert requires[0] == f"rocm{extras}==7.2.0" and requires[1].startswith("numpy>=1")
 
 
+@pytest.mark.contract
 def test_a_bill_of_materials_that_is_none_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     made = draft("gfx942")
     made.members[f"demo-{made.version}.dist-info/sboms/rocm-wheels.cdx.json"] = b"[]"
@@ -237,6 +243,7 @@ def test_a_bill_of_materials_that_is_none_is_named(tmp_path: Path, capfd: pytest
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.contract
 def test_unstamp_gives_back_what_was_stamped(tmp_path: Path) -> None:
     wheel = draft("gfx942").write(tmp_path)
     assert run(stamp.stamp, wheel, "--keep-local-version", "--output-dir", tmp_path / "a") == 0
@@ -250,6 +257,7 @@ def test_unstamp_gives_back_what_was_stamped(tmp_path: Path) -> None:
     assert contents(tmp_path / "d" / wheel.name) == contents(wheel)
 
 
+@pytest.mark.contract
 def test_variants_do_not_become_one_plain_wheel(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     for rocm in ("7.1.0", "7.2.0"):
@@ -261,6 +269,7 @@ def test_variants_do_not_become_one_plain_wheel(tmp_path: Path, capfd: pytest.Ca
     assert not (tmp_path / "plain").exists()
 
 
+@pytest.mark.contract
 def test_a_wheel_joins_the_release_of_another_vendor(tmp_path: Path) -> None:
     theirs = {
         "$schema": "https://variants-schema.wheelnext.dev/v0.2.0.json",
@@ -278,6 +287,7 @@ def test_a_wheel_joins_the_release_of_another_vendor(tmp_path: Path) -> None:
     assert document["providers"]["nvidia"] == theirs["providers"]["nvidia"]  # type: ignore[index]
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("targets", "words", "message"),
     [
@@ -335,6 +345,7 @@ def test_a_stamp_that_cannot_be_leaves_the_disk_as_it_was(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.contract
 def test_a_stamp_is_not_put_on_a_stamp_without_asking(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,6 +17,8 @@ from rocm_wheels.core import errors
 from rocm_wheels.models.project import load_project
 from rocm_wheels.sources import hipify, trees
 
+pytestmark = pytest.mark.contract
+
 
 @pytest.fixture
 def tree(upstream: Upstream, tmp_path: Path) -> Tree:

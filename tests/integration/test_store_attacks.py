@@ -116,11 +116,13 @@ def swap(attacked: Attacked, first: Path, second: Path) -> None:
     overwrite(attacked.place / second, one)
 
 
+@pytest.mark.contract
 def test_the_good_one_is_released_and_the_failed_one_is_not(good: Attacked, failed: Attacked):
     assert good.copy("good released").promote()
     assert not failed.copy("failed tried").promote()
 
 
+@pytest.mark.contract
 def test_a_wheel_that_was_exchanged_after_its_tests_is_held(good: Attacked):
     attacked = good.copy("exchanged")
     assert attacked.run("gate", "--channel", "nightly") == 0
@@ -131,6 +133,7 @@ def test_a_wheel_that_was_exchanged_after_its_tests_is_held(good: Attacked):
     assert not attacked.promote()
 
 
+@pytest.mark.contract
 def test_no_set_is_released_of_which_anything_was_changed(good: Attacked, exhaustive: bool):
     attacks = list(list_attacks(good))
     assert len(attacks) >= 250
@@ -242,6 +245,7 @@ def test_the_last_failure_and_its_entry_are_missed_once_they_were_released(good:
     assert again == status
 
 
+@pytest.mark.contract
 def test_a_name_stays_taken_whatever_is_deleted(good: Attacked):
     """By turns: its records, the document where the set was released, and the one in staging."""
     attacked, world = good.copy("names"), World(good.place.with_name("other world"), text="other")
@@ -283,6 +287,7 @@ def test_a_name_stays_taken_whatever_is_deleted(good: Attacked):
     assert boundary.run_command(main.cli, world.words(str(other.place))) == 0
 
 
+@pytest.mark.contract
 def test_a_document_that_was_edited_is_refused_by_all_who_read_it(good: Attacked):
     released = good.copy("released and edited")
     assert released.promote()

@@ -35,6 +35,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return KINDS[request.param](tmp_path)
 
 
+@pytest.mark.contract
 def test_every_store_keeps_the_same_promises(store: Store, tmp_path: Path) -> None:
     require_promises(store, tmp_path)
 
@@ -46,6 +47,7 @@ def test_conditional_writes_are_probed(kind: str, tmp_path: Path) -> None:
     assert list(store.listing("")) == []
 
 
+@pytest.mark.contract
 def test_a_store_without_conditions_is_refused_or_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -69,6 +71,7 @@ def test_a_store_without_conditions_is_refused_or_said(
         store.replace("a", b"3", tag)
 
 
+@pytest.mark.contract
 def test_a_large_file_goes_in_parts_and_comes_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     send_and_copy_in_parts(s3_servers.a_store(), tmp_path, monkeypatch)
 
@@ -105,10 +108,12 @@ def test_a_copy_whose_source_is_exchanged_meanwhile_is_not_said_to_be_there() ->
         assert store.head("b") is None
 
 
+@pytest.mark.contract
 def test_a_copy_is_of_what_was_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     require_source_is_held(s3_servers.a_store(), monkeypatch)
 
 
+@pytest.mark.contract
 def test_listings_of_many_pages_hold_the_files_of_a_store_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     store = s3_servers.a_store()
     paths = [f"v2/f{number}/a+{number}.whl" for number in range(5)]
@@ -143,6 +148,7 @@ def _first(number: int, fault: str, methods: tuple[str, ...]) -> Callable[[str, 
     return faults
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("fault", ["500", "503", "lost"])
 @pytest.mark.parametrize("times", [1, 3])
 def test_writes_on_a_bad_line_happen_once(fault: str, times: int) -> None:
@@ -158,6 +164,7 @@ def test_writes_on_a_bad_line_happen_once(fault: str, times: int) -> None:
         assert (store.read("a").tag, store.read("copied").content) == (new, b"one")
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("fault", ["500", "lost", "half"])
 def test_reads_on_a_bad_line_are_whole(fault: str, tmp_path: Path) -> None:
     bucket = s3_servers.a_bucket()
@@ -295,6 +302,7 @@ def test_a_server_that_stays_away_is_named() -> None:
         s3_servers.a_store(bucket="nobody-has-it").create("a", b"")
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("kind", ["folder", "s3"])
 def test_of_many_writers_one_is_told_that_it_won(kind: str, tmp_path: Path) -> None:
     store = KINDS[kind](tmp_path)
@@ -317,6 +325,7 @@ def test_of_many_writers_one_is_told_that_it_won(kind: str, tmp_path: Path) -> N
     assert [one for one in outcomes if one] == [store.read("pointer").content.decode()]
 
 
+@pytest.mark.contract
 def test_urls_of_stores() -> None:
     env = s3_servers.environment("http://host:1")
     assert open_store("s3://b/some/where/", env).url == "s3://b/some/where"

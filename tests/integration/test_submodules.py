@@ -15,6 +15,8 @@ from source_trees import Tree, Upstream, content
 from rocm_wheels.core import errors
 from rocm_wheels.sources import network
 
+pytestmark = pytest.mark.contract
+
 ODD = 'third "pärty"\nwith a line'
 
 

@@ -16,7 +16,7 @@ from filelock import FileLock
 
 from rocm_wheels.device_code import code_objects
 
-pytestmark = [pytest.mark.slow, pytest.mark.network]
+pytestmark = [pytest.mark.contract, pytest.mark.slow, pytest.mark.network]
 
 ZIGLANG = "ziglang==0.17.0"
 HOST = f"{platform.machine()}-unknown-linux-gnu"

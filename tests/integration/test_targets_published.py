@@ -21,7 +21,7 @@ from rocm_wheels.device_code import code_objects
 from rocm_wheels.wheels import wheel_code
 from rocm_wheels.wheels.scan import scan_wheel
 
-pytestmark = [pytest.mark.slow, pytest.mark.network]
+pytestmark = [pytest.mark.contract, pytest.mark.slow, pytest.mark.network]
 
 VERSION = "0.50.2"
 WHEELS = {

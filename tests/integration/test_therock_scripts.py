@@ -8,6 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import pytest
 from finished_demo import Demo
 from programs import run_program
 from source_trees import Upstream
@@ -15,6 +16,8 @@ from warm_python import warm_python
 
 from rocm_wheels.core import junit
 from rocm_wheels.testing.results import Results, TestResult, write_junit, write_results
+
+pytestmark = pytest.mark.contract
 
 TOOLS = Path(__file__).resolve().parents[2] / "build_tools"
 GENERATE, CHECKOUT = TOOLS / "generate_pytorch_source_manifest.py", TOOLS / "checkout_from_manifest.py"

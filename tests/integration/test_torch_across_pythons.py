@@ -28,6 +28,7 @@ from rocm_wheels.sdk import interpreters, rocm_sdk
 from rocm_wheels.sources import checkout, pins
 
 pytestmark = [
+    pytest.mark.contract_slow,
     pytest.mark.slow,
     pytest.mark.network,
     pytest.mark.skipif(sys.platform != "linux", reason="the miniature is built on Linux"),

@@ -135,6 +135,7 @@ def ends(results: TorchResults) -> dict[str, str]:
     return {one.name.rpartition("::")[2]: one.outcome for part in results.parts for one in part.bad}
 
 
+@pytest.mark.contract
 def test_a_test_that_takes_its_process_with_it_costs_nothing_but_itself(
     sources: Path, tmp_path: Path
 ) -> None:
@@ -203,6 +204,7 @@ FILES = {
 }
 
 
+@pytest.mark.contract
 def test_what_ran_nothing_or_with_another_torch_or_gpu_is_told(sources: Path, tmp_path: Path) -> None:
     (sources / "test" / "other").mkdir()
     for name, text in FILES.items():
@@ -280,6 +282,7 @@ def test_once(name):
 """
 
 
+@pytest.mark.contract
 def test_what_failed_and_passes_alone_is_flaky(sources: Path, tmp_path: Path) -> None:
     (sources / "test" / "test_chance.py").write_text(CHANCE)
     (sources / "test" / "test_more.py").write_text("".join(f"def test_{n}(): assert 0\n" for n in range(3)))
@@ -346,6 +349,7 @@ def ask_rehearsed_gpu(sources: Path, gfx: str, env: Mapping[str, str]) -> str:
     return f"the {gfx} does not calculate any more" if lost else ""
 
 
+@pytest.mark.contract
 def test_a_lost_gpu_ends_its_part_at_once_and_the_same_command_carries_on(
     sources: Path, tmp_path: Path
 ) -> None:
@@ -644,6 +648,7 @@ def test_files_of_other_suites_go_through_the_handlers_of_run_test_py(sources: P
         assert {group.run_by for group in suites[suite].groups} == {"run_test"}
 
 
+@pytest.mark.contract
 def test_a_run_that_was_ended_is_carried_on_and_one_of_something_else_begun_anew(
     sources: Path, tmp_path: Path
 ) -> None:
@@ -687,6 +692,7 @@ def test_run_test_py_says_which_files_there_are(sources: Path) -> None:
         )
 
 
+@pytest.mark.contract
 def test_kinds_of_tests_are_left_out_or_not(sources: Path) -> None:
     """What run_test.py is told, and what is taken from what it lists or people name."""
     tests, python = sources / "test", Path(sys.executable)
@@ -779,6 +785,7 @@ def a_lock(commit: str) -> str:
     return json.dumps({"lock_version": "1", "projects": {"pytorch": torch}})
 
 
+@pytest.mark.contract
 def test_the_command_runs_what_the_lock_in_the_wheel_says(
     sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -833,6 +840,7 @@ def test_the_command_runs_what_the_lock_in_the_wheel_says(
     assert "9.9.0 is installed" in str(call().exception)
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("variables", "options", "code", "files", "record"),
     [
@@ -956,6 +964,7 @@ def test_tests_are_checked_out_at_the_commit_of_the_lock_in_the_wheel(
     assert git(there, "rev-parse", "HEAD") == commit and (there / "test" / "test_mini.py").is_file()
 
 
+@pytest.mark.contract
 def test_tests_of_another_commit_are_refused(sources: Path, tmp_path: Path) -> None:
     git(sources, "init", "-q")
     git(sources, "add", "-A")

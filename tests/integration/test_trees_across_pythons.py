@@ -11,6 +11,8 @@ from small_project import Make, base, compiled, make, python, recipe, source, st
 from rocm_wheels.compile import build_request, build_trees, sdk_tree
 from rocm_wheels.models import project
 
+pytestmark = pytest.mark.contract
+
 __all__ = ["base", "make", "python", "recipe", "source"]
 
 

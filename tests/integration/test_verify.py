@@ -16,6 +16,8 @@ from audit_wheels import Draft, library, torch_draft
 from rocm_wheels.audit import checks
 from rocm_wheels.cli import boundary, wheel
 
+pytestmark = pytest.mark.contract
+
 
 def verify(*arguments: str | Path) -> int:
     return boundary.run_command(wheel.verify_command, [str(argument) for argument in arguments])

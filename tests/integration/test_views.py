@@ -263,6 +263,7 @@ def test_who_knows_less_never_has_the_last_word(mode: str, sets: Sets, tmp_path:
         assert store.writes[count:] == [], write
 
 
+@pytest.mark.contract
 def test_without_a_set_that_passed_there_is_no_view(sets: Sets, tmp_path: Path) -> None:
     for mode in ("rename", "pages"):
         place = sets.copy(mode, tmp_path / "none")
@@ -340,6 +341,7 @@ def test_refresh_in_s3_over_a_bad_line_and_killed(sets: Sets) -> None:
 # ---- the command
 
 
+@pytest.mark.contract
 def test_the_command_tells_what_failed_and_how_to_take_it_away(
     sets: Sets, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -465,6 +467,7 @@ def test_a_change_that_somebody_else_has_begun_is_left_alone(
     assert sets.get(place) == "old"
 
 
+@pytest.mark.contract
 def test_a_release_is_out_when_its_views_fail(
     sets: Sets, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -497,6 +500,7 @@ def test_a_release_is_out_when_its_views_fail(
     assert sets.get(place) == "old"
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [

@@ -142,6 +142,7 @@ def open_shop(server: tuple[Path, str], tmp_path: Path) -> Any:
     return shop
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("one_rename", [True, False])
 def test_each_platform_has_the_newest_torch_that_is_good_there(one_rename: bool, open_shop: Any) -> None:
     """A night: the newest line first, then older ones, then those for Windows, one of which fails."""
@@ -178,6 +179,7 @@ def test_each_platform_has_the_newest_torch_that_is_good_there(one_rename: bool,
     assert before == {path: path.read_bytes() for path in shop.folder.rglob("*.json")}
 
 
+@pytest.mark.contract
 def test_support_json_says_what_each_platform_gets(open_shop: Any) -> None:
     shop = open_shop()
     windows = shop.night("2.14.0", 10, "windows")
@@ -203,6 +205,7 @@ def test_support_json_says_what_each_platform_gets(open_shop: Any) -> None:
         assert [one["set"] for one in said["releases"]] == [old.id, linux.id, windows.id]  # as they were made
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("channel", "expected"), [("nightly", NEWEST), ("prerelease", "2.14.0"), ("stable", "2.14.0")]
 )
@@ -286,6 +289,7 @@ def test_a_store_of_before_is_brought_right(open_shop: Any, capsys: pytest.Captu
     assert f"nightly of {FAMILY}: nothing to do" in capsys.readouterr().out
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(("platform", "torch"), [("linux", NEWEST), ("windows", "2.14.0")])
 def test_our_own_choice_of_such_a_view(
     platform: str, torch: str, open_shop: Any, capsys: pytest.CaptureFixture[str]

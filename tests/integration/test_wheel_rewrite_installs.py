@@ -22,7 +22,7 @@ from rocm_wheels.wheels.archive import WheelArchive
 from rocm_wheels.wheels.edit import WheelEdit
 from rocm_wheels.wheels.scan import scan_wheel
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.contract, pytest.mark.slow]
 
 PIP = [sys.executable, "-m", "pip"]
 SYMPY = "sympy-1.14.0-py3-none-any.whl"

@@ -17,6 +17,8 @@ from rocm_wheels import api
 from rocm_wheels.core import errors, extras
 from rocm_wheels.gpus.gpu import Gpu
 
+pytestmark = pytest.mark.contract
+
 FORCE = "ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH"
 VARIABLES = ("HSA_", "HIP_", "ROCR_", "CUDA_", "ROCM_", "AMD_", "UV_AMD", "NV_", "PYTORCH_ENABLE")
 

@@ -27,6 +27,8 @@ from rocm_wheels.models.project import load_project
 from rocm_wheels.wheels import required_packages
 from rocm_wheels.wheels.scan import scan_wheel
 
+pytestmark = pytest.mark.contract
+
 IDS = {
     "RW001": "archive", "RW002": "file-name", "RW003": "platform", "RW004": "python", "RW005": "metadata",
     "RW006": "requires-python", "RW007": "requirements", "RW008": "rocm-requirement", "RW009": "pins",

@@ -21,6 +21,8 @@ from rocm_wheels.core.errors import DataError
 from rocm_wheels.index import update
 from rocm_wheels.wheels import scan
 
+pytestmark = pytest.mark.contract
+
 IDS = {
     "RW081": "lost-files",
     "RW082": "new-files",

@@ -24,6 +24,8 @@ from rocm_wheels.core.junit import read_junit_report
 from rocm_wheels.index import update
 from rocm_wheels.index.server import serve_folder
 
+pytestmark = pytest.mark.contract
+
 SET_IDS = {
     "RW061": "set-files", "RW062": "set-pins", "RW063": "set-versions", "RW064": "set-complete",
     "RW065": "set-plan", "RW066": "set-devices", "RW067": "metapackage", "RW068": "set-target-packages",

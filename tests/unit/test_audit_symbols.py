@@ -17,9 +17,12 @@ from rocm_wheels.cli import boundary, main
 from rocm_wheels.models import project
 from rocm_wheels.wheels import required_packages
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or shutil.which("cc") is None, reason="needs a C compiler for Linux"
-)
+pytestmark = [
+    pytest.mark.contract,
+    pytest.mark.skipif(
+        sys.platform != "linux" or shutil.which("cc") is None, reason="needs a C compiler for Linux"
+    ),
+]
 
 RUNTIME = "int hip_first(void) { return 1; } int hip_second(void) { return 2; }"
 VERSIONS = "hip_4.2 { global: hip_first; local: *; }; hip_6.0 { global: hip_second; } hip_4.2;"

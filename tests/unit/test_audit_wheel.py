@@ -20,6 +20,8 @@ from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
 from rocm_wheels.models.project import load_project
 
+pytestmark = pytest.mark.contract
+
 HIP = "torch/lib/libtorch_hip.so"
 TARGETS = ("gfx942", "gfx1100")
 

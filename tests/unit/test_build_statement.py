@@ -19,6 +19,8 @@ from rocm_wheels.sdk.resolve_packages import resolve_packages
 from rocm_wheels.wheels import sbom
 from rocm_wheels.wheels.statement import ProvenanceStatement, read_statement
 
+pytestmark = pytest.mark.contract
+
 PARTS = sbom.WheelParts(
     "0.1.0",
     ("gfx942",),

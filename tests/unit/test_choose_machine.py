@@ -20,6 +20,8 @@ from rocm_wheels.user import candidates, choose, index_pages
 from rocm_wheels.user.host import StatedMachine, TargetHost, detect_platform, make_host
 from rocm_wheels.variants import document
 
+pytestmark = pytest.mark.contract
+
 NOTHING = {"ROCM_BOOTSTRAP_DISABLE_DETECTION": "1"}
 
 

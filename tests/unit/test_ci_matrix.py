@@ -34,6 +34,8 @@ from rocm_wheels.cli.matrix import matrix_command as command
 from rocm_wheels.core import errors, records, workspace
 from rocm_wheels.models import ci, gfx, project, project_names
 
+pytestmark = pytest.mark.contract
+
 TABLE = ci.load_ci_table()
 TEXT = (project_names.get_data_folder() / "ci.yaml").read_text(encoding="utf-8")
 

@@ -9,6 +9,8 @@ import pytest
 from rocm_wheels.cli import boundary, compat, main
 from rocm_wheels.models import gfx
 
+pytestmark = pytest.mark.contract
+
 
 def ask(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     code = boundary.run_command(main.cli, ["compat", *words])

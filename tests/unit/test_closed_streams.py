@@ -14,7 +14,10 @@ import pytest
 
 from rocm_wheels.cli import boundary
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="closed by a POSIX shell")
+pytestmark = [
+    pytest.mark.contract,
+    pytest.mark.skipif(sys.platform == "win32", reason="closed by a POSIX shell"),
+]
 LINES = [sys.executable, "-m", "rocm_wheels", "lines", "--json"]
 MISTAKE = [sys.executable, "-m", "rocm_wheels", "nosuch"]
 # opens a file before it starts a program; both write to their streams

@@ -21,6 +21,8 @@ from rocm_wheels.core import workspace
 from rocm_wheels.demo import commands
 from rocm_wheels.pipeline import run, status
 
+pytestmark = pytest.mark.contract
+
 CLONE = Path(__file__).resolve().parents[2]
 
 

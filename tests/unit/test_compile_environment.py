@@ -20,6 +20,8 @@ from rocm_wheels.compile.hooks import pytorch, triton
 from rocm_wheels.core import errors
 from rocm_wheels.models import project, project_names
 
+pytestmark = pytest.mark.contract
+
 QUIET = "-Wno-error=maybe-uninitialized -Wno-error=uninitialized -Wno-error=restrict"
 VARIABLE = "PYTORCH_VERSION"
 BASE = {"PATH": "/bin", "HOME": "/home/me"}

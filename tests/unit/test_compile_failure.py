@@ -17,6 +17,8 @@ from rocm_wheels.compile.failure import (
     format_repeat_command,
 )
 
+pytestmark = pytest.mark.contract
+
 LOGS = Path(__file__).parent.parent / "data" / "build_logs"
 
 

@@ -12,6 +12,8 @@ from rocm_wheels.compile import build_trees, frontend, sdk_tree
 from rocm_wheels.compile.hooks import pytorch
 from rocm_wheels.core import errors
 
+pytestmark = pytest.mark.contract
+
 PYTHON = Path("/env/bin/python")
 OUT = Path("/out")
 BUILD = ["/env/bin/python", "-I", "-m", "build", "--wheel", "--no-isolation", "--outdir", "/out"]

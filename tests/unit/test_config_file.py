@@ -38,6 +38,7 @@ def show(
     return {row["option"]: (row["value"], row["from"]) for row in rows}
 
 
+@pytest.mark.contract
 def test_options_of_a_command_and_of_all(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "rocm-wheels.toml").write_text(CONFIG)
     build = show(capsys, "build")
@@ -59,6 +60,7 @@ def test_help_says_where_a_value_is_from(folder: Path, capsys: pytest.CaptureFix
     assert "[rocm-wheels.toml:build.gfx]" in "".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.contract
 def test_it_is_looked_for_upward_and_paths_are_from_its_folder(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -74,6 +76,7 @@ def test_it_is_looked_for_upward_and_paths_are_from_its_folder(
     )
 
 
+@pytest.mark.contract
 def test_the_command_line_wins_and_another_file_can_be_named(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -117,6 +120,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(("text", "error", "near"), WRONG)
 def test_wrong_file_is_one_error_with_its_key(
     text: str, error: str, near: str, folder: Path, capsys: pytest.CaptureFixture[str]
@@ -129,6 +133,7 @@ def test_wrong_file_is_one_error_with_its_key(
     assert "Traceback" not in errors
 
 
+@pytest.mark.contract
 def test_wrong_value_names_its_key_when_the_command_runs(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -137,6 +142,7 @@ def test_wrong_value_names_its_key_when_the_command_runs(
     assert "rocm-wheels.toml: matrix.platform" in capsys.readouterr().err
 
 
+@pytest.mark.contract
 def test_pyproject_with_a_mistake_is_an_error_where_it_has_our_table(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -149,6 +155,7 @@ def test_pyproject_with_a_mistake_is_an_error_where_it_has_our_table(
     assert "pyproject.toml:2:" in capsys.readouterr().err
 
 
+@pytest.mark.contract
 def test_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert boundary.run_command(main.cli, ["--config", "none.toml", "matrix"]) == 2
     assert "there is no file none.toml" in capsys.readouterr().err

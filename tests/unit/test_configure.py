@@ -29,6 +29,8 @@ from rocm_wheels.user.settings import (
     sort_by_hip_index,
 )
 
+pytestmark = pytest.mark.contract
+
 OVERRIDE, HIP, ROCR = "HSA_OVERRIDE_GFX_VERSION", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
 ONE, TWO = f"{OVERRIDE}_1", f"{OVERRIDE}_2"
 RDNA2 = ("gfx1030", "gfx1100", "gfx90a", "gfx942")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import rocm_bootstrap
 from rocm_bootstrap.targets import ALL_TARGETS, all_bundles
 
 from rocm_wheels.models import gfx
 from rocm_wheels.variants import device_names
+
+pytestmark = pytest.mark.contract
 
 
 def test_packages_and_parents_of_every_target_agree_with_rocm_bootstrap() -> None:

@@ -12,6 +12,8 @@ from rocm_wheels.cli import boundary, develop
 from rocm_wheels.core import errors
 from rocm_wheels.pipeline import edit_loop
 
+pytestmark = pytest.mark.contract
+
 IDENTITY = ("-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "protocol.file.allow=always")
 
 

@@ -13,6 +13,8 @@ from index_wheels import wheel
 import rocm_wheels
 from rocm_wheels.cli import boundary, main
 
+pytestmark = pytest.mark.contract
+
 WRONG = [
     "yesterday",
     "-1",

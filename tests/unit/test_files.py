@@ -12,6 +12,8 @@ import pytest
 
 from rocm_wheels.core import files
 
+pytestmark = pytest.mark.contract
+
 CONTENT = os.urandom((3 << 20) + 7)
 
 

@@ -14,6 +14,8 @@ from rocm_wheels.core import errors
 from rocm_wheels.index import folder, reader, update
 from rocm_wheels.index.pages import make_links, make_project_html, make_project_json
 
+pytestmark = pytest.mark.contract
+
 DIGEST = "ab" * 32
 
 

@@ -13,6 +13,8 @@ from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
 from rocm_wheels.index import update, verify
 
+pytestmark = pytest.mark.contract
+
 URL = "https://wheels.example.org/simple/"
 Changes = dict[str, Any]
 

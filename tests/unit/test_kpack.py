@@ -28,6 +28,8 @@ from rocm_wheels.device_code.kpack import unpack_messagepack
 from rocm_wheels.wheels import wheel_code
 from rocm_wheels.wheels.scan import scan_wheel
 
+pytestmark = pytest.mark.contract
+
 KERNELS = {
     ("lib/liba.so#0", "gfx942:xnack+"): code_object("gfx942", xnack="+", size=9000),
     ("lib/liba.so#0", "gfx942"): code_object("gfx942", size=4096),

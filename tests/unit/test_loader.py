@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from rocm_wheels.binaries import loader
 from rocm_wheels.core import errors
 
+pytestmark = pytest.mark.contract
+
 CONTENT = library("gfx942", run_path="/opt/build:$ORIGIN", stack=None)
 
 

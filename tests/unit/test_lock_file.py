@@ -24,6 +24,8 @@ from rocm_wheels.sources.lock import (
     write_lock,
 )
 
+pytestmark = pytest.mark.contract
+
 _ = transcript  # a fixture for every test here
 MESSAGES = "lock-files"
 

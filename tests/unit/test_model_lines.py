@@ -13,6 +13,8 @@ from rocm_wheels.cli import lines
 from rocm_wheels.core import errors, records
 from rocm_wheels.models import project, project_names, release_lines
 
+pytestmark = pytest.mark.contract
+
 CLONE = Path(__file__).resolve().parents[2]
 SMALL = """\
 toolsets:

@@ -22,6 +22,8 @@ from binary_writer import wheel as write_wheel
 
 from rocm_wheels.cli import boundary, main
 
+pytestmark = pytest.mark.contract
+
 CODE = elf({".hip_fatbin": compress(bundle(HOST, hip("gfx90a"), hip("gfx942")), 3, "zstd")})
 INIT = b'import rocm_sdk\nrocm_sdk.initialize_process(preload_shortnames=["rocblas"])\n'
 Report = Callable[..., tuple[int, Any]]

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from rocm_wheels.core import errors
 from rocm_wheels.device_code import code_objects
 
+pytestmark = pytest.mark.contract
+
 TWO = bundle(HOST, hip("gfx942"), hip("gfx1100"))
 ALL_PACKINGS = [(v, m) for v in (1, 2, 3) for m in ("zlib", "zstd")]
 

@@ -14,6 +14,8 @@ import pytest
 from rocm_wheels.cli import boundary, build, checkout, main
 from rocm_wheels.cli.command import Command, Group, Option
 
+pytestmark = pytest.mark.contract
+
 BUILD_TOOLS = Path(__file__).resolve().parents[2] / "build_tools"
 SCRIPTS = (
     "check_repository",

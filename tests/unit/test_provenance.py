@@ -36,6 +36,8 @@ from rocm_wheels.wheels.statement import (
 )
 from rocm_wheels.wheels.write_together import write_together
 
+pytestmark = pytest.mark.contract
+
 ENV = dict(os.environ)
 LOCK = b'{"a lock": 1}\n'
 SOURCE = sbom.SourcePart("pytorch", "https://github.com/ROCm/pytorch.git", "1" * 40)

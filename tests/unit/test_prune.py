@@ -21,6 +21,8 @@ from rocm_wheels.device_code import code_objects, kernel_databases
 from rocm_wheels.package.prune import TargetFilter
 from rocm_wheels.wheels import edit, scan
 
+pytestmark = pytest.mark.contract
+
 ALL_PACKINGS = [None, *((v, m) for v in (1, 2, 3) for m in ("zlib", "zstd"))]
 FOUR = ("gfx906", "gfx90a", "gfx942", "gfx1100")
 

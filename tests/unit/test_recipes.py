@@ -16,6 +16,8 @@ from rocm_wheels.core import errors
 from rocm_wheels.models import project, project_names
 from rocm_wheels.sources.draft_recipe import draft_recipe
 
+pytestmark = pytest.mark.contract
+
 CLONE = Path(__file__).resolve().parents[2]
 
 OWN = ["apex", "pytorch", "pytorch_audio", "pytorch_vision", "triton"]

@@ -135,6 +135,7 @@ def with_age(path: Path) -> Path:
     return path
 
 
+@pytest.mark.contract
 def test_a_set_is_held_until_all_its_evidence_is_there(world: World):
     assert world.gate()[0] == 15
     assert world.add("--from", with_age(world.verified()))[0] == 0
@@ -157,6 +158,7 @@ def test_a_set_is_held_until_all_its_evidence_is_there(world: World):
     assert {rule["outcome"] for rule in said["rules"]} == {"pass"}
 
 
+@pytest.mark.contract
 def test_an_audit_counts_like_verify_where_recipes_were_held_to(world: World):
     reports = json.loads(world.verified(recipe="pytorch").read_text())
     audit = {"tool": "rocm-wheels 1.2 audit", "when": "2026-11-20T09:00:00+00:00", "wheels": reports}
@@ -174,6 +176,7 @@ def test_an_audit_counts_like_verify_where_recipes_were_held_to(world: World):
 ERROR = {"severity": "error", "what": "requires torch==2.9.0", "check": "set-pins"}
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("changes", "detail"),
     [
@@ -216,6 +219,7 @@ def test_what_an_audit_finds_in_a_set_counts_for_each_wheel_of_it(
         assert only["counts"]["passed"] == sum(len(report["ran"]) + 1 for report in reports[1:])
 
 
+@pytest.mark.contract
 def test_device_wheels_are_audited_without_a_recipe_beside_their_host(world: World):
     host, device, *others = json.loads(world.verified(recipe="pytorch").read_text())
     host["device_wheels_sha256"] = {device["wheel"]: device["sha256"]}
@@ -228,6 +232,7 @@ def test_device_wheels_are_audited_without_a_recipe_beside_their_host(world: Wor
     assert world.add("--from", world.write("alone.json", alone))[0] == 2
 
 
+@pytest.mark.contract
 def test_results_that_say_when_they_were_found_do_not_become_younger_with_their_file(world: World):
     """As `verify --json` and `resolve-check --json` write them; copied, they are as old as they were."""
     begun = {"when": "2026-11-20T09:00:00+00:00", "tool": "rocm-wheels 1.2 verify"}
@@ -240,12 +245,14 @@ def test_results_that_say_when_they_were_found_do_not_become_younger_with_their_
     assert world.add(*words, "--when", "2026-11-21T10:00:00Z")[0] == 2
 
 
+@pytest.mark.contract
 def test_a_failure_that_comes_later_holds_the_set_again(world: World):
     assert world.add("--from", world.smoke("passed"))[0] == 0
     assert world.add("--from", world.smoke("passed", "failed", when="2026-11-21T11:30:00Z"))[0] == 0
     assert world.gate()[0] == 15
 
 
+@pytest.mark.contract
 def test_the_same_result_twice_is_one_and_failures_are_named(world: World):
     results = world.smoke("passed", "crashed", "timeout", gfx=("gfx1030:sramecc-",))
     first, again = world.add("--from", results), world.add("--from", results)
@@ -260,6 +267,7 @@ def test_the_same_result_twice_is_one_and_failures_are_named(world: World):
     assert all(path.name in shown for path in world.wheels)
 
 
+@pytest.mark.contract
 def test_wheels_that_fail_are_told_from_those_that_pass(world: World):
     bad, *good = world.wheels
     unreadable = {"wheel": good[0].name, "passed": False, "unreadable": "it is no archive"}
@@ -273,6 +281,7 @@ def test_wheels_that_fail_are_told_from_those_that_pass(world: World):
     assert len(made[2]["hashes"]) == 2
 
 
+@pytest.mark.contract
 def test_reports_of_shards_that_are_not_all_there_are_no_pass(world: World):
     shards = world.root / "shards"
     shards.mkdir()
@@ -291,6 +300,7 @@ def test_reports_of_shards_that_are_not_all_there_are_no_pass(world: World):
     assert world.gate()[0] == 15
 
 
+@pytest.mark.contract
 def test_junit_reports_are_of_the_suite_that_is_named(world: World):
     """What names none counts as the suite default, and what names another one does not."""
     flaky = '<testcase name="a"/><testcase name="b"><flakyFailure message="x"/></testcase>'
@@ -306,15 +316,18 @@ def test_junit_reports_are_of_the_suite_that_is_named(world: World):
     assert world.add("--from", world.smoke("passed"), "--suite", "full")[0] == 2
 
 
+@pytest.mark.contract
 def test_a_result_on_a_gpu_that_the_set_is_not_for_is_kept_and_named(world: World):
     assert world.add("--from", world.smoke("passed", gfx=("gfx90a",)))[0] == 0
     assert "no rule asks" not in world.add("--from", world.smoke("passed"))[2]
 
 
+@pytest.mark.contract
 def test_a_result_that_died_before_it_saw_a_gpu_can_be_given_one(world: World):
     assert world.add("--from", world.smoke("crashed", gfx=()), "--gfx", "gfx1030")[0] == 0
 
 
+@pytest.mark.contract
 def test_evidence_shows_the_machine_that_tests_ran_on(world: World):
     card = {"name": "AMD Instinct MI210", "gfx": "gfx90a", "firmware": {"mec": "0x000000b8"}}
     machine = {"kernel": "Linux 6.8.0", "driver": "6.12.12", "cpu_features": ["amx_int8"], "gpus": [card]}
@@ -331,6 +344,7 @@ def test_evidence_shows_the_machine_that_tests_ran_on(world: World):
     assert world.add("--from", world.smoke("passed", machine=wrong))[0] == 2, "one line each"
 
 
+@pytest.mark.contract
 def test_results_of_chosen_tests_say_so(world: World):
     """As pytest was told, or as many as it left out; what changes how results are shown chooses nothing."""
     for told, left_out, says in (
@@ -350,6 +364,7 @@ def test_results_of_chosen_tests_say_so(world: World):
     world.gate()
 
 
+@pytest.mark.contract
 def test_tests_that_were_not_come_to_are_no_pass(world: World):
     assert world.add("--from", world.smoke("passed", "missing"))[0] == 0
     assert (
@@ -384,6 +399,7 @@ def test_a_failure_that_was_released_with_the_set_counts_wherever_it_is_removed(
     assert listed.startswith(file.stem)
 
 
+@pytest.mark.contract
 def test_json_has_all_that_is_told_and_what_holds_it_is_told_first(world: World):
     assert world.add("--from", with_age(world.verified()))[0] == 0
     assert world.add("--from", world.smoke(*["failed"] * 6))[0] == 0
@@ -539,6 +555,7 @@ WRONG: dict[str, tuple[Write, int]] = {
 }
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_input_is_refused_and_nothing_is_written(world: World, case: str):
     write, expected = WRONG[case]
@@ -550,6 +567,7 @@ def test_wrong_input_is_refused_and_nothing_is_written(world: World, case: str):
     assert not list((world.root / "store").rglob("evidence/*/*"))
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

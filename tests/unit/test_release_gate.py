@@ -13,6 +13,8 @@ from rocm_wheels.models import ci
 from rocm_wheels.release import policy
 from rocm_wheels.release.evidence import store
 
+pytestmark = pytest.mark.contract
+
 VERIFIED = said("verify")
 GREEN = (VERIFIED, said())
 WAIVER = "{rule: smoke, channels: [nightly], WHOM, owner: bob, reason: known, expires: DAY}"

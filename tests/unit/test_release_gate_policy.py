@@ -12,6 +12,8 @@ from rocm_wheels.core import errors
 from rocm_wheels.models import project_names
 from rocm_wheels.release.policy import load_policy
 
+pytestmark = pytest.mark.contract
+
 _ = transcript  # a fixture for every test here
 MESSAGES = "policy"
 

@@ -18,6 +18,8 @@ from rocm_wheels.release.evidence import store
 from rocm_wheels.release.evidence.evidence import OutcomeCounts, TestedSuite
 from rocm_wheels.release.policy import Policy, Verdict, make_shown_state
 
+pytestmark = pytest.mark.contract
+
 OTHER = a_set(wheel("torch"))
 QUICK = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 

@@ -10,6 +10,8 @@ import pytest
 from rocm_wheels.core import errors, junit
 from rocm_wheels.release.evidence import evidence
 
+pytestmark = pytest.mark.contract
+
 # what pytest 9.1 with pytest-xdist and pytest-timeout wrote of a few tests, without texts and times
 REAL = """<?xml version="1.0" encoding="utf-8"?><testsuites><testsuite name="pytest"
  errors="4" failures="5" skipped="2" tests="20"

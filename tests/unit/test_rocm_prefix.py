@@ -16,6 +16,8 @@ from rocm_wheels.core import errors
 from rocm_wheels.models import torch_features
 from rocm_wheels.sdk import rocm_prefix
 
+pytestmark = pytest.mark.contract
+
 
 def test_what_is_in_it(tmp_path: Path) -> None:
     prefix = rocm_prefix.inspect_prefix(make_rocm(tmp_path / "rocm"), {})

@@ -41,6 +41,7 @@ def told(argv: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str,
     return code, said.out, said.err
 
 
+@pytest.mark.contract
 def test_runs_are_listed_newest_first(
     work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,6 +54,7 @@ def test_runs_are_listed_newest_first(
     assert first.endswith("rocm-wheels build --output-dir dist")
 
 
+@pytest.mark.contract
 def test_runs_as_json_and_a_limit(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(told(["runs", "--work-dir", str(work), "--json"], capsys)[1])
     assert [(run["run"], run["state"]) for run in found] == [
@@ -64,6 +66,7 @@ def test_runs_as_json_and_a_limit(work: Path, capsys: pytest.CaptureFixture[str]
     assert (len(out.splitlines()), err) == (2, "and 1 older; --all lists them\n")
 
 
+@pytest.mark.contract
 def test_one_run_in_full(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = told(["runs", "show", "20261121-120000", "--work-dir", str(work)], capsys)
     assert code == 0
@@ -79,6 +82,7 @@ def test_one_run_in_full(work: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert out.endswith("\n\nbuild-apex-cp312: interrupted\n"), "it ended before it wrote a log"
 
 
+@pytest.mark.contract
 def test_one_run_as_json_has_every_event(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(
         told(["runs", "show", "20261121-120000", "--work-dir", str(work), "--json"], capsys)[1]
@@ -87,6 +91,7 @@ def test_one_run_as_json_has_every_event(work: Path, capsys: pytest.CaptureFixtu
     assert found["outputs"]["build-audio-cp312"][0]["size"] == 3 << 20
 
 
+@pytest.mark.contract
 def test_status_shows_the_newest_run(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = told(["status", "--work-dir", str(work)], capsys)
     assert code == 0
@@ -140,6 +145,7 @@ def test_status_as_json_and_of_a_run_that_is_over(work: Path, capsys: pytest.Cap
     assert "use of undeclared identifier" in out
 
 
+@pytest.mark.contract
 def test_a_report_is_written_whole_or_to_stdout(
     work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -154,6 +160,7 @@ def test_a_report_is_written_whole_or_to_stdout(
     assert "Still running" in Path("deep/er/page.html").read_text()
 
 
+@pytest.mark.contract
 def test_a_trace_is_written_whole_or_to_stdout(
     work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -166,6 +173,7 @@ def test_a_trace_is_written_whole_or_to_stdout(
     assert told(["runs", "trace", "--work-dir", str(work), "-o", str(target / "x")], capsys)[0] == 2
 
 
+@pytest.mark.contract
 def test_nothing_in_a_record_controls_the_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -184,6 +192,7 @@ def test_nothing_in_a_record_controls_the_terminal(
         assert "evil" not in out + err
 
 
+@pytest.mark.contract
 def test_nothing_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert told(["runs", "--work-dir", str(tmp_path)], capsys) == (
         0,
@@ -210,6 +219,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("argv", WRONG)
 def test_what_is_wrong_is_said(
     argv: list[str],

@@ -16,6 +16,8 @@ from rocm_wheels.package.sbom import embed_provenance
 from rocm_wheels.wheels import edit, rewrite, sbom, scan
 from rocm_wheels.wheels.write_together import write_together
 
+pytestmark = pytest.mark.contract
+
 COMMIT, OTHER = "1" * 40, "2" * 40
 PARTS = sbom.WheelParts(
     tool="0.1.0",

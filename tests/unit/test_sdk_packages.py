@@ -23,6 +23,8 @@ from rocm_wheels.core import errors
 from rocm_wheels.sdk import artifacts, build_packages, package_contents
 from rocm_wheels.wheels import wheel_writer
 
+pytestmark = pytest.mark.contract
+
 _ = transcript  # a fixture for every test here
 MESSAGES = "sdk"
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import click
 import pytest
 
+pytestmark = pytest.mark.contract
+
 CLONE = Path(__file__).resolve().parents[2]
 # ROCm/TheRock@89553ce3746eda74ade42557470d25e37c91b6f0, and --target of an older fetch_artifacts.py
 OPTIONS = {

@@ -42,6 +42,8 @@ from rocm_wheels.testing.results import (
 )
 from rocm_wheels.testing.results import judge_results as told
 
+pytestmark = pytest.mark.contract
+
 TABLE = """
 sources: {here: {url: "https://example.org", retrieved: 2026-11-22}}
 waiting: {test_minutes: 1, file_minutes: 2, source: here, kind: tested}

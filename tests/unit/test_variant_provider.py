@@ -23,6 +23,8 @@ sys.path.insert(0, str(SOURCE))
 sys.modules["rocm_variant_provider.gpus"] = gpus  # the build copies the room to this name
 import rocm_variant_provider as provider  # noqa: E402 - beside the project, not in it
 
+pytestmark = pytest.mark.contract
+
 
 def test_the_plugin_reports_what_the_machine_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

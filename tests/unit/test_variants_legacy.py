@@ -58,6 +58,7 @@ def read(value: object, label: str | None = None) -> Any:
     return read_any_format(json.dumps(value).encode(), name="old.json", label=label)
 
 
+@pytest.mark.contract
 def test_a_document_of_2025_is_read_and_what_is_left_out_is_named() -> None:
     found = read(OLD)
     assert found.namespaces == ("nvidia", "amd", "priority")
@@ -75,6 +76,7 @@ def test_a_document_of_2025_is_read_and_what_is_left_out_is_named() -> None:
         assert part in said
 
 
+@pytest.mark.contract
 def test_an_entry_for_each_target_becomes_the_label_of_the_wheel() -> None:
     found = read(SPLIT, label="gfx9_dc")
     assert found.variants == {"gfx9_dc": {"amd": {"gfx_arch": ("gfx90a", "gfx942")}}}
@@ -82,6 +84,7 @@ def test_an_entry_for_each_target_becomes_the_label_of_the_wheel() -> None:
     assert read(SPLIT, label="gfx942").variants == {"gfx942": {"amd": {"gfx_arch": ("gfx942",)}}}
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -101,6 +104,7 @@ def test_what_no_format_allows_is_refused(change: dict[str, Any], message: str) 
     assert message in str(failure.value)
 
 
+@pytest.mark.contract
 def test_a_wheel_of_any_form_is_read_as_one_of_today() -> None:
     document, notes = read_wheel_document(json.dumps(SPLIT).encode(), name="split", label="gfx9_dc")
     assert notes

@@ -26,6 +26,8 @@ from rocm_wheels.variants.document import (
 )
 from rocm_wheels.variants.order import list_static_support, order_labels
 
+pytestmark = pytest.mark.contract
+
 _ = transcript  # a fixture for every test here
 MESSAGES = "variants"
 

@@ -13,6 +13,8 @@ from variantlib.resolver.lib import sort_and_filter_supported_variants
 
 from rocm_wheels.variants import document, order
 
+pytestmark = pytest.mark.contract
+
 CASES = 3_000
 SEED = 825
 VALUES = {

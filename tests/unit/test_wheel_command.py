@@ -14,6 +14,8 @@ from rocm_wheels.cli import boundary, main
 from rocm_wheels.variants import document
 from rocm_wheels.wheels.scan import scan_wheel
 
+pytestmark = pytest.mark.contract
+
 _ = transcript  # a fixture for every test here
 MESSAGES = "wheel"
 

@@ -22,6 +22,8 @@ from rocm_wheels.wheels import edit, rewrite, zip_format, zip_layout
 from rocm_wheels.wheels.archive import ContentError, WheelArchive, read_pieces
 from rocm_wheels.wheels.scan import scan_wheel
 
+pytestmark = pytest.mark.contract
+
 Change = Callable[[Archive], object]
 CONTENT = b"content " * 50
 

@@ -20,6 +20,8 @@ from rocm_wheels.wheels import rewrite as copying
 from rocm_wheels.wheels.edit import WheelEdit, plan_wheel_edit
 from rocm_wheels.wheels.scan import scan_wheel
 
+pytestmark = pytest.mark.contract
+
 INFO = "demo-1.0.dist-info"
 METADATA = (
     "Metadata-Version: 2.4\n"

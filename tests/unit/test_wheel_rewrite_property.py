@@ -11,6 +11,7 @@ import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pytest
 from archive_writer import Archive, Member, descriptor
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
@@ -19,6 +20,8 @@ from rocm_wheels.wheels import rewrite
 from rocm_wheels.wheels.archive import WheelArchive
 from rocm_wheels.wheels.edit import WheelEdit
 from rocm_wheels.wheels.scan import scan_wheel
+
+pytestmark = pytest.mark.contract
 
 PART = st.text("abcA,\"' +-_%#üé日\u2028", min_size=1, max_size=6)
 NAME = st.lists(PART, min_size=1, max_size=3).map(lambda parts: "demo/" + "/".join(parts))

@@ -8,6 +8,8 @@ from rocm_wheels.core import errors
 from rocm_wheels.device_code import code_objects
 from rocm_wheels.wheels import dist_info
 
+pytestmark = pytest.mark.contract
+
 
 @pytest.mark.parametrize(
     ("file_name", "version", "build", "label"),

@@ -20,6 +20,8 @@ from rocm_wheels.device_code import code_objects
 from rocm_wheels.wheels import wheel_code
 from rocm_wheels.wheels.scan import scan_wheel
 
+pytestmark = pytest.mark.contract
+
 LIBRARY = elf({".hip_fatbin": compress(bundle(HOST, hip("gfx942"), hip("gfx1100")), 3, "zstd")})
 FILES = {
     "demo/__init__.py": b"x = 1\n",

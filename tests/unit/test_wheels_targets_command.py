@@ -12,6 +12,8 @@ from click.testing import CliRunner
 from rocm_wheels.cli import boundary
 from rocm_wheels.cli.wheel import read_targets, targets_as_json, targets_as_table, targets_command
 
+pytestmark = pytest.mark.contract
+
 LIBRARY = elf({".hip_fatbin": compress(bundle(HOST, hip("gfx942:xnack-"), hip("gfx1100")), 3, "zstd")})
 
 

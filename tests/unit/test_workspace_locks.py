@@ -13,6 +13,8 @@ import pytest
 
 from rocm_wheels.core import files
 
+pytestmark = pytest.mark.contract
+
 OPEN_FILES = Path("/proc/self/fd")
 
 
