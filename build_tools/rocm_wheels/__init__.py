@@ -5,7 +5,7 @@ For programs: the functions of ``rocm_wheels.api`` are here, loaded when one is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+TYPE_CHECKING = False  # checkers take it for true; `typing` would be what an import costs
 
 if TYPE_CHECKING:
     from rocm_wheels.api import (

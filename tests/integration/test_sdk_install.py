@@ -179,8 +179,8 @@ def test_killed_in_the_middle(spec: build_environment.EnvironmentSpec, tmp_path:
 @pytest.mark.contract
 def test_killed_for_real_while_installing(spec: build_environment.EnvironmentSpec, tmp_path: Path) -> None:
     made = ensure(spec, tmp_path)
-    kill = "import os, signal\nfrom rocm_wheels.sdk import build_environment\n"
-    kill += "build_environment.install_packages = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)\n"
+    kill = "import os, signal\nfrom rocm_wheels.sdk import resolve_packages\n"
+    kill += "resolve_packages.install_packages = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)\n"
     words = [sys.executable, "-c", kill + _ENSURE.replace("==7.1.0", ">=7,<8"), str(spec.find_links)]
     one = replace(spec, rocm_spec=">=7,<8", extras=("device-gfx942",))
 

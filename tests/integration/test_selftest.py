@@ -247,7 +247,7 @@ def test_a_python_without_pytest_is_lent_one_and_nothing_else(torch: Path, tmp_p
 @pytest.mark.skipif(sys.platform != "linux", reason="signals")
 def test_without_a_pytest_to_lend_nothing_begins(torch: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "env", with_pip=False, symlinks=True)
-    start = "import sys; sys.modules['pytest'] = None; from rocm_wheels.__main__ import main; main()"
+    start = "import sys; sys.modules['pytest'] = None; from rocm_wheels.cli.main import main; main()"
     words = ["test", "math", "--device", "cpu", "--python", str(tmp_path / "env" / "bin" / "python")]
     ended = subprocess.run(
         [sys.executable, "-c", start, *words],
