@@ -78,14 +78,14 @@ KILL = """
 import os, signal, sys
 from rocm_wheels.cli.boundary import run_command
 from rocm_wheels.cli.install import install_command
-from rocm_wheels.user import plan_install
+from rocm_wheels.core import process
 
 def die(*given, **more):
     if sys.argv[1] == "after":
         run(*given, **more)
     os.kill(os.getpid(), signal.SIGKILL)
 
-run, plan_install.run_command = plan_install.run_command, die
+run, process.run_command = process.run_command, die
 run_command(install_command, sys.argv[2:])
 """
 
