@@ -15,7 +15,7 @@ from audit_wheels import torch_draft
 
 from rocm_wheels.package.sbom import embed_provenance
 from rocm_wheels.pipeline import build_statement
-from rocm_wheels.sdk.resolve_packages import resolve_packages
+from rocm_wheels.sdk import resolve_packages
 from rocm_wheels.wheels import sbom
 from rocm_wheels.wheels.statement import ProvenanceStatement, read_statement
 

@@ -10,7 +10,7 @@ from gpu_machines import CPU, GIB, MACHINES, gpu, machine, programs
 
 from rocm_wheels.gpus import detect
 from rocm_wheels.models import tested_machine
-from rocm_wheels.testing.inspect_machine import inspect_machine
+from rocm_wheels.testing import inspect_machine
 
 CPUINFO = """processor\t: 0
 model name\t: Intel(R) Xeon(R) Platinum 8480C

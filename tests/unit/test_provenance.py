@@ -19,7 +19,7 @@ from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
 from rocm_wheels.package import provenance, variant_stamp
 from rocm_wheels.package.sbom import embed_provenance
-from rocm_wheels.wheels import sbom
+from rocm_wheels.wheels import sbom, write_together
 from rocm_wheels.wheels.edit import WheelEdit
 from rocm_wheels.wheels.rewrite import rewrite_wheel
 from rocm_wheels.wheels.statement import (
@@ -34,7 +34,6 @@ from rocm_wheels.wheels.statement import (
     walk_statements,
     write_statement,
 )
-from rocm_wheels.wheels.write_together import write_together
 
 pytestmark = pytest.mark.contract
 

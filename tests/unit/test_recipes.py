@@ -14,7 +14,7 @@ from rocm_wheels.cli import boundary, main
 from rocm_wheels.compile import hooks
 from rocm_wheels.core import errors
 from rocm_wheels.models import project, project_names
-from rocm_wheels.sources.draft_recipe import draft_recipe
+from rocm_wheels.sources import draft_recipe
 
 pytestmark = pytest.mark.contract
 

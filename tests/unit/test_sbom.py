@@ -13,8 +13,7 @@ from sbom_schema import require_valid
 from rocm_wheels.core import errors
 from rocm_wheels.package import variant_stamp
 from rocm_wheels.package.sbom import embed_provenance
-from rocm_wheels.wheels import edit, rewrite, sbom, scan
-from rocm_wheels.wheels.write_together import write_together
+from rocm_wheels.wheels import edit, rewrite, sbom, scan, write_together
 
 pytestmark = pytest.mark.contract
 
