@@ -12,7 +12,7 @@ from source_trees import GIT
 from tiny_projects import TAG, World, made_world, world
 
 pytestmark = [
-    pytest.mark.contract,
+    pytest.mark.contract_slow,
     pytest.mark.slow,
     pytest.mark.network,
     pytest.mark.skipif(sys.platform != "linux", reason="the tiny projects are built on Linux"),

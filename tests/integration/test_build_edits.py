@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tiny_projects import World, made_world, world
 
-pytestmark = [pytest.mark.contract, pytest.mark.slow, pytest.mark.network]
+pytestmark = [pytest.mark.contract_slow, pytest.mark.slow, pytest.mark.network]
 __all__ = ["made_world", "world"]
 ONLY_TORCH = ("--project", "pytorch")
 USAGE = 2

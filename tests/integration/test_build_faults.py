@@ -97,7 +97,7 @@ DAMAGES: list[tuple[Callable[[World], object], str, set[str]]] = [
 ]
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 def test_what_is_damaged_is_built_again_and_nothing_else(built: World) -> None:
     wheels = built.wheels()
     for damage, why, projects in DAMAGES:
@@ -162,7 +162,7 @@ def test_a_list_of_collected_wheels_that_is_torn_is_named(built: World) -> None:
     assert "tip: delete it: wheels already in an output folder then count as somebody else's" in ended.err
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 def test_after_a_failure(world: World) -> None:
     """What runs ends, nothing begins; --keep-going: only what needs the failed step does not begin."""
     fails = "while not Path({!r}).exists(): time.sleep(0.02)\nraise SystemExit('error: broken')"
@@ -203,7 +203,7 @@ def test_after_a_failure(world: World) -> None:
     assert len(rows) == 1 and "not built" in rows[0]
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 def test_a_wheel_that_cannot_be_repaired_ends_the_run_and_is_not_built_again(world: World) -> None:
     """It asks for an executable stack. What was built stays, for the next run with other options."""
     library = world.sources / "pytorch" / "libtorch_hip.so"
@@ -231,7 +231,7 @@ def states(world: World) -> dict[str, str]:
     return {name: step.state for name, step in world.runs()[-1].steps.items() if name.startswith("build-")}
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 def test_a_step_that_hangs_is_ended_with_all_that_it_started(world: World, tmp_path: Path) -> None:
     assert alone(world, TOOLS, planned(world, tmp_path)).code == 0
     hangs = "subprocess.Popen(['sleep', '1000'], start_new_session=True); time.sleep(1000)"
@@ -327,7 +327,7 @@ def alone(world: World, step: str, plan: Path, **env: str) -> Ended:
     return world.run("run-step", step, "--plan", str(plan), **env)
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 def test_each_step_alone_and_what_keeps_it_from_running(world: World, tmp_path: Path) -> None:
     plan = planned(world, tmp_path)
     said = alone(world, TORCH, plan)
@@ -408,7 +408,7 @@ def test_plans_that_cannot_be_used(world: World, tmp_path: Path) -> None:
     assert world.calls() == []
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 def test_a_plan_holds_only_under_its_lock(world: World, tmp_path: Path) -> None:
     lock = tmp_path / "sources.lock.json"
     text = json.dumps(lock_of(world))
@@ -472,7 +472,7 @@ def index() -> Iterator[str]:
         _Index.go.set()
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 def test_the_password_of_an_index_is_seen_by_nobody_but_the_index(
     world: World, index: str, tmp_path: Path
 ) -> None:

@@ -52,7 +52,7 @@ def remount(folder: Path, how: str) -> None:
     subprocess.run(["mount", "-o", f"remount,{how}", str(folder)], check=True)
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 @pytest.mark.parametrize("place", ["wheels", "work/steps", "work/fresh", "work/runs"])
 def test_a_disk_that_fills_up_costs_no_more_than_the_step(place: str, world: World, mount: Mount) -> None:
     folder = world.folder / place
@@ -96,7 +96,7 @@ def test_a_disk_without_room_for_a_record_begins_no_run(world: World, mount: Mou
     assert world.build(*TWO).code == 0
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 def test_an_output_that_becomes_read_only(world: World, mount: Mount) -> None:
     mount(world.output)
     command = ["mount", "-o", "remount,ro", str(world.output)]

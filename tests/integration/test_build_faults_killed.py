@@ -93,7 +93,7 @@ EVENTS = {
 LATE = ("built", "output", "step-ended", "run-ended")  # by then the step is stamped
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 def test_killed_at_every_event_a_run_loses_nothing(world: World, killer: Path, exhaustive: bool) -> None:
     """Killed before or after each event of a build, the same build gets further with each run."""
     assert world.build(*TWO).code == 0
@@ -176,7 +176,7 @@ raise SystemExit("ended")
 BESIDE = ("--jobs", "2", "--no-build-pytorch")  # triton and torchaudio, which then do not wait for each other
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 def test_when_only_the_run_is_killed_the_next_one_ends_what_it_left(world: World) -> None:
     world.disturb("triton", SLEEPS)
     process = world.start(*world.words(*TWO))
@@ -218,7 +218,7 @@ def test_when_a_step_is_killed_its_programs_end_and_others_go_on(world: World) -
     assert world.calls() == ["triton begun", "triton done"]
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda one: one.name)
 def test_an_interrupted_run_ends_its_whole_tree(world: World, number: signal.Signals) -> None:
     """Also what does not listen: within the seconds that each is given, all at the same time."""

@@ -22,7 +22,7 @@ from rocm_wheels.audit import audited_wheel, verify
 from rocm_wheels.models import project
 from rocm_wheels.wheels import dist_info, rewrite
 
-pytestmark = [pytest.mark.contract, pytest.mark.slow, pytest.mark.network]
+pytestmark = [pytest.mark.contract_slow, pytest.mark.slow, pytest.mark.network]
 __all__ = ["made_world", "world"]
 VERSION = "7.1.0"
 USAGE, BUILD = 2, 12

@@ -18,7 +18,7 @@ from rocm_wheels.core import process
 from rocm_wheels.package import provenance
 
 pytestmark = [
-    pytest.mark.contract,
+    pytest.mark.contract_slow,
     pytest.mark.slow,
     pytest.mark.network,
     pytest.mark.skipif(sys.platform != "linux", reason="the tiny projects are built on Linux"),

@@ -41,7 +41,7 @@ def read_results(world: World) -> dict[str, Any]:
     return known
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 def test_wheels_are_tested_as_they_are_installed_and_again_when_they_change(world: World) -> None:
     ended = world.build(*ON_CPU, **STARTS)
     assert ended.code == 0, ended.err
@@ -65,7 +65,7 @@ def test_wheels_are_tested_as_they_are_installed_and_again_when_they_change(worl
     assert (world.runs()[-1].state, len(list(world.output.glob("*.whl")))) == ("failed", 3)
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 def test_a_run_that_was_killed_in_its_tests_builds_nothing_again(world: World) -> None:
     world.disturb("pytorch", HANGS)
     (world.place / "hang").touch()
@@ -80,7 +80,7 @@ def test_a_run_that_was_killed_in_its_tests_builds_nothing_again(world: World) -
     assert world.calls() == [] and read_results(world)["counts"]["passed"] == 1
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 def test_without_a_gpu_nothing_is_begun_that_could_not_be_tested(world: World) -> None:
     refused = world.build("--test", "smoke,torch")
     assert refused.code == 2 and f"{SMOKE} needs a GPU of gfx942" in refused.err

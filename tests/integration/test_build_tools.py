@@ -41,7 +41,7 @@ def require(world: World, project: str, file: str, text: str) -> None:
     world.disturb(project, NOTE_CMAKE)
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 def test_projects_that_pin_different_tools_are_built_by_their_own(world: World, tree: Path) -> None:
     """As torch and triton pin cmake, on a line whose tools are older."""
     require(world, "pytorch", "requirements-build.txt", "cmake==4.0.3\n")
@@ -58,7 +58,7 @@ def test_projects_that_pin_different_tools_are_built_by_their_own(world: World, 
     assert (ended.code, "nothing to do" in ended.err) == (0, True), ended.err
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 def test_a_project_whose_own_requirements_contradict_each_other_is_named(world: World, tree: Path) -> None:
     require(world, "pytorch", "requirements.txt", "cmake==4.0.3\n")
     require(world, "pytorch", "requirements-build.txt", "cmake<4\n")
@@ -93,7 +93,7 @@ def test_a_project_that_comes_later_gets_its_tools(world: World, tree: Path) -> 
     assert ended.code == 0, ended.err
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 def test_what_lies_in_the_tree_is_not_what_builds_it(world: World, tree: Path) -> None:
     for name in ("build.py", "packaging.py", "pyproject_hooks.py"):
         (tree / name).write_text("raise SystemExit('the tree is on the path of the front end')\n")
@@ -101,7 +101,7 @@ def test_what_lies_in_the_tree_is_not_what_builds_it(world: World, tree: Path) -
     assert ended.code == 0, ended.err
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 def test_what_a_wheel_requires_is_there_for_its_import_and_leaves_no_trace(world: World) -> None:
     """As torchvision requires pillow, which its build does not."""
     needs = "global REQUIRES, INIT; REQUIRES = ['iniconfig{0}']; INIT = 'import iniconfig\\n'"

@@ -253,7 +253,7 @@ def test_a_run_on_another_machine_keeps_its_record(work: Path) -> None:
     assert [path.name for path in (work / "runs").iterdir()] == ["20260201-000000"]
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 @pytest.mark.slow
 def test_killed_in_the_middle_nothing_half_looks_whole_and_the_next_goes_on(work: Path) -> None:
     """Kill a real cleaning after each of its deletions of a file or folder, and look what is left."""

@@ -133,7 +133,7 @@ def with_libraries(sdk: sdk_tree.SdkTree, site: Path) -> sdk_tree.SdkTree:
     return full
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 def test_a_changed_device_library_and_another_target_are_compiled(
     cache: compiler_cache.CompilerCache, sdk: sdk_tree.SdkTree, tmp_path: Path, env: dict[str, str]
 ) -> None:

@@ -26,7 +26,6 @@ from rocm_wheels.device_code import code_objects
 from rocm_wheels.wheels import sbom, scan, wheel_code
 
 pytestmark = [
-    pytest.mark.contract,
     pytest.mark.skipif(
         sys.platform != "linux" or shutil.which("cc") is None, reason="links and loads ELF libraries"
     ),
@@ -176,6 +175,7 @@ def without(draft: Draft, *names: str) -> Draft:
     return replace(draft, members={n: d for n, d in draft.members.items() if not n.endswith(names)})
 
 
+@pytest.mark.contract
 def test_only_what_torch_needs_is_taken_for_its_targets(world: World, tmp_path: Path) -> None:
     path = make_fat(world, tmp_path)
     files = read(path)
@@ -200,6 +200,7 @@ def test_only_what_torch_needs_is_taken_for_its_targets(world: World, tmp_path: 
     assert files["torch/__init__.py"] == PACKAGE.encode()
 
 
+@pytest.mark.contract
 def test_metadata_differs_in_requirement_and_licences_only(world: World, tmp_path: Path) -> None:
     torch, _ = world.write(tmp_path / "other")
     path = make_fat(world, tmp_path)
@@ -216,6 +217,7 @@ def test_metadata_differs_in_requirement_and_licences_only(world: World, tmp_pat
     assert not scan.scan_wheel(path).faults
 
 
+@pytest.mark.contract
 def test_the_bill_of_materials_names_the_packages_inside(world: World, tmp_path: Path) -> None:
     """Also where they are named as what torch was built against: no reference is there twice."""
     built_against = (sbom.PackagePart("rocm-sdk-core", ROCM),)
@@ -234,6 +236,7 @@ def test_the_bill_of_materials_names_the_packages_inside(world: World, tmp_path:
     assert component["properties"][-1]["value"] == "fat gfx942"
 
 
+@pytest.mark.contract
 def test_same_bytes_twice_and_whole_members_are_copied_raw(world: World, tmp_path: Path) -> None:
     first, second = make_fat(world, tmp_path / "1"), make_fat(world, tmp_path / "2")
     assert first.read_bytes() == second.read_bytes()
@@ -256,6 +259,7 @@ def raw(path: Path, name: str) -> bytes:
     return data[start : start + info.compress_size]
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside-rocm"])
 def test_it_loads_its_own_files(world: World, tmp_path: Path, beside: bool) -> None:
     """Also where the packages of ROCm are installed: theirs are not opened."""
@@ -279,6 +283,7 @@ def test_it_loads_its_own_files(world: World, tmp_path: Path, beside: bool) -> N
     assert len(inside) == 5
 
 
+@pytest.mark.contract
 def test_verify_knows_a_wheel_that_carries_its_rocm(
     world: World, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -296,6 +301,7 @@ def verify(path: Path, capfd: pytest.CaptureFixture[str]) -> dict[str, str]:
     return errors
 
 
+@pytest.mark.contract
 def test_what_a_script_that_only_copies_makes_is_found_out(
     world: World, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -314,6 +320,7 @@ def test_what_a_script_that_only_copies_makes_is_found_out(
     assert "rocm_sdk" in errors["rocm-init"] or "LIBRARIES" in errors["rocm-init"]
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("gone", ["lib/libhsa-runtime64.so.1", "lib/librocblas.so.5", "lib/libhipblas.so.3"])
 def test_a_missing_library_is_named(
     world: World, tmp_path: Path, gone: str, capfd: pytest.CaptureFixture[str]
@@ -326,6 +333,7 @@ def test_a_missing_library_is_named(
     assert not (tmp_path / "fat").exists()
 
 
+@pytest.mark.contract
 def test_a_target_without_kernels_is_refused_unless_rocm_has_none(
     world: World, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -341,6 +349,7 @@ def test_a_target_without_kernels_is_refused_unless_rocm_has_none(
     assert "has no code for gfx1201" in capfd.readouterr().err
 
 
+@pytest.mark.contract
 def test_a_library_of_generic_code_serves_its_targets(
     world: World, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -360,6 +369,7 @@ def test_a_library_of_generic_code_serves_its_targets(
     assert "librocblas.so.5 of the ROCm packages has no code for gfx942" in capfd.readouterr().err
 
 
+@pytest.mark.contract
 def test_libraries_under_their_full_version_get_the_name_of_the_soname(world: World, tmp_path: Path) -> None:
     tree = "_rocm_sdk_core/lib"
     core = world.rocm["core"].members
@@ -382,6 +392,7 @@ def test_libraries_under_their_full_version_get_the_name_of_the_soname(world: Wo
     assert loaded.index("lib/libhsa-runtime64.so.1") < loaded.index("lib/libamdhip64.so.7")
 
 
+@pytest.mark.contract
 def test_dry_run_and_build_tag(world: World, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     torch, links = world.write(tmp_path)
     words = (torch, "--find-links", links, "--gfx", "gfx942;gfx1100", "-o", tmp_path / "fat", "--json")
@@ -403,6 +414,7 @@ def torch_variant(folder: Path) -> str:
     return torch.rename(torch.with_name(torch.name.replace(".whl", "-rocm7.1.whl"))).name
 
 
+@pytest.mark.contract
 def test_what_is_no_thin_torch_is_refused(world: World, tmp_path: Path) -> None:
     path = make_fat(world, tmp_path / "1")
     links = tmp_path / "1" / "rocm"
@@ -475,6 +487,7 @@ def windows_world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return World(torch, rocm)
 
 
+@pytest.mark.contract
 @pytest.mark.slow
 @pytest.mark.network
 def test_a_torch_for_windows(windows_world: World, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -503,6 +516,7 @@ def test_a_torch_for_windows(windows_world: World, tmp_path: Path, capfd: pytest
     assert "rocblas.dll" in capfd.readouterr().err
 
 
+@pytest.mark.contract
 def test_killed_at_any_time_it_leaves_no_half_wheel(world: World, tmp_path: Path) -> None:
     torch, links = world.write(tmp_path)
     words = ["wheel", "fat", torch, "--find-links", links, "--gfx", "gfx942", "-o", tmp_path / "fat"]
@@ -520,6 +534,7 @@ def test_killed_at_any_time_it_leaves_no_half_wheel(world: World, tmp_path: Path
         assert all(path.read_bytes() == whole for path in found)
 
 
+@pytest.mark.contract
 def test_packages_come_from_an_index(world: World, tmp_path: Path) -> None:
     torch, links = world.write(tmp_path)
     index = tmp_path / "index"
@@ -533,6 +548,7 @@ def test_packages_come_from_an_index(world: World, tmp_path: Path) -> None:
     assert hashlib.sha256(path.read_bytes()).digest() == hashlib.sha256(again.read_bytes()).digest()
 
 
+@pytest.mark.contract_slow
 @pytest.mark.parametrize("script", ["patch_fat_wheel.py", "windows_patch_fat_wheel.py"])
 def test_scripts_make_the_same_wheel(world: World, tmp_path: Path, script: str) -> None:
     """All targets of the wheel where none are named; the version in the file's name is no other."""

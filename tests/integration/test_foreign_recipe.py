@@ -15,7 +15,7 @@ from source_trees import CLONE, commit_files
 from tiny_projects import FRONT_END, TARGET, World, finish
 from uv import find_uv_bin
 
-pytestmark = [pytest.mark.contract, pytest.mark.slow, pytest.mark.network]
+pytestmark = [pytest.mark.contract_slow, pytest.mark.slow, pytest.mark.network]
 __all__ = ["made_world", "world"]
 from tiny_projects import made_world, world  # noqa: E402
 

@@ -18,9 +18,10 @@ from rocm_wheels.demo.miniature import fetch_hipify, make_repositories
 from rocm_wheels.models import project
 from rocm_wheels.sources import checkout, hipify, hipify_record, pins, trees
 
-pytestmark = [pytest.mark.contract, pytest.mark.network]
+pytestmark = [pytest.mark.network]
 
 
+@pytest.mark.contract
 def test_from_clone_to_one_edit(tmp_path: Path) -> None:
     real = {k: v for k, v in os.environ.items() if k not in ("PIP_FIND_LINKS", "UV_FIND_LINKS")}
     env, python = isolated_environment(tmp_path / "home"), Path(sys.executable)
@@ -68,6 +69,7 @@ def test_from_clone_to_one_edit(tmp_path: Path) -> None:
     assert checkout.checkout_project(request, env=env, python=python).head == made["audio"].commit
 
 
+@pytest.mark.contract_slow
 def test_what_hipify_cannot_translate_is_named_and_the_tree_stays(tmp_path: Path) -> None:
     real = {k: v for k, v in os.environ.items() if k not in ("PIP_FIND_LINKS", "UV_FIND_LINKS")}
     env, miniature = isolated_environment(tmp_path / "home"), workspace.get_project_home() / "tests/miniature"

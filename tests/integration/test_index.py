@@ -31,7 +31,7 @@ from rocm_wheels.core import errors
 from rocm_wheels.index import update, verify
 from rocm_wheels.index.server import IndexServer, serve_folder
 
-pytestmark = [pytest.mark.contract, pytest.mark.slow]
+pytestmark = [pytest.mark.slow]
 PIP = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-cache-dir"]
 UV = [find_uv_bin(), "pip", "install", "--no-cache", "--no-config", "--python", sys.executable]
 KEPT = ("PATH", "LANG", "SYSTEMROOT", "PYTHONPATH", "PYENV_ROOT", "PYENV_VERSION")
@@ -79,6 +79,7 @@ def server(tmp_path: Path):  # type: ignore[no-untyped-def]
         yield running
 
 
+@pytest.mark.contract
 def test_installers_take_what_they_should(tool: list[str], server: IndexServer, tmp_path: Path) -> None:
     index = ["--index-url", server.url]
     expected = {"torch": "2.9.0+rocm7.1.0", "triton": "3.5.0"}
@@ -103,6 +104,7 @@ def test_installers_take_what_they_should(tool: list[str], server: IndexServer, 
     assert install(tool, folder, tmp_path, "torch==2.9.0")[0] == expected
 
 
+@pytest.mark.contract_slow
 @pytest.mark.network
 def test_every_installer_takes_a_name_that_is_not_normalized(installer: list[str], tmp_path: Path) -> None:
     """From JSON pages, which it asks our server for, and from HTML pages, which are all that others have."""
@@ -151,6 +153,7 @@ def sdist(folder: Path, *, stated: str = "7.14.0") -> Path:
     return path
 
 
+@pytest.mark.contract
 def test_source_distributions_are_listed_too(tool: list[str], tmp_path: Path) -> None:
     """As the metapackage of ROCm is one: a torch that requires it is installed from the same index."""
     root = tmp_path / "index"
@@ -176,6 +179,7 @@ def test_source_distributions_are_listed_too(tool: list[str], tmp_path: Path) ->
         update.add_wheels(root, [source], now=NOW)
 
 
+@pytest.mark.contract
 def test_a_family_is_an_index_of_its_own(tool: list[str], tmp_path: Path) -> None:
     """Wheels of two families have one name and other bytes; what they require is for everybody."""
     root = tmp_path / "index"
@@ -192,6 +196,7 @@ def test_a_family_is_an_index_of_its_own(tool: list[str], tmp_path: Path) -> Non
             assert family in next(home.glob("site*/torch/__init__.py")).read_text()
 
 
+@pytest.mark.contract
 def test_no_wheel_is_downloaded_to_resolve(tool: list[str], server: IndexServer, tmp_path: Path) -> None:
     compiling = [UV[0], "pip", "compile", "-", "--no-cache", "--no-config", "--python", sys.executable]
     compiling += ["--no-python-downloads", "--python-version", "3.12"]
@@ -212,6 +217,7 @@ def test_no_wheel_is_downloaded_to_resolve(tool: list[str], server: IndexServer,
     assert {request.path.split("/")[1] for request in sidecars} == {"torch", "triton"}
 
 
+@pytest.mark.contract
 def test_a_replaced_file_is_refused_by_its_hash(tool: list[str], server: IndexServer, tmp_path: Path) -> None:
     path = server.folder / "triton/triton-3.6.0-py3-none-any.whl"
     path.write_bytes(wheel(tmp_path / "other", "triton", "3.6.0", text="other").read_bytes())
@@ -219,6 +225,7 @@ def test_a_replaced_file_is_refused_by_its_hash(tool: list[str], server: IndexSe
     assert "hash" in said.lower()
 
 
+@pytest.mark.contract
 def test_uv_takes_the_variant_that_the_index_names(tmp_path: Path) -> None:
     """uv's preview reads the variants file by the link of the page, and checks its hash."""
     root = tmp_path / "index"
@@ -271,6 +278,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.contract
 @pytest.mark.skipif(sys.platform == "win32", reason="nothing is like SIGKILL there")
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_killed_writer_leaves_an_index_that_is_before_or_after(
@@ -326,6 +334,7 @@ def list_versions(root: Path, project: str, page: str) -> set[str]:
     )
 
 
+@pytest.mark.contract
 @pytest.mark.skipif(sys.platform == "win32", reason="nothing is like SIGKILL there")
 @pytest.mark.parametrize("change", ["add", "remove"])
 def test_what_a_wheel_requires_is_there_wherever_it_is(change: str, tmp_path: Path) -> None:
@@ -350,6 +359,7 @@ def test_what_a_wheel_requires_is_there_wherever_it_is(change: str, tmp_path: Pa
     assert seen == {True, False}
 
 
+@pytest.mark.contract
 def test_a_folder_that_is_named_from_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -360,6 +370,7 @@ def test_a_folder_that_is_named_from_beside(tmp_path: Path, monkeypatch: pytest.
     assert verify.verify_index("../ix").findings == ()
 
 
+@pytest.mark.contract
 def test_a_family_whose_folder_somebody_removed(tmp_path: Path) -> None:
     root, fresh = tmp_path / "index", tmp_path / "fresh"
     update.add_wheels(root, [wheel(fresh, version="2.9.0")], now=NOW)
@@ -376,6 +387,7 @@ def test_a_family_whose_folder_somebody_removed(tmp_path: Path) -> None:
     assert verify.verify_index(str(root)).findings == ()
 
 
+@pytest.mark.contract
 @pytest.mark.skipif(sys.platform == "win32", reason="no limits of file sizes there")
 def test_a_copy_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
     root = tmp_path / "index"
@@ -396,6 +408,7 @@ def test_a_copy_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
     assert files(root) == before
 
 
+@pytest.mark.contract
 def test_writers_that_meet_lose_nothing(tmp_path: Path) -> None:
     root = tmp_path / "index"
     wheels = [wheel(tmp_path / f"w{n}", version=f"2.{n}.0") for n in range(6)]
@@ -414,6 +427,7 @@ def test_writers_that_meet_lose_nothing(tmp_path: Path) -> None:
     assert verify.verify_index(str(root), full=True).findings == ()
 
 
+@pytest.mark.contract
 def test_a_reader_never_sees_half_a_change(tmp_path: Path) -> None:
     """A crawl that runs beside a writer meets no broken link, whatever it reads first."""
     root = tmp_path / "index"
@@ -443,6 +457,7 @@ def serve(*words: str) -> int:
     return boundary.run_command(main.cli, ["index", *words])
 
 
+@pytest.mark.contract
 def test_dates_are_refused_and_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -458,6 +473,7 @@ def test_dates_are_refused_and_taken(
     assert path.samefile(tmp_path / "index/torch" / path.name)
 
 
+@pytest.mark.contract
 def test_installers_take_wheels_whose_provenance_is_offered(tool: list[str], tmp_path: Path) -> None:
     """As pages name it to both: HTML and JSON; what it says is for those who verify it."""
     fresh = wheel(tmp_path / "fresh", "triton", "3.5.0+rocm7.1.0")

@@ -543,7 +543,7 @@ def test_wrong_input(
     assert venv.packages() == {}
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not installed")
 def test_wheels_that_nobody_asked_for_has_signed_are_not_installed(
     venv: Environment, tmp_path: Path, rest: IndexServer, capsys: pytest.CaptureFixture[str]

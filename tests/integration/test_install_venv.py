@@ -22,8 +22,6 @@ from workflow_actions import pythons_here
 from rocm_wheels.cli import boundary
 from rocm_wheels.cli.install import install_command
 
-pytestmark = pytest.mark.contract
-
 BASE = Path(getattr(sys, "_base_executable", sys.executable))
 VERSION = "2.9.1+rocm7.2"
 
@@ -49,6 +47,7 @@ def packages(folder: Path) -> set[str]:
     return {one.name.split("-")[0] for one in folder.rglob("*.dist-info")}
 
 
+@pytest.mark.contract
 def test_it_is_planned_then_made_then_used_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "new" / "venv"
     (tmp_path / "new").mkdir()
@@ -90,6 +89,7 @@ run_command(install_command, sys.argv[2:])
 """
 
 
+@pytest.mark.contract
 @pytest.mark.skipif(sys.platform == "win32", reason="kills as POSIX does")
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_the_same_command_makes_what_a_killed_one_began(when: str, tmp_path: Path) -> None:
@@ -102,6 +102,7 @@ def test_the_same_command_makes_what_a_killed_one_began(when: str, tmp_path: Pat
     assert packages(folder) == {"torch", "triton"}
 
 
+@pytest.mark.contract
 @pytest.mark.skipif(sys.platform == "win32", reason="kills as POSIX does")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_the_same_command_finishes_what_was_cut_at_a_step_of_our_own(
@@ -135,6 +136,7 @@ def no_python(folder: Path) -> None:
     (folder / "pyvenv.cfg").write_text("home = /nowhere\n")
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("there", "more", "said"),
     [
@@ -161,6 +163,7 @@ def test_what_is_refused_leaves_the_disk_as_it_was(
     assert sorted(folder.rglob("*")) == before and folder.exists() == (there is not None)
 
 
+@pytest.mark.contract
 def test_an_environment_of_another_python_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -177,6 +180,7 @@ def test_an_environment_of_another_python_is_refused(
     assert boundary.run_command(install_command, words(folder, "torch", python=others[0])) == 0
 
 
+@pytest.mark.contract_slow
 @pytest.mark.parametrize("word", ["3.{minor}", "python3.{minor}", "cp3{minor}", "python", "environment"])
 def test_a_python_is_named_as_people_name_it(
     word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -200,6 +204,7 @@ def test_a_python_is_named_as_people_name_it(
     )
 
 
+@pytest.mark.contract
 def test_one_that_is_there_needs_no_python(tmp_path: Path) -> None:
     folder = tmp_path / "venv"
     others = [path for version, path in pythons_here().items() if version != f"3.{sys.version_info[1]}"]
@@ -212,6 +217,7 @@ def test_one_that_is_there_needs_no_python(tmp_path: Path) -> None:
     assert packages(folder) == {"torch", "triton"}
 
 
+@pytest.mark.contract_slow
 @pytest.mark.parametrize("active", [False, True])
 @pytest.mark.parametrize("kind", ["plain", "uv-receipt.toml", "pipx_metadata.json"])
 def test_the_environment_of_the_program_is_taken_when_it_is_named(
@@ -233,6 +239,7 @@ def test_the_environment_of_the_program_is_taken_when_it_is_named(
     assert packages(prefix) == {"torch", "triton"}
 
 
+@pytest.mark.contract
 def test_a_place_where_nothing_can_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert boundary.run_command(install_command, words(tmp_path / "file" / "venv", "torch")) == 17

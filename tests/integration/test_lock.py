@@ -224,7 +224,7 @@ def test_a_ref_outside_of_branches_on_a_server_that_gives_out_refs_only(servers:
     assert servers.read()["projects"]["pytorch"]["commit"] == up.git("root", "rev-parse", "refs/pull/8/head")
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 @pytest.mark.slow
 def test_a_network_that_fails_for_a_moment(servers: Servers) -> None:
     servers.lock("-o", "set.lock")

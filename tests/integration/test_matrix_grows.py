@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.contract
+pytestmark = pytest.mark.contract_slow
 
 CLONE = Path(__file__).resolve().parents[2]
 

@@ -303,7 +303,7 @@ def test_two_runs_on_one_mirror(tree: Tree, server: GitServer, folder: Path) -> 
     assert all(one.is_sound() for one in trees)
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 @pytest.mark.parametrize(
     ("where", "mirrored"), [("/root", True), ("/root", False), ("/middle", True), ("/inner", False)]
 )

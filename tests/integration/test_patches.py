@@ -15,8 +15,6 @@ from rocm_wheels.core import errors
 from rocm_wheels.models import project
 from rocm_wheels.sources import hipify, patches
 
-pytestmark = pytest.mark.contract
-
 UPSTREAM, HIPIFIED = "THEROCK_UPSTREAM_DIFFBASE", "THEROCK_HIPIFY_DIFFBASE"
 
 
@@ -60,6 +58,7 @@ def awkward(tree: Tree) -> None:
     tree.save()
 
 
+@pytest.mark.contract
 def test_save_checkout_save_is_the_identity(upstream: Upstream, saved: Path, tmp_path: Path) -> None:
     first = Tree(upstream, tmp_path / "first", shutil.copytree(saved, tmp_path / "a/main"))
     head, before = first.checkout().head, first.patches()
@@ -111,6 +110,7 @@ def test_save_checkout_save_is_the_identity(upstream: Upstream, saved: Path, tmp
     assert second.save().written == ()
 
 
+@pytest.mark.contract
 def test_git_am_takes_the_files(upstream: Upstream, saved: Path, tmp_path: Path) -> None:
     tree = Tree(upstream, tmp_path / "tree", saved)
     tree.checkout(hipify=False)
@@ -140,6 +140,7 @@ def hostile(folder: Path) -> Path:
     return home
 
 
+@pytest.mark.contract
 def test_a_changed_set_is_applied_again_and_unchanged_files_keep_their_times(
     upstream: Upstream, saved: Path, tmp_path: Path
 ) -> None:
@@ -160,6 +161,7 @@ def test_a_changed_set_is_applied_again_and_unchanged_files_keep_their_times(
     assert tree.checkout(commit_hipify=False, patch=False).head == plain
 
 
+@pytest.mark.contract
 def test_where_the_sets_lead_without_hipify_or_commit(
     upstream: Upstream, saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -209,6 +211,7 @@ def break_hipified(folder: Path) -> str:
 BREAKS = {"base": break_base, "deep": break_deep, "hipified": break_hipified}
 
 
+@pytest.mark.contract
 @pytest.mark.slow
 @pytest.mark.parametrize("what", BREAKS)
 def test_a_patch_that_does_not_apply_leaves_the_tree_as_it_was(
@@ -248,6 +251,7 @@ def test_a_patch_that_does_not_apply_leaves_the_tree_as_it_was(
     assert good.everything()[:6] == fresh.everything()[:6]
 
 
+@pytest.mark.contract
 def test_a_line_that_moved_on(upstream: Upstream, saved: Path, tmp_path: Path) -> None:
     tree = Tree(upstream, tmp_path / "tree", saved)
     tree.checkout()
@@ -261,6 +265,7 @@ def test_a_line_that_moved_on(upstream: Upstream, saved: Path, tmp_path: Path) -
     assert tree.everything() == before
 
 
+@pytest.mark.contract
 def test_a_clone_of_somebodys_is_put_back_onto_its_branch(
     upstream: Upstream, saved: Path, tmp_path: Path
 ) -> None:
@@ -274,6 +279,7 @@ def test_a_clone_of_somebodys_is_put_back_onto_its_branch(
     assert tree.git("symbolic-ref", "HEAD") == "refs/heads/main"
 
 
+@pytest.mark.contract
 def test_commits_of_ones_own_are_kept_on_a_named_branch(
     tree: Tree, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -295,6 +301,7 @@ def test_commits_of_ones_own_are_kept_on_a_named_branch(
     assert "kept" not in capsys.readouterr().err
 
 
+@pytest.mark.contract
 def test_a_patch_of_a_source_brings_what_hipify_makes_of_it(upstream: Upstream, tmp_path: Path) -> None:
     sets = tmp_path / "patches/pytorch/main"
     mine = Tree(upstream, tmp_path / "mine", sets)
@@ -322,6 +329,7 @@ def test_a_patch_of_a_source_brings_what_hipify_makes_of_it(upstream: Upstream, 
     assert third.save().written == ()
 
 
+@pytest.mark.contract
 def test_commits_after_an_uncommitted_hipify_of_a_hipified_tree_are_saved(
     upstream: Upstream, tmp_path: Path
 ) -> None:
@@ -372,6 +380,7 @@ def plain(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tree.directory
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("row", WRONG_SETS)
 def test_wrong_sets(upstream: Upstream, plain: Path, tmp_path: Path, row: tuple[str, str, str]) -> None:
     name, text, said = row
@@ -413,6 +422,7 @@ def unsaveable(tree: Tree, what: str) -> None:
         (tree.patch_set / "base/0001-x.patch").write_text("not of this tree")
 
 
+@pytest.mark.contract_slow
 @pytest.mark.parametrize(
     ("what", "said"),
     [
@@ -438,6 +448,7 @@ def test_what_cannot_be_saved(tree: Tree, what: str, said: str) -> None:
     assert (tree.everything(), tree.patches() if tree.patch_set.exists() else None) == before
 
 
+@pytest.mark.contract
 def test_saving_twice_and_less(tree: Tree) -> None:
     tree.checkout(patch=False)
     tree.commit("One", {"x": "y"})

@@ -15,7 +15,7 @@ from cut_commands import SHIM, begin_count, commands, counting, in_a_process, po
 from source_trees import DEEP, Tree, Upstream, content
 
 pytestmark = [
-    pytest.mark.contract,
+    pytest.mark.contract_slow,
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
 ]
 

@@ -22,8 +22,6 @@ from rocm_wheels.gpus import detect, programs
 from rocm_wheels.variants.document import VARIANT_FILE_NAME, merge_documents, parse_document
 from rocm_wheels.wheels import rewrite
 
-pytestmark = pytest.mark.contract
-
 PROJECT = Path(__file__).resolve().parents[2] / "build_tools" / "rocm_variant_provider"
 RANK = (
     "import json, sys; from variantlib.api import get_variants_by_priority as rank\n"
@@ -73,6 +71,7 @@ def python(installed: Path, *words: object, **variables: str) -> str:
     return answer.stdout.strip()
 
 
+@pytest.mark.contract
 def test_the_source_distribution_makes_the_same_wheel(built: Path, tmp_path: Path) -> None:
     (source,) = built.glob("*.tar.gz")
     (wheel,) = built.glob("*.whl")
@@ -89,6 +88,7 @@ def test_the_source_distribution_makes_the_same_wheel(built: Path, tmp_path: Pat
     assert {f"rocm_variant_provider/gpus/{path.name}" for path in room.glob("*.*")} <= names
 
 
+@pytest.mark.contract
 def test_it_looks_at_machines_by_itself(installed: Path, tmp_path: Path) -> None:
     """The room in its second place, on the machines of the unit tests, without site-packages."""
     root = machine(tmp_path, *MACHINES["mixed"], rocm="7.2.0-43")
@@ -105,6 +105,7 @@ def test_it_looks_at_machines_by_itself(installed: Path, tmp_path: Path) -> None
     assert heavy == "set()"  # the driver answered: nothing was imported that starts programs
 
 
+@pytest.mark.contract
 def test_a_variable_that_cannot_be_read_is_said_without_a_trace(installed: Path, tmp_path: Path) -> None:
     message = "ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH: 'MI300' is not the name of a GPU such as gfx942"
     answer = started(installed, "-S", "-m", "rocm_variant_provider", GFX_ARCH="MI300")
@@ -122,6 +123,7 @@ def test_a_variable_that_cannot_be_read_is_said_without_a_trace(installed: Path,
     assert asked.returncode != 0 and asked.stderr.rstrip().endswith(f"ValueError: {message}")
 
 
+@pytest.mark.contract
 def test_programs_that_hang_fail_or_speak_utf16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     env = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
     code = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); time.sleep(60)"
@@ -163,6 +165,7 @@ def test_programs_that_hang_fail_or_speak_utf16(tmp_path: Path, monkeypatch: pyt
     assert "cannot be started: No such file" in programs.run_program(("rocm_agent_enumerator",), env, 5).fault
 
 
+@pytest.mark.contract
 def test_it_says_what_it_reports(installed: Path) -> None:
     asked = ("-S", "-m", "rocm_variant_provider")  # without site-packages: it stands alone
     assert json.loads(python(installed, *asked, GFX_ARCH="gfx1103", ROCM_VERSION="7.2.1")) == {
@@ -172,6 +175,7 @@ def test_it_says_what_it_reports(installed: Path) -> None:
     assert json.loads(python(installed, *asked, GFX_ARCH="none", ROCM_VERSION="none")) == {}
 
 
+@pytest.mark.contract_slow
 @pytest.mark.parametrize(
     ("chips", "rocm", "labels"),
     [

@@ -19,7 +19,7 @@ from rocm_wheels.core import errors, extras
 from rocm_wheels.sdk import build_packages, interpreters, package_contents, rocm_sdk
 from rocm_wheels.wheels import wheel_writer
 
-pytestmark = [pytest.mark.contract, pytest.mark.skipif(sys.platform != "linux", reason="compiles ELF files")]
+pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="compiles ELF files")]
 VERSION = "7.1.0+small"
 ALL = "rocm[libraries,devel,device-gfx942]"
 
@@ -111,6 +111,7 @@ INSTALLED = (
 )
 
 
+@pytest.mark.contract
 def test_the_set_of_packages(packages: Path) -> None:
     names = {path.name.removesuffix("-py3-none-linux_x86_64.whl") for path in packages.iterdir()}
     assert names >= {
@@ -130,6 +131,7 @@ def test_the_set_of_packages(packages: Path) -> None:
         assert f'Requires-Dist: rocm-sdk-{needs}=={VERSION}; extra == "{extra}"\n' in metadata
 
 
+@pytest.mark.contract
 def test_the_same_artifacts_give_the_same_bytes(packages: Path, tmp_path: Path) -> None:
     request = build_packages.PackageRequest(make_artifacts(tmp_path / "again"), tmp_path)
     first = {p.name: p.stat().st_mtime_ns for p in build_packages.build_rocm_packages(request, os.environ)}
@@ -142,6 +144,7 @@ def test_the_same_artifacts_give_the_same_bytes(packages: Path, tmp_path: Path) 
     assert {p.name for p in tmp_path.iterdir()} == {"again", "dist", ".lock"}
 
 
+@pytest.mark.contract
 def test_installed_and_asked(packages: Path, tmp_path: Path) -> None:
     site = Site(tmp_path, packages, ALL)
     root = site.site / "_rocm_sdk_devel"
@@ -164,6 +167,7 @@ def test_installed_and_asked(packages: Path, tmp_path: Path) -> None:
     assert dict(sdk.installed) == {name: VERSION for name in INSTALLED if name.startswith("rocm")}
 
 
+@pytest.mark.contract
 def test_the_trees_hold_what_they_should(packages: Path, tmp_path: Path) -> None:
     site = Site(tmp_path, packages, ALL)
     site.sdk("init")
@@ -202,6 +206,7 @@ def test_the_trees_hold_what_they_should(packages: Path, tmp_path: Path) -> None
     assert not (devel / ".kpack/blas_gfx1100.kpack").exists() and (libraries / "__init__.py").exists()
 
 
+@pytest.mark.contract
 def test_uninstalling_leaves_nothing(packages: Path, tmp_path: Path) -> None:
     site = Site(tmp_path, packages, ALL)
     site.sdk("path", "--root")
@@ -209,6 +214,7 @@ def test_uninstalling_leaves_nothing(packages: Path, tmp_path: Path) -> None:
     assert site.files() == site.before
 
 
+@pytest.mark.contract_slow
 @pytest.mark.slow
 def test_pip_uninstalls_everything_too(packages: Path, tmp_path: Path) -> None:
     prefix = tmp_path / "venv"
@@ -232,6 +238,7 @@ def test_pip_uninstalls_everything_too(packages: Path, tmp_path: Path) -> None:
     assert files() == before
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("after", [0, 5, 9])
 def test_a_killed_expansion_is_done_again_or_uninstalled(packages: Path, tmp_path: Path, after: int) -> None:
     kill = (
@@ -252,6 +259,7 @@ def test_a_killed_expansion_is_done_again_or_uninstalled(packages: Path, tmp_pat
     assert gone.files() == gone.before
 
 
+@pytest.mark.contract
 def test_many_at_once_expand_once(packages: Path, tmp_path: Path) -> None:
     site = Site(tmp_path, packages, ALL)
     ask_root = [str(site.python), "-m", "rocm_sdk", "path", "--root"]
@@ -266,6 +274,7 @@ def test_many_at_once_expand_once(packages: Path, tmp_path: Path) -> None:
     assert not any(row.startswith("rocm_sdk_devel/_devel.tar") for row in rows)
 
 
+@pytest.mark.contract
 def test_a_process_is_initialized(packages: Path, tmp_path: Path) -> None:
     site = Site(tmp_path, packages, "rocm[libraries]")
     loaded = (
@@ -292,6 +301,7 @@ def test_a_process_is_initialized(packages: Path, tmp_path: Path) -> None:
     assert "ROCM_SDK_PRELOAD_LIBRARIES='rccl' cannot be loaded" in done.stderr
 
 
+@pytest.mark.contract
 def test_without_a_package_the_answer_says_what_to_install(packages: Path, tmp_path: Path) -> None:
     site = Site(tmp_path, packages, "rocm")
     done = site.run(site.python, "-m", "rocm_sdk", "path", "--root", check=False)
@@ -304,6 +314,7 @@ def test_without_a_package_the_answer_says_what_to_install(packages: Path, tmp_p
     assert site.run(site.prefix / "bin" / "hipcc").stdout.strip() == f"hipcc from {core}/bin"
 
 
+@pytest.mark.contract
 def test_a_damaged_installation_is_named(packages: Path, tmp_path: Path) -> None:
     site = Site(tmp_path, packages, ALL)
     root = Path(site.sdk("path", "--root"))
@@ -315,6 +326,7 @@ def test_a_damaged_installation_is_named(packages: Path, tmp_path: Path) -> None
     assert (again.returncode, again.stderr) == (1, done.stderr)
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("content", ["", "[]", '{"version": "7.1.0+small"}'])
 def test_a_damaged_list_of_device_files_is_named(packages: Path, tmp_path: Path, content: str) -> None:
     site = Site(tmp_path, packages, ALL)
@@ -335,6 +347,7 @@ def unlinked(tmp_path: Path) -> Path:
     return artifacts
 
 
+@pytest.mark.contract
 def test_what_is_missing_on_the_machine_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     request = build_packages.PackageRequest(unlinked(tmp_path), tmp_path / "out")
     (tmp_path / "bin").mkdir()
@@ -350,6 +363,7 @@ def test_what_is_missing_on_the_machine_is_named(tmp_path: Path, monkeypatch: py
     assert not request.destination.exists()
 
 
+@pytest.mark.contract
 @pytest.mark.skipif(package_contents.find_patchelf(os.environ) is None, reason="patchelf is not installed")
 def test_libraries_are_told_where_their_siblings_are(tmp_path: Path) -> None:
     wheels = build_packages.build_rocm_packages(
@@ -361,6 +375,7 @@ def test_libraries_are_told_where_their_siblings_are(tmp_path: Path) -> None:
     assert elf is not None and elf.search_paths == ("$ORIGIN/../../_rocm_sdk_core/lib",)
 
 
+@pytest.mark.contract
 def test_the_door_makes_packages_and_explains_failures(tmp_path: Path) -> None:
     door = Path(__file__).parents[2] / "build_tools" / "build_python_packages.py"
     artifacts = make_artifacts(tmp_path / "a", compile_elf=False)
@@ -391,6 +406,7 @@ def test_the_door_makes_packages_and_explains_failures(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.contract
 def test_a_profiler_starts_with_its_libraries_and_modules(tmp_path: Path) -> None:
     artifacts = make_artifacts(tmp_path / "artifacts", compile_elf=False)
     add(artifacts, "rocprofiler-systems_run_generic", "p/stage", {

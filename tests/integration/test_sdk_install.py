@@ -337,7 +337,7 @@ def strangers_index(tmp_path: Path) -> str:
     return (tmp_path / "simple").as_uri()
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 def test_rocm_comes_from_the_folder_or_index_that_was_named(
     spec: build_environment.EnvironmentSpec, tmp_path: Path, strangers_index: str
 ) -> None:

@@ -162,7 +162,7 @@ def test_exit_codes_and_json(torch: Path) -> None:
     assert ended.returncode == 0 and json.loads(ended.stdout)["devices"] == ["cuda:0"]
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 def test_each_device_is_tested(torch: Path) -> None:
     words = ("import", "devices", "--device", "all", "--json")
     ended = command({**environment(torch, "gpu"), "GPUS": "2"}, *words)
@@ -224,7 +224,7 @@ print(json.dumps({**seen, "listed": len(list(importlib.metadata.distributions())
 """
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 @pytest.mark.skipif(sys.platform != "linux", reason="signals")
 def test_a_python_without_pytest_is_lent_one_and_nothing_else(torch: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "env", with_pip=False, symlinks=True)

@@ -402,7 +402,7 @@ FAMILIES = [
 ]
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 @pytest.mark.parametrize(("variables", "options", "code", "record"), FAMILIES)
 def test_a_family_is_tested_on_a_gpu_or_not_at_all(
     place: Path, variables: dict[str, str], options: tuple[str, ...], code: int, record: dict[str, str] | None

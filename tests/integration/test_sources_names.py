@@ -17,8 +17,6 @@ from rocm_wheels.core import errors
 from rocm_wheels.models import project
 from rocm_wheels.sources import hipify, patches, tree_status
 
-pytestmark = pytest.mark.contract
-
 NO_TEXT = os.fsdecode(b"inv\xff\xfe.cu")
 NAMES = (
     "a b.cu", " lead", "trail ", 'q"uote.cu', "q'uote", "new\nline.cu", "tab\tx.cu", "\r", "e\x01c",
@@ -133,6 +131,7 @@ def by_git(odd: Odd, folder: Path, commit: str) -> dict[str, tuple[object, ...]]
     return files(folder)
 
 
+@pytest.mark.contract_slow
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_everything_turns_into_something_else_and_back(odd: Odd, tmp_path: Path, way: str) -> None:
@@ -152,6 +151,7 @@ def test_everything_turns_into_something_else_and_back(odd: Odd, tmp_path: Path,
         assert not tree.status().changed
 
 
+@pytest.mark.contract
 @pytest.mark.slow
 def test_own_changes_stay_and_come_back_from_patches(odd: Odd, tmp_path: Path) -> None:
     tree = Tree(odd, tmp_path / "tree", tmp_path / "patches/pytorch/main")
@@ -194,6 +194,7 @@ def test_own_changes_stay_and_come_back_from_patches(odd: Odd, tmp_path: Path) -
     assert files(tree.directory) == before
 
 
+@pytest.mark.contract
 def test_a_file_in_the_way_is_named_by_its_outermost_part(odd: Odd, tmp_path: Path) -> None:
     tree = Tree(odd, tmp_path / "tree", tmp_path / "none")
     first, second, third = odd.commits
@@ -263,6 +264,7 @@ ONE_COMMIT = {
 }
 
 
+@pytest.mark.contract
 @pytest.mark.slow
 def test_a_ref_means_one_commit(refs: Upstream, tmp_path: Path) -> None:
     tree = Tree(refs, tmp_path / "tree", tmp_path / "none")
@@ -286,6 +288,7 @@ NO_COMMIT = {
 }
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("name", NO_COMMIT)
 def test_a_ref_that_means_none_or_two(refs: Upstream, tmp_path: Path, name: str) -> None:
     tree = Tree(refs, tmp_path / "tree", tmp_path / "none")

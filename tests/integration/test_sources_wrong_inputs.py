@@ -450,7 +450,7 @@ def test_what_may_not_be_written(box: Box) -> None:
         assert box.everything() == before
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 @pytest.mark.slow
 def test_a_full_disk_and_then_some_space(box: Box) -> None:
     unshare = ("unshare", "--mount", *(() if os.geteuid() == 0 else ("--map-root-user",)))

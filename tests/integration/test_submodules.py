@@ -15,8 +15,6 @@ from source_trees import Tree, Upstream, content
 from rocm_wheels.core import errors
 from rocm_wheels.sources import network
 
-pytestmark = pytest.mark.contract
-
 ODD = 'third "pärty"\nwith a line'
 
 
@@ -51,6 +49,7 @@ def commit(
     return made
 
 
+@pytest.mark.contract
 def test_many_come_at_a_time(tree: Tree, upstream: Upstream, server: GitServer) -> None:
     for number in range(4):
         upstream.git("root", "submodule", "--quiet", "add", "../inner", f"many/{number}")
@@ -63,6 +62,7 @@ def test_many_come_at_a_time(tree: Tree, upstream: Upstream, server: GitServer) 
     assert tree.is_sound()
 
 
+@pytest.mark.contract
 def test_names_that_are_hard_to_read(tree: Tree, upstream: Upstream, server: GitServer) -> None:
     upstream.git("root", "submodule", "--quiet", "add", "--name", "plain", "../middle", "odd")
     quoted = '"third \\"pärty\\"\\nwith a line"'
@@ -87,6 +87,7 @@ def test_names_that_are_hard_to_read(tree: Tree, upstream: Upstream, server: Git
     assert not (tree.directory / ODD).exists()
 
 
+@pytest.mark.contract
 def test_moved_vanished_and_back(tree: Tree, upstream: Upstream, server: GitServer) -> None:
     commit(upstream, lambda root: upstream.git("root", "mv", "third_party/middle", "elsewhere") and None)
     commit(
@@ -106,6 +107,7 @@ def test_moved_vanished_and_back(tree: Tree, upstream: Upstream, server: GitServ
     assert tree.is_sound()
 
 
+@pytest.mark.contract
 def test_one_that_stays_is_tagged_and_watched(tree: Tree, upstream: Upstream) -> None:
     """Going to a commit that has the same submodules touches none of them, and still looks at each."""
     commit(upstream, lambda root: (root / "CMakeLists.txt").write_text("moved\n") and None)
@@ -124,6 +126,7 @@ def test_one_that_stays_is_tagged_and_watched(tree: Tree, upstream: Upstream) ->
     assert (file.read_text(), tree.git("rev-parse", "HEAD")) == ("mine\n", result.head)
 
 
+@pytest.mark.contract
 def test_what_gitmodules_leaves_out(tree: Tree, upstream: Upstream) -> None:
     def change(root: Path) -> None:
         upstream.git("root", "config", "-f", ".gitmodules", "submodule.third_party/middle.update", "none")
@@ -140,6 +143,7 @@ def test_what_gitmodules_leaves_out(tree: Tree, upstream: Upstream) -> None:
     assert not (tree.directory / "nowhere").exists()
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     "text", ["", "# nothing\n", '[submodule "x"]\n\tpath = x\n\turl = ../x\n', "[broken"]
 )
@@ -154,6 +158,7 @@ def test_gitmodules_without_submodules(tree: Tree, upstream: Upstream, text: str
     assert (tree.directory / ".gitmodules").read_text() == text
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -202,6 +207,7 @@ def test_wrong_submodules_change_nothing(
     assert not any((tree.directory / "third_party/middle").iterdir())
 
 
+@pytest.mark.contract
 def test_one_repository_inside_another_is_refused(tree: Tree, upstream: Upstream) -> None:
     upstream.git("root", "submodule", "--quiet", "add", "../inner", "x")
     modules = upstream.root / ".gitmodules"
@@ -211,6 +217,7 @@ def test_one_repository_inside_another_is_refused(tree: Tree, upstream: Upstream
         tree.checkout()
 
 
+@pytest.mark.contract
 def test_a_repository_that_is_to_be_where_others_are(tree: Tree, upstream: Upstream) -> None:
     def change(root: Path) -> None:
         modules = root / ".gitmodules"
@@ -229,6 +236,7 @@ def test_a_repository_that_is_to_be_where_others_are(tree: Tree, upstream: Upstr
     assert tree.is_sound()
 
 
+@pytest.mark.contract
 def test_a_redirected_submodule(tree: Tree, upstream: Upstream, server: GitServer, tmp_path: Path) -> None:
     upstream.git("", "clone", "-q", "--bare", "middle", str(tmp_path / "near/middle.git"))
     near = (tmp_path / "near/middle.git").as_uri()
@@ -240,6 +248,7 @@ def test_a_redirected_submodule(tree: Tree, upstream: Upstream, server: GitServe
     assert tree.is_sound()
 
 
+@pytest.mark.contract
 def test_a_submodule_of_an_older_git(tree: Tree, upstream: Upstream) -> None:
     tree.checkout()
     module = tree.directory / "third_party/middle"
@@ -266,6 +275,7 @@ CONFIGURATIONS = (
 )
 
 
+@pytest.mark.contract_slow
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
 def test_what_is_left_is_what_git_leaves(
     tree: Tree, upstream: Upstream, tmp_path: Path, configuration: str
@@ -293,6 +303,7 @@ def test_what_is_left_is_what_git_leaves(
     assert tree.is_sound()
 
 
+@pytest.mark.contract
 def test_a_folder_that_a_link_leads_to(tree: Tree, tmp_path: Path) -> None:
     """Up from a folder is another place there than up from its link."""
     (tmp_path / "a" / "b").mkdir(parents=True)
@@ -303,6 +314,7 @@ def test_a_folder_that_a_link_leads_to(tree: Tree, tmp_path: Path) -> None:
     assert replace(tree, directory=tmp_path / "a" / "b" / "tree").is_sound()
 
 
+@pytest.mark.contract
 def test_a_clone_of_somebody_s(tree: Tree, upstream: Upstream, server: GitServer) -> None:
     upstream.git("", "clone", "-q", "--recurse-submodules", tree.origin, str(tree.directory))
     server.packs.clear()
@@ -312,6 +324,7 @@ def test_a_clone_of_somebody_s(tree: Tree, upstream: Upstream, server: GitServer
     assert tree.git("rev-parse", "HEAD") == upstream.git("root", "rev-parse", "feature")
 
 
+@pytest.mark.contract
 def test_shallow_as_gitmodules_recommends(tree: Tree, upstream: Upstream) -> None:
     key = "submodule.third_party/middle.shallow"
     commit(upstream, lambda root: upstream.git("root", "config", "-f", ".gitmodules", key, "true") and None)

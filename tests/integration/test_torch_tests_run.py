@@ -785,7 +785,7 @@ def a_lock(commit: str) -> str:
     return json.dumps({"lock_version": "1", "projects": {"pytorch": torch}})
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 def test_the_command_runs_what_the_lock_in_the_wheel_says(
     sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -840,7 +840,7 @@ def test_the_command_runs_what_the_lock_in_the_wheel_says(
     assert "9.9.0 is installed" in str(call().exception)
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 @pytest.mark.parametrize(
     ("variables", "options", "code", "files", "record"),
     [

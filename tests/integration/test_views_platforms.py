@@ -142,7 +142,7 @@ def open_shop(server: tuple[Path, str], tmp_path: Path) -> Any:
     return shop
 
 
-@pytest.mark.contract
+@pytest.mark.contract_slow
 @pytest.mark.parametrize("one_rename", [True, False])
 def test_each_platform_has_the_newest_torch_that_is_good_there(one_rename: bool, open_shop: Any) -> None:
     """A night: the newest line first, then older ones, then those for Windows, one of which fails."""

@@ -22,7 +22,7 @@ from rocm_wheels.wheels.archive import WheelArchive
 from rocm_wheels.wheels.edit import WheelEdit
 from rocm_wheels.wheels.scan import scan_wheel
 
-pytestmark = [pytest.mark.contract, pytest.mark.slow]
+pytestmark = [pytest.mark.slow]
 
 PIP = [sys.executable, "-m", "pip"]
 SYMPY = "sympy-1.14.0-py3-none-any.whl"
@@ -102,6 +102,7 @@ def a_wheel(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("installer", ["uv", pytest.param("pip", marks=pytest.mark.network)])
 def test_installers_take_what_was_rewritten(tmp_path: Path, installer: str) -> None:
     edit = WheelEdit(
@@ -122,6 +123,7 @@ def test_installers_take_what_was_rewritten(tmp_path: Path, installer: str) -> N
     assert os.access(site / "demo" / "tool", os.X_OK)
 
 
+@pytest.mark.contract
 def test_a_variant_label_is_taken_off_for_installers(tmp_path: Path) -> None:
     labelled = rewrite.rewrite_wheel(
         a_wheel(tmp_path), tmp_path / "v", WheelEdit(label="rocm7.2", put={"variant.json": b"{}"})
@@ -131,6 +133,7 @@ def test_a_variant_label_is_taken_off_for_installers(tmp_path: Path) -> None:
     assert verify_installed(install("uv", plain.path, tmp_path / "venv"), "demo") >= 7
 
 
+@pytest.mark.contract_slow
 @pytest.mark.network
 def test_a_registry_wheel_of_thousands_of_files(tmp_path: Path) -> None:
     subprocess.run([*PIP, "download", "-q", "--no-deps", "-d", str(tmp_path), "sympy==1.14.0"], check=True)
@@ -162,6 +165,7 @@ rewrite_wheel(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), WheelEdit(la
 """
 
 
+@pytest.mark.contract
 def test_a_killed_rewriting_leaves_nothing_that_harms(tmp_path: Path) -> None:
     source, out = a_wheel(tmp_path), tmp_path / "out"
     ended = subprocess.run([sys.executable, "-c", KILLED, str(source), str(out)], check=False)
@@ -212,6 +216,7 @@ def check_zeros(size: int) -> tuple[int, bytes]:
     return crc, digest.digest()
 
 
+@pytest.mark.contract_slow
 def test_a_wheel_over_4_gib(tmp_path: Path) -> None:
     size = 4 * GIB + (1 << 24) + 5
     source = tmp_path / "huge-1.0-py3-none-any.whl"
