@@ -444,6 +444,13 @@ def stacked(folder: Path) -> Path:
     return draft.write(folder)
 
 
+def test_a_windows_that_no_table_knows_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    wheel = replace(windows(), tag="cp311-cp311-win_ia64").write(tmp_path)
+    out = tmp_path / "out"
+    code = boundary.run_command(main.cli, ["wheel", "repair", str(wheel), "--output-dir", str(out)])
+    assert (code, out.exists()) == (2, False), capfd.readouterr().err
+
+
 def test_command_says_what_is_wrong_and_what_each_check_means(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,7 @@ from audit_wheels import Draft, torch_draft
 from rocm_wheels.core import errors
 from rocm_wheels.pipeline.step_kinds import stamp_variant
 
+pytestmark = pytest.mark.contract
 TARGETS = ("gfx942", "gfx1100")
 BOTH = "torch-2.9.0-cp311-cp311-linux_x86_64-rocm7.1_gfx942_gfx1100.whl"
 ONE = "torch-2.9.0-cp311-cp311-linux_x86_64-rocm7.1_gfx942.whl"
