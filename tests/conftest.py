@@ -38,6 +38,7 @@ SHARED = (
         "test_repair_demo",
         "test_audit_demo",
         "test_develop",
+        "test_therock_scripts",
     ),
     (
         *("test_build_faults", "test_build_faults_disk", "test_build_faults_killed", "test_slurm_faked"),
