@@ -519,6 +519,16 @@ def test_the_command_reads_host_and_device_wheels_together(
     assert boundary.run_command(main.cli, [*words, str(parts[0])]) == 2
 
 
+def test_an_audit_of_a_folder_reads_host_and_device_wheels_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host, parts = split_torch(tmp_path, *TARGETS)
+    boundary.run_command(main.cli, ["audit", "--set", str(tmp_path), "--json"])
+    reports = {report["wheel"]: report for report in json.loads(capsys.readouterr().out)["wheels"]}
+    assert sorted(reports[host.name]["device_wheels"]) == sorted(part.name for part in parts)
+    assert reports[host.name]["targets"] == sorted(TARGETS)
+
+
 ODD = [
     ("hip = {[]: 1}\n", "a CPU-only build"),
     ("hip = " + "-" * 100_000 + "1\n", "does not compile: nested too deeply"),

@@ -309,6 +309,9 @@ INSTALLED: list[tuple[str, Callable[[Path], object], str]] = [
      "warning"),
     ("twice", lambda s: (install_torch(s, "gfx1100"), install(s, "torch", "2.8.0")),
      "error"),
+    ("companion-kernels", lambda s: (install_torch(s, "gfx1100"), install(
+        s, "torchvision", "0.24.1", files={"torchvision/_C.so": library("gfx1100")[:-9]})),
+     "error"),
 ]  # fmt: skip
 
 
