@@ -450,7 +450,9 @@ def test_a_folder_of_nothing(tmp_path: Path) -> None:
 def test_a_stated_target_that_the_card_here_runs_names_the_override(monkeypatch: pytest.MonkeyPatch) -> None:
     card = Gpu("amd", gfx="gfx1031", native="gfx1031", index=0, source="kfd")
     monkeypatch.setattr("rocm_wheels.user.host.sys.platform", "linux")
-    monkeypatch.setattr("rocm_wheels.user.host.detect.detect_hardware", lambda *_, **__: Hardware(gpus=(card,)))
+    monkeypatch.setattr(
+        "rocm_wheels.user.host.detect.detect_hardware", lambda *_, **__: Hardware(gpus=(card,))
+    )
     name = "torch-2.11.0+rocm7.2-py3-none-linux_x86_64.whl"
     url = "https://download.pytorch.org/whl/rocm7.2/"
     reach = Pages({f"{url}torch/": page(name)})
