@@ -24,6 +24,7 @@ from rocm_wheels.wheels.edit import WheelEdit
 from rocm_wheels.wheels.rewrite import rewrite_wheel
 from rocm_wheels.wheels.statement import (
     BUILD_TYPE,
+    copy_statement,
     describe_package_dependency,
     format_statement,
     has_statement,
@@ -137,6 +138,15 @@ def test_a_replaced_wheel_does_not_keep_the_statement_of_another(tmp_path: Path)
     rewrite_wheel(wheel, tmp_path, WheelEdit(put={"note.txt": b"x"}, step="note"), replace=True)
     assert provenance.verify_provenance(wheel, ENV).steps == ("note",)
     assert not locate_statement_signature(wheel).exists()
+
+
+def test_a_copy_of_a_wheel_has_its_statement_or_none(tmp_path: Path) -> None:
+    wheel, copy = make_wheel(tmp_path), make_wheel(tmp_path / "copies", lock=b"another")
+    copy_statement(wheel, copy)
+    assert locate_statement(copy).read_bytes() == locate_statement(wheel).read_bytes()
+    locate_statement(wheel).unlink()
+    copy_statement(wheel, copy)
+    assert not has_statement(copy)
 
 
 def cut_wheel(wheel: Path) -> None:
