@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rocm_wheels.core import errors, shell, tables
 from rocm_wheels.gpus import variables
@@ -16,9 +15,6 @@ from rocm_wheels.models import facts, package_indexes
 from rocm_wheels.models.gfx import load_overrides
 from rocm_wheels.user import gpu_support
 from rocm_wheels.user.host import TargetHost
-
-if TYPE_CHECKING:
-    pass
 
 _VENV = ".venv"
 _DEVELOPERS_CHANNEL = "dev"
