@@ -41,7 +41,7 @@ SHARED = (
         "test_therock_scripts",
     ),
     (
-        *("test_build_faults", "test_build_faults_disk", "test_build_faults_killed", "test_slurm_faked"),
+        *("test_build_faults", "test_build_faults_disk", "test_build_faults_killed"),
         *("test_build_configured_first", "test_build_tools", "test_build_counts", "test_build_locked_tools"),
         *("test_build_edits", "test_build_installed_rocm", "test_foreign_recipe", "test_build_tested"),
     ),
@@ -54,7 +54,7 @@ LONG = (
     *SHARED[0],
     "test_workflows_run",
     *SHARED[1],
-    *("test_slurm_real", "test_quickstart", "test_torch_across_pythons", "test_patches"),
+    *("test_snakemake_slurm", "test_quickstart", "test_torch_across_pythons", "test_patches"),
     *("test_checkout_killed", "test_checkout", "test_lock", "test_submodules"),
     *(
         "test_build_trees",

@@ -13,7 +13,7 @@ PAGES = (CLONE / "README.md", *sorted((DOCS / "pages").rglob("*.md")))
 # fmt: off
 NEEDS = (
     "bucket", "bundle", "candidate", "github", "gpu", "network", "podman", "pytorch", "rocm",
-    "slurm", "snakemake", "two-sets", "windows",
+    "snakemake", "two-sets", "windows",
 )
 # fmt: on
 _SHELLS = {"sh", "bash", "shell", "zsh", "powershell", "shell-session", "cmd", "bat"}

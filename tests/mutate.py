@@ -40,9 +40,6 @@ LIKELY = 12  # test modules that run first
 
 # Modules whose promise is withdrawn when another takes its place: nobody holds them to anything until then.
 WITHDRAWN = {
-    "executors/slurm*.py": "Snakemake is the engine",
-    "executors/job_records.py": "likewise",
-    "cli/jobs.py": "likewise",
     "release/layout.py": "one pool of files, created once",
     "release/set_log.py": "likewise",
     "release/snapshots.py": "one signed manifest a channel",

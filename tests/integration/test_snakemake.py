@@ -9,46 +9,18 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 from programs import Ended
-from tiny_projects import TAG, World, made_world, world
+from snakemake_runs import AUDIO, SMOKE, TORCH, TRITON, has_wheel, start, write_workflow
+from tiny_projects import World, made_world, world
 
 pytestmark = pytest.mark.contract
 
 _ = made_world, world  # fixtures
 
-TRITON, TORCH, AUDIO = (f"build-{name}-{TAG}" for name in ("triton", "pytorch", "pytorch_audio"))
-SMOKE = f"test-smoke-{TAG}"
 needs_snakemake = pytest.mark.skipif(shutil.which("snakemake") is None, reason="no snakemake")
-
-
-def write_workflow(world: World, *words: str) -> Path:
-    """Plan, and write it as a workflow in a folder whose name a shell and Snakemake must not read."""
-    snakefile = world.folder / "a night's plan" / "Snakefile"
-    shutil.rmtree(snakefile.parent, ignore_errors=True)
-    snakefile.parent.mkdir()
-    made = world.run(*world.words("--format", "snakemake", "-o", str(snakefile), *words, command="plan"))
-    assert made.code == 0, made.err
-    return snakefile
-
-
-def has_wheel(world: World, distribution: str) -> bool:
-    return any(world.output.glob(f"{distribution}-*.whl"))
-
-
-def start(world: World, snakefile: Path, *words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        ["snakemake", "--snakefile", str(snakefile), "--cores", "2", "--nocolor", *words],
-        cwd=snakefile.parent,
-        env={**world.env, "XDG_CACHE_HOME": str(world.folder / "cache")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
 
 
 def run(world: World, snakefile: Path, *words: str) -> Ended:

@@ -44,7 +44,6 @@ def test_a_record_is_told_all_that_it_has_words_for(tmp_path: Path) -> None:
         targets=("gfx942",),
         pythons=["cp312"],
         against=(),
-        slurm_job="17.0",
     )
     run_step.record_step_begin(record, step, plan, log=tmp_path / "log", pid=1, jobs=4)
     failed = errors.BuildError("building pytorch failed", tip="look")

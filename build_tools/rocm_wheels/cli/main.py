@@ -53,7 +53,6 @@ SECTIONS = {
     "Tests and CI": {
         "tests": ("main:tests_group", "Run the smoke tests and torch's own tests."),
         "matrix": ("matrix:matrix_command", "Say what CI builds and tests, and why not the rest."),
-        "jobs": ("jobs:jobs_group", "Run a plan on a cluster, one job a step."),
         "container": ("container:container_group", "Run a command in an image to build or test in."),
     },
     "rocm-wheels": {

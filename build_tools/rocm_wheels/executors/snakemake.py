@@ -5,9 +5,10 @@ beside the workflow. The plan is an input of each rule, so that a new plan asks 
 step must only come behind, because it works in the same tree, counts as what it needs: Snakemake has
 nothing weaker.
 
-Each rule says what a job of Slurm would ask for (``size_job``) in the words that plugins read: ``threads``,
-``mem_mb``, ``disk_mb``, ``runtime`` in minutes, and ``gpu`` for tests. All machines must see the folders of
-the plan.
+Each rule says what its job asks a cluster for, in the words that plugins read: ``threads``, ``mem_mb``,
+``disk_mb``, ``runtime`` in minutes, and ``gpu`` for tests. Memory and minutes follow the threads that a job
+gets in the end (``--max-threads``). A build that is tried again (``--retries``) runs half as many compilers:
+what may go well the next time was out of memory, as a rule. All machines must see the folders of the plan.
 """
 
 from __future__ import annotations
@@ -16,11 +17,21 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from rocm_wheels.core import errors, files, shell, workspace
-from rocm_wheels.executors import slurm_jobs
+from rocm_wheels.core import errors, files, machine, shell, workspace
+from rocm_wheels.models import project
 from rocm_wheels.pipeline import estimates
 from rocm_wheels.pipeline.plan import PlanFile, write_plan
-from rocm_wheels.pipeline.step import Step
+from rocm_wheels.pipeline.step import TEST_KINDS, Plan, Step
+
+BUILD_THREADS = 16
+TEST_THREADS = 8  # the CPU's half of the tests, and compilers that tests start
+OTHER_THREADS = 2  # a step that compiles nothing
+MEMORY_MARGIN = 1.25  # and a GiB for what starts the compilers
+TIME_MARGIN = 2.0  # nodes differ, and file systems that many share; too short costs an attempt, no result
+MINUTES_AT_LEAST = 30
+DISK_WHEELS = 2  # a wheel in TMPDIR: unpacked to be checked, and packed; and a GiB for compilers
+_MIB, _GIB = 1 << 20, 1 << 30
+_NO_MACHINE = machine.MachineResources(1, _GIB, _GIB)  # the number of jobs is given, so this is not asked
 
 _HEAD = """\
 # A rule for each step of {plan}, written by rocm-wheels plan.
@@ -79,14 +90,13 @@ def make_snakefile(file: PlanFile, snakefile: Path, env: Mapping[str, str]) -> s
     rules = []
     for step in steps:
         needed = [marks[name] for name in (*step.after, *step.behind) if name in marks]
-        size = slurm_jobs.size_job(step, file.plan, history, None, None)
         rules.append(
             _RULE.format(
                 name=names[step.id],
                 inputs=_list_strings([plan, *dict.fromkeys(needed)]),
                 mark=repr(str(marks[step.id])),
-                threads=size.cpus,
-                resources=_list_resources(size),
+                threads=_count_threads(step),
+                resources=",\n        ".join(_list_resources(step, file.plan, history)),
                 command=repr(_make_shell_line(step, plan)),
             )
         )
@@ -98,14 +108,44 @@ def _list_strings(paths: list[Path]) -> str:
     return ",\n        ".join(repr(str(path)) for path in paths)
 
 
-def _list_resources(size: slurm_jobs.JobSize) -> str:
-    resources: dict[str, int | None] = {"mem_mb": size.memory, "disk_mb": size.disk, "runtime": size.minutes}
-    resources["gpu"] = 1 if size.gpu else None
-    return ",\n        ".join(f"{name}={value}" for name, value in resources.items() if value is not None)
+def _count_threads(step: Step) -> int:
+    return (
+        BUILD_THREADS if step.kind == "build" else TEST_THREADS if step.kind in TEST_KINDS else OTHER_THREADS
+    )
+
+
+def _list_resources(step: Step, plan: Plan, history: estimates.History) -> list[str]:
+    """Return what the job of a step asks for, as Python: memory is so much a thread, time a part of it."""
+    threads = _count_threads(step)
+    name: str = step.kind
+    targets = max(len(plan.targets), 1)
+    if step.kind == "build":
+        name = str(step.project)
+        sets = {other.cell.target_set for other in plan if other.cell.target_set}
+        if not project.load_project(name).has_device_code:
+            targets = 1
+        elif step.cell.target_set:  # one word of several; a family has a few of all targets
+            targets = max(targets // len(sets), 1)
+    single, several = (
+        estimates.estimate_step(name, targets, _NO_MACHINE, history, jobs=jobs) for jobs in (1, threads)
+    )
+    shared = max(single.seconds - several.seconds, 0.0) * threads / (threads - 1)
+    memory = int(several.memory * MEMORY_MARGIN / threads) // _MIB
+    alone, together = (int(part * TIME_MARGIN / 60) for part in (single.seconds - shared, shared))
+    resources = [
+        f"mem_mb=lambda wildcards, threads: {_GIB // _MIB} + {memory} * threads",
+        f"disk_mb={(several.wheel * DISK_WHEELS + _GIB) // _MIB}",
+        f"runtime=lambda wildcards, threads: max({alone + 1} + {together} // threads, {MINUTES_AT_LEAST})",
+    ]
+    if step.kind == "build":
+        resources.append(
+            "compilers=lambda wildcards, threads, attempt: max(threads // 2 ** (attempt - 1), 1)"
+        )
+    return [*resources, "gpu=1"] if step.needs_gpu else resources
 
 
 def _make_shell_line(step: Step, plan: Path) -> str:
     """Return the line that does a step; Snakemake puts values in braces, so that ours are doubled."""
     line = shell.format_command([*workspace.get_own_command(), "run-step", step.id, "--plan", plan])
     line = line.replace("{", "{{").replace("}", "}}")
-    return f"MAX_JOBS={{threads}} {line}" if step.kind == "build" else line
+    return f"MAX_JOBS={{resources.compilers}} {line}" if step.kind == "build" else line

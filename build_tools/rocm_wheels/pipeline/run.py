@@ -211,7 +211,7 @@ def refuse_missing_gpus(plan: Plan, env: Mapping[str, str]) -> None:
             raise errors.UsageError(
                 f"{step.id} needs a GPU{f' of {targets}' if targets else ''}, and "
                 f"{', '.join(sorted(here)) or 'none'} is here",
-                tip="--test-on-cpu runs those that need none; `plan` and `jobs submit` run all on a cluster",
+                tip="--test-on-cpu runs those that need none; a workflow for Snakemake runs all on a cluster",
             )
 
 

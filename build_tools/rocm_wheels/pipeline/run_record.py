@@ -43,7 +43,6 @@ EVENT_FIELDS: Mapping[str, dict[str, Any]] = {
         "pid": int,
         "began": str,
         "host": str,
-        "slurm_job": str,
         "platform": str,
         "cores": float,
         "memory": int,

@@ -231,14 +231,14 @@ def _why_step_missing(needed: Step, facts: Facts) -> str:
         return "which has not run yet"
     if done.fault:
         return f"but {done.fault}"
-    differing = compare_with_plan(needed, done.stamp.inputs)
+    differing = _compare_with_plan(needed, done.stamp.inputs)
     return f"whose inputs changed since: {differing[0]}" if differing else ""
 
 
 def _refuse_changed_inputs(planned: Step, now: Step) -> None:
     """Raise UsageError when an input that the plan knew is another one now."""
     current_inputs = {name: str(value) for name, value in now.inputs.items()}
-    if differing := compare_with_plan(planned, current_inputs):
+    if differing := _compare_with_plan(planned, current_inputs):
         listing = "".join(f"\n  {line}" for line in differing)
         raise errors.UsageError(
             f"inputs of {planned.id} changed since it was planned:{listing}",
@@ -246,7 +246,7 @@ def _refuse_changed_inputs(planned: Step, now: Step) -> None:
         )
 
 
-def compare_with_plan(planned: Step, inputs: Mapping[str, str]) -> tuple[str, ...]:
+def _compare_with_plan(planned: Step, inputs: Mapping[str, str]) -> tuple[str, ...]:
     """Return a line for each input that a plan knew of a step and that is another one among ``inputs``."""
     planned_inputs = {
         n: v for n, v in planned.inputs.items() if isinstance(v, str) and n != _REMAINING_INPUTS
@@ -273,12 +273,10 @@ def record_run_begin(
     targets: Sequence[str],
     pythons: Sequence[str],
     against: Sequence[BuiltAgainst],
-    **location: object,
 ) -> None:
     """Record that this process begins a run of ``steps`` steps of the plan at ``plan``.
 
-    ``lock``: path and SHA-256 of the lock that it is under; ``pythons``: ABI tags; ``location``: more about
-    the place that it runs at, besides the host.
+    ``lock``: path and SHA-256 of the lock that it is under; ``pythons``: ABI tags.
     """
     pid = os.getpid()
     record.write(
@@ -289,7 +287,6 @@ def record_run_begin(
         pid=pid,
         began=process.get_process_start(pid),
         host=platform.node(),
-        **location,
         platform=request.platform,
         cores=machine.cores,
         memory=machine.memory,
@@ -368,12 +365,6 @@ def count_step_jobs(file: PlanFile, step: Step, machine: MachineResources, env: 
     return count_compile_jobs(machine, expected.memory_per_job or None, None)
 
 
-def _slurm_job_id(env: Mapping[str, str]) -> str | None:
-    """Return the id of the job that this is part of, and how often that was started again."""
-    job = env.get("SLURM_JOB_ID")
-    return None if job is None else f"{job}.{env.get('SLURM_RESTART_COUNT', '0')}"
-
-
 def run_single_step(file: PlanFile, path: Path, name: str, env: Mapping[str, str]) -> None:
     """Do a step as a run of its own. Raises what the step raises."""
     step = file.plan.find_step(name)
@@ -381,7 +372,7 @@ def run_single_step(file: PlanFile, path: Path, name: str, env: Mapping[str, str
     jobs = count_step_jobs(file, step, machine, env)
     record = run_record.create_run_record(Workspace(file.request.work).runs, datetime.now(timezone.utc))
     begin = time.monotonic()
-    _record_single_begin(record, file, path, step, machine=machine, jobs=jobs, env=env)
+    _record_single_begin(record, file, path, step, machine=machine, jobs=jobs)
     usage, end = status.ResourceUsage(), _StepEnd("failed", 1)
     usage.start(os.getpid())
     try:
@@ -420,7 +411,6 @@ def _record_single_begin(
     *,
     machine: MachineResources,
     jobs: int,
-    env: Mapping[str, str],
 ) -> None:
     """Record the begin of a run of one step, and of that step: both are this process."""
     record_run_begin(
@@ -434,7 +424,6 @@ def _record_single_begin(
         targets=file.plan.targets,
         pythons=[step.cell.tag],
         against=[wheel for wheel in file.plan.against if wheel.python == step.cell.tag],
-        slurm_job=_slurm_job_id(env),
     )
     output = record.folder / f"{step.id}.log"
     record_step_begin(record, step, path, log=output, pid=os.getpid(), jobs=jobs)

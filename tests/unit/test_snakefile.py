@@ -1,0 +1,69 @@
+"""What the rules of a workflow ask a cluster for, and what they wait for."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from planned_runs import make_facts, settled
+
+from rocm_wheels.executors import snakemake
+from rocm_wheels.pipeline.plan import PlanFile
+from rocm_wheels.pipeline.step import Plan
+
+pytestmark = pytest.mark.contract
+
+
+def read_rules(folder: Path, **facts: Any) -> dict[str, dict[str, Any]]:
+    """Return the inputs and resources of each rule, by the names of steps; of a plan that nobody settles."""
+    made = make_facts(folder, **facts)
+    plan = Plan(settled(made)[1], tuple(made.request.targets.split(",")))
+    text = snakemake.make_snakefile(PlanFile(made.request, plan, {}), folder / "Snakefile", {})
+    steps = {re.sub(r"\W", "_", step.id): step.id for step in plan}
+    rules: dict[str, dict[str, Any]] = {}
+    for rule in text.split("\nrule ")[2:]:
+        name, inputs, resources = re.findall(
+            r"^(\w+):\n.*input:\n(.*)\n    output:.*resources:\n(.*)\n    shell:", rule, re.DOTALL
+        )[0]
+        rules[steps[name]] = {
+            "after": {Path(path).name for path in re.findall(r"'(.+)'", inputs)[1:]},
+            "threads": int(re.findall(r"threads: (\d+)\n", rule)[0]),
+            **{key: eval(value) for key, value in re.findall(r"(\w+)=(.*?),?(?:\n|$)", resources)},
+        }
+    assert rules.keys() == plan.steps.keys()
+    return rules
+
+
+def test_a_job_asks_for_what_its_step_takes_with_the_threads_that_it_gets(tmp_path: Path) -> None:
+    rules = read_rules(tmp_path)
+    torch, tools = rules["build-pytorch-cp312"], rules["install-tools-cp312"]
+    assert (torch["threads"], tools["threads"]) == (16, 2)
+    assert [torch["mem_mb"]("", threads) for threads in (2, 16)] == [
+        (1 + 2 * 4 * 1.25) * 1024,  # of GiB that one compiler takes
+        (1 + 16 * 4 * 1.25) * 1024,
+    ]
+    assert [torch["runtime"]("", threads) > 2 * 60 * 33 / threads for threads in (2, 16)] == [True, True]
+    assert torch["runtime"]("", 2) > 7 * torch["runtime"]("", 16)
+    assert tools["runtime"]("", 2) == 30 and tools["mem_mb"]("", 2) < 4096
+    # tried again, as after too little memory
+    assert [torch["compilers"]("", 16, attempt) for attempt in (1, 2, 3, 9)] == [16, 8, 4, 1]
+    assert "compilers" not in tools
+
+
+def test_tests_alone_ask_for_a_gpu_behind_all_wheels(tmp_path: Path) -> None:
+    rules = read_rules(tmp_path, targets="gfx942", tests=("smoke", "torch"))
+    smoke, torch = "test-smoke-cp312", "test-torch-cp312"
+    assert {name for name, rule in rules.items() if rule.get("gpu") == 1} == {smoke, torch}
+    assert {name for name in rules if name.startswith("repair-")} <= rules[smoke]["after"]
+    assert smoke in rules[torch]["after"]
+    rules = read_rules(tmp_path, targets="gfx942", tests=("smoke",), test_on_cpu=True)
+    assert smoke in rules and not any("gpu" in rule for rule in rules.values())
+
+
+def test_what_works_in_one_tree_waits_for_one_another(tmp_path: Path) -> None:
+    rules = read_rules(tmp_path, tags=("cp311", "cp312"))
+    builds = [rules[f"build-pytorch-{tag}"]["after"] for tag in ("cp311", "cp312")]
+    assert "install-tools-cp312" in builds[1] and "build-pytorch-cp311" in builds[1]
+    assert not any(name.endswith("cp312") for name in builds[0])
