@@ -15,7 +15,7 @@ import pytest
 from command_lines import find_faults, parse_words
 
 import rocm_wheels
-from rocm_wheels.cli import artifacts, build, checkout, main
+from rocm_wheels.cli import artifacts, build, catalogue, checkout, main
 from rocm_wheels.cli.command import CONCEPTS, Command, Group, Option
 from rocm_wheels.models import libraries
 
@@ -124,6 +124,66 @@ def test_option_has_help(words: str) -> None:
     options = [param for param in TREE[words].params if isinstance(param, click.Option)]
     assert [option.opts for option in options if not isinstance(option, Option)] == []
     assert [option.opts for option in options if not option.hidden and not option.help] == []
+
+
+# Spelled alike, and not the same thing: each command has its own.
+HOMONYMS = {
+    *("--cache", "--debug", "--details", "--digests", "--exclude", "--explain", "--format", "--from"),
+    *("--github-output", "--host", "--keep", "--label", "--layout", "--packaging", "--platform"),
+    *("--platform-tag", "--print", "--release-type", "--repair", "--to", "--version"),
+}
+
+
+def test_option_stands_once() -> None:
+    """What two commands take is in the catalogue; what stands at a command is of that one alone."""
+    entries = [entry for entry in vars(catalogue).values() if isinstance(entry, catalogue.Entry)]
+    in_catalogue = {name.partition("/")[0] for entry in entries for name in entry.names}
+    places: dict[str, list[str]] = {}
+    for module in Path(main.__file__).parent.glob("*.py"):
+        for call in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+            if (
+                isinstance(call, ast.Call)
+                and getattr(call.func, "attr", getattr(call.func, "id", "")) == "option"
+            ):
+                for word in call.args:
+                    if isinstance(word, ast.Constant) and str(word.value).startswith("--"):
+                        places.setdefault(str(word.value).partition("/")[0], []).append(
+                            f"{module.name}:{call.lineno}"
+                        )
+    again = {name: lines for name, lines in places.items() if len(lines) > 1 or name in in_catalogue}
+    assert {name: lines for name, lines in again.items() if name not in HOMONYMS} == {}
+    assert sorted(HOMONYMS - again.keys()) == []
+
+
+# what click's types, and ours, make of a word
+VALUE_TYPES = {
+    **dict.fromkeys(("text", "choice", "version"), "str"),
+    **dict.fromkeys(("path", "file", "directory"), "Path"),
+    **dict.fromkeys(("integer", "integer range", "size"), "int"),
+    **dict.fromkeys(("float", "float range", "duration"), "float"),
+    "boolean": "bool",
+}
+
+
+@every_command
+def test_function_takes_what_its_options_give(words: str) -> None:
+    """An argument has the type of its option: a tuple where it can be repeated, or None where it may lack."""
+    arguments = inspect.signature(inspect.unwrap(TREE[words].callback)).parameters
+    wrong = {}
+    for option in list_shown_options(TREE[words]):
+        if option.name not in arguments or option.callback:
+            continue
+        expected = VALUE_TYPES[option.type.name]
+        if option.multiple:
+            expected = f"tuple[{expected}, ...]"
+        elif not (option.required or option.is_flag or option.to_info_dict()["default"] is not None):
+            expected += " | None"
+        stated = arguments[option.name].annotation
+        if option.type.name == "choice":  # the words may have a type of their own
+            stated = re.sub(r"Literal\[[^]]*\]|\w+\.\w+", "str", stated)
+        if stated != expected:
+            wrong[option.spelling] = f"{stated}, and the option gives {expected}"
+    assert wrong == {}
 
 
 @every_command

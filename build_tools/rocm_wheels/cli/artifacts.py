@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli import boundary
+from rocm_wheels.cli import boundary, catalogue
 from rocm_wheels.cli.command import Command, Option, command, option
-from rocm_wheels.cli.options import GivenPath, combine_options, json_option, print_result
+from rocm_wheels.cli.options import GivenPath, print_result
 from rocm_wheels.core import errors, log, tables
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ PARTS = (  # the parts of data/rocm_artifacts.yaml: an option each, which help s
     *("kfdtest", "rocwmma", "rpp", "libhipcxx", "hipthreads"),
 )
 
-artifact_source_options = combine_options(
+artifact_source_options = catalogue.takes(
     option(
         "--run-github-repo",
         metavar="OWNER/REPO",
@@ -135,22 +135,18 @@ class _ManyExcludes(Command):
 @click.argument("include", nargs=-1, metavar="[REGEX]…")
 @option("--exclude", multiple=True, metavar="REGEX…", help="Leave out files with a name like these.")
 @option("--run-id", metavar="ID", help="Run of a workflow at GitHub with the artifacts.")
-@option(
-    "--platform", type=click.Choice(["linux", "windows"]), default=PLATFORM, show_default="this one",
-    help="Platform of the build.",
-)  # fmt: skip
+@catalogue.PLATFORM.but(default=PLATFORM, show_default="this one", help="Platform of the build.")
 @option(
     "--artifact-group",
     aliases=("--target",),
     metavar="FAMILY",
     help="Family of GPUs, where a build names those.",
 )
-@option("--gfx", "amdgpu_targets", default="", metavar="GFX,…", help="Targets of GPUs [default: all].")
-@option(
-    "--output-dir", type=GivenPath(), default=Path("build/artifacts"), show_default=True,
-    help="Folder for what is fetched.",
-)  # fmt: skip
-@option("--dry-run/--no-dry-run", default=False, help="Print what would be fetched, and fetch nothing.")
+@catalogue.GFX.but(name="amdgpu_targets", default="", metavar="GFX,…", help="Targets of GPUs [default: all].")
+@catalogue.OUTPUT_DIR.but(
+    default=Path("build/artifacts"), show_default=True, help="Folder for what is fetched."
+)
+@catalogue.DRY_RUN.but(negatable=True)
 @option("--extract", is_flag=True, help="Unpack each artifact into a folder of its name (the default).")
 @option("--no-extract", is_flag=True, help="Unpack nothing.")
 @option("--flatten", is_flag=True, help="Unpack all artifacts over each other, as one ROCm tree.")
@@ -159,7 +155,7 @@ class _ManyExcludes(Command):
     help="Delete archives once they are unpacked.",
 )  # fmt: skip
 @artifact_source_options
-@json_option
+@catalogue.JSON
 def fetch_command(
     include: tuple[str, ...], exclude: tuple[str, ...], output_dir: Path, as_json: bool, **options: Any
 ) -> None:
@@ -224,18 +220,11 @@ def _parse_families(_context: click.Context, option: click.Parameter, value: str
 @command("rocm packages")
 @option("--artifact-dir", type=GivenPath(), help="Artifacts of a ROCm build.")
 @option("--from-prefix", type=GivenPath(), help="Instead: an installed ROCm, such as /opt/rocm.")
-@option(
-    "--output-dir", "dest_dir", type=GivenPath(), required=True, help="The wheels appear in its folder dist."
-)
+@catalogue.OUTPUT_DIR.but(name="dest_dir", required=True, help="The wheels appear in its folder dist.")
 @option("--version", default="", help="Version of all packages.  [default: as the artifacts say]")
-@option("--version-suffix", default="", help="Appended to the names of the installed ROCm folders.")
-@option(
-    "--gfx",
-    "targets",
-    default="",
-    callback=_split_targets,
-    metavar="GFX,…",
-    help="Package only these.  [default: all]",
+@catalogue.VERSION_SUFFIX.but(default="", help="Appended to the names of the installed ROCm folders.")
+@catalogue.GFX.but(
+    default="", callback=_split_targets, metavar="GFX,…", help="Package only these.  [default: all]"
 )
 @option("--platform-tag", default="", help="Tag of wheels with binaries.  [default: this machine's]")
 @option(
@@ -265,7 +254,7 @@ def _parse_families(_context: click.Context, option: click.Parameter, value: str
     "--windows-amdgpu-families", "windows", default="", callback=_parse_families, metavar="FAMILY,…",
     help="The same, on Windows.",
 )  # fmt: skip
-@json_option
+@catalogue.JSON
 def packages_command(  # noqa: PLR0917 - one parameter an option
     artifact_dir: Path | None,
     from_prefix: Path | None,
@@ -316,15 +305,11 @@ def packages_command(  # noqa: PLR0917 - one parameter an option
 
 
 @command("rocm show")
-@option(
-    "--rocm-path", type=GivenPath(), envvar="ROCM_PATH", show_envvar=True, default=Path("/opt/rocm"),
-    show_default=True, metavar="DIR", help="An installed ROCm.",
-)  # fmt: skip
-@option(
-    "--pytorch-dir", type=GivenPath(file_okay=False),
-    help="Source tree of torch: say what that one looks for [default: all that a torch uses].",
-)  # fmt: skip
-@json_option
+@catalogue.ROCM_PATH.but(envvar="ROCM_PATH", show_envvar=True, default=Path("/opt/rocm"), show_default=True)
+@catalogue.PYTORCH_DIR.but(
+    help="Source tree of torch: say what that one looks for [default: all that a torch uses]."
+)
+@catalogue.JSON
 def show_command(rocm_path: Path, pytorch_dir: Path | None, as_json: bool) -> None:
     """Show what an installed ROCm has for a build: versions, compilers, targets of its libraries.
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels import __version__
-from rocm_wheels.cli import audit_set, boundary, command, evidence
-from rocm_wheels.cli.options import GivenPath, RegularFile, json_option, print_result
+from rocm_wheels.cli import audit_set, boundary, catalogue, command, evidence
+from rocm_wheels.cli.options import GivenPath, RegularFile, print_result
 from rocm_wheels.core import errors, extras, log, tables
 from rocm_wheels.core.files import hash_file, write_atomically
 
@@ -29,18 +29,14 @@ _FILE = RegularFile()
 
 @command.command("audit")
 @click.argument("wheels", nargs=-1, type=_FILE, metavar="[WHEEL...]")
-@command.option(
-    "--set",
-    "place",
+@catalogue.SET.but(
+    name="place",
     metavar="DIR|INDEX|LOCK",
     help="Audit these wheels as a set, too: a folder, an index, a pylock.toml, or a set.json of a store. "
     "Without WHEELs, each wheel of it is audited.",
 )
-@command.option(
-    "--plan",
-    type=GivenPath(),
-    metavar="FILE",
-    help="What the set must hold: the output of `matrix --json` or `plan --json`.",
+@catalogue.PLAN.but(
+    name="plan", help="What the set must hold: the output of `matrix --json` or `plan --json`."
 )
 @command.option(
     "--resolve", is_flag=True, help="Ask pip and uv what they take of the set, too; some seconds."
@@ -58,12 +54,8 @@ _FILE = RegularFile()
     metavar="NAME",
     help="Hold the wheel of this project to its recipe, too. May be given several times.",
 )
-@command.option(
-    "--find-links",
-    multiple=True,
-    metavar="DIR|WHEEL",
-    type=GivenPath(),
-    help="Wheels that METADATA requires, to look in for what libraries need. May be given several times.",
+@catalogue.LOCAL_LINKS.but(
+    help="Wheels that METADATA requires, to look in for what libraries need. May be given several times."
 )
 @command.option(
     "--ignore",
@@ -71,11 +63,8 @@ _FILE = RegularFile()
     metavar="CHECK[:FILE]",
     help="Let findings of a check pass, for files that a glob names. May be given several times.",
 )
-@command.option(
-    "--policy",
-    type=GivenPath(),
-    metavar="FILE",
-    help="YAML file of exceptions, each with owner, reason and end date, and of limits for --against.",
+@catalogue.POLICY.but(
+    help="YAML file of exceptions, each with owner, reason and end date, and of limits for --against."
 )
 @command.option("--sarif", type=GivenPath(), metavar="FILE", help="Write the findings as SARIF 2.1.0.")
 @command.option("--junit", type=GivenPath(), metavar="FILE", help="Write the checks as JUnit XML.")
@@ -85,8 +74,7 @@ _FILE = RegularFile()
 @command.option(
     "--explain", metavar="CHECK", help="Say what a check looks for, why, and what to do; then leave."
 )
-@command.option("--list-checks", is_flag=True, help="List the checks and leave.")
-@json_option
+@catalogue.takes(catalogue.LIST_CHECKS, catalogue.JSON)
 def audit_command(  # noqa: PLR0917 - click passes them by name
     wheels: tuple[Path, ...],
     recipes: tuple[str, ...],

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli import boundary
+from rocm_wheels.cli import boundary, catalogue
 from rocm_wheels.cli.command import command, option
-from rocm_wheels.cli.options import GivenPath, layout_option
 from rocm_wheels.core import errors, log, tables
 
 if TYPE_CHECKING:
@@ -52,48 +51,33 @@ with --plan:
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @option("--good", required=True, metavar="ID", help="A set that works, or how its id begins.")
 @option("--bad", required=True, metavar="ID", help="A later set that does not.")
-@option("--family", metavar="NAME", help="Family of the sets, where several have their ids.")
-@option(
-    "--channel", metavar="CHANNEL", help="Only sets that this channel ever showed [default: all staged sets]."
+@catalogue.FAMILY.but(help="Family of the sets, where several have their ids.")
+@catalogue.CHANNEL.but(help="Only sets that this channel ever showed [default: all staged sets].")
+@catalogue.GFX.but(
+    name="gfx", help="GPU targets that a set must be for, one at least [default: those of this machine]."
 )
-@option(
-    "--gfx",
-    metavar="LIST",
-    help="GPU targets that a set must be for, one at least [default: those of this machine].",
+@catalogue.PYTHON_WORDS.but(help="Python to try them with: a path or 3.12 [default: this one].")
+@catalogue.PROJECTS.but(
+    help="Project to install; may be repeated [default: torch, or all of sets without it]."
 )
-@option("--python", metavar="PY", help="Python to try them with: a path or 3.12 [default: this one].")
-@option(
-    "--project",
-    "projects",
-    multiple=True,
-    metavar="NAME",
-    help="Project to install; may be repeated [default: torch, or all of sets without it].",
+@catalogue.DEPENDENCY_INDEX.but(
+    name="extra_index", multiple=True, help="Another index, as that of ROCm's packages."
 )
-@option(
-    "--dependency-index",
-    "extra_index",
-    multiple=True,
-    metavar="URL",
-    help="Another index, as that of ROCm's packages.",
-)
-@option("--find-links", multiple=True, metavar="URL|DIR", help="Folder or page of other wheels.")
-@option("--pre", is_flag=True, help="Take pre-releases of what the sets require, too.")
+@catalogue.FIND_LINKS.but(multiple=True, metavar="URL|DIR", help="Folder or page of other wheels.")
+@catalogue.PRE.but(help="Take pre-releases of what the sets require, too.")
 @option(
     "--store-url",
     metavar="URL",
     help="Where STORE is served to installers [default: a folder is read; of others, sets are copied].",
 )
 @option("--trust-ends", is_flag=True, help="Believe that the good set is good and the bad one is bad.")
-@option(
-    "--dry-run",
-    "plan",
-    is_flag=True,
+@catalogue.DRY_RUN.but(
+    name="plan",
     help="Print which sets there are and how many would be tried; of COMMAND, what is known already.",
 )
-@option("--work-dir", type=GivenPath(file_okay=False), help="Where it works [default: the cache folder].")
+@catalogue.WORK_DIR.but(help="Where it works [default: the cache folder].")
 @option("--keep", is_flag=True, help="Keep the environments.")
-@layout_option
-@option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+@catalogue.takes(catalogue.STORE_LAYOUT, catalogue.JSON)
 def bisect_command(store: str, command: tuple[str, ...], as_json: bool, **given: Any) -> None:
     """Ask, search, answer."""
     from rocm_wheels.core import files

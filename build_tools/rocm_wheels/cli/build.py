@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli import boundary, build_options
+from rocm_wheels.cli import boundary, build_options, catalogue
 from rocm_wheels.cli.command import Group, command, complete_with, option
-from rocm_wheels.cli.options import ByteSize, Duration, GivenPath, json_option, print_result
+from rocm_wheels.cli.options import ByteSize, Duration, GivenPath, print_result
 from rocm_wheels.core import errors, log, shell, tables
 from rocm_wheels.models import project_names
 
@@ -61,7 +61,7 @@ def production() -> None:
 
 @command("rocm install")
 @build_options.sdk_options
-@json_option
+@catalogue.JSON
 def install_rocm(as_json: bool, **options: Any) -> None:
     """Install the ROCm packages into a build environment, and print what they are.
 
@@ -101,11 +101,10 @@ def install_rocm(as_json: bool, **options: Any) -> None:
     metavar="FILE",
     help="Lock trees, ROCm and tools in this file first, and build by it: --lock FILE repeats the build.",
 )
-@option("--jobs", type=click.IntRange(min=1), metavar="N", help="Steps at a time [default: by cores].")
+@catalogue.JOBS.but(help="Steps at a time [default: by cores].")
 @option("--keep-going", is_flag=True, help="After a failure, continue with what does not need it.")
 @option("--step-timeout", type=Duration(), metavar="TIME", help="End a step after 90m, 6h, 30s, ….")
-@option("--dry-run", is_flag=True, help="Print what would be done, with details.")
-@option("--json", "as_json", is_flag=True, help="Print the summary (or the plan) as JSON on stdout.")
+@catalogue.takes(catalogue.DRY_RUN, catalogue.JSON)
 def build(**options: Any) -> None:
     """Build, check and collect the wheels of every source tree that is there.
 
@@ -236,7 +235,7 @@ _FILE = GivenPath()
 @build_options.sdk_options
 @build_options.project_options
 @build_options.build_options
-@option("-o", "--output", type=_FILE, metavar="FILE", help="Keep the plan: `run-step` goes by it.")
+@catalogue.OUTPUT.but(help="Keep the plan: `run-step` goes by it.")
 @option(
     "--format",
     "form",
@@ -246,7 +245,7 @@ _FILE = GivenPath()
     help="What -o writes: the plan, or a workflow of Snakemake and the plan beside it.",
 )
 @option("--details", is_flag=True, help="Show command, environment and inputs of each step.")
-@option("--json", "as_json", is_flag=True, help="Print the plan as JSON on stdout.")
+@catalogue.JSON
 def plan(output: Path | None, form: str, details: bool, as_json: bool, **options: Any) -> None:
     """Show what `build` would do with the same options: each step, whether it runs, and why.
 
@@ -285,14 +284,8 @@ def plan(output: Path | None, form: str, details: bool, as_json: bool, **options
 @command("runs why")
 @click.argument("step", shell_complete=complete_with("list_steps"))
 @build_options.work_options
-@option(
-    "--plan",
-    "plan_file",
-    type=_FILE,
-    metavar="FILE",
-    help="Plan that has the step [default: that of the newest run].",
-)
-@json_option
+@catalogue.PLAN.but(help="Plan that has the step [default: that of the newest run].")
+@catalogue.JSON
 def why(step: str, plan_file: Path | None, as_json: bool, **options: Any) -> None:
     """Say whether a step of the last run would run again now, and all that changed since it was done.
 
@@ -352,18 +345,11 @@ _KIND_NAMES = ("trees", "environments", "runs", "rejected", "fresh", "built", "s
     metavar="SIZE",
     help="What was used longest ago, until all has at most this size: 50G.",
 )
-@option(
-    "--step",
-    "steps",
-    multiple=True,
-    metavar="ID",
-    help="What a step left, such as build-pytorch-cp311; may be repeated.",
-)
+@catalogue.STEPS.but(help="What a step left, such as build-pytorch-cp311; may be repeated.")
 @option(
     "--kind", "what", multiple=True, type=click.Choice(_KIND_NAMES), help="Only this kind; may be repeated."
 )
-@option("--dry-run", is_flag=True, help="Print what would go, and delete nothing.")
-@option("--json", "as_json", is_flag=True, help="Print what goes as JSON on stdout.")
+@catalogue.takes(catalogue.DRY_RUN, catalogue.JSON)
 def clean_command(**options: Any) -> None:
     """Delete what builds left in a work directory, and build trees that wait in its checkouts.
 

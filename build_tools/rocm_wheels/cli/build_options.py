@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
-from rocm_wheels.cli import boundary
+from rocm_wheels.cli import boundary, catalogue
 from rocm_wheels.cli.command import option
-from rocm_wheels.cli.options import GivenPath, combine_options
+from rocm_wheels.cli.options import GivenPath
 from rocm_wheels.core import errors
 from rocm_wheels.core.workspace import Workspace, get_project_home, is_clone
 from rocm_wheels.models import project_names
@@ -28,20 +28,11 @@ _FOLDER = GivenPath(file_okay=False)
 _RUNS_LOOKED_AT = 20  # of the newest runs, for one at work
 
 
-root_option = option(
-    "--source-dir",
-    "root_checkout_dir",
-    type=_FOLDER,
-    help="Folder of the source trees [default: repos/ in a clone, else the current folder].",
-)
+root_option = catalogue.SOURCE_DIR
 # which work directory is meant, with the defaults of `build`
-work_options = combine_options(
+work_options = catalogue.takes(
     root_option,
-    option(
-        "--work-dir",
-        type=_FOLDER,
-        help="Work directory of the build [default: .rocm-wheels in the root checkout folder].",
-    ),
+    catalogue.WORK_DIR,
 )
 
 
@@ -95,19 +86,18 @@ def _find_nearest_ids(name: str, ids: list[str]) -> list[str]:
 
 
 # which ROCm packages come from where into which environment
-sdk_options = combine_options(
-    option("--rocm-index", "index_url", metavar="URL", help="Package index of the ROCm packages."),
-    option("--find-links", metavar="DIR|URL", help="Folder or page with ROCm packages."),
-    option("--cache-dir", "pip_cache_dir", type=_FOLDER, help="Cache folder of the installer."),
-    option(
-        "--rocm",
-        "rocm_sdk_version",
+sdk_options = catalogue.takes(
+    catalogue.ROCM_INDEX,
+    catalogue.FIND_LINKS,
+    catalogue.CACHE_DIR.but(name="pip_cache_dir"),
+    catalogue.ROCM.but(
+        name="rocm_sdk_version",
         default=project_names.DEFAULT_ROCM,
         show_default=True,
         metavar="SPEC",
         help="Version specifier of the rocm packages, operator included.",
     ),
-    option("--pre/--no-pre", default=True, show_default=True, help="Allow pre-releases of ROCm."),
+    catalogue.PRE.but(negatable=True, default=True, show_default=True, help="Allow pre-releases of ROCm."),
     option(
         "--rocm-extras",
         default="",
@@ -120,10 +110,8 @@ sdk_options = combine_options(
         help="Use the active virtual environment, not an isolated one under the work directory.",
     ),
     root_option,
-    option(
-        "--work-dir",
-        type=_FOLDER,
-        help="Environments, runs, what was done [default: .rocm-wheels in the root checkout folder].",
+    catalogue.WORK_DIR.but(
+        help="Environments, runs, what was done [default: .rocm-wheels in the root checkout folder]."
     ),
 )
 
@@ -162,45 +150,28 @@ def project_options(function: F) -> F:
     return function
 
 
-rocm_path_option = option(
-    "--rocm-path",
-    type=GivenPath(),
-    metavar="DIR",
+rocm_path_option = catalogue.ROCM_PATH.but(
     help="Build on this installed ROCm, without packages of it [default: ROCM_PATH, where no packages are"
-    " asked for or installed].",
+    " asked for or installed]."
 )
 
 # what is built, and where it goes
-_output_options = combine_options(
-    option(
-        "--project",
-        "only",
+_output_options = catalogue.takes(
+    catalogue.PROJECT.but(
+        name="only",
         metavar="LIST",
         help="Build these projects and no other: --build-X of each, --no-build-X of all others.",
     ),
-    option(
-        "--install-rocm/--no-install-rocm",
-        default=False,
-        show_default=True,
-        help="Run install-rocm first.",
-    ),
+    catalogue.INSTALL_ROCM,
     rocm_path_option,
-    option("--output-dir", type=_FOLDER, default="dist", show_default=True, help="Where checked wheels go."),
-    option(
-        "--lock",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="Build what this lock says, or nothing; ROCm and targets come from it.",
-    ),
+    catalogue.OUTPUT_DIR.but(
+        short=False, default="dist", show_default=True, help="Where checked wheels go."
+    ),  # -o is the file of `plan`
+    catalogue.LOCK.but(help="Build what this lock says, or nothing; ROCm and targets come from it."),
 )
 # what the wheels are for, and how they are called
-_wheel_options = combine_options(
-    option(
-        "--gfx",
-        "pytorch_rocm_arch",
-        metavar="LIST",
-        help="gfx targets or families, by commas.",
-    ),
+_wheel_options = catalogue.takes(
+    catalogue.BUILD_GFX,
     option(
         "--pytorch-build-number",
         type=click.IntRange(min=1),
@@ -209,9 +180,8 @@ _wheel_options = combine_options(
         metavar="N",
         help="Build number of torch.",
     ),
-    option(
-        "--version-suffix",
-        help="Local version [default: +rocm<version of the ROCm packages>]; what a lock says goes before it.",
+    catalogue.VERSION_SUFFIX.but(
+        help="Local version [default: +rocm<version of the ROCm packages>]; what a lock says goes before it."
     ),
     option(
         "--release-type",
@@ -220,10 +190,8 @@ _wheel_options = combine_options(
         show_default=True,
         help="dev and dev-bkc put the commit into the version.",
     ),
-    option(
-        "--python",
+    catalogue.PYTHON_WORDS.but(
         multiple=True,
-        metavar="PYTHON",
         help="Build for this path, version or tag; may be repeated [default: the one that runs this script].",
     ),
     option(
@@ -231,15 +199,10 @@ _wheel_options = combine_options(
         is_flag=True,
         help="A set of wheels for each word of --gfx, in a folder of its own.",
     ),
-    option(
-        "--set-env",
-        multiple=True,
-        metavar="PROJECT:NAME=VALUE",
-        help="A variable for the build of one project, over all others; may be repeated.",
-    ),
+    catalogue.SET_ENV,
 )
 # what keeps a long build from being in vain
-_guard_options = combine_options(
+_guard_options = catalogue.takes(
     option(
         "--probe/--no-probe",
         default=True,
@@ -264,7 +227,7 @@ _guard_options = combine_options(
     ),
 )
 # how it is compiled
-_compiler_options = combine_options(
+_compiler_options = catalogue.takes(
     option(
         "--enable-pytorch-flash-attention/--no-enable-pytorch-flash-attention",
         "flash_attention",
@@ -283,7 +246,7 @@ _compiler_options = combine_options(
     option("--sccache-no-wrap", is_flag=True, help="With sccache: leave device compiles alone."),
 )
 # what is done beside building
-_extra_options = combine_options(
+_extra_options = catalogue.takes(
     option(
         "--packaging",
         type=click.Choice(project_names.PACKAGING_MODES),
@@ -292,11 +255,9 @@ _extra_options = combine_options(
         help="per-family: for the index of a family; multi-arch: one set for all targets; split: host wheels"
         " and device wheels; fat: torch carries its ROCm; variant: stamped wheels too, in variants/.",
     ),
-    option(
-        "--group",
-        type=click.Choice(["target", "family"]),
+    catalogue.GROUP.but(
         help="With --packaging split: a device wheel for each target, or for each family of targets"
-        " [default: target].",
+        " [default: target]."
     ),
     option(
         "--repair/--no-repair",
@@ -304,47 +265,14 @@ _extra_options = combine_options(
         show_default=True,
         help="Repair built wheels (`wheel repair`): tag, run paths, libraries from outside.",
     ),
-    option(
-        "--plat",
-        default="auto",
-        show_default=True,
-        metavar="auto|TAG",
-        help="Linux tag that wheels must be fit for: manylinux_2_28; auto: the oldest that their symbols"
-        " allow.",
-    ),
-    option(
-        "--strip",
-        is_flag=True,
-        help="Move debug sections into an archive beside the wheel, .debug.zip, before it is packaged.",
-    ),
-    option(
-        "--library-dir",
-        multiple=True,
-        metavar="DIR",
-        type=_FOLDER,
-        help="Folder with libraries that a repair may graft. May be given several times.",
-    ),
-    option(
-        "--exclude",
-        multiple=True,
-        metavar="NAME",
-        help="Library that users have, on your word: libnuma.so.1. May be given several times.",
-    ),
-    option(
-        "--clear-exec-stack",
-        is_flag=True,
-        help="Take the flag of executable stacks away instead of refusing.",
-    ),
-    option(
-        "--clean/--no-clean",
-        default=False,
-        show_default=True,
-        help="Throw the build tree of this configuration away first.",
-    ),
-    option(
-        "--offline",
-        is_flag=True,
-        help="Download nothing: packages come from --find-links and uv's cache, the rest from folders.",
+    catalogue.PLAT,
+    catalogue.STRIP,
+    catalogue.LIBRARY_DIR,
+    catalogue.EXCLUDE_LIBRARY,
+    catalogue.CLEAR_EXEC_STACK,
+    catalogue.CLEAN,
+    catalogue.OFFLINE.but(
+        help="Download nothing: packages come from --find-links and uv's cache, the rest from folders."
     ),
     option(
         "--verify/--no-verify",
@@ -366,7 +294,7 @@ _extra_options = combine_options(
     ),
 )
 # all that says what is built, for what, and how it is checked
-build_options = combine_options(
+build_options = catalogue.takes(
     _output_options, _wheel_options, _guard_options, _compiler_options, _extra_options
 )
 

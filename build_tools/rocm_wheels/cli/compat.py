@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli.command import command, group, option
+from rocm_wheels.cli import catalogue
+from rocm_wheels.cli.command import command, group
 from rocm_wheels.core import errors, tables
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ TABLES = {
 
 @command("compat show")
 @click.argument("table", required=False, metavar="[TABLE]")
-@option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
+@catalogue.JSON
 def show(table: str | None, as_json: bool) -> None:
     """List the compatibility tables, or print TABLE with the source of every row.
 
@@ -124,7 +125,7 @@ _MOST_INDEXES = 4  # of a platform, the best first
 
 @command("compat gpu")
 @click.argument("words", nargs=-1, required=True, metavar="NAME|GFX|PCI-ID...")
-@option("--json", "as_json", is_flag=True, help="Print everything as JSON, each fact with its source.")
+@catalogue.JSON
 def gpu(words: tuple[str, ...], as_json: bool) -> None:
     """Show facts about a GPU: target, families, what serves it, who says so.
 

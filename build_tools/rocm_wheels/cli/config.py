@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from rocm_wheels.cli import catalogue
 from rocm_wheels.cli.command import (
     CONCEPTS,
     CONFIG_FILE,
@@ -29,7 +30,6 @@ from rocm_wheels.cli.command import (
     get_config_origin,
     group,
     list_options,
-    option,
 )
 from rocm_wheels.core import errors, tables, toml_reader
 
@@ -271,7 +271,7 @@ def config_group() -> None:
 
 @config_group.command("config show")
 @click.argument("words", nargs=-1, metavar="[COMMAND]...")
-@option("--json", "as_json", is_flag=True, help="Print the entries (or the options) as JSON.")
+@catalogue.JSON
 @click.pass_context
 def show_config(ctx: click.Context, words: tuple[str, ...], as_json: bool) -> None:
     """Check the configuration file and print it; with a COMMAND, every option with its value and its origin.

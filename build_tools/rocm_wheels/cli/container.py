@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rocm_wheels.cli import boundary, command
-from rocm_wheels.cli.options import GivenPath, combine_options, json_option, print_result
+from rocm_wheels.cli import boundary, catalogue, command
+from rocm_wheels.cli.options import GivenPath, print_result
 from rocm_wheels.core import errors, log
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _unresolved_option(function: F) -> F:
 
 
 # what `run` and `print` have in common
-_run_options = combine_options(
+_run_options = catalogue.takes(
     command.option(
         "--image",
         default="build",
@@ -131,7 +131,7 @@ def run(words: tuple[str, ...], engine: str, **options: Any) -> int:
 @container_group.command("container print", context_settings=_COMMAND_LAST)
 @_run_options
 @command.option("--explain", is_flag=True, help="Print why each option is there, one a line.")
-@json_option
+@catalogue.JSON
 def show(words: tuple[str, ...], engine: str, explain: bool, as_json: bool, **options: Any) -> None:
     """Print the line that `run` would run, for a shell; the container's name is another one each time.
 
@@ -172,7 +172,7 @@ def show(words: tuple[str, ...], engine: str, explain: bool, as_json: bool, **op
 @command.option("--print", "only_print", is_flag=True, help="Print the command, and run nothing.")
 @_engine_option
 @_unresolved_option
-@json_option
+@catalogue.JSON
 def build(name: str, only_print: bool, engine: str, allow_unresolved: bool, as_json: bool) -> None:
     """Build an image of this project from its Dockerfile: NAME is build or test.
 
@@ -207,7 +207,7 @@ def build(name: str, only_print: bool, engine: str, allow_unresolved: bool, as_j
 
 
 @container_group.command("container images")
-@command.option("--json", "as_json", is_flag=True, help="Print them as JSON.")
+@catalogue.JSON
 def images(as_json: bool) -> None:
     """List the images known by name, their digests, and where those were read.
 
@@ -258,17 +258,13 @@ def images(as_json: bool) -> None:
 
 @container_group.command("container resolve")
 @click.argument("image", default="", metavar="[IMAGE]")
-@command.option(
-    "--platform",
-    type=click.Choice(["linux", "windows"]),
-    default="linux",
-    show_default=True,
-    help="What is built for: jobs on Windows run in no image.",
+@catalogue.PLATFORM.but(
+    default="linux", show_default=True, help="What is built for: jobs on Windows run in no image."
 )
 @command.option(
     "--github-output", is_flag=True, help="Set the outputs image and plat of a step of a workflow."
 )
-@json_option
+@catalogue.JSON
 def resolve(image: str, platform: project_names.Platform, github_output: bool, as_json: bool) -> None:
     """Print the image that a job builds wheels in, by its digest, and what it tells `build --plat`.
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from rocm_wheels.cli import boundary, command, options
+from rocm_wheels.cli import boundary, catalogue, command
 from rocm_wheels.core import errors, extras, files, log, tables, user_folders, workspace
 from rocm_wheels.demo import commands
 
@@ -159,10 +159,8 @@ def demonstrate_gate(releasing: commands.DemoRelease) -> None:
 
 
 @command.command("demo")
-@command.option(
-    "--output-dir",
-    type=options.GivenPath(file_okay=False),
-    help="Where everything goes; the wheels are in its folder wheels.  [default: demo-output]",
+@catalogue.OUTPUT_DIR.but(
+    help="Where everything goes; the wheels are in its folder wheels.  [default: demo-output]"
 )
 def demo_command(output_dir: Path | None) -> None:
     """Build real wheels with real AMD device code from a miniature of PyTorch and of ROCm.

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli import boundary, build_options, command
-from rocm_wheels.cli.options import GivenPath, json_option, print_result
+from rocm_wheels.cli import boundary, build_options, catalogue, command
+from rocm_wheels.cli.options import print_result
 from rocm_wheels.core import errors, progress
 from rocm_wheels.models import project_names
 
@@ -30,27 +30,15 @@ _debug_option = command.option(
 @command.command("dev")
 @_project_argument
 @build_options.sdk_options
-@command.option(
-    "--install-rocm/--no-install-rocm", default=False, show_default=True, help="Run install-rocm first."
-)
+@catalogue.INSTALL_ROCM
 @build_options.rocm_path_option
-@command.option("--gfx", "pytorch_rocm_arch", metavar="LIST", help="gfx targets or families, by commas.")
-@command.option(
-    "--venv",
-    type=GivenPath(file_okay=False),
-    metavar="DIR",
-    help="Build and install in this virtual environment, which has ROCm [default: one below --work-dir].",
+@catalogue.BUILD_GFX
+@catalogue.VENV.but(
+    help="Build and install in this virtual environment, which has ROCm [default: one below --work-dir]."
 )
-@command.option(
-    "--set-env",
-    multiple=True,
-    metavar="PROJECT:NAME=VALUE",
-    help="A variable for the build of one project, over all others; may be repeated.",
-)
+@catalogue.SET_ENV
 @_debug_option
-@command.option("--clean", is_flag=True, help="Throw the build tree of this configuration away first.")
-@command.option("--offline", is_flag=True, help="Download nothing.")
-@json_option
+@catalogue.takes(catalogue.CLEAN, catalogue.OFFLINE, catalogue.JSON)
 def develop_command(project: str, as_json: bool, **options: Any) -> None:
     """Compile PROJECT in its source tree and install it as editable: after each edit, run it again.
 
@@ -145,7 +133,7 @@ _SHELLS = ("sh", "fish", "powershell")
     metavar="SHELL",
     help="Print the variables as lines for this shell to evaluate: sh, fish or powershell.",
 )
-@json_option
+@catalogue.JSON
 def shell_command(
     project: str, debug: bool, printed: str | None, as_json: bool, **options: Any
 ) -> int | None:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from rocm_wheels.cli import boundary
+from rocm_wheels.cli import boundary, catalogue
 from rocm_wheels.cli.command import command, group, option
-from rocm_wheels.cli.options import GivenPath, layout_option
+from rocm_wheels.cli.options import GivenPath
 from rocm_wheels.core import errors, shell, tables
 from rocm_wheels.core.log import log_warning
 
@@ -71,15 +71,13 @@ def set_options(function: F) -> F:
     ) -> object:
         return function(ChosenSet(store, set_id, family, layout), **others)
 
-    family = "Family of the set, where several have its id."
-    layout_option(with_set, "layout")
-    for add_option in (
-        option("--family", metavar="F", help=family),
-        option("--set", "set_id", required=True, metavar="ID", help="The set, or how its id begins."),
+    add_options = catalogue.takes(
         click.argument("store", metavar="STORE"),
-    ):
-        add_option(with_set)
-    return cast(F, with_set)
+        catalogue.SET.but(required=True),
+        catalogue.FAMILY.but(help="Family of the set, where several have its id."),
+        catalogue.STORE_LAYOUT.but(name="layout"),
+    )
+    return cast(F, add_options(with_set))
 
 
 def current_time() -> datetime:
@@ -110,18 +108,14 @@ def describe_origin(command: str) -> dict[str, str]:
     metavar="FILE",
     help="Results: of verify, resolve-check (--json), smoke-tests, torch-tests (a folder), or JUnit XML.",
 )
-@option(
-    "--wheels",
-    type=GivenPath(),
-    multiple=True,
-    metavar="PATH",
-    help="Wheels that were tested (files or folders), for results that do not name them by hash.",
+@catalogue.WHEELS.but(
+    help="Wheels that were tested (files or folders), for results that do not name them by hash."
 )
-@option("--gfx", metavar="GFX", help="GPU target that tests ran on, where results do not say; or none.")
+@catalogue.GFX.but(
+    name="gfx", metavar="GFX", help="GPU target that tests ran on, where results do not say; or none."
+)
 @option("--reports", type=click.IntRange(1), metavar="N", help="How many JUnit files there must be.")
-@option(
-    "--suite",
-    "--test-config",
+@catalogue.SUITE.but(
     type=click.Choice(["default", "full", "distributed", "inductor"]),
     help="Suite of torch's tests that JUnit files are of.  [default: none named, which counts as default]",
 )
@@ -135,7 +129,7 @@ def describe_origin(command: str) -> dict[str, str]:
 @option("--by", metavar="NAME", help="Who hands it in [default: GITHUB_ACTOR, else the user].")
 @option("--when", metavar="TIME", help="When it was found [default: what results say, else the file].")
 @option("--log", "log_url", default="", metavar="URL", help="Where its log is.")
-@option("--sign-with", type=GivenPath(file_okay=True), metavar="KEY", help="Sign it: Ed25519 SSH key.")
+@catalogue.SIGN_WITH
 @option(
     "--write-payloads",
     type=GivenPath(),
@@ -148,7 +142,7 @@ def describe_origin(command: str) -> dict[str, str]:
     metavar="BUNDLE",
     help="A Sigstore bundle about the payloads that --from names: GitHub's artifact attestation.",
 )
-@option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
+@catalogue.JSON
 def add(  # noqa: PLR0917 - click passes them by name
     chosen: ChosenSet,
     results: tuple[Path, ...],
@@ -214,8 +208,8 @@ def add(  # noqa: PLR0917 - click passes them by name
 
 @evidence_group.command("set evidence list")
 @set_options
-@option("--policy", type=GivenPath(), help="Policy whose signers are looked for [default: our own].")
-@option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@catalogue.POLICY.but(help="Policy whose signers are looked for [default: our own].")
+@catalogue.JSON
 def list_(chosen: ChosenSet, policy: Path | None, as_json: bool) -> None:
     """List the evidence of a set, oldest first.
 
@@ -235,8 +229,8 @@ def list_(chosen: ChosenSet, policy: Path | None, as_json: bool) -> None:
 
 @evidence_group.command("set evidence show")
 @set_options
-@option("--policy", type=GivenPath(), help="Policy whose signers are looked for [default: our own].")
-@option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@catalogue.POLICY.but(help="Policy whose signers are looked for [default: our own].")
+@catalogue.JSON
 @click.argument("evidence", metavar="EVIDENCE")
 def show(chosen: ChosenSet, policy: Path | None, as_json: bool, evidence: str) -> None:
     """Show one evidence, by its id or a part of it that only one has.
@@ -399,20 +393,14 @@ def remember_digests() -> stored_digests.StoredDigests:
 
 @command("set gate")
 @set_options
-@option("--channel", required=True, metavar="CHANNEL", help="nightly, prerelease or stable.")
-@option(
-    "--policy",
-    type=GivenPath(),
-    help="What channels need [default: what the channel keeps, then data/release_policy.yaml].",
-)
+@catalogue.CHANNEL.but(required=True)
+@catalogue.POLICY
 @option("--explain", is_flag=True, help="Print every rule with the evidence that it rests on.")
-@option(
-    "--outputs",
-    is_flag=True,
+@catalogue.OUTPUTS.but(
     help="Set `passed` as an output of the step of a workflow (GITHUB_OUTPUT): true or false. A set that"
-    " cannot go yet is no failure then.",
+    " cannot go yet is no failure then."
 )
-@option("--json", "in_json", is_flag=True, help="Print the verdict, and all evidence, as JSON.")
+@catalogue.JSON.but(name="in_json")
 def gate_command(  # noqa: PLR0917 - click passes them by name
     chosen: ChosenSet, channel: str, policy: Path | None, explain: bool, outputs: bool, in_json: bool
 ) -> None:
@@ -470,13 +458,11 @@ def gate_command(  # noqa: PLR0917 - click passes them by name
 
 @command("set show")
 @set_options
-@option(
-    "--outputs",
-    is_flag=True,
+@catalogue.OUTPUTS.but(
     help="Set `set`, `family`, `index`, `layout`, `line`, `platform`, `pythons` and `rocm` as outputs of the"
-    " step of a workflow (GITHUB_OUTPUT).",
+    " step of a workflow (GITHUB_OUTPUT)."
 )
-@option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@catalogue.JSON
 def show_set(chosen: ChosenSet, outputs: bool, as_json: bool) -> None:
     """Show a staged set: what it is of, where its index is, its wheels.
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli import boundary, command
+from rocm_wheels.cli import boundary, catalogue, command
 from rocm_wheels.cli.install import open_wheel_cache, refuse_index_and_channel
-from rocm_wheels.cli.options import GivenPath, json_option, print_result
+from rocm_wheels.cli.options import print_result
 from rocm_wheels.core import tables
 
 if TYPE_CHECKING:
@@ -20,44 +20,24 @@ if TYPE_CHECKING:
 
 _FLEET_OPTIONS = (
     click.argument("packages", nargs=-1, metavar="[PACKAGES]..."),
-    command.option(
-        "--gfx",
-        multiple=True,
+    catalogue.MACHINE_GFX.but(
         required=True,
-        metavar="LIST|none",
         help="A kind of machine, by its GPUs: gfx942, or gfx1201,gfx1100 where both are in it; none: without"
         " one. Can be repeated.",
     ),
-    command.option(
-        "--python",
-        "pythons",
+    catalogue.PYTHON_WORDS.but(
+        name="pythons",
         multiple=True,
         required=True,
         metavar="V,…",
         help="The Pythons of the machines: 3.12,3.13. Can be repeated.",
     ),
-    command.option(
-        "--index", metavar="URL|DIR", help="Where the builds come from [default: by GPU and --channel]."
-    ),
-    command.option(
-        "--dependency-index",
-        metavar="URL",
-        help="Index of what the chosen one lacks [default: UV_DEFAULT_INDEX, PIP_INDEX_URL, else PyPI].",
-    ),
-    command.option(
-        "--rocm-index",
-        metavar="URL|DIR",
-        help="Index of ROCm's own packages, where the chosen one has none.",
-    ),
-    command.option(
-        "--channel",
-        metavar="NAME",
-        help="Of the known indexes, without --index: stable, prerelease, nightly or dev [default: stable].",
-    ),
-    command.option("--pre", is_flag=True, help="Take pre-releases too."),
-    command.option(
-        "--cache-dir", type=GivenPath(file_okay=False), metavar="DIR", help="Where downloads are kept."
-    ),
+    catalogue.INDEX,
+    catalogue.DEPENDENCY_INDEX,
+    catalogue.ROCM_INDEX.but(name="rocm_index", metavar="URL|DIR"),
+    catalogue.INDEX_CHANNEL,
+    catalogue.PRE,
+    catalogue.CACHE_DIR,
 )
 
 
@@ -93,15 +73,8 @@ Examples:
 
 @command.command("lock install", help=_LOCK_HELP)
 @_fleet_options
-@command.option(
-    "-o",
-    "--output",
-    type=GivenPath(),
-    required=True,
-    metavar="FILE",
-    help="The lock: pylock.toml, or pylock.NAME.toml.",
-)
-@json_option
+@catalogue.OUTPUT.but(required=True, help="The lock: pylock.toml, or pylock.NAME.toml.")
+@catalogue.JSON
 def lock_install_command(
     gfx: tuple[str, ...],
     pythons: tuple[str, ...],
@@ -167,17 +140,13 @@ Examples:
 
 @command.command("index bundle", help=_BUNDLE_HELP)
 @_fleet_options
-@command.option(
-    "-o",
-    "--output-dir",
-    "folder",
-    type=GivenPath(file_okay=False),
+@catalogue.OUTPUT_DIR.but(
+    name="folder",
     required=True,
-    metavar="DIR",
     help="The folder: one that is not there yet, or that the same command has begun.",
 )
 @command.option("--no-tool", is_flag=True, help="Leave rocm-wheels itself, and uv, out.")
-@json_option
+@catalogue.JSON
 def bundle_command(  # noqa: PLR0917 - click passes them by name
     gfx: tuple[str, ...],
     pythons: tuple[str, ...],

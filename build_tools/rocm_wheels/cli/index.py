@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocm_wheels.cli import boundary, command, evidence, options
+from rocm_wheels.cli import boundary, catalogue, command, evidence, options
 from rocm_wheels.core import environment_numbers, errors, log, shell, tables
 
 if TYPE_CHECKING:
@@ -30,11 +30,9 @@ _wait_option = command.option(
     metavar="SECONDS",
     help="How long to wait for another writer of this index.",
 )
-_family_option = command.option("--family", default="", metavar="NAME", help="The index of this GPU family.")
-_public_url_option = command.option(
-    "--public-url",
-    metavar="URL",
-    help="Where people see DIR: pages name provenance objects (FILE.provenance, PEP 740) by their whole URL.",
+_family_option = catalogue.FAMILY.but(default="", help="The index of this GPU family.")
+_public_url_option = catalogue.PUBLIC_URL.but(
+    help="Where people see DIR: pages name provenance objects (FILE.provenance, PEP 740) by their whole URL."
 )
 _allow_pth_option = command.option(
     "--allow-pth",
@@ -48,11 +46,8 @@ _DIGESTS_HELP = "Digests that are known, as sha256sum writes them: taken at thei
 
 @command.command("index build")
 @click.argument("folder", type=_PATH, metavar="DIR")
-@command.option(
-    "--family",
-    "families",
+@catalogue.FAMILIES.but(
     multiple=True,
-    metavar="NAME",
     help="A folder in DIR with wheels of a GPU family; asked for once, remembered. Can be repeated.",
 )
 @command.option(
@@ -64,7 +59,7 @@ _DIGESTS_HELP = "Digests that are known, as sha256sum writes them: taken at thei
 @_allow_pth_option
 @_public_url_option
 @_wait_option
-@options.json_option
+@catalogue.JSON
 def build(  # noqa: PLR0917 - click passes them by name
     folder: Path,
     families: tuple[str, ...],
@@ -107,7 +102,7 @@ def build(  # noqa: PLR0917 - click passes them by name
 @command.command("index add")
 @click.argument("folder", type=_PATH, metavar="DIR")
 @click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="FILE...")
-@command.option("--family", default="", metavar="NAME", help="Put them into the index of this GPU family.")
+@catalogue.FAMILY.but(default="", help="Put them into the index of this GPU family.")
 @command.option("--link", is_flag=True, help="Hard-link the files instead of copying them.")
 @command.option(
     "--files-url",
@@ -119,7 +114,7 @@ def build(  # noqa: PLR0917 - click passes them by name
 @_allow_pth_option
 @_public_url_option
 @_wait_option
-@options.json_option
+@catalogue.JSON
 def add(  # noqa: PLR0917 - click passes them by name
     folder: Path,
     wheels: tuple[Path, ...],
@@ -173,7 +168,7 @@ def add(  # noqa: PLR0917 - click passes them by name
 @click.argument("what", nargs=-1, required=True, metavar="WHEEL|NAME==VERSION...")
 @_family_option
 @_wait_option
-@options.json_option
+@catalogue.JSON
 def remove(folder: Path, what: tuple[str, ...], family: str, wait: int, as_json: bool) -> None:
     """Take wheels out of the index DIR: from its pages first, then the files.
 
@@ -196,7 +191,7 @@ def remove(folder: Path, what: tuple[str, ...], family: str, wait: int, as_json:
 @command.option("--unyank", is_flag=True, help="Take it back.")
 @_family_option
 @_wait_option
-@options.json_option
+@catalogue.JSON
 def yank(  # noqa: PLR0917 - click passes them by name
     folder: Path,
     what: tuple[str, ...],
@@ -238,13 +233,11 @@ def _read_given_digests(digests: Path | None) -> Mapping[str, str] | None:
 @command.command("index verify")
 @click.argument("index", required=False, metavar="DIR|URL")
 @command.option("--full", is_flag=True, help="Hash every file: each is read, or downloaded, whole.")
-@command.option("--jobs", type=click.IntRange(1, 64), default=8, show_default=True, help="Files at a time.")
-@command.option("--retries", type=click.IntRange(0, 20), default=4, show_default=True, help="For servers.")
-@command.option(
-    "--timeout", type=click.IntRange(1), default=60, show_default=True, metavar="SECONDS", help="For servers."
-)
-@command.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@command.option("--list-checks", "list_faults", is_flag=True, help="List what can be found, and leave.")
+@catalogue.JOBS.but(default=8, show_default=True, help="Files at a time.")
+@catalogue.RETRIES.but(help="For servers.")
+@catalogue.TIMEOUT.but(type=click.IntRange(1), default=60, show_default=True, help="For servers.")
+@catalogue.JSON
+@catalogue.LIST_CHECKS.but(name="list_faults")
 def verify(  # noqa: PLR0917 - click passes them by name
     index: str | None, full: bool, jobs: int, retries: int, timeout: int, as_json: bool, list_faults: bool
 ) -> None:
@@ -368,20 +361,12 @@ Examples:
     metavar="REQ",
     help="What a user asks for; can be repeated [default: every new distribution, without a version].",
 )
-@command.option(
-    "--python",
-    "pythons",
-    type=options.PythonVersions(),
+@catalogue.PYTHON_VERSIONS.but(
     multiple=True,
-    metavar="V",
     help="Python of the user's machine, like 3.12; can be repeated [default: those of the new wheels].",
 )
-@command.option(
-    "--platform",
-    type=click.Choice(["linux", "windows"]),
-    help="That of the user's machine, x86_64 [default: that of the new wheels].",
-)
-@command.option("--pre", is_flag=True, help="The user asks for pre-releases too.")
+@catalogue.PLATFORM.but(help="That of the user's machine, x86_64 [default: that of the new wheels].")
+@catalogue.PRE.but(help="The user asks for pre-releases too.")
 @command.option(
     "--deps", is_flag=True, help="Resolve what the wheels require too, from INDEX and the new wheels alone."
 )
@@ -392,7 +377,7 @@ Examples:
     help="What is to be picked of a distribution; can be repeated.",
 )
 @command.option("--version-scheme", is_flag=True, help="List spellings of the new versions, and which sort.")
-@command.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@catalogue.JSON
 def resolve_command(  # noqa: PLR0917 - click passes them by name
     index: str,
     new: tuple[Path, ...],

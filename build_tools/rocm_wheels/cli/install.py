@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocm_wheels.cli import boundary, command, evidence
+from rocm_wheels.cli import boundary, catalogue, command, evidence
 from rocm_wheels.cli.options import (
     GivenPath,
-    GivenPython,
-    PythonVersions,
     RegularFile,
     open_memory,
     read_signers,
-    released_by_option,
 )
 from rocm_wheels.core import errors, log, shell, tables
 
@@ -56,42 +53,21 @@ Examples:
 
 @command.command("choose", help=_CHOOSE_HELP)
 @click.argument("requirements", nargs=-1, required=True, metavar="REQUIREMENT...")
-@command.option("--index", metavar="URL|DIR", help="Where the wheels are [default: the best known one].")
-@command.option(
-    "--gfx",
-    multiple=True,
-    metavar="LIST|none",
-    help="GPUs of the machine, best first: gfx942,gfx1100 or 'RX 7900 XTX'; can be repeated [default: look].",
+@catalogue.INDEX.but(help="Where the wheels are [default: the best known one].")
+@catalogue.MACHINE_GFX.but(
+    help="GPUs of the machine, best first: gfx942,gfx1100 or 'RX 7900 XTX'; can be repeated [default: look]."
 )
-@command.option("--rocm", metavar="V|none", help="ROCm of the machine, like 7.2 [default: look].")
-@command.option(
-    "--python",
-    type=PythonVersions(),
-    metavar="V",
-    help="Python of the machine: 3.12, 3.14t, or one that is asked [default: this one].",
+@catalogue.ROCM.but(metavar="V|none", help="ROCm of the machine, like 7.2 [default: look].")
+@catalogue.PYTHON_VERSIONS.but(
+    name="python", help="Python of the machine: 3.12, 3.14t, or one that is asked [default: this one]."
 )
 @command.option(
     "--platform", metavar="P", help="linux, windows or macos; linux-aarch64 and such [default: this one]."
 )
 @command.option("--enable", multiple=True, metavar="NAMESPACE", help="Let an optional provider count.")
-@command.option(
-    "--channel",
-    type=click.Choice(["stable", "prerelease", "nightly", "dev"]),
-    help="Of the indexes that are known, without --index [default: stable].",
-)
-@command.option("--pre", is_flag=True, help="Take pre-releases too.")
-@command.option(
-    "--retries",
-    type=click.IntRange(0, 20),
-    default=4,
-    show_default=True,
-    help="How often a request is repeated.",
-)
-@released_by_option
-@command.option(
-    "--all", "everything", is_flag=True, help="List every wheel that is out, not only the first ten."
-)
-@command.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@catalogue.takes(catalogue.INDEX_CHANNEL, catalogue.PRE, catalogue.RETRIES, catalogue.RELEASED_BY)
+@catalogue.ALL.but(help="List every wheel that is out, not only the first ten.")
+@catalogue.JSON
 def choose_command(  # noqa: PLR0917 - click passes them by name
     requirements: tuple[str, ...],
     index: str | None,
@@ -291,61 +267,29 @@ Examples:
 
 @command.command("install", help=_INSTALL_HELP)
 @click.argument("packages", nargs=-1, metavar="[PACKAGES]...", envvar="ROCM_WHEELS_PACKAGES")
-@command.option(
-    "--dry-run", is_flag=True, help="Print what would be done, and the commands to do it by hand."
-)
+@catalogue.DRY_RUN.but(help="Print what would be done, and the commands to do it by hand.")
 @command.option(
     "--uv/--pip",
     "by_uv",
     default=True,
     help="Install by uv [default], or by the pip of the environment; uv resolves for both.",
 )
-@command.option(
-    "--python",
-    "target_python",
-    type=GivenPython(),
-    metavar="PYTHON",
+@catalogue.PYTHON.but(
+    name="target_python",
     help="Environment or Python to install into [default: the active one, never that of this program].",
 )
-@command.option(
-    "--venv",
-    type=GivenPath(file_okay=False),
-    metavar="DIR",
-    help="Install into this virtual environment, made of --python where it is not there yet.",
-)
-@command.option(
-    "--index", metavar="URL|DIR", help="Where the builds come from [default: by GPU and --channel]."
-)
-@command.option(
-    "--dependency-index",
-    metavar="URL",
-    help="Index of what the chosen one lacks [default: UV_DEFAULT_INDEX, PIP_INDEX_URL, else PyPI].",
-)
-@command.option(
-    "--rocm-index", metavar="URL|DIR", help="Index of ROCm's own packages, where the chosen one has none."
-)
-@command.option(
-    "--channel",
-    metavar="NAME",
-    help="Of the known indexes, without --index: stable, prerelease, nightly or dev [default: stable].",
-)
-@command.option("--pre", is_flag=True, help="Take pre-releases too.")
-@command.option(
-    "--gfx",
-    multiple=True,
-    metavar="LIST|none",
-    help="For these GPUs, not those found here: gfx942,gfx1100 or 'RX 7900 XTX'; none: for the CPU.",
-)
+@catalogue.VENV.but(help="Install into this virtual environment, made of --python where it is not there yet.")
+@catalogue.takes(catalogue.INDEX, catalogue.DEPENDENCY_INDEX)
+@catalogue.ROCM_INDEX.but(name="rocm_index", metavar="URL|DIR")
+@catalogue.takes(catalogue.INDEX_CHANNEL, catalogue.PRE, catalogue.MACHINE_GFX)
 @command.option(
     "--allow-cpu",
     is_flag=True,
     help="Take a torch that computes on the CPU, where none has code for the GPU here (on a terminal:"
     " without asking).",
 )
-@command.option("--rocm", metavar="VERSION", help="For this ROCm, not the one found here.")
-@command.option(
-    "--cache-dir", type=GivenPath(file_okay=False), metavar="DIR", help="Where downloads are kept."
-)
+@catalogue.ROCM.but(metavar="VERSION", help="For this ROCm, not the one found here.")
+@catalogue.CACHE_DIR
 @command.option("--no-cache", is_flag=True, help="Keep no downloads.")
 @command.option(
     "--keep-wheels",
@@ -354,14 +298,9 @@ Examples:
     help="Put the wheels that are installed into this folder, too: for `tests --wheels DIR`.",
 )
 @command.option("--require-hashes", is_flag=True, help="Refuse files of which the index states no sha256.")
-@command.option(
-    "--signed-by",
-    "keys",
-    multiple=True,
-    type=GivenPath(),
-    metavar="KEY.pub",
+@catalogue.SIGNED_BY.but(
     help="Refuse wheels of torch and its companions unless one of these public keys (Ed25519, SSH) has signed"
-    " the statement beside them.",
+    " the statement beside them."
 )
 @command.option(
     "--provenance",
@@ -369,14 +308,12 @@ Examples:
     help="Statements of how torch and its companions were made: every wheel must have one that is about its"
     " bytes, one that is there must be, or nobody looks [default: optional; with --signed-by required].",
 )
-@released_by_option
-@command.option(
-    "--lock",
+@catalogue.RELEASED_BY
+@catalogue.LOCK.but(
     type=RegularFile(),
-    metavar="FILE",
     help="Install what a pylock.toml (PEP 751) has for this machine: nothing is chosen or looked up.",
 )
-@command.option("--json", "as_json", is_flag=True, help="Print the plan, and what came of it, as JSON.")
+@catalogue.JSON
 def install_command(  # noqa: PLR0917 - click passes them by name
     packages: tuple[str, ...],
     dry_run: bool,

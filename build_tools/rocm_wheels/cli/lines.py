@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli import command
+from rocm_wheels.cli import catalogue, command
 from rocm_wheels.core import tables
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _LEGEND = f"{_BELIEVED}: believed, nobody states it. `rocm-wheels lines NAME` sa
 
 @command.command("lines")
 @click.argument("name", required=False, shell_complete=command.complete_with("list_lines"))
-@command.option("--json", "as_json", is_flag=True, help="Print every fact with its source as JSON.")
+@catalogue.JSON
 @command.option("--markdown", is_flag=True, help="Print the table as Markdown.")
 def lines_command(name: str | None, as_json: bool, markdown: bool) -> None:
     """List the release lines: what belongs to each torch.

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from rocm_wheels.cli import boundary, checkout_options, command
+from rocm_wheels.cli import boundary, catalogue, checkout_options, command
 from rocm_wheels.cli.command import option
-from rocm_wheels.cli.options import GivenPath, PythonVersions, combine_options, print_result
+from rocm_wheels.cli.options import GivenPath, PythonVersions, print_result
 from rocm_wheels.core import errors, log, shell, tables
 from rocm_wheels.models import project_names
 
@@ -622,7 +622,7 @@ def _print_changes(old: Lock, new: Lock, options: Mapping[str, Any]) -> None:
     click.echo("\n".join(lock_diff.format_diff_report(diff, history, limit=_MOST_COMMITS)))
 
 
-therock_options = combine_options(
+therock_options = catalogue.takes(
     option("--therock-commit", metavar="SHA", help="Commit of TheRock that the ROCm packages are of."),
     option("--therock-repo", metavar="URL", help=f"Its repository [default: {_THEROCK}]."),
     option("--therock-branch", metavar="NAME", help="Its branch."),
@@ -631,7 +631,7 @@ therock_options = combine_options(
 
 @command.command("lock manifest")
 @click.argument("file", type=_FILE, metavar="LOCK")
-@option("-o", "--output", type=_FILE, metavar="FILE", help="File to write; - is stdout.")
+@catalogue.OUTPUT.but(help="File to write; - is stdout.")
 @therock_options
 def manifest_command(file: Path, output: Path | None, **therock: str | None) -> None:
     """Write a lock as a manifest of TheRock's scripts (schema version 1).

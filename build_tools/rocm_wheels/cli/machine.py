@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocm_wheels.cli import boundary, command, options
+from rocm_wheels.cli import boundary, catalogue, command
 from rocm_wheels.core import errors, log
 
 if TYPE_CHECKING:
@@ -20,19 +20,13 @@ _SEVERITY_COLOURS = {"ok": "green", "info": "blue", "warning": "yellow", "error"
 
 
 @command.command("doctor")
-@command.option(
-    "--python",
-    type=options.GivenPython(),
-    metavar="PYTHON",
-    help="A Python or environment to look at [default: the active one, else that of this program].",
+@catalogue.PYTHON.but(
+    help="A Python or environment to look at [default: the active one, else that of this program]."
 )
-@command.option(
-    "--gfx",
-    multiple=True,
-    metavar="LIST|none",
-    help="The GPUs of a machine to be: gfx942,gfx1100 or 'RX 7900 XTX'; those here do not count then.",
+@catalogue.MACHINE_GFX.but(
+    help="The GPUs of a machine to be: gfx942,gfx1100 or 'RX 7900 XTX'; those here do not count then."
 )
-@command.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@catalogue.JSON
 def doctor_command(python: Path | None, gfx: tuple[str, ...], as_json: bool) -> None:
     """Find what is wrong with this machine for torch, and how to put it right.
 
@@ -87,18 +81,10 @@ Examples:
 @command.option(
     "--shell", type=click.Choice(_SHELLS), help="Shell that reads the lines [default: that of $SHELL]."
 )
-@command.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-@command.option(
-    "--python",
-    type=options.GivenPython(),
-    metavar="PYTHON",
-    help="Python or virtual environment whose torch it is about [default: this one].",
-)
-@command.option(
-    "--gfx",
-    multiple=True,
-    metavar="LIST",
-    help="Cards in place of a look, as the runtime numbers them: gfx1030,gfx1100.",
+@catalogue.JSON
+@catalogue.PYTHON.but(help="Python or virtual environment whose torch it is about [default: this one].")
+@catalogue.MACHINE_GFX.but(
+    metavar="LIST", help="Cards in place of a look, as the runtime numbers them: gfx1030,gfx1100."
 )
 @command.option("--risky", is_flag=True, help="Also settings that are known to hang some machines.")
 def configure_command(  # noqa: PLR0917 - click passes them by name
@@ -171,25 +157,13 @@ Examples:
     metavar="DEVICE",
     help="auto (every GPU, else the CPU), all (both), cpu, or one as torch names it: cuda:1.",
 )
-@command.option("--require-gpu", is_flag=True, help="It is a failure when torch sees no GPU.")
+@catalogue.REQUIRE_GPU.but(help="It is a failure when torch sees no GPU.")
 @command.option(
     "--configured", is_flag=True, help="Test with the variables that `rocm-wheels configure` says are needed."
 )
-@command.option(
-    "--python",
-    type=options.GivenPython(),
-    metavar="PYTHON",
-    help="Python or virtual environment whose torch is tested [default: this one].",
-)
-@command.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=300.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="A check that takes longer is stopped.",
-)
-@command.option("--json", "as_json", is_flag=True, help="Print the outcomes as JSON.")
+@catalogue.PYTHON.but(help="Python or virtual environment whose torch is tested [default: this one].")
+@catalogue.TIMEOUT.but(default=300.0, show_default=True, help="A check that takes longer is stopped.")
+@catalogue.JSON
 def selftest_command(  # noqa: PLR0917 - click passes them by name
     groups: tuple[str, ...],
     device: str,

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli import boundary, command
-from rocm_wheels.cli.options import PythonVersions, combine_options
+from rocm_wheels.cli import boundary, catalogue, command
 from rocm_wheels.core import errors, log, tables
 from rocm_wheels.models import project_names
 
@@ -209,7 +208,7 @@ def print_changes(changes: list[matrix_report.ChangedFile] | None) -> None:
 
 
 # which cells: families × Pythons × torch lines × platforms
-_selection_options = combine_options(
+_selection_options = catalogue.takes(
     command.option(
         "--trigger",
         default="nightly",
@@ -217,20 +216,13 @@ _selection_options = combine_options(
         metavar="T",
         help="presubmit, postsubmit, nightly or release.",
     ),
-    command.option(
-        "--family",
-        "families",
+    catalogue.FAMILIES.but(
         envvar="ROCM_WHEELS_FAMILIES",
         metavar="F,…",
         help="These GPU families [default: those of the trigger].",
     ),
-    command.option(
-        "--python",
-        "pythons",
-        type=PythonVersions(),
-        envvar="ROCM_WHEELS_PYTHONS",
-        metavar="V,…",
-        help="These Pythons, as 3.12 or 3.14t [default: those of the trigger].",
+    catalogue.PYTHON_VERSIONS.but(
+        envvar="ROCM_WHEELS_PYTHONS", help="These Pythons, as 3.12 or 3.14t [default: those of the trigger]."
     ),
     command.option(
         "--line",
@@ -239,12 +231,7 @@ _selection_options = combine_options(
         metavar="L,…",
         help="These torch lines, as 2.13 or nightly [default: those of the trigger].",
     ),
-    command.option(
-        "--platform",
-        envvar="ROCM_WHEELS_PLATFORM",
-        type=click.Choice(["linux", "windows"]),
-        help="Only this platform [default: both].",
-    ),
+    catalogue.PLATFORM.but(envvar="ROCM_WHEELS_PLATFORM", help="Only this platform [default: both]."),
     command.option(
         "--layout",
         envvar="ROCM_WHEELS_LAYOUT",
@@ -258,17 +245,13 @@ _selection_options = combine_options(
         help="How sets are packaged: host and device wheels, fat, or as the layout [default: as the"
         " trigger has it].",
     ),
-    command.option(
-        "--rocm",
-        "rocm_version",
+    catalogue.ROCM.but(
+        name="rocm_version",
         envvar="ROCM_WHEELS_ROCM_VERSION",
-        metavar="V",
         help="Another ROCm than the newest that AMD has with each line.",
     ),
-    command.option(
-        "--suite",
-        "--test-config",
-        "suites",
+    catalogue.SUITE.but(
+        name="suites",
         envvar="ROCM_WHEELS_SUITES",
         metavar="S,…",
         help="These suites of torch's own tests, of every cell [default: those whose turn it is].",
@@ -332,7 +315,7 @@ _selection_options = combine_options(
 @command.option(
     "--explain", metavar="CELL", help="Why this cell is built or not: gfx94X-dcgpu/3.12/2.13/linux."
 )
-@command.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@catalogue.JSON.but(help="The same as --format json.")
 def matrix_command(  # noqa: PLR0917 - click passes them by name
     changed: tuple[str, ...],
     since: str | None,

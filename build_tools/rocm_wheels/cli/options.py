@@ -6,18 +6,16 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rocm_wheels.cli import boundary
-from rocm_wheels.cli.command import option
 from rocm_wheels.core import errors, progress, tables
 
 if TYPE_CHECKING:
@@ -50,20 +48,6 @@ class GivenPython(GivenPath):
         return interpreters.find_python_program(
             os.fspath(super().convert(value, param, ctx)), boundary.read_environment()
         )
-
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def combine_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
-    """Return what adds options (or lists of them) to a command, so that help shows the first one first."""
-
-    def add(command: F) -> F:
-        for add_option in reversed(options):
-            command = add_option(command)
-        return command
-
-    return add
 
 
 if TYPE_CHECKING:
@@ -152,9 +136,6 @@ class ByteSize(_Quantity):
         return int(number)
 
 
-json_option = option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
-
-
 @dataclass(frozen=True)
 class ReleaseKeys:
     """How a release is signed: by which key (None: by none), for how long, and whose else is trusted."""
@@ -217,52 +198,6 @@ class SigningKey(GivenPath):
         return path
 
 
-released_by_option = option(
-    "--released-by",
-    "released_by",
-    multiple=True,
-    type=GivenPath(),
-    metavar="KEY.pub",
-    envvar="ROCM_WHEELS_RELEASED_BY",
-    show_envvar=True,
-    help="Take pages of an index only as one of these public keys (Ed25519, SSH) has signed them.",
-)
-
-
-def release_key_options(function: F) -> F:
-    """Add what says how a release is signed: it comes as the argument ``keys``, ``ReleaseKeys``."""
-
-    @wraps(function)
-    def with_keys(
-        *values: object,
-        sign_with: Path | None,
-        released_by: tuple[Path, ...],
-        valid_days: int,
-        **others: object,
-    ) -> object:
-        return function(*values, keys=ReleaseKeys(sign_with, released_by, valid_days), **others)
-
-    add_options = combine_options(
-        option(
-            "--sign-with",
-            type=SigningKey(),
-            metavar="KEY",
-            envvar="ROCM_WHEELS_RELEASE_KEY",
-            show_envvar=True,
-            help="Sign what the channel shows: Ed25519 SSH key. The variable may hold the key itself.",
-        ),
-        released_by_option,
-        option(
-            "--valid-days",
-            type=click.IntRange(1, 365),
-            default=14,
-            show_default=True,
-            help="How long the signature holds; half of it later `set refresh` signs anew.",
-        ),
-    )
-    return cast(F, add_options(with_keys))
-
-
 class RegularFile(click.Path):
     """A file that is there: no folder, and no pipe or device, which reading would wait for."""
 
@@ -288,20 +223,6 @@ wheels_argument = click.argument(
     "wheels", nargs=-1, required=True, type=wheel_file, metavar="WHEEL...", callback=_drop_repetitions
 )
 
-new_wheels_options = combine_options(
-    option(
-        "-o",
-        "--output-dir",
-        type=GivenPath(file_okay=False),
-        metavar="DIR",
-        help="Folder for what is written; by default beside each file.",
-    ),
-    option("--replace", is_flag=True, help="Replace what is there: a file of that name with other content."),
-    option("--dry-run", is_flag=True, help="Tell what would be done, and why; write nothing."),
-    json_option,
-)
-"""What every command that makes new wheels out of wheels takes."""
-
 
 @contextmanager
 def show_activity(activity: str, count: int) -> Iterator[None]:
@@ -322,22 +243,3 @@ def print_result(document: object, lines: Iterable[object], *, as_json: bool) ->
         return
     for line in lines:
         click.echo(line)
-
-
-def layout_option(function: Any, name: str = "store_layout") -> Any:
-    """Add the option that names the file with the names of areas and folders; it comes as ``name``."""
-    return option(
-        "--store-layout",
-        name,
-        type=GivenPath(),
-        help="YAML file with the names of areas and folders in the store [default: v2-staging, v2, …].",
-    )(function)
-
-
-def unconditional_option(function: Any) -> Any:
-    """Add the option that lets a store be written to which cannot keep two writers apart."""
-    return option(
-        "--unconditional",
-        is_flag=True,
-        help="Write to a store that ignores conditional writes: nothing else may write at the same time.",
-    )(function)

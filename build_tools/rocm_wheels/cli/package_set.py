@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocm_wheels.cli import command, options
+from rocm_wheels.cli import catalogue, command, options
 from rocm_wheels.core import errors, tables
 
 if TYPE_CHECKING:
@@ -26,15 +26,9 @@ _BUILD_TAG = "1fat"
     required=True,
     help="Host and device wheels of all with device code; or a torch that carries its ROCm.",
 )
-@command.option(
-    "--find-links",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    metavar="DIR",
-    help="ROCm's wheels.",
-)
-@command.option("--rocm-index", "index_url", metavar="URL", help="Index with ROCm's wheels.")
-@command.option("--gfx", "targets", metavar="LIST", help="Targets that a fat torch is for.")
-@options.json_option
+@catalogue.takes(catalogue.ROCM_WHEELS, catalogue.ROCM_INDEX)
+@catalogue.GFX.but(help="Targets that a fat torch is for.")
+@catalogue.JSON
 def package_command(  # noqa: PLR0917 - click passes them by name
     folder: Path,
     packaging: str,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocm_wheels.cli import boundary, command, evidence, options
+from rocm_wheels.cli import boundary, catalogue, command, evidence, options
 from rocm_wheels.cli.store import convert_store_findings, list_damage_lines, raise_damage
 from rocm_wheels.core import errors, log, tables
 
@@ -186,12 +186,8 @@ def format_demote_command(
 
 
 # whose rules count
-_policy_options = options.combine_options(
-    command.option(
-        "--policy",
-        type=options.GivenPath(),
-        help="What channels need [default: what the channel keeps, then data/release_policy.yaml].",
-    ),
+_policy_options = catalogue.takes(
+    catalogue.POLICY,
     command.option(
         "--change-policy",
         is_flag=True,
@@ -202,14 +198,12 @@ _policy_options = options.combine_options(
 
 @command.command("set refresh")
 @click.argument("store", metavar="STORE")
-@command.option("--family", metavar="F", help="Only this family [default: all that have releases].")
-@command.option("--channel", metavar="CHANNEL", help="Only this channel [default: all that show sets].")
+@catalogue.FAMILY
+@catalogue.CHANNEL.but(help="Only this channel [default: all that show sets].")
 @_policy_options
-@command.option(
-    "--public-url",
-    metavar="URL",
+@catalogue.PUBLIC_URL.but(
     help="Where people see STORE, for support.json. What serves a bucket must give index.html for URLs "
-    "that end in /. It is kept in the store; '' forgets it.",
+    "that end in /. It is kept in the store; '' forgets it."
 )
 @command.option(
     "--other-index",
@@ -218,12 +212,9 @@ _policy_options = options.combine_options(
     metavar="URL",
     help="Where wheels find what is not in their set (ROCm), for support.json. It is kept; '' forgets all.",
 )
-@options.release_key_options
+@catalogue.take_release_keys
 @command.option("--sign-anew", is_flag=True, help="Sign what has no snapshot that holds, too, as it is now.")
-@options.layout_option
-@options.unconditional_option
-@command.option("--dry-run", is_flag=True, help="Print each write that would be made, and make none.")
-@command.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@catalogue.takes(catalogue.STORE_LAYOUT, catalogue.UNCONDITIONAL, catalogue.DRY_RUN, catalogue.JSON)
 def refresh_command(  # noqa: PLR0917 - click passes them by name
     store: str,
     family: str | None,
@@ -472,12 +463,12 @@ class _ChangeOptions:
 
 
 # how either command writes, and where
-_change_options = options.combine_options(
-    command.option("--channel", required=True, metavar="CHANNEL", help="nightly, prerelease or stable."),
-    options.release_key_options,
-    options.unconditional_option,
-    command.option("--dry-run", is_flag=True, help="Print each write that would be made, and make none."),
-    command.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+_change_options = catalogue.takes(
+    catalogue.CHANNEL.but(required=True),
+    catalogue.take_release_keys,
+    catalogue.UNCONDITIONAL,
+    catalogue.DRY_RUN,
+    catalogue.JSON,
 )
 
 
@@ -549,18 +540,14 @@ def promote(  # noqa: PLR0917 - click passes them by name
 
 @command.command("set demote")
 @click.argument("store", metavar="STORE")
-@command.option("--family", metavar="F", help="The family, where the store has several.")
-@command.option(
-    "--set", "set_id", metavar="ID", help="The set to take away, or how its id begins [default: the newest]."
-)
+@catalogue.FAMILY.but(help="The family, where the store has several.")
+@catalogue.SET.but(help="The set to take away, or how its id begins [default: the newest].")
 @command.option(
     "--to", "back_to", metavar="ID", help="Take all away that came after this one (or how its id begins)."
 )
-@command.option(
-    "--policy", type=options.GivenPath(), help="Judge what is left by it [default: as it was judged]."
-)
+@catalogue.POLICY.but(help="Judge what is left by it [default: as it was judged].")
 @_change_options
-@options.layout_option
+@catalogue.STORE_LAYOUT
 def demote(  # noqa: PLR0917 - click passes them by name
     store: str,
     family: str | None,

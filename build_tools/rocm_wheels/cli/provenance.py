@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli import boundary, command, options
+from rocm_wheels.cli import boundary, catalogue, command, options
 from rocm_wheels.core import errors, parallel, tables
 
 if TYPE_CHECKING:
@@ -21,16 +21,9 @@ _JOBS = 4
 
 @command.command("provenance verify")
 @click.argument("wheels", nargs=-1, type=_FILE, metavar="WHEEL...")
-@command.option(
-    "--signed-by",
-    "keys",
-    multiple=True,
-    type=options.GivenPath(),
-    metavar="KEY.pub",
-    help="One of these public keys (Ed25519, SSH) must have signed; may be given several times.",
-)
-@command.option("--list-checks", "list_faults", is_flag=True, help="List what can be wrong, and leave.")
-@options.json_option
+@catalogue.SIGNED_BY
+@catalogue.LIST_CHECKS.but(name="list_faults")
+@catalogue.JSON
 def verify(wheels: tuple[Path, ...], keys: tuple[Path, ...], list_faults: bool, as_json: bool) -> None:
     """Compare WHEELs with the statements beside them (WHEEL.intoto.json); exit code 13 with any fault.
 
@@ -76,7 +69,7 @@ def verify(wheels: tuple[Path, ...], keys: tuple[Path, ...], list_faults: bool, 
 
 @command.command("provenance show")
 @click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="WHEEL...")
-@options.json_option
+@catalogue.JSON
 def show(wheels: tuple[Path, ...], as_json: bool) -> None:
     """Show what the statements beside WHEELs say: who built it, from what, and what was done since.
 
@@ -106,15 +99,12 @@ def show(wheels: tuple[Path, ...], as_json: bool) -> None:
 
 @command.command("provenance sign")
 @click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="WHEEL...")
-@command.option(
-    "--sign-with",
-    "key",
-    type=options.GivenPath(),
+@catalogue.SIGN_WITH.but(
+    name="key",
     required=True,
-    metavar="KEY",
     help="Private key (Ed25519, SSH), or the public one of a key that an agent holds.",
 )
-@options.json_option
+@catalogue.JSON
 def sign(wheels: tuple[Path, ...], key: Path, as_json: bool) -> None:
     """Sign the statements beside WHEELs (WHEEL.intoto.json.sig), as `ssh-keygen -Y sign` does.
 

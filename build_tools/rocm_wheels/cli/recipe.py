@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from rocm_wheels.cli import options
+from rocm_wheels.cli import catalogue, options
 from rocm_wheels.cli.command import Command, Option, complete_with, group, option
 from rocm_wheels.core import errors, log, tables
 from rocm_wheels.core.files import write_atomically
@@ -22,7 +22,7 @@ def recipe_group() -> None:
 
 
 @recipe_group.command("recipe list")
-@option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
+@catalogue.JSON
 def list_command(as_json: bool) -> None:
     """List the recipes that hold here, in the order of their builds, and where each is.
 
@@ -52,7 +52,7 @@ def list_command(as_json: bool) -> None:
 
 @recipe_group.command("recipe check")
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=options.GivenPath())
-@option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
+@catalogue.JSON
 @click.pass_context
 def check_command(ctx: click.Context, files: tuple[Path, ...], as_json: bool) -> None:
     """Say what is wrong with recipes, with file, line and column; without a FILE, with all that hold here.
@@ -105,13 +105,7 @@ def _list_fixed_options(ctx: click.Context) -> dict[str, set[str]]:
     metavar="DIR",
     help="Checkout whose options and variables are listed.",
 )
-@option(
-    "--output",
-    "-o",
-    type=options.GivenPath(),
-    metavar="FILE",
-    help="File to write [default: recipes/NAME.yaml].",
-)
+@catalogue.OUTPUT.but(help="File to write [default: recipes/NAME.yaml].")
 def new_command(name: str, source: Path | None, output: Path | None) -> None:
     """Write a recipe to be filled in, with comments; with --from, what the build of a checkout reads, too.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from rocm_wheels.cli import boundary, command, evidence, options
+from rocm_wheels.cli import boundary, catalogue, command, evidence, options
 from rocm_wheels.core import errors, log, tables
 
 if TYPE_CHECKING:
@@ -102,10 +102,8 @@ Examples:
 
 @command.command("set list", help=_HELP)
 @click.argument("store", metavar="STORE")
-@command.option("--family", metavar="NAME", help="Only the sets of this GPU family.")
-@command.option(
-    "--channel", metavar="CHANNEL", help="Only what this channel shows: nightly, prerelease, stable."
-)
+@catalogue.FAMILY
+@catalogue.CHANNEL.but(help="Only what this channel shows: nightly, prerelease, stable.")
 @command.option("--passed", metavar="GFX", help="Only what passed on this GPU target: gfx942.")
 @command.option(
     "--open",
@@ -122,17 +120,12 @@ Examples:
     metavar="TIME",
     help="With --open: staged so long ago at most.",
 )
-@command.option(
-    "--outputs",
-    is_flag=True,
+@catalogue.OUTPUTS.but(
     help="With --open: set `sets`, a matrix of set and family, and `sets_count` as outputs of the step of a"
-    " workflow (GITHUB_OUTPUT).",
+    " workflow (GITHUB_OUTPUT)."
 )
-@command.option(
-    "--policy", type=options.GivenPath(), help="What channels need [default: data/release_policy.yaml]."
-)
-@options.layout_option
-@command.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@catalogue.POLICY.but(help="What channels need [default: data/release_policy.yaml].")
+@catalogue.takes(catalogue.STORE_LAYOUT, catalogue.JSON)
 def list_command(  # noqa: PLR0917 - click passes them by name
     store: str,
     family: str | None,

@@ -7,56 +7,24 @@ from typing import Any
 
 import click
 
-from rocm_wheels.cli import boundary, command, options
+from rocm_wheels.cli import boundary, catalogue, command, options
 from rocm_wheels.core import log
 
 
 @command.command("wheel repair")
 @options.wheels_argument
-@command.option(
-    "--plat",
-    default="auto",
-    show_default=True,
-    metavar="auto|TAG",
-    help="Linux tag to make: manylinux_2_28; auto: the oldest that the symbol versions allow.",
+@catalogue.PLAT
+@catalogue.LOCAL_LINKS.but(
+    help="Wheels that METADATA requires: what they have stays outside. May be given several times."
 )
-@command.option(
-    "--find-links",
-    multiple=True,
-    metavar="DIR|WHEEL",
-    type=click.Path(path_type=Path),
-    help="Wheels that METADATA requires: what they have stays outside. May be given several times.",
-)
-@command.option(
-    "--python",
-    type=options.GivenPython(),
-    metavar="PYTHON",
-    help="Interpreter whose installed packages count as those of --find-links do.",
-)
-@command.option(
-    "--library-dir",
-    multiple=True,
-    metavar="DIR",
-    type=click.Path(path_type=Path),
-    help="Folder with libraries that may be grafted. May be given several times.",
-)
-@command.option(
-    "--exclude",
-    multiple=True,
-    metavar="NAME",
-    help="Library that users have, on your word: libnuma.so.1. May be given several times.",
-)
-@command.option(
-    "--clear-exec-stack", is_flag=True, help="Take the flag of executable stacks away instead of refusing."
-)
+@catalogue.PYTHON.but(help="Interpreter whose installed packages count as those of --find-links do.")
+@catalogue.takes(catalogue.LIBRARY_DIR, catalogue.EXCLUDE_LIBRARY, catalogue.CLEAR_EXEC_STACK)
 @command.option(
     "--rocm-run-paths",
     is_flag=True,
     help="Add the folders of required packages to run paths: $ORIGIN/../../_rocm_sdk_core/lib.",
 )
-@command.option(
-    "--strip", is_flag=True, help="Move debug sections into an archive beside the wheel, .debug.zip."
-)
+@catalogue.STRIP
 @command.option(
     "--vc-runtime",
     type=click.Choice(["exclude", "graft"]),
@@ -64,7 +32,7 @@ from rocm_wheels.core import log
     show_default=True,
     help="On Windows: users have msvcp140.dll and its like, or they are grafted from --library-dir.",
 )
-@options.new_wheels_options
+@catalogue.NEW_WHEELS
 def repair(  # noqa: PLR0917 - click passes them by name
     wheels: tuple[Path, ...],
     find_links: tuple[Path, ...],

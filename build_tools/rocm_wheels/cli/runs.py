@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli import boundary, build_options, command
-from rocm_wheels.cli.options import GivenPath, json_option, print_result
+from rocm_wheels.cli import boundary, build_options, catalogue, command
+from rocm_wheels.cli.options import print_result
 from rocm_wheels.core import errors, log, page_templates, tables
 from rocm_wheels.pipeline import status
 
@@ -233,8 +233,8 @@ _REDRAW_SECONDS = 1.0
     metavar="N",
     help="List the newest N runs.",
 )
-@command.option("--all", "everything", is_flag=True, help="List every run.")
-@command.option("--json", "as_json", is_flag=True, help="Print the list as JSON on stdout.")
+@catalogue.ALL.but(help="List every run.")
+@catalogue.JSON
 def list_command(limit: int, everything: bool, as_json: bool, **options: Any) -> None:
     """List the runs of a work directory, newest first.
 
@@ -262,7 +262,7 @@ def list_command(limit: int, everything: bool, as_json: bool, **options: Any) ->
 @command.command("runs show")
 @click.argument("run", required=False, metavar="[RUN]")
 @build_options.work_options
-@command.option("--json", "as_json", is_flag=True, help="Print the run, with every event, as JSON on stdout.")
+@catalogue.JSON
 def show_command(run: str | None, as_json: bool, **options: Any) -> None:
     """Show a run in full: its steps, wheels and failures [default: the newest].
 
@@ -287,7 +287,7 @@ def show_command(run: str | None, as_json: bool, **options: Any) -> None:
 @click.argument("run", required=False, metavar="[RUN]")
 @build_options.work_options
 @command.option("--watch", is_flag=True, help="Redraw it every second until the run ends, or Ctrl-C.")
-@command.option("--json", "as_json", is_flag=True, help="Print it as JSON on stdout.")
+@catalogue.JSON
 def status_command(run: str | None, watch: bool, as_json: bool, **options: Any) -> None:
     """Show what a run is at now, from another terminal [default: the newest at work, else the newest].
 
@@ -339,13 +339,8 @@ def _draw_status(run: run_record.RecordedRun, *, again: bool) -> None:
 
 def _output_option(default: str, content: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return the option that names the file which a command writes; ``content``: what goes there."""
-    return command.option(
-        "-o",
-        "--output",
-        type=click.Path(path_type=Path, dir_okay=False),
-        default=Path(default),
-        show_default=True,
-        help=f"Where the {content} goes; - is stdout.",
+    return catalogue.OUTPUT.but(
+        default=Path(default), show_default=True, help=f"Where the {content} goes; - is stdout."
     )
 
 
@@ -353,7 +348,7 @@ def _output_option(default: str, content: str) -> Callable[[Callable[..., None]]
 @click.argument("run", required=False, metavar="[RUN]")
 @build_options.work_options
 @_output_option("report.html", "page")
-@json_option
+@catalogue.JSON
 def report_command(run: str | None, output: Path, as_json: bool, **options: Any) -> None:
     """Write what a run did as one web page that needs no network [default: the newest run].
 
@@ -372,7 +367,7 @@ def report_command(run: str | None, output: Path, as_json: bool, **options: Any)
 @click.argument("run", required=False, metavar="[RUN]")
 @build_options.work_options
 @_output_option("trace.json", "trace")
-@json_option
+@catalogue.JSON
 def trace_command(run: str | None, output: Path, as_json: bool, **options: Any) -> None:
     """Write when each step and each command of ninja ran, for Perfetto [default: the newest run].
 
@@ -433,25 +428,12 @@ def _run_as_json(run: run_record.RecordedRun) -> dict[str, object]:
 
 @command.command("run-step")
 @click.argument("step", shell_complete=command.complete_with("list_steps"))
-@command.option(
-    "--plan",
-    "plan_file",
-    type=GivenPath(),
-    required=True,
-    metavar="FILE",
-    help="A plan that `plan -o` or a run (plan.json in its folder) has written.",
+@catalogue.PLAN.but(
+    required=True, help="A plan that `plan -o` or a run (plan.json in its folder) has written."
 )
-@command.option(
-    "--rocm-index",
-    "index_url",
-    envvar="ROCM_WHEELS_INDEX_URL",
-    metavar="URL",
-    help="Package index of the ROCm packages, where its address has a password.",
-)
-@command.option(
-    "--find-links",
+@catalogue.ROCM_INDEX.but(envvar="ROCM_WHEELS_INDEX_URL")
+@catalogue.FIND_LINKS.but(
     envvar="ROCM_WHEELS_FIND_LINKS",
-    metavar="DIR|URL",
     help="Folder or page with ROCm packages, where its address has a password.",
 )
 def run_step(step: str, plan_file: Path, **addresses: str | None) -> None:

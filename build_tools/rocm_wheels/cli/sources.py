@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli import boundary, checkout_options, command
-from rocm_wheels.cli.options import GivenPath, json_option, print_result
+from rocm_wheels.cli import boundary, catalogue, checkout_options, command
+from rocm_wheels.cli.options import GivenPath, print_result
 from rocm_wheels.core import errors, log, shell, tables, workspace
 from rocm_wheels.models import project_names
 
@@ -25,11 +25,8 @@ _PROJECTS = click.argument(
 
 
 def _repo_option(function: Any) -> Any:
-    return command.option(
-        "--source-dir",
-        "repo",
-        type=GivenPath(file_okay=False),
-        help="Folder of the source trees [default: the clone's repos/, or here].",
+    return catalogue.SOURCE_DIR.but(
+        name="repo", help="Folder of the source trees [default: the clone's repos/, or here]."
     )(function)
 
 
@@ -79,7 +76,7 @@ def _choose_trees(
 @_PROJECTS
 @_repo_option
 @_tree_options
-@command.option("--json", "as_json", is_flag=True, help="Print what each tree is as JSON.")
+@catalogue.JSON
 def status_command(projects: tuple[str, ...], repo: Path | None, as_json: bool, **options: Any) -> None:
     """Say what source trees are: upstream, patched, hipified, changed by you, and by how much.
 
@@ -106,7 +103,7 @@ def status_command(projects: tuple[str, ...], repo: Path | None, as_json: bool, 
     show_default=True,
     help="Commit what hipify wrote; without, HEAD stays the upstream commit.",
 )
-@json_option
+@catalogue.JSON
 def hipify_command(
     projects: tuple[str, ...], repo: Path | None, commit_hipify: bool, as_json: bool, **options: Any
 ) -> None:
@@ -151,8 +148,8 @@ def hipify_tree(project: str, tree: Path, *, commit: bool) -> None:
 @command.option(
     "--patch-dir", type=GivenPath(), help="Folder of the patch sets [default: the clone's patches/]."
 )
-@command.option("--replace", is_flag=True, help="Also over patches that the tree was made without.")
-@json_option
+@catalogue.REPLACE.but(help="Also over patches that the tree was made without.")
+@catalogue.JSON
 def save_patches_command(project: str, repo: Path | None, as_json: bool, **options: Any) -> None:
     """Write the commits on top of a tree's diffbase tags to a patch set, for checkout to apply.
 

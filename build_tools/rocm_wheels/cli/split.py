@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocm_wheels.cli import command, options
+from rocm_wheels.cli import catalogue, command, options
 from rocm_wheels.core import errors, parallel, tables
 
 if TYPE_CHECKING:
@@ -23,30 +23,17 @@ _JOBS_OF_WHEELS = 2  # each uses all cores for its libraries
 
 @command.command("wheel split")
 @click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="WHEEL...")
-@command.option(
-    "-o",
-    "--output-dir",
-    type=options.GivenPath(file_okay=False),
-    required=True,
-    help="Folder for the host and device wheels.",
-)
-@command.option(
-    "--group",
-    type=click.Choice(["target", "family"]),
+@catalogue.OUTPUT_DIR.but(required=True, help="Folder for the host and device wheels.")
+@catalogue.GROUP.but(
     default="target",
     show_default=True,
     help="Make a device wheel for each target, or for each family of targets.",
 )
-@command.option(
-    "--rocm",
-    "rocm_version",
-    metavar="V",
+@catalogue.ROCM.but(
+    name="rocm_version",
     help="Version of ROCm's own device packages to require; by default that which a wheel requires, if any.",
 )
-@command.option("--dry-run", is_flag=True, help="Tell what would become of the wheels, and write none.")
-@command.option(
-    "--json", "as_json", is_flag=True, help="Print the result as JSON, every device wheel on its own."
-)
+@catalogue.takes(catalogue.DRY_RUN, catalogue.JSON)
 def split_command(  # noqa: PLR0917 - click passes them by name
     wheels: tuple[Path, ...],
     output_dir: Path,
@@ -114,15 +101,10 @@ def _describe_split(plan: split.SplitPlan, paths: split.SplitWheels | None) -> I
 
 @command.command("wheel join")
 @click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="WHEEL...")
-@command.option(
-    "-o",
-    "--output-dir",
-    type=options.GivenPath(file_okay=False),
-    required=True,
-    help="Folder for the new wheels, whose names are those of the host wheels.",
+@catalogue.OUTPUT_DIR.but(
+    required=True, help="Folder for the new wheels, whose names are those of the host wheels."
 )
-@command.option("--dry-run", is_flag=True, help="Tell what would become of the wheels, and write none.")
-@command.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@catalogue.takes(catalogue.DRY_RUN, catalogue.JSON)
 def join_command(wheels: tuple[Path, ...], output_dir: Path, dry_run: bool, as_json: bool) -> None:
     """Join host wheels with their device wheels: wheels that have their device code inside.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli import boundary, command, evidence, options
+from rocm_wheels.cli import boundary, catalogue, command, evidence, options
 from rocm_wheels.cli.index import read_source_date
 from rocm_wheels.core import errors, log, tables
 
@@ -28,18 +28,15 @@ _MOST_CELLS = 10
 @command.command("set stage")
 @click.argument("store", metavar="STORE")
 @click.argument("wheels", nargs=-1, required=True, type=options.RegularFile(), metavar="WHEEL...")
-@command.option(
-    "--lock",
-    "lock_files",
+@catalogue.LOCK.but(
+    name="lock_files",
     required=True,
     multiple=True,
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="The lock that they were built from; for variants there may be several.",
 )
-@command.option(
-    "--family",
+@catalogue.FAMILY.but(
     required=True,
-    metavar="NAME",
     help="The GPU family that they are for, or multi-arch: wheels for all families (--layout multi-arch).",
 )
 @command.option(
@@ -56,18 +53,12 @@ _MOST_CELLS = 10
     metavar="ID",
     help="The set that these wheels were rewritten from.",
 )
-@options.layout_option
-@options.unconditional_option
-@command.option(
-    "--dry-run", is_flag=True, help="Read and check all, say what would be sent, and send nothing."
-)
-@command.option(
-    "--outputs",
-    is_flag=True,
+@catalogue.takes(catalogue.STORE_LAYOUT, catalogue.UNCONDITIONAL, catalogue.DRY_RUN)
+@catalogue.OUTPUTS.but(
     help="Set `set` and `index` as outputs of the step of a workflow (GITHUB_OUTPUT): the index as it is seen"
-    " from outside, if `refresh --public-url` said so.",
+    " from outside, if `refresh --public-url` said so."
 )
-@command.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@catalogue.JSON
 def stage_command(  # noqa: PLR0917 - click passes them by name
     store: str,
     wheels: tuple[Path, ...],
@@ -229,17 +220,14 @@ def _warn_of_missing(plan: stage.StagePlan) -> None:
 @command.option(
     "--keep", multiple=True, metavar="PROJECT", help="Have its wheels in the new set as they are."
 )
-@command.option(
-    "--rocm",
+@catalogue.ROCM.but(
     multiple=True,
     metavar="[OLD=]V",
     help="What the set's ROCm is called now (7.1.0 for 7.1.0rc1): labels and pins follow.",
 )
-@command.option(
-    "--build-tag",
-    "build",
+@catalogue.BUILD_TAG.but(
+    name="build",
     default="",
-    metavar="TAG",
     help="Build tag of the new wheels, where an earlier set of the same version has their names: 1.",
 )
 @command.option(
@@ -255,21 +243,15 @@ def _warn_of_missing(plan: stage.StagePlan) -> None:
     is_flag=True,
     help="Keep all versions: only --keep-gfx has an effect, and --build-tag names what is rewritten.",
 )
-@command.option(
-    "--output-dir",
-    "output",
-    type=options.GivenPath(file_okay=False),
+@catalogue.OUTPUT_DIR.but(
+    name="output",
     help="Copy the wheels of the new set there, to verify them [default: they are in the store alone].",
 )
-@command.option(
-    "--work-dir",
-    type=options.GivenPath(),
+@catalogue.WORK_DIR.but(
     help="Folder in which wheels are fetched and written; one for the set is made in it, and removed at the "
-    "end [default: here].",
+    "end [default: here]."
 )
-@options.unconditional_option
-@command.option("--dry-run", is_flag=True, help="Print what becomes of each wheel, and write nothing.")
-@command.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@catalogue.takes(catalogue.UNCONDITIONAL, catalogue.DRY_RUN, catalogue.JSON)
 def finalize_command(  # noqa: PLR0917 - click passes them by name
     chosen: evidence.ChosenSet,
     to: tuple[str, ...],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli import command, options
+from rocm_wheels.cli import catalogue, command, options
 from rocm_wheels.core import log
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _PROVIDERS = click.Choice(["rocm-bootstrap", "own", "static"])
 _PROPERTIES = click.Choice(["bundled", "host"])
 
-_release_options = options.combine_options(
+_release_options = catalogue.takes(
     command.option(
         "--i-own-the-name",
         is_flag=True,
@@ -43,7 +43,7 @@ _release_options = options.combine_options(
         help="A stamped wheel or -variants.json of the release: its namespaces and providers are taken over.",
     ),
 )
-_truth_options = options.combine_options(
+_truth_options = catalogue.takes(
     command.option(
         "--allow-claim", is_flag=True, help="Let a stamp name targets that the wheel has no code for."
     ),
@@ -55,9 +55,7 @@ _truth_options = options.combine_options(
 
 @command.command("wheel stamp")
 @options.wheels_argument
-@command.option(
-    "--gfx",
-    "targets",
+@catalogue.GFX.but(
     default="from-wheel",
     show_default=True,
     metavar="LIST|none|from-wheel",
@@ -66,9 +64,7 @@ _truth_options = options.combine_options(
 @command.option(
     "--label", metavar="L", help="Label instead of one made from the properties, like rocm7.2_gfx942."
 )
-@command.option(
-    "--rocm", "rocm_version", metavar="V", help="ROCm the wheel was made with; by default its metadata tell."
-)
+@catalogue.ROCM.but(name="rocm_version", help="ROCm the wheel was made with; by default its metadata tell.")
 @command.option(
     "--rocm-property",
     type=_PROPERTIES,
@@ -83,7 +79,7 @@ _truth_options = options.combine_options(
 @command.option("--keep-local-version", is_flag=True, help="Keep +rocm7.2 or +cpu in the version.")
 @_release_options
 @_truth_options
-@options.new_wheels_options
+@catalogue.NEW_WHEELS
 def stamp(  # noqa: PLR0917 - click passes them by name
     wheels: tuple[Path, ...],
     targets: str,
@@ -138,8 +134,8 @@ def stamp(  # noqa: PLR0917 - click passes them by name
 
 @command.command("wheel unstamp")
 @options.wheels_argument
-@command.option("--local-version", metavar="L", help="Local version to give back: rocm7.2.0.")
-@options.new_wheels_options
+@catalogue.LOCAL_VERSION.but(help="Local version to give back: rocm7.2.0.")
+@catalogue.NEW_WHEELS
 def unstamp(  # noqa: PLR0917 - click passes them by name
     wheels: tuple[Path, ...],
     local_version: str | None,

@@ -9,16 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocm_wheels.cli import boundary, command, evidence
+from rocm_wheels.cli import boundary, catalogue, command, evidence
 from rocm_wheels.cli.options import (
     GivenPath,
     ReleaseKeys,
-    json_option,
-    layout_option,
     open_memory,
     print_result,
-    release_key_options,
-    unconditional_option,
 )
 from rocm_wheels.core import errors, log, progress, tables
 
@@ -43,18 +39,18 @@ _MOST_ANNOTATIONS = 10  # GitHub shows so many of a step
     metavar="DIR",
     help="Folder with good wheels, for --repair. May be given several times.",
 )
-@command.option("--family", metavar="F", help="Only this family [default: all].")
-@command.option("--jobs", type=click.IntRange(1), default=4, show_default=True, help="Wheels read at a time.")
-@command.option(
-    "--policy",
-    type=GivenPath(),
-    help="What channels need, for --repair of what is known of sets [default: data/release_policy.yaml].",
+@catalogue.FAMILY
+@catalogue.JOBS.but(default=4, show_default=True, help="Wheels read at a time.")
+@catalogue.POLICY.but(
+    help="What channels need, for --repair of what is known of sets [default: data/release_policy.yaml]."
 )
-@release_key_options
-@command.option("--list-checks", is_flag=True, help="List what can be found, and leave.")
-@layout_option
-@unconditional_option
-@json_option
+@catalogue.takes(
+    catalogue.take_release_keys,
+    catalogue.LIST_CHECKS,
+    catalogue.STORE_LAYOUT,
+    catalogue.UNCONDITIONAL,
+    catalogue.JSON,
+)
 def fsck_command(  # noqa: PLR0917 - click passes them by name
     store: str | None,
     hash_wheels: bool,
@@ -235,18 +231,11 @@ def convert_store_findings(findings: Sequence[store_check.StoreFinding]) -> list
 @command.option(
     "--keep-passed-for", metavar="AGE", help="Keep sets that are younger and whose GPU tests passed."
 )
-@command.option("--family", metavar="F", help="Only this family [default: all].")
-@command.option(
-    "--policy",
-    type=GivenPath(),
-    help="Whose `retention` counts where no option is given [default: data/release_policy.yaml].",
+@catalogue.FAMILY
+@catalogue.POLICY.but(
+    help="Whose `retention` counts where no option is given [default: data/release_policy.yaml]."
 )
-@command.option(
-    "--dry-run", is_flag=True, help="Say what would go and how much that frees, and remove nothing."
-)
-@layout_option
-@unconditional_option
-@json_option
+@catalogue.takes(catalogue.DRY_RUN, catalogue.STORE_LAYOUT, catalogue.UNCONDITIONAL, catalogue.JSON)
 def prune_command(  # noqa: PLR0917 - click passes them by name
     store: str,
     keep: int | None,

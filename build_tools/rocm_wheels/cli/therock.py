@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from rocm_wheels.cli import boundary, checkout, checkout_options, command
+from rocm_wheels.cli import boundary, catalogue, checkout, checkout_options, command
 from rocm_wheels.cli.lock import (
     check_output_path,
     make_manifest_entry,
@@ -17,7 +17,7 @@ from rocm_wheels.cli.lock import (
     read_manifest,
     therock_options,
 )
-from rocm_wheels.cli.options import GivenPath, GivenPython
+from rocm_wheels.cli.options import GivenPath
 from rocm_wheels.core import errors, log
 
 
@@ -76,17 +76,11 @@ _FORK = "https://github.com/ROCm/pytorch"
 @command.option(
     "--rocm-version", required=True, metavar="V", help="Version of the ROCm packages: 7.13.0a20260501."
 )
-@command.option(
-    "--version-suffix", metavar="TEXT", help="Suffix of versions [default: +rocm and that version]."
+@catalogue.VERSION_SUFFIX.but(help="Suffix of versions [default: +rocm and that version].")
+@catalogue.PLATFORM.but(
+    default=checkout_options.detect_platform(), show_default="this one", help="Platform that is built on."
 )
-@command.option(
-    "--platform",
-    type=click.Choice(["linux", "windows"]),
-    default=checkout_options.detect_platform(),
-    show_default="this one",
-    help="Platform that is built on.",
-)
-@command.option("--output", type=GivenPath(), metavar="FILE", help="File for the manifest of one ref.")
+@catalogue.OUTPUT.but(help="File for the manifest of one ref.")
 @command.option("--manifest-dir", type=GivenPath(file_okay=False), help="Folder for a manifest of each ref.")
 @_projects_option
 @command.option(
@@ -187,12 +181,7 @@ manifest_script.params += checkout_options.network_options(fills_mirrors=False)
 
 @command.command("sanity_check_wheel.py")
 @click.argument("folder", type=GivenPath(file_okay=False), metavar="WHEEL-DIR")
-@command.option(
-    "--python",
-    type=GivenPython(),
-    metavar="PYTHON",
-    help="Import each wheel too, with this Python and its packages.",
-)
+@catalogue.PYTHON.but(help="Import each wheel too, with this Python and its packages.")
 @click.pass_context
 def sanity_script(context: click.Context, /, folder: Path, python: Path | None) -> None:
     """Check the wheels that were built, as `rocm-wheels verify` does; those of other projects are named.

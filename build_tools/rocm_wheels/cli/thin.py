@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocm_wheels.cli import command, options
+from rocm_wheels.cli import catalogue, command, options
 from rocm_wheels.core import errors, log, parallel, tables
 
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @command.command("wheel prune")
 @options.wheels_argument
-@command.option("--gfx", "targets", required=True, metavar="LIST", help="Targets that stay: gfx942,gfx1100.")
+@catalogue.GFX.but(required=True, help="Targets that stay: gfx942,gfx1100.")
 @command.option(
     "--keep-pages",
     is_flag=True,
     help="Fill what becomes empty in libraries with zeros; by default the files become shorter.",
 )
-@options.new_wheels_options
+@catalogue.NEW_WHEELS
 def prune_command(  # noqa: PLR0917 - click passes them by name
     wheels: tuple[Path, ...],
     targets: str,
@@ -102,22 +102,10 @@ def _describe_plan(plan: prune.PrunePlan, path: Path | None) -> Iterator[str]:
 
 @command.command("wheel fat")
 @options.wheels_argument
-@command.option(
-    "--find-links",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    metavar="DIR",
-    help="Folder with ROCm's wheels.",
-)
-@command.option(
-    "--rocm-index", "index_url", metavar="URL", help="Index with ROCm's wheels, to download them."
-)
-@command.option(
-    "--gfx", "targets", required=True, metavar="LIST", help="Targets that it is for: gfx942,gfx1100."
-)
-@command.option(
-    "--build-tag", metavar="TAG", help="Build tag of its name: 1fat beside the thin one in a store."
-)
-@options.new_wheels_options
+@catalogue.takes(catalogue.ROCM_WHEELS, catalogue.ROCM_INDEX)
+@catalogue.GFX.but(required=True, help="Targets that it is for: gfx942,gfx1100.")
+@catalogue.BUILD_TAG.but(help="Build tag of its name: 1fat beside the thin one in a store.")
+@catalogue.NEW_WHEELS
 def fat_command(  # noqa: PLR0917 - click passes them by name
     wheels: tuple[Path, ...],
     find_links: Path | None,
@@ -185,8 +173,8 @@ def fat_command(  # noqa: PLR0917 - click passes them by name
 @command.option(
     "--output-path", type=options.GivenPath(), help="File to write [default: beside WHEEL, with a build tag]."
 )
-@command.option("--gfx", "targets", metavar="LIST", help="Targets that it is for; by default all of WHEEL.")
-@command.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@catalogue.GFX.but(help="Targets that it is for; by default all of WHEEL.")
+@catalogue.JSON
 def patch_command(
     wheel: Path, rocm_path: Path, output_path: Path | None, targets: str | None, as_json: bool
 ) -> None:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from rocm_wheels.cli import boundary, checkout_options
+from rocm_wheels.cli import boundary, catalogue, checkout_options
 from rocm_wheels.cli.command import Command, command, option
-from rocm_wheels.cli.options import GivenPath, GivenPython, combine_options, json_option, print_result
+from rocm_wheels.cli.options import GivenPath, print_result
 from rocm_wheels.core import errors, log, tables
 
 if TYPE_CHECKING:
@@ -32,10 +32,9 @@ if TYPE_CHECKING:
 
 
 # which GPUs are tested
-gpu_options = combine_options(
-    option(
-        "--family",
-        "amdgpu_family",
+gpu_options = catalogue.takes(
+    catalogue.FAMILY.but(
+        name="amdgpu_family",
         metavar="FAMILY,…",
         help="Test only GPUs of these families or targets (gfx94X-dcgpu, gfx1100), and fail where there is "
         "none.  [default: any]",
@@ -50,20 +49,13 @@ gpu_options = combine_options(
     ),
 )
 # where torch is installed, and of which wheels
-installed_options = combine_options(
-    option(
-        "--python",
-        "target_python",
-        type=GivenPython(),
-        metavar="PYTHON",
+installed_options = catalogue.takes(
+    catalogue.PYTHON.but(
+        name="target_python",
         help="Python or virtual environment with torch and pytest.  [default: the one that runs this]",
     ),
-    option(
-        "--wheels",
-        type=GivenPath(),
-        multiple=True,
-        metavar="PATH",
-        help="Wheel, or folder of wheels, that are what is installed: their digests go into the results.",
+    catalogue.WHEELS.but(
+        help="Wheel, or folder of wheels, that are what is installed: their digests go into the results."
     ),
 )
 
@@ -141,14 +133,9 @@ Example:
 
 @command("tests smoke", help=_SMOKE_HELP)
 @gpu_options
-@option("--require-gpu", is_flag=True, help="It is a failure when there is no GPU to test.")
+@catalogue.REQUIRE_GPU
 @installed_options
-@option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="Limit of each test.  [default: 180, and more where a test says so]",
-)
+@catalogue.TIMEOUT.but(help="Limit of each test.  [default: 180, and more where a test says so]")
 @option(
     "--timeout-scale",
     type=click.FloatRange(min=0, min_open=True),
@@ -156,14 +143,10 @@ Example:
     metavar="FACTOR",
     help="Multiply the limit of each test: 3 for a slow or an emulated GPU.",
 )
-@option(
-    "--output-dir",
-    type=GivenPath(file_okay=False),
-    default="smoke-results",
-    show_default=True,
-    help="Where results.json and junit.xml go.",
+@catalogue.OUTPUT_DIR.but(
+    default="smoke-results", show_default=True, help="Where results.json and junit.xml go."
 )
-@json_option
+@catalogue.JSON
 @click.argument("pytest_args", nargs=-1, type=click.UNPROCESSED, metavar="[-- PYTEST ARGS]...")
 def smoke_command(  # noqa: PLR0917 - one parameter an option
     amdgpu_family: str | None,
@@ -362,23 +345,18 @@ class _SeveralWords(Command):
     help="GPUs to choose from: one of each target, or all. Then --gpu-policy single takes the first of them,"
     " and all shows tests all of a target at once; auto leaves that to --gpu-policy and the suite.",
 )
-@option("--require-gpu", is_flag=True, help="Refuse to test on the CPU.")
+@catalogue.REQUIRE_GPU.but(help="Refuse to test on the CPU.")
 @installed_options
-@option(
-    "--lock", type=GivenPath(), metavar="FILE", help="Take the tests of this lock [default: of torch's own]."
-)
-@option(
-    "--pytorch-dir",
-    type=GivenPath(file_okay=False),
-    metavar="DIR",
-    help="Folder with torch's sources; with --lock they are checked out there [torch-test-sources].",
+@catalogue.LOCK.but(help="Take the tests of this lock [default: of torch's own].")
+@catalogue.PYTORCH_DIR.but(
+    help="Folder with torch's sources; with --lock they are checked out there [torch-test-sources]."
 )
 @option(
     "--allow-version-mismatch/--no-allow-version-mismatch",
     default=False,
     help="Run tests of another torch: no evidence.",
 )
-@option("--suite", "--test-config", default="default", show_default=True, help="Which files to run.")
+@catalogue.SUITE.but(default="default", show_default=True, help="Which files to run.")
 @option(
     "--exclude-distributed/--no-exclude-distributed",
     default=None,
@@ -433,7 +411,7 @@ class _SeveralWords(Command):
     show_default=True,
     help="Let pytest keep its cache, in the folder of the sources.",
 )
-@option("--timeout", type=click.FloatRange(0, min_open=True), metavar="S", help="Limit of a test.  [900]")
+@catalogue.TIMEOUT.but(help="Limit of a test.  [900]")
 @option("--file-timeout", type=click.FloatRange(0, min_open=True), metavar="S", help="Of a file.  [7200]")
 @option("--after", type=GivenPath(), metavar="FILE", help="Only if these smoke tests' results are good.")
 @option("--fresh", is_flag=True, help="Start over, even where an interrupted run could continue.")
@@ -443,13 +421,9 @@ class _SeveralWords(Command):
     help="Print what the tests need, for `uv pip install -r`: the list of torch's own CI at their commit, the"
     " torch that is installed, rocm[devel]; what cannot be installed is a comment. Run no test.",
 )
-@option("--dry-run", is_flag=True, help="Show which files would be run, and run none.")
-@option(
-    "--output-dir",
-    type=GivenPath(file_okay=False),
-    default="torch-test-results",
-    show_default=True,
-    help="Where results go: a folder for each GPU.",
+@catalogue.DRY_RUN
+@catalogue.OUTPUT_DIR.but(
+    default="torch-test-results", show_default=True, help="Where results go: a folder for each GPU."
 )
 @option(
     "--mirror-dir",
@@ -458,7 +432,7 @@ class _SeveralWords(Command):
     show_envvar=True,
     help="Folder of bare repositories that all checkouts share; made when missing.",
 )
-@json_option
+@catalogue.JSON
 @click.argument("pytest_args", nargs=-1, type=click.UNPROCESSED, metavar="[-- PYTEST ARGS]...")
 def torch_tests_command(**given: Any) -> int:
     """Find torch, its tests and GPUs, run, show what came of it."""

@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli import boundary, command, evidence
+from rocm_wheels.cli import boundary, catalogue, command, evidence
 from rocm_wheels.cli.options import (
-    GivenPython,
-    json_option,
-    new_wheels_options,
     print_result,
     show_activity,
     wheel_file,
@@ -41,9 +38,7 @@ CodeByFile = dict[Path, "wheel_code.FoundDeviceCode"]
     is_flag=True,
     help="Read all code: inflate every bundle, check its hash, compare each code object with the table.",
 )
-@command.option(
-    "--json", "as_json", is_flag=True, help="Print the result as JSON, every code object on its own."
-)
+@catalogue.JSON
 def targets_command(files: tuple[Path, ...], details: bool, as_json: bool) -> None:
     """List the gfx targets of the device code in FILES.
 
@@ -197,29 +192,11 @@ def _list_objects(inside: wheel_code.FoundDeviceCode) -> list[code_objects.CodeO
 
 @command.command("verify")
 @click.argument("wheels", nargs=-1, type=wheel_file, metavar="WHEEL...")
-@command.option(
-    "--gfx",
-    "pytorch_rocm_arch",
-    metavar="LIST",
-    help="Targets that the wheels were built for: gfx942,gfx1100.",
-)
-@command.option(
-    "--rocm",
-    "rocm_version",
-    metavar="V",
-    help="Version of the ROCm packages that the wheels were built with.",
-)
-@command.option(
-    "--project", metavar="NAME", help="Recipe to check against; by default the wheel's own name tells."
-)
-@command.option(
-    "--python",
-    type=GivenPython(),
-    metavar="PYTHON",
-    help="Import each wheel too, with this Python and its packages.",
-)
-@command.option("--json", "as_json", is_flag=True, help="Print the reports as JSON.")
-@command.option("--list-checks", is_flag=True, help="List the checks and leave.")
+@catalogue.GFX.but(name="pytorch_rocm_arch", help="Targets that the wheels were built for: gfx942,gfx1100.")
+@catalogue.ROCM.but(name="rocm_version", help="Version of the ROCm packages that the wheels were built with.")
+@catalogue.PROJECT.but(help="Recipe to check against; by default the wheel's own name tells.")
+@catalogue.PYTHON.but(help="Import each wheel too, with this Python and its packages.")
+@catalogue.takes(catalogue.JSON, catalogue.LIST_CHECKS)
 def verify_command(  # noqa: PLR0917 - click passes them by name
     wheels: tuple[Path, ...],
     pytorch_rocm_arch: str | None,
@@ -341,7 +318,7 @@ _LONGEST_LIST = 12
 
 @command.command("wheel show")
 @wheels_argument
-@json_option
+@catalogue.JSON
 def show(wheels: tuple[Path, ...], as_json: bool) -> None:
     """Show what WHEELs say of themselves: name, tags, label, requirements, variant.
 
@@ -408,13 +385,8 @@ def _wheel_as_json(wheel: Path) -> dict[str, Any]:
 
 @command.command("wheel check")
 @click.argument("wheels", nargs=-1, type=wheel_file, metavar="WHEEL...")
-@json_option
-@command.option(
-    "--list-checks",
-    "list_faults",
-    is_flag=True,
-    help="List the faults that archives are refused for, and leave.",
-)
+@catalogue.JSON
+@catalogue.LIST_CHECKS.but(name="list_faults")
 def verify(wheels: tuple[Path, ...], as_json: bool, list_faults: bool) -> None:
     """Check WHEELs as files: archive, CRCs, RECORD, names, libraries, variant.json. Any fault: exit code 14.
 
@@ -475,15 +447,10 @@ def _check_wheel(wheel: Path) -> dict[str, Any]:
 @command.command("wheel retag")
 @wheels_argument
 @command.option("--version", metavar="V", help="The whole version, local part included.")
-@command.option(
-    "--local-version",
-    "local",
-    metavar="L",
-    help="The local part of the version (rocm7.2.0); '' takes it away.",
+@catalogue.LOCAL_VERSION.but(
+    name="local", help="The local part of the version (rocm7.2.0); '' takes it away."
 )
-@command.option(
-    "--build-tag", "build", metavar="TAG", help="The build tag, beginning with a digit; '' takes it away."
-)
+@catalogue.BUILD_TAG.but(name="build", help="The build tag, beginning with a digit; '' takes it away.")
 @command.option(
     "--platform-tag", "platforms", multiple=True, metavar="TAG", help="May be given several times."
 )
@@ -491,7 +458,7 @@ def _check_wheel(wheel: Path) -> dict[str, Any]:
 @command.option("--add-requirement", "added", multiple=True, metavar="R", help="As in Requires-Dist.")
 @command.option("--drop-requirement", "dropped", multiple=True, metavar="NAME", help="All of this project.")
 @command.option("--in-place", is_flag=True, help="The new wheel takes the place of the old one.")
-@new_wheels_options
+@catalogue.NEW_WHEELS
 def retag(  # noqa: PLR0917 - click passes them by name
     wheels: tuple[Path, ...],
     in_place: bool,
@@ -598,7 +565,7 @@ def _make_requirement_change(
 @command.command("wheel diff")
 @click.argument("old", type=wheel_file)
 @click.argument("new", type=wheel_file)
-@json_option
+@catalogue.JSON
 @command.option("--exit-code", is_flag=True, help="Leave with 1 when there is a difference.")
 @click.pass_context
 def diff(ctx: click.Context, old: Path, new: Path, as_json: bool, exit_code: bool) -> None:

@@ -1,0 +1,305 @@
+"""The catalogue of options: each that two commands or more take stands here once, with its type.
+
+An entry is a decorator. ``ENTRY.but(required=True, help=…)`` is the same option where a command means it more
+closely: its spelling, other spellings and type stay. ``takes(A, B)`` adds several, in the order of help. What
+one command alone takes stands at that command (``command.option``); ``tests/house`` holds both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import click
+
+from rocm_wheels.cli import command, options
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Entry:
+    """An option of the catalogue: how it is spelled, its type, what it says of itself."""
+
+    def __init__(self, *names: str, **attrs: Any) -> None:
+        self.names = names
+        self.attrs = attrs
+
+    def __call__(self, function: F) -> F:
+        """Add the option to a command."""
+        return command.option(*self.names, **self.attrs)(function)
+
+    def but(
+        self, *, name: str | None = None, negatable: bool = False, short: bool = True, **attrs: Any
+    ) -> Entry:
+        """Return the same option with other attributes.
+
+        ``name``: the argument that a command gets it as. ``negatable``: ``--no-X`` says the opposite.
+        ``short``: whether its one letter, if it has one, is this option's in that command.
+        """
+        names = [word for word in self.names if short or word.startswith("--") or not word.startswith("-")]
+        if name is not None:
+            names = [*(word for word in names if word.startswith("-")), name]
+        if negatable:
+            names = [f"{word}/--no-{word[2:]}" if word.startswith("--") else word for word in names]
+        return Entry(*names, **{**self.attrs, **attrs})
+
+
+def takes(*adders: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Return what adds options (or lists of them) to a command, so that help shows the first one first."""
+
+    def add(function: F) -> F:
+        for add_option in reversed(adders):
+            function = add_option(function)
+        return function
+
+    return add
+
+
+_FOLDER = options.GivenPath(file_okay=False)
+_PLATFORM = click.Choice(["linux", "windows"])
+
+# what is meant
+GFX = Entry("--gfx", "targets", metavar="LIST", help="GPU targets: gfx942,gfx1100.")
+BUILD_GFX = GFX.but(name="pytorch_rocm_arch", help="gfx targets or families, by commas.")
+MACHINE_GFX = Entry(
+    "--gfx",
+    multiple=True,
+    metavar="LIST|none",
+    help="For these GPUs, not those found here: gfx942,gfx1100 or 'RX 7900 XTX'; none: for the CPU.",
+)
+FAMILY = Entry("--family", metavar="NAME", help="Only this GPU family [default: all].")
+FAMILIES = FAMILY.but(name="families")
+PYTHON = Entry(
+    "--python",
+    type=options.GivenPython(),
+    metavar="PYTHON",
+    help="Python or environment [default: this one].",
+)
+PYTHON_VERSIONS = Entry(
+    "--python", "pythons", type=options.PythonVersions(), metavar="V,…", help="Pythons: 3.12, 3.14t."
+)
+PYTHON_WORDS = Entry("--python", metavar="PYTHON", help="A Python, by path, version or tag.")
+PLATFORM = Entry("--platform", type=_PLATFORM, help="Platform that wheels are for.")
+PROJECT = Entry("--project", metavar="NAME", help="Project that is meant.")
+PROJECTS = PROJECT.but(name="projects", multiple=True)
+ROCM = Entry("--rocm", metavar="V", help="Version of ROCm.")
+SET = Entry("--set", "set_id", metavar="ID", help="The set, or how its id begins.")
+CHANNEL = Entry("--channel", metavar="CHANNEL", help="nightly, prerelease or stable.")
+INDEX_CHANNEL = CHANNEL.but(
+    type=click.Choice(["stable", "prerelease", "nightly", "dev"]),
+    help="Of the known indexes, without --index [default: stable].",
+)
+STEPS = Entry("--step", "steps", multiple=True, metavar="ID", help="Steps that are meant; may be repeated.")
+VERSION_SUFFIX = Entry("--version-suffix", metavar="TEXT", help="Local version.")
+LOCAL_VERSION = Entry("--local-version", metavar="L", help="Local version: rocm7.2.0.")
+BUILD_TAG = Entry("--build-tag", metavar="TAG", help="Build tag of the name, beginning with a digit.")
+GROUP = Entry(
+    "--group",
+    type=click.Choice(["target", "family"]),
+    help="Make a device wheel for each target, or for each family of targets [default: target].",
+)
+SUITE = Entry("--suite", "--test-config", help="Suite of torch's own tests.")
+
+# where things are
+SOURCE_DIR = Entry(
+    "--source-dir",
+    "root_checkout_dir",
+    type=_FOLDER,
+    help="Folder of the source trees [default: repos/ in a clone, else the current folder].",
+)
+WORK_DIR = Entry(
+    "--work-dir",
+    type=_FOLDER,
+    help="Work directory of the build [default: .rocm-wheels in the root checkout folder].",
+)
+PYTORCH_DIR = Entry("--pytorch-dir", type=_FOLDER, metavar="DIR", help="Source tree of torch.")
+VENV = Entry("--venv", type=_FOLDER, metavar="DIR", help="Virtual environment.")
+CACHE_DIR = Entry("--cache-dir", type=_FOLDER, metavar="DIR", help="Where downloads are kept.")
+ROCM_PATH = Entry("--rocm-path", type=options.GivenPath(), metavar="DIR", help="An installed ROCm.")
+LIBRARY_DIR = Entry(
+    "--library-dir",
+    multiple=True,
+    metavar="DIR",
+    type=_FOLDER,
+    help="Folder with libraries that may be grafted. May be given several times.",
+)
+WHEELS = Entry(
+    "--wheels", type=options.GivenPath(), multiple=True, metavar="PATH", help="Wheels, or folders."
+)
+LOCK = Entry("--lock", type=options.GivenPath(), metavar="FILE", help="Lock file.")
+PLAN = Entry("--plan", "plan_file", type=options.GivenPath(), metavar="FILE", help="Plan file.")
+POLICY = Entry(
+    "--policy",
+    type=options.GivenPath(),
+    metavar="FILE",
+    help="What channels need [default: what the channel keeps, then data/release_policy.yaml].",
+)
+STORE_LAYOUT = Entry(
+    "--store-layout",
+    type=options.GivenPath(),
+    metavar="FILE",
+    help="YAML file with the names of areas and folders in the store [default: v2-staging, v2, …].",
+)
+OUTPUT = Entry("-o", "--output", type=options.GivenPath(), metavar="FILE", help="File to write.")
+OUTPUT_DIR = Entry(
+    "-o",
+    "--output-dir",
+    type=_FOLDER,
+    metavar="DIR",
+    help="Folder for what is written; by default beside each file.",
+)
+
+# where packages come from
+INDEX = Entry(
+    "--index", metavar="URL|DIR", help="Where the builds come from [default: by GPU and --channel]."
+)
+ROCM_INDEX = Entry("--rocm-index", "index_url", metavar="URL", help="Package index of the ROCm packages.")
+DEPENDENCY_INDEX = Entry(
+    "--dependency-index",
+    metavar="URL",
+    help="Index of what the chosen one lacks [default: UV_DEFAULT_INDEX, PIP_INDEX_URL, else PyPI].",
+)
+FIND_LINKS = Entry("--find-links", metavar="DIR|URL", help="Folder or page with ROCm packages.")
+LOCAL_LINKS = Entry(
+    "--find-links",
+    type=options.GivenPath(),
+    multiple=True,
+    metavar="DIR|WHEEL",
+    help="Wheels that METADATA requires. May be given several times.",
+)
+ROCM_WHEELS = Entry(
+    "--find-links",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="DIR",
+    help="Folder with ROCm's wheels.",
+)
+PRE = Entry("--pre", is_flag=True, help="Take pre-releases too.")
+PUBLIC_URL = Entry("--public-url", metavar="URL", help="Where people see it.")
+
+# who is trusted
+SIGN_WITH = Entry("--sign-with", type=options.GivenPath(), metavar="KEY", help="Sign it: Ed25519 SSH key.")
+SIGNED_BY = Entry(
+    "--signed-by",
+    "keys",
+    multiple=True,
+    type=options.GivenPath(),
+    metavar="KEY.pub",
+    help="One of these public keys (Ed25519, SSH) must have signed; may be given several times.",
+)
+RELEASED_BY = Entry(
+    "--released-by",
+    "released_by",
+    multiple=True,
+    type=options.GivenPath(),
+    metavar="KEY.pub",
+    envvar="ROCM_WHEELS_RELEASED_BY",
+    show_envvar=True,
+    help="Take pages of an index only as one of these public keys (Ed25519, SSH) has signed them.",
+)
+
+# how it is done
+INSTALL_ROCM = Entry(
+    "--install-rocm/--no-install-rocm", default=False, show_default=True, help="Run install-rocm first."
+)
+SET_ENV = Entry(
+    "--set-env",
+    multiple=True,
+    metavar="PROJECT:NAME=VALUE",
+    help="A variable for the build of one project, over all others; may be repeated.",
+)
+CLEAN = Entry(
+    "--clean/--no-clean",
+    default=False,
+    show_default=True,
+    help="Throw the build tree of this configuration away first.",
+)
+OFFLINE = Entry("--offline", is_flag=True, help="Download nothing.")
+STRIP = Entry(
+    "--strip", is_flag=True, help="Move debug sections into an archive beside the wheel, .debug.zip."
+)
+EXCLUDE_LIBRARY = Entry(
+    "--exclude",
+    multiple=True,
+    metavar="NAME",
+    help="Library that users have, on your word: libnuma.so.1. May be given several times.",
+)
+EXCLUDE_FILES = Entry("--exclude", multiple=True, metavar="FILE", help="Leave these files out.")
+CLEAR_EXEC_STACK = Entry(
+    "--clear-exec-stack", is_flag=True, help="Take the flag of executable stacks away instead of refusing."
+)
+PLAT = Entry(
+    "--plat",
+    default="auto",
+    show_default=True,
+    metavar="auto|TAG",
+    help="Linux tag that wheels must be fit for: manylinux_2_28; auto: the oldest that their symbols allow.",
+)
+REQUIRE_GPU = Entry("--require-gpu", is_flag=True, help="It is a failure when there is no GPU to test.")
+REPLACE = Entry(
+    "--replace", is_flag=True, help="Replace what is there: a file of that name with other content."
+)
+UNCONDITIONAL = Entry(
+    "--unconditional",
+    is_flag=True,
+    help="Write to a store that ignores conditional writes: nothing else may write at the same time.",
+)
+JOBS = Entry("--jobs", type=click.IntRange(1, 64), metavar="N", help="How many at a time.")
+RETRIES = Entry(
+    "--retries",
+    type=click.IntRange(0, 20),
+    default=4,
+    show_default=True,
+    help="How often a request is repeated.",
+)
+TIMEOUT = Entry(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Limit of each test."
+)
+DRY_RUN = Entry("--dry-run", is_flag=True, help="Say what would be done, and why; do nothing.")
+
+# what is shown
+ALL = Entry("--all", "everything", is_flag=True, help="List all, not only the first ones.")
+LIST_CHECKS = Entry("--list-checks", is_flag=True, help="List the checks and leave.")
+OUTPUTS = Entry("--outputs", is_flag=True, help="Set outputs of the step of a workflow (GITHUB_OUTPUT).")
+JSON = Entry("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
+
+NEW_WHEELS = takes(
+    OUTPUT_DIR,
+    REPLACE,
+    DRY_RUN.but(help="Tell what would be done, and why; write nothing."),
+    JSON,
+)
+"""What every command that makes new wheels out of wheels takes."""
+
+
+def take_release_keys(function: F) -> F:
+    """Add what says how a release is signed: it comes as the argument ``keys``, ``options.ReleaseKeys``."""
+
+    @wraps(function)
+    def with_keys(
+        *values: object,
+        sign_with: Path | None,
+        released_by: tuple[Path, ...],
+        valid_days: int,
+        **others: object,
+    ) -> object:
+        return function(*values, keys=options.ReleaseKeys(sign_with, released_by, valid_days), **others)
+
+    add_options = takes(
+        SIGN_WITH.but(
+            type=options.SigningKey(),
+            envvar="ROCM_WHEELS_RELEASE_KEY",
+            show_envvar=True,
+            help="Sign what the channel shows: Ed25519 SSH key. The variable may hold the key itself.",
+        ),
+        RELEASED_BY,
+        command.option(
+            "--valid-days",
+            type=click.IntRange(1, 365),
+            default=14,
+            show_default=True,
+            help="How long the signature holds; half of it later `set refresh` signs anew.",
+        ),
+    )
+    return cast(F, add_options(with_keys))
