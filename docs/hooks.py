@@ -393,7 +393,7 @@ def make_exit_codes_page() -> str:
         "# Exit codes\n\nEvery command ends with one of these. 1 is a bug and shows a traceback; everything"
         " else is one message, its causes, and mostly a line that begins with `tip:`.\n\n"
         + format_markdown_table(["Code", "Meaning"], rows)
-        + "\n`tests smoke` and `tests torch` pass pytest's own exit codes through. `targets` of a wheel and"
+        + "\n`test smoke` and `test torch` pass pytest's own exit codes through. `targets` of a wheel and"
         " other questions end with 0 when they could be answered, whatever the answer is; commands that judge"
         " (`verify`, `set gate`, `doctor`, `test`) end with the code of their class when the answer is no."
         " 141 says that nobody read on (`rocm-wheels audit … | head -1`).\n"

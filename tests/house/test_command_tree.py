@@ -15,7 +15,7 @@ import pytest
 from command_lines import find_faults, parse_words
 
 import rocm_wheels
-from rocm_wheels.cli import artifacts, build, catalogue, checkout, main
+from rocm_wheels.cli import artifacts, build, build_options, catalogue, checkout, main
 from rocm_wheels.cli.command import CONCEPTS, Command, Group, Option
 from rocm_wheels.models import libraries
 
@@ -24,6 +24,7 @@ WITHOUT_JSON = {
     "completion",
     "container run",
     "demo",
+    "help",
     "index serve",
     "lock manifest",
     "recipe new",
@@ -54,6 +55,31 @@ def test_top_level_is_one_screen_in_headings() -> None:
     names = [name for rows in main.SECTIONS.values() for name in rows]
     assert len(names) == len(set(names)) <= 35
     assert not set(names) & set(main.ALIASES)
+    assert {name for names in main.FIRST_SECTIONS.values() for name in names} < set(names)
+
+
+def test_help_shows_where_to_begin_and_all_on_demand(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = {}
+    for words in ("--help", "help --all", "help wheel"):
+        main.cli.main(words.split(), standalone_mode=False)
+        shown[words] = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()}
+    names = {name for rows in main.SECTIONS.values() for name in rows}
+    first = {name for names in main.FIRST_SECTIONS.values() for name in names}
+    assert len(first) == 12 and names & shown["--help"] == first
+    assert names <= shown["help --all"]
+    assert {"repair", "split"} < shown["help wheel"]
+
+
+def test_build_shows_ten_options_before_all_others(capsys: pytest.CaptureFixture[str]) -> None:
+    main.cli.main(["build", "--help"], standalone_mode=False)
+    sections = re.split(r"^(\w[\w ]+):\n", capsys.readouterr().out, flags=re.MULTILINE)
+    options = {
+        heading: re.findall(r"^  (--[a-z-]+)", text, re.MULTILINE)
+        for heading, text in zip(sections[1::2], sections[2::2], strict=True)
+    }
+    assert list(options) == ["Options", "More options", "Single projects", "Global options"]
+    assert options["Options"] == [*build_options.FIRST] and len(build_options.FIRST) == 10
+    assert "--build-triton" in options["Single projects"] and "--offline" in options["More options"]
 
 
 HELP = """

@@ -54,11 +54,11 @@ def test_lines_of_a_release_pass_the_gate(page: str, demo: Demo, programs: Path,
         if "rocm-wheels install" in line:
             packages = shlex.quote(str(demo.folder / "rocm-packages" / "dist"))
             here = re.sub(r"--rocm-index \S+", f"--rocm-index {packages} --gfx {commands.TARGETS[0]}", here)
-        if "tests smoke" in line:
+        if "test smoke" in line:
             here = re.sub(r"--family \S+", "", here) + " -- -k torch_starts"  # it calculates nothing
         ended = run_lines([here], demo, programs, tmp_path)
         assert ended.returncode == 0, f"{here}\n{ended.stdout}"
-        if "tests smoke" in line:
+        if "test smoke" in line:
             imitate_gpu(tmp_path / "smoke" / "results.json")
     channel = tmp_path / "store/v2/multi-arch/channels/nightly.json"
     assert sets

@@ -115,7 +115,7 @@ def environment(torch: Path, mode: str) -> dict[str, str]:
 
 
 def command(env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    argv = [*warm_python(), "-m", "rocm_wheels", "test", *words]
+    argv = [*warm_python(), "-m", "rocm_wheels", "test", "quick", *words]
     return subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=100)
 
 
@@ -248,7 +248,7 @@ def test_a_python_without_pytest_is_lent_one_and_nothing_else(torch: Path, tmp_p
 def test_without_a_pytest_to_lend_nothing_begins(torch: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "env", with_pip=False, symlinks=True)
     start = "import sys; sys.modules['pytest'] = None; from rocm_wheels.cli.main import main; main()"
-    words = ["test", "math", "--device", "cpu", "--python", str(tmp_path / "env" / "bin" / "python")]
+    words = ["test", "quick", "math", "--device", "cpu", "--python", str(tmp_path / "env" / "bin" / "python")]
     ended = subprocess.run(
         [sys.executable, "-c", start, *words],
         env=environment(torch, ""),

@@ -32,8 +32,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def show(
     capsys: pytest.CaptureFixture[str], *words: str, before: tuple[str, ...] = ()
 ) -> dict[str, tuple[str, str]]:
-    """Return option: (value, where it is from) of ``config show COMMAND``."""
-    assert boundary.run_command(main.cli, ["config", "show", *words, "--json"]) == 0
+    """Return option: (value, where it is from) of ``settings COMMAND``."""
+    assert boundary.run_command(main.cli, ["settings", *words, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["options"]
     return {row["option"]: (row["value"], row["from"]) for row in rows}
 
@@ -48,7 +48,7 @@ def test_options_of_a_command_and_of_all(folder: Path, capsys: pytest.CaptureFix
     assert build["--source-dir"] == (str(folder / "trees"), "rocm-wheels.toml: source-dir")
     assert build["--work-dir"][1] == "default"
     assert show(capsys, "rocm", "install")["--rocm-index"][1] == "rocm-wheels.toml: rocm.install.rocm-index"
-    assert boundary.run_command(main.cli, ["config", "show", "--json"]) == 0
+    assert boundary.run_command(main.cli, ["settings", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["file"] == str(folder / "rocm-wheels.toml")
     assert len(shown["entries"]) == 5
@@ -126,7 +126,7 @@ def test_wrong_file_is_one_error_with_its_key(
     text: str, error: str, near: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "rocm-wheels.toml").write_text(text)
-    assert boundary.run_command(main.cli, ["config", "show"]) != 0
+    assert boundary.run_command(main.cli, ["settings"]) != 0
     errors = capsys.readouterr().err
     assert error in errors
     assert near in errors
@@ -147,11 +147,11 @@ def test_pyproject_with_a_mistake_is_an_error_where_it_has_our_table(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "pyproject.toml").write_text("{{ a template for rocm-wheels }}\n")
-    assert boundary.run_command(main.cli, ["config", "show"]) == 0
+    assert boundary.run_command(main.cli, ["settings"]) == 0
     (folder / "ours").mkdir()
     (folder / "ours" / "pyproject.toml").write_text("[tool.rocm-wheels.build]\ngfx = \n")
     monkeypatch.chdir(folder / "ours")
-    assert boundary.run_command(main.cli, ["config", "show"]) != 0
+    assert boundary.run_command(main.cli, ["settings"]) != 0
     assert "pyproject.toml:2:" in capsys.readouterr().err
 
 

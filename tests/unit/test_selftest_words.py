@@ -28,7 +28,7 @@ def test_groups_and_devices() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["test", "maths"], "there are no checks maths; did you mean math?"),
+        (["test", "quick", "maths"], "there are no checks maths; did you mean math?"),
         (["test", "--python", ""], "the path is empty; is a variable not set?"),
         (["test", "--python", "/nowhere"], "there is no Python /nowhere"),
         (["test", "--timeout", "0"], "0.0 is not in the range x>0"),

@@ -91,7 +91,7 @@ def install_rocm(as_json: bool, **options: Any) -> None:
     print_result(document, [f"{name:8} {value}" for name, value in rows], as_json=as_json)
 
 
-@command("build")
+@command("build", first=build_options.FIRST)
 @build_options.sdk_options
 @build_options.project_options
 @build_options.build_options
@@ -104,7 +104,8 @@ def install_rocm(as_json: bool, **options: Any) -> None:
 @catalogue.JOBS.but(help="Steps at a time [default: by cores].")
 @option("--keep-going", is_flag=True, help="After a failure, continue with what does not need it.")
 @option("--step-timeout", type=Duration(), metavar="TIME", help="End a step after 90m, 6h, 30s, ….")
-@catalogue.takes(catalogue.DRY_RUN, catalogue.JSON)
+@catalogue.DRY_RUN.but(aliases=("--plan",), help="Show the plan, and build nothing; --plan is the same.")
+@catalogue.JSON
 def build(**options: Any) -> None:
     """Build, check and collect the wheels of every source tree that is there.
 
@@ -115,7 +116,7 @@ def build(**options: Any) -> None:
     Example:
       rocm-wheels build --install-rocm --rocm-index URL \\
           --gfx gfx942,gfx1100 --python 3.12 --output-dir dist
-      rocm-wheels status --watch       # in another terminal
+      rocm-wheels runs status --watch       # in another terminal
     """
     from rocm_wheels.core import extras
     from rocm_wheels.pipeline import local_executor
@@ -231,7 +232,7 @@ def _format_install_lines(summary: RunSummary, output: Path, env: Mapping[str, s
 _FILE = GivenPath()
 
 
-@command("plan")
+@command("plan", first=(*build_options.FIRST, "--output"))
 @build_options.sdk_options
 @build_options.project_options
 @build_options.build_options

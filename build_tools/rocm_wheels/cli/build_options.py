@@ -174,6 +174,7 @@ _wheel_options = catalogue.takes(
     catalogue.BUILD_GFX,
     option(
         "--pytorch-build-number",
+        project="pytorch",
         type=click.IntRange(min=1),
         default=1,
         show_default=True,
@@ -231,6 +232,7 @@ _compiler_options = catalogue.takes(
     option(
         "--enable-pytorch-flash-attention/--no-enable-pytorch-flash-attention",
         "flash_attention",
+        project="pytorch",
         default=None,
         help="Flash attention in torch [default: where a target has it].",
     ),
@@ -292,6 +294,11 @@ _extra_options = catalogue.takes(
         is_flag=True,
         help="With --test: without a GPU, too; tests that need one are skipped then.",
     ),
+)
+# what most builds say, in the order of help
+FIRST = (
+    *("--project", "--gfx", "--rocm-index", "--rocm", "--install-rocm", "--lock", "--python", "--packaging"),
+    *("--output-dir", "--dry-run"),
 )
 # all that says what is built, for what, and how it is checked
 build_options = catalogue.takes(

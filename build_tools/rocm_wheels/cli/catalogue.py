@@ -142,7 +142,9 @@ STORE_LAYOUT = Entry(
     metavar="FILE",
     help="YAML file with the names of areas and folders in the store [default: v2-staging, v2, …].",
 )
-OUTPUT = Entry("-o", "--output", type=options.GivenPath(), metavar="FILE", help="File to write.")
+OUTPUT = Entry(
+    "-o", "--output", type=options.GivenPath(dir_okay=False), metavar="FILE", help="File to write."
+)
 OUTPUT_DIR = Entry(
     "-o",
     "--output-dir",

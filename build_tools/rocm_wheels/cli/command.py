@@ -244,13 +244,17 @@ def _make_global_options() -> list[click.Parameter]:
 
 
 class Command(click.Command):
-    """A command by all its words (``rocm install``): the last is its name, all are its section in a file."""
+    """A command by all its words (``rocm install``): the last is its name, all are its section in a file.
 
-    def __init__(self, name: str | None, *args: Any, **kwargs: Any) -> None:
+    ``first``: the options that help shows before all others, by their long names, where there are many.
+    """
+
+    def __init__(self, name: str | None, *args: Any, first: Sequence[str] = (), **kwargs: Any) -> None:
         words = (name or "").split()
         super().__init__(words[-1] if words else None, *args, **kwargs)
         self.context_settings.setdefault("help_option_names", ["-h", "--help"])
         self.words = tuple(words)
+        self.first = tuple(first)
         self.global_options = _make_global_options()
         foreign = [p.opts for p in self.params if isinstance(p, click.Option) and not isinstance(p, Option)]
         assert not foreign, f"{name}: {foreign} are click's options; use rocm_wheels.cli.command.option"
@@ -261,16 +265,25 @@ class Command(click.Command):
         return [*self.global_options, *super().get_params(ctx)]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the command's options, and below them those of every command."""
-        rows = [param.get_help_record(ctx) for param in self.params]
-        if records := [row for row in rows if row is not None]:
-            with formatter.section("Options"):
-                formatter.write_dl(records)
+        """Write the command's options, those of single projects apart, then those of every command."""
         help_option = self.get_help_option(ctx)
-        common = [*self.global_options, *([help_option] if help_option else [])]
-        records = [row for param in common if (row := param.get_help_record(ctx)) is not None]
-        with formatter.section("Global options"):
-            formatter.write_dl(records)
+        sections: dict[str, list[click.Parameter]] = {
+            "Options": [],
+            "More options": [],
+            "Single projects": [],
+        }
+        for param in self.params:
+            if getattr(param, "project", ""):
+                heading = "Single projects"
+            else:
+                heading = "More options" if self.first and not {*self.first} & {*param.opts} else "Options"
+            sections[heading].append(param)
+        sections["Options"].sort(key=lambda param: self.first.index(param.opts[-1]) if self.first else 0)
+        sections["Global options"] = [*self.global_options, *([help_option] if help_option else [])]
+        for heading, params in sections.items():
+            if records := [row for param in params if (row := param.get_help_record(ctx)) is not None]:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -413,7 +426,12 @@ class Group(Command, click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands, under their headings where there are some, without importing them."""
-        sections = self._sections or {"Commands": self.list_commands(ctx)}
+        self.write_commands(ctx, formatter, self._sections or {"Commands": self.list_commands(ctx)})
+
+    def write_commands(
+        self, ctx: click.Context, formatter: click.HelpFormatter, sections: Mapping[str, Iterable[str]]
+    ) -> None:
+        """Write names of commands, each with its line, under headings."""
         width = max(map(len, self.list_commands(ctx)), default=0)
         for heading, names in sections.items():
             with formatter.section(heading):
@@ -426,9 +444,9 @@ class Group(Command, click.Group):
         return self.commands[name].get_short_help_str(120)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, then the commands."""
-        Command.format_options(self, ctx, formatter)
+        """Write the commands, then the options."""
         self.format_commands(ctx, formatter)
+        Command.format_options(self, ctx, formatter)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put the default command where options stand without one."""

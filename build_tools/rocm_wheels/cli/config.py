@@ -28,7 +28,6 @@ from rocm_wheels.cli.command import (
     Group,
     Option,
     get_config_origin,
-    group,
     list_options,
 )
 from rocm_wheels.core import errors, tables, toml_reader
@@ -264,22 +263,17 @@ def _check_table(
     return [(" ".join(words), key, _format_value(value)) for key, value in table.items()]
 
 
-@group("config")
-def config_group() -> None:
-    """Look at the configuration file: options that need not be typed each time."""
-
-
-@config_group.command("config show")
+@click.command("settings", cls=Command)
 @click.argument("words", nargs=-1, metavar="[COMMAND]...")
 @catalogue.JSON
 @click.pass_context
-def show_config(ctx: click.Context, words: tuple[str, ...], as_json: bool) -> None:
+def settings_command(ctx: click.Context, words: tuple[str, ...], as_json: bool) -> None:
     """Check the configuration file and print it; with a COMMAND, every option with its value and its origin.
 
     \b
     Examples:
-      rocm-wheels config show
-      rocm-wheels config show build
+      rocm-wheels settings
+      rocm-wheels settings build
     """
     import json
 

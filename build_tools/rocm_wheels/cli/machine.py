@@ -144,11 +144,11 @@ stopped, and 17 when there is no torch.
 \b
 Examples:
   rocm-wheels test
-  rocm-wheels test import devices --python .venv
+  rocm-wheels test quick import devices --python .venv
 """
 
 
-@command.command("test", help=_TEST_HELP)
+@command.command("test quick", help=_TEST_HELP)
 @click.argument("groups", nargs=-1, metavar="[all|import|devices|compile|math|functions]...")
 @command.option(
     "--device",

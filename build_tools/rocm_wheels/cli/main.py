@@ -8,9 +8,9 @@ import sys
 import click
 
 from rocm_wheels import __version__
-from rocm_wheels.cli import boundary, command
+from rocm_wheels.cli import boundary, catalogue, command
 
-# name: (module:attribute under rocm_wheels.cli, one line for --help), under the headings of --help
+# name: (module:attribute under rocm_wheels.cli, one line for --help), under the headings of `help --all`
 SECTIONS = {
     "Sources": {
         "lines": ("lines:lines_command", "List the release lines: what belongs to each torch."),
@@ -25,7 +25,6 @@ SECTIONS = {
         "dev": ("develop:develop_command", "Compile a project in its tree after each edit."),
         "shell": ("develop:shell_command", "Open a shell with the environment of a project's build."),
         "run-step": ("runs:run_step", "Do one step of a plan."),
-        "status": ("runs:status_command", "Show what a build is at now."),
         "runs": ("main:runs_group", "List, show and explain the runs of a work directory."),
         "clean": ("build:clean_command", "Delete what builds left, by kind, age, size or step."),
         "rocm": ("main:rocm_group", "Get the ROCm to build against: packages, artifacts."),
@@ -47,26 +46,35 @@ SECTIONS = {
         "install": ("install:install_command", "Install torch for this machine's GPUs."),
         "configure": ("machine:configure_command", "Say which variables this machine's GPUs need."),
         "doctor": ("machine:doctor_command", "Say what is wrong with this machine for torch."),
-        "test": ("machine:selftest_command", "Test the installed torch on this machine."),
+        "test": ("main:test_group", "Test the installed torch: quickly, by part, by its own tests."),
         "compat": ("compat:compat_group", "Ask what goes with what: GPUs, ROCm, torch, indexes."),
     },
-    "Tests and CI": {
-        "tests": ("main:tests_group", "Run the smoke tests and torch's own tests."),
+    "CI": {
         "matrix": ("matrix:matrix_command", "Say what CI builds and tests, and why not the rest."),
         "container": ("container:container_group", "Run a command in an image to build or test in."),
     },
     "rocm-wheels": {
         "demo": ("demo:demo_command", "Build real wheels from a miniature of everything."),
-        "config": ("config:config_group", "Look at the configuration file."),
+        "settings": ("config:settings_command", "Check and print the configuration file."),
         "completion": ("completion:completion_command", "Print the completion script of a shell."),
+        "help": ("main:help_command", "Show the help of a command, or the list of all commands."),
     },
 }
-# commands by the names of TheRock's scripts
+# what --help shows: where the four roads begin, from sources, to a release, on a machine, to a new project
+FIRST_SECTIONS = {
+    "Build": ("checkout", "build", "dev", "shell"),
+    "Wheels and releases": ("audit", "set", "index"),
+    "This machine": ("choose", "install", "doctor", "test"),
+    "Projects": ("recipe",),
+}
+# other names of commands, those of TheRock's scripts first
 ALIASES = {
     "install-rocm": "rocm install",
     "fetch-artifacts": "rocm fetch",
     "install-rocm-from-artifacts": "rocm from-artifacts",
     "build-python-packages": "rocm packages",
+    "status": "runs status",
+    "tests": "test",
 }
 
 wheel_group = command.Group(
@@ -128,6 +136,7 @@ runs_group = command.Group(
     "runs",
     lazy={
         "list": ("runs:list_command", "List the runs, newest first."),
+        "status": ("runs:status_command", "Show what a build is at now."),
         "show": ("runs:show_command", "Show one run in full."),
         "report": ("runs:report_command", "Write what a run did as one web page."),
         "trace": ("runs:trace_command", "Write when everything ran, for Perfetto."),
@@ -173,16 +182,19 @@ store_group = command.Group(
     },
     help="Look after the store that sets are released in.",
 )
-tests_group = command.Group(
-    "tests",
+test_group = command.Group(
+    "test",
     lazy={
+        "quick": ("machine:selftest_command", "Test the installed torch by a quick part of the smoke tests."),
         "smoke": ("torch_tests:smoke_command", "Test an installed torch part by part, on each kind of GPU."),
         "torch": (
             "torch_tests:torch_tests_command",
             "Run torch's own tests, of the commit it was built from.",
         ),
     },
-    help="Run tests of an installed torch, in processes of their own.",
+    default="quick",
+    default_when_bare=True,
+    help="Run tests of an installed torch, in processes of their own; `quick` unless a kind is named.",
 )
 
 
@@ -195,8 +207,9 @@ def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
 @click.group(
     cls=command.Group,
     lazy={name: row for rows in SECTIONS.values() for name, row in rows.items()},
-    sections={heading: list(rows) for heading, rows in SECTIONS.items()},
+    sections=FIRST_SECTIONS,
     aliases=ALIASES,
+    epilog="`rocm-wheels help --all` lists all commands.",
 )
 @command.option(
     "--version",
@@ -216,6 +229,36 @@ def cli(ctx: click.Context, config: str | None) -> None:
     """From pinned PyTorch sources to tested ROCm wheels that a machine can choose from."""
     if config is not None:
         ctx.meta[command.CONFIG_FILE] = config
+
+
+@command.command("help")
+@click.argument("words", nargs=-1, metavar="[COMMAND]...")
+@catalogue.ALL.but(help="List all commands.")
+@click.pass_context
+def help_command(ctx: click.Context, words: tuple[str, ...], everything: bool) -> None:
+    """Show the help of a COMMAND; without one that of rocm-wheels.
+
+    \b
+    Examples:
+      rocm-wheels help --all
+      rocm-wheels help rocm install
+    """
+    if everything and words:
+        raise click.UsageError("--all lists the commands, and a COMMAND is named: give one of both")
+    shown: click.Command = cli
+    context = ctx.find_root()
+    for word in words:
+        if not isinstance(shown, command.Group):
+            raise click.UsageError(f"`{context.command_path}` has no commands below it")
+        _, found, _ = shown.resolve_command(context, [word])
+        assert found is not None  # resolve_command fails for a name of none
+        shown, context = found, click.Context(found, parent=context, info_name=word)
+    if everything:
+        formatter = context.make_formatter()
+        cli.write_commands(context, formatter, SECTIONS)
+        click.echo(formatter.getvalue().strip("\n"))
+    else:
+        click.echo(shown.get_help(context))
 
 
 def main() -> None:

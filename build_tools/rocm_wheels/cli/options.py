@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class GivenPath(click.Path):
     """A path that is really given: an empty one (of a variable that is not set) is not the current folder."""
 
-    def __init__(self, *, file_okay: bool = True) -> None:
-        super().__init__(path_type=Path, file_okay=file_okay)
+    def __init__(self, *, file_okay: bool = True, dir_okay: bool = True) -> None:
+        super().__init__(path_type=Path, file_okay=file_okay, dir_okay=dir_okay)
 
     def convert(self, value: Any, param: Parameter | None, ctx: Context | None) -> Any:
         """Return the path. Raises click's BadParameter for an empty one."""

@@ -283,7 +283,7 @@ def show_command(run: str | None, as_json: bool, **options: Any) -> None:
         click.echo(describe_run(chosen_run, width=tables.get_output_width()))
 
 
-@command.command("status")
+@command.command("runs status")
 @click.argument("run", required=False, metavar="[RUN]")
 @build_options.work_options
 @command.option("--watch", is_flag=True, help="Redraw it every second until the run ends, or Ctrl-C.")
@@ -296,7 +296,7 @@ def status_command(run: str | None, watch: bool, as_json: bool, **options: Any) 
 
     \b
     Examples:
-      rocm-wheels status --watch
+      rocm-wheels runs status --watch
     """
     from rocm_wheels.pipeline import run_record
 

@@ -127,11 +127,11 @@ whatever ends the run. The exit code is pytest's; 16 where torch is not installe
 
 \b
 Example:
-  rocm-wheels tests smoke --python .venv/bin/python --family gfx94X-dcgpu -- -k attention
+  rocm-wheels test smoke --python .venv/bin/python --family gfx94X-dcgpu -- -k attention
 """
 
 
-@command("tests smoke", help=_SMOKE_HELP)
+@command("test smoke", help=_SMOKE_HELP)
 @gpu_options
 @catalogue.REQUIRE_GPU
 @installed_options
@@ -311,10 +311,10 @@ known to fail (flaky ones too), 1 when not, or something was not run, 5 for no t
 
 \b
 Examples:
-  rocm-wheels tests torch --python .venv/bin/python --wheels wheels --family gfx94X-dcgpu
-  rocm-wheels tests torch --lock sources.lock.json --include test_nn -k Conv --dry-run
-  rocm-wheels tests torch --python .venv --suite full --shard 2 --num-shards 6 --durations last-night
-  rocm-wheels tests torch --python .venv --requirements > requirements.txt
+  rocm-wheels test torch --python .venv/bin/python --wheels wheels --family gfx94X-dcgpu
+  rocm-wheels test torch --lock sources.lock.json --include test_nn -k Conv --dry-run
+  rocm-wheels test torch --python .venv --suite full --shard 2 --num-shards 6 --durations last-night
+  rocm-wheels test torch --python .venv --requirements > requirements.txt
 """
 
 
@@ -335,7 +335,7 @@ class _SeveralWords(Command):
         return super().parse_args(ctx, [*spread, *args[end:]])
 
 
-@command("tests torch", cls=_SeveralWords, help=_TORCH_TESTS_HELP)
+@command("test torch", cls=_SeveralWords, help=_TORCH_TESTS_HELP)
 @gpu_options
 @option(
     "--device-query",

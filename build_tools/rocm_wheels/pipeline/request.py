@@ -32,7 +32,7 @@ class TargetSet:
     targets: tuple[str, ...] | None
 
 
-PlannedTest = Literal["smoke", "torch"]  # as `rocm-wheels tests` has them, in the order of their steps
+PlannedTest = Literal["smoke", "torch"]  # as `rocm-wheels test` has them, in the order of their steps
 PLANNED_TESTS: tuple[PlannedTest, ...] = get_args(PlannedTest)
 
 

@@ -17,7 +17,7 @@ from rocm_wheels.models import torch_tests
 from rocm_wheels.testing.results import RESULTS_FILE, TorchResults, read_torch_results
 
 _LONGEST_SECONDS = 7 * 24 * 3600.0
-_PATH_TIP = "name a folder of results of `rocm-wheels tests torch`, or its results.json"
+_PATH_TIP = "name a folder of results of `rocm-wheels test torch`, or its results.json"
 
 
 def read_durations(paths: Sequence[Path], suite: str) -> dict[str, float]:

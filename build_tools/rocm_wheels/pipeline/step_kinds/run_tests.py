@@ -1,7 +1,7 @@
 """``test-smoke``, ``test-torch`` (``build --test``): test the wheels of a set, installed as users have them.
 
 Each step installs ROCm and all wheels of its Python and set into an environment of its own, and runs
-``rocm-wheels tests`` there. Results stay in ``tests/<step>`` of the work directory, passed or not: what
+``rocm-wheels test`` there. Results stay in ``tests/<step>`` of the work directory, passed or not: what
 ``set evidence add --from`` takes. A step needs a GPU, unless it was said that the CPU will do.
 """
 
