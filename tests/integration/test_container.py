@@ -73,7 +73,7 @@ def test_a_secret_reaches_the_command_and_no_command_line(
     words = ("--image", IMAGE, "--env", "HF_TOKEN", "--", "sh", "-c", show)
     assert start("run", *words) == 0
     assert capfd.readouterr().out == "hunter2-token http://ada:hunter2@proxy:3128 \n"
-    assert start("print", *words) == 0
+    assert start("run", "--print", *words) == 0
     assert "hunter2" not in capfd.readouterr().out + json.dumps(engine.told())
 
 
@@ -81,7 +81,7 @@ def test_the_printed_line_is_what_a_shell_can_run(
     engine: FakeEngine, capfd: pytest.CaptureFixture[str]
 ) -> None:
     words = ("--engine", "podman", "--image", IMAGE, "--", "sh", "-c", 'echo "it is $HOME"; exit 3')
-    assert start("print", *words) == 0
+    assert start("run", "--print", *words) == 0
     line = capfd.readouterr().out
     ended = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (
@@ -94,7 +94,7 @@ def test_the_printed_line_is_what_a_shell_can_run(
     same = [one for one in engine.ran() if not one.startswith("rocm-wheels-")]
     assert same == [one for one in printed if not one.startswith("rocm-wheels-")]
     assert "--userns" in same
-    assert start("print", *words[:-1], "A_TOKEN=hunter2x make") == 0
+    assert start("run", "--print", *words[:-1], "A_TOKEN=hunter2x make") == 0
     out, err = capfd.readouterr()
     assert ("'A_TOKEN=*** make'" in out, "hunter2x" in out, "the line has *** in place of" in err) == (
         *(True, False, True),
@@ -169,7 +169,7 @@ def test_without_an_engine_there_is_one_error_and_the_command(
         assert "error: there is no docker and no podman on PATH\ntip: install podman" in said
         assert "docker run --rm --init --name rocm-wheels-" in said
         assert f"{IMAGE} make -j\n" in said
-        assert start("print", "--engine", "podman", "--image", IMAGE, "--", "make") == 0
+        assert start("run", "--print", "--engine", "podman", "--image", IMAGE, "--", "make") == 0
         out = capfd.readouterr()
         assert " && podman run --rm " in out.out
         assert "warning: there is no podman on PATH" in out.err

@@ -258,7 +258,7 @@ def test_the_same_result_twice_is_one_and_failures_are_named(world: World):
     first, again = world.add("--from", results), world.add("--from", results)
     assert (first[0], again[0]) == (0, 0)
     assert again[1].count("(was there already)") == 1
-    listed = world.run("set", "evidence", "list", world.root / "store", "--set", world.document.id)[
+    listed = world.run("set", "evidence", "show", world.root / "store", "--set", world.document.id)[
         1
     ].splitlines()
     assert len(listed) == 1
@@ -395,7 +395,7 @@ def test_a_failure_that_was_released_with_the_set_counts_wherever_it_is_removed(
     copy.parent.mkdir(parents=True)
     file.rename(copy)
     world.gate()
-    listed = world.run("set", "evidence", "list", world.root / "store", "--set", world.document.id)[1]
+    listed = world.run("set", "evidence", "show", world.root / "store", "--set", world.document.id)[1]
     assert listed.startswith(file.stem)
 
 
@@ -424,7 +424,7 @@ def test_json_has_all_that_is_told_and_what_holds_it_is_told_first(world: World)
         ("verify", "pass", ""),
     ]
     of = (world.root / "store", "--set", world.document.id)
-    assert json.loads(world.run("set", "evidence", "list", *of, "--json")[1]) == said["evidence"]
+    assert json.loads(world.run("set", "evidence", "show", *of, "--json")[1]) == said["evidence"]
     first = said["evidence"][0]
     assert json.loads(world.run("set", "evidence", "show", *of, "--json", first["id"])[1]) == first
     lines = world.gate("--explain")[1].splitlines()
@@ -578,7 +578,7 @@ def test_wrong_input_is_refused_and_nothing_is_written(world: World, case: str):
         ),
         (("set", "gate", "STORE", "--set", "2.9.1", "--channel", "nightly", "--policy", "p"), 2),
         (
-            ("set", "evidence", "list", "STORE", "--set", "2.9.1", "--family", "gfx942"),
+            ("set", "evidence", "show", "STORE", "--set", "2.9.1", "--family", "gfx942"),
             15,
         ),
         (("set", "evidence", "show", "STORE", "--set", "2.9.1", "2026"), 2),

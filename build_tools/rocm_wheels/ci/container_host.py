@@ -78,7 +78,7 @@ def find_gpu_devices(root: Path = Path("/")) -> tuple[GpuDevice, ...]:
         raise errors.HostError(
             "there is no /dev/kfd: no driver for AMD's GPUs is loaded here",
             tip="`rocm-wheels doctor` says what is missing; without --gpu the container starts all the same;"
-            " `container print --gpu` gives the line for a machine that has GPUs",
+            " `container run --print --gpu` gives the line for a machine that has GPUs",
         )
     nodes = sorted((root / DRI_PATH).glob("renderD*"), key=lambda node: (len(node.name), node.name))
     if not nodes:

@@ -49,7 +49,6 @@ def _unresolved_option(function: F) -> F:
     return command.option("--allow-unresolved", is_flag=True, help=help_text)(function)
 
 
-# what `run` and `print` have in common
 _run_options = catalogue.takes(
     command.option(
         "--image",
@@ -90,18 +89,31 @@ _run_options = catalogue.takes(
 
 @container_group.command("container run", context_settings=_COMMAND_LAST)
 @_run_options
-def run(words: tuple[str, ...], engine: str, **options: Any) -> int:
+@command.option("--print", "only_print", is_flag=True, help="Print the line for a shell, and run nothing.")
+@command.option("--explain", is_flag=True, help="With --print: why each option is there, one a line.")
+@catalogue.JSON.but(help="With --print: as JSON, each part with its reason.")
+def run(
+    words: tuple[str, ...], engine: str, only_print: bool, explain: bool, as_json: bool, **options: Any
+) -> int:
     """Run COMMAND in a container and leave with its exit code.
 
     Options go before the command. A signal ends the container, too; KILL, which nothing can catch, does not.
+    With --print and --gpu also where there is none: the line then asks the machine that it is run on who owns
+    its GPUs; the container's name is another one each time.
 
     \b
     Examples:
       rocm-wheels container run --image build -- rocm-wheels plan --output-dir dist
+      rocm-wheels container run --print --image build -- bash
     """
     from rocm_wheels.ci import container_command, container_engine, container_host
 
+    if (explain or as_json) and not only_print:
+        raise click.UsageError("--explain and --json are about the line of --print: give that too")
     env, settings = boundary.read_environment(), _make_settings(words, options)
+    if only_print:
+        _print_run(settings, engine, as_json=as_json, explain=explain)
+        return 0
     machine = container_host.inspect_host(env)
     request = container_command.make_container_request(settings, machine, env)
     try:
@@ -128,25 +140,16 @@ def run(words: tuple[str, ...], engine: str, **options: Any) -> int:
     )
 
 
-@container_group.command("container print", context_settings=_COMMAND_LAST)
-@_run_options
-@command.option("--explain", is_flag=True, help="Print why each option is there, one a line.")
-@catalogue.JSON
-def show(words: tuple[str, ...], engine: str, explain: bool, as_json: bool, **options: Any) -> None:
-    """Print the line that `run` would run, for a shell; the container's name is another one each time.
-
-    With --gpu also where there is none: the line then asks the machine that it is run on who owns its GPUs.
-
-    \b
-    Examples:
-      rocm-wheels container print --image build -- bash
-    """
+def _print_run(
+    settings: container_command.ContainerOptions, engine: str, *, as_json: bool, explain: bool
+) -> None:
+    """Print the line that would be run, for any machine; the container's name is another one each time."""
     from rocm_wheels.ci import container_command, container_engine, container_host
     from rocm_wheels.core import shell
 
-    env, settings = boundary.read_environment(), replace(_make_settings(words, options), for_any_machine=True)
+    env = boundary.read_environment()
     machine = container_host.inspect_host(env)
-    request = container_command.make_container_request(settings, machine, env)
+    request = container_command.make_container_request(replace(settings, for_any_machine=True), machine, env)
     try:
         chosen_engine = container_engine.find_engine(_parse_engine(engine), env)
     except errors.EngineError as missing:

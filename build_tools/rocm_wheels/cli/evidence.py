@@ -206,46 +206,35 @@ def add(  # noqa: PLR0917 - click passes them by name
         _print_added(entry, new=new)
 
 
-@evidence_group.command("set evidence list")
-@set_options
-@catalogue.POLICY.but(help="Policy whose signers are looked for [default: our own].")
-@catalogue.JSON
-def list_(chosen: ChosenSet, policy: Path | None, as_json: bool) -> None:
-    """List the evidence of a set, oldest first.
-
-    \b
-    Examples:
-      rocm-wheels set evidence list s3://wheels --set 2.9.1-93bf
-    """
-    document, entries = _read_evidence(chosen, policy)
-    if as_json:
-        click.echo(json.dumps([evidence_as_json(entry) for entry in entries], indent=1))
-        return
-    for entry in entries:
-        click.echo(f"{entry.id}  {_describe_evidence(entry)}")
-    if not entries:
-        click.echo(f"no evidence for {document.id}")
-
-
 @evidence_group.command("set evidence show")
 @set_options
 @catalogue.POLICY.but(help="Policy whose signers are looked for [default: our own].")
 @catalogue.JSON
-@click.argument("evidence", metavar="EVIDENCE")
+@click.argument("evidence", metavar="[EVIDENCE]", default="")
 def show(chosen: ChosenSet, policy: Path | None, as_json: bool, evidence: str) -> None:
-    """Show one evidence, by its id or a part of it that only one has.
+    """List the evidence of a set, oldest first, or show one: EVIDENCE is its id, or a part only it has.
 
     \b
     Examples:
+      rocm-wheels set evidence show s3://wheels --set 2.9.1-93bf
       rocm-wheels set evidence show s3://wheels --set 2.9.1-93bf 1f3c
     """
     from rocm_wheels.models import tested_machine
 
     document, entries = _read_evidence(chosen, policy)
+    if not evidence:
+        if as_json:
+            click.echo(json.dumps([evidence_as_json(entry) for entry in entries], indent=1))
+            return
+        for entry in entries:
+            click.echo(f"{entry.id}  {_describe_evidence(entry)}")
+        if not entries:
+            click.echo(f"no evidence for {document.id}")
+        return
     matches = [entry for entry in entries if evidence in entry.id]
     if len(matches) != 1:
         count_text = f"{len(matches)} have" if matches else "none has"
-        tip = f"`rocm-wheels set evidence list {chosen.store} --set {document.id}` lists them"
+        tip = f"`rocm-wheels set evidence show {chosen.store} --set {document.id}` lists them"
         raise errors.UsageError(
             f"of {len(entries)} evidence of {document.id} {count_text} {evidence} in its id", tip=tip
         )
