@@ -14,6 +14,7 @@ from flaky_server import GitServer, serving
 from source_trees import Tree, Upstream, content
 from warm_python import warm_python
 
+from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
 from rocm_wheels.sources import network, submodules
 
@@ -278,3 +279,14 @@ def test_a_ref_that_is_none_is_told_before_anything(tree: Tree) -> None:
     with pytest.raises(errors.UsageError):
         tree.checkout("a..b")
     assert not tree.directory.exists()
+
+
+@pytest.mark.parametrize("ref", ["v1", 40 * "1"], ids=["branch", "commit"])
+def test_a_host_that_nobody_knows_is_said_to_be_that(
+    ref: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a commit, too, which a server that answers may lack."""
+    words = ["checkout", "pytorch", "--source-dir", str(tmp_path), "--ref", ref, "--retries", "0"]
+    assert boundary.run_command(main.cli, [*words, "--origin", "https://nobody.invalid/x.git"]) == 10
+    told = capsys.readouterr().err
+    assert "network" in told and "commit" not in told.partition("tip: ")[2], told

@@ -99,3 +99,9 @@ def test_what_a_killed_run_left_goes_and_what_is_being_written_stays(source: Pat
         written_meanwhile.write(b"the last")
     assert target.read_bytes() == b"the last"
     assert sorted(path.name for path in target.parent.iterdir()) == [other.name, target.name]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no /proc")
+def test_a_file_system_without_bytes_is_not_full(tmp_path: Path) -> None:
+    assert files.measure_free_space(Path("/proc")) > 2**60
+    assert 0 < files.measure_free_space(tmp_path) < 2**60

@@ -70,3 +70,12 @@ def test_planning_does_not_wait_for_what_reads_wheels_and_gpus() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.split(".")[1] for name in done.stdout.split() if name.startswith("rocm_wheels.")}
     assert {"audit", "gpus", "package", "variants", "wheels"} & loaded == set()
+
+
+def test_names_that_begin_so_are_nearer_than_names_alike() -> None:
+    assert (
+        tables.suggest_name("gfx11", ["gfx1201", "gfx1100", "gfx1151"])
+        == "; did you mean gfx1100 or gfx1151?"
+    )
+    assert tables.suggest_name("bilud", ["build", "audit"]) == "; did you mean build?"
+    assert tables.suggest_name("", ["build"]) == tables.suggest_name("qqq", ["build"]) == ""

@@ -23,7 +23,8 @@ from rocm_wheels.wheels.scan import scan_wheel
 
 pytestmark = pytest.mark.contract
 
-PART = st.text("abcA,\"' +-_%#üé日\u2028", min_size=1, max_size=6)
+# no letter in both cases: such names are one on some disks, and refused
+PART = st.text("abcZ,\"' +-_%#üé日\u2028", min_size=1, max_size=6)
 NAME = st.lists(PART, min_size=1, max_size=3).map(lambda parts: "demo/" + "/".join(parts))
 REQUIREMENT = st.sampled_from(
     ["torch", "rocm[libraries]==7.2", "x; extra == 'y'", "b>=1,<2", "c @ https://c.org/c"]

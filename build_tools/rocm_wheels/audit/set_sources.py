@@ -6,7 +6,6 @@ fit on the disk before the first begins, and their digests are compared.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from packaging.version import Version
 
 from rocm_wheels.audit import audited_set
 from rocm_wheels.core import errors, log, parallel, records, shell, tables, toml_reader
+from rocm_wheels.core.files import measure_free_space
 from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE, parse_file_name
 from rocm_wheels.index.reader import (
     IndexLink,
@@ -228,7 +228,7 @@ def _require_room(links: Sequence[IndexLink], reader: IndexReader, folder: Path)
     sizes = parallel.run_in_parallel(
         lambda link: link.size if link.size is not None else _ask_size(link, reader), links, jobs=_JOBS
     )
-    needed, free = sum(sizes), shutil.disk_usage(folder).free
+    needed, free = sum(sizes), measure_free_space(folder)
     if needed > free:
         raise errors.UsageError(
             f"{tables.format_count(len(links), 'file')} of {tables.format_size(needed)} are to "

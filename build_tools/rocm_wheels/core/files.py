@@ -410,6 +410,12 @@ def hash_pieces(pieces: Iterable[bytes], write: Callable[[bytes], object] | None
     return digest.hexdigest()
 
 
+def measure_free_space(folder: Path) -> int:
+    """Return the free bytes where a folder is; more than any need where a file system has none, as /proc."""
+    usage = shutil.disk_usage(folder)
+    return usage.free if usage.total else sys.maxsize
+
+
 def open_regular_file(path: Path) -> BinaryIO:
     """Open a file to read it. DataError for what is none: a pipe waits for somebody who writes into it."""
     file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115 - the caller closes it

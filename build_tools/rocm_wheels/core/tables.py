@@ -134,11 +134,16 @@ def join_choices(words: Sequence[str]) -> str:
 
 
 def suggest_name(word: str, names: Iterable[str]) -> str:
-    """Return ``"; did you mean X?"`` for the known word nearest to ``word``, or nothing."""
+    """Return ``"; did you mean X?"`` for the known word nearest to ``word``, or nothing.
+
+    Names that begin with it are nearer than all others, and are all named: gfx11 is no gfx1201.
+    """
     import difflib  # only when something is wrong
 
-    near = difflib.get_close_matches(word, list(names), n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+    names = list(names)
+    longer = [name for name in names if word and name.startswith(word)]
+    near = longer[:6] or difflib.get_close_matches(word, names, n=1)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def format_size(size: int | None, *, unknown: str = "unknown size") -> str:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from rocm_wheels.compile.variables import prepend_path
 from rocm_wheels.core import environment_numbers, errors, parallel, process
+from rocm_wheels.core.files import measure_free_space
 from rocm_wheels.core.workspace import Workspace
 from rocm_wheels.models import project_names, release_lines, torch_features
 from rocm_wheels.models.project import Project, load_project
@@ -123,7 +124,7 @@ def _inspect_folder(
         description=description,
         path=path,
         device=nearest.stat().st_dev,
-        free=shutil.disk_usage(nearest).free,
+        free=measure_free_space(nearest),
         exists=path.is_dir(),
         writable=os.access(nearest, os.W_OK | os.X_OK),
         tells_case=not (path / ".GIT").exists() if role == "source" and (path / ".git").exists() else None,

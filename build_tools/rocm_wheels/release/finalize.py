@@ -16,7 +16,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from rocm_wheels.core import errors, log, parallel, tables
-from rocm_wheels.core.files import copy_atomically, hash_file, lock_folder
+from rocm_wheels.core.files import copy_atomically, hash_file, lock_folder, measure_free_space
 from rocm_wheels.index.folder import METADATA_SUFFIX
 from rocm_wheels.models.lock import Lock
 from rocm_wheels.models.project import Project
@@ -411,7 +411,7 @@ def _require_room(store: Store, plan: FinalPlan, folder: Path) -> None:
             needed += change.file.size
         if store.folder is None and not _path_of_fetched(change, folder).exists():
             needed += change.file.size
-    free = shutil.disk_usage(folder).free
+    free = measure_free_space(folder)
     if needed > free:
         raise errors.ReleaseError(
             (

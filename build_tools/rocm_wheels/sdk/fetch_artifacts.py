@@ -38,7 +38,14 @@ from typing import Any, Literal, cast
 from packaging.version import Version
 
 from rocm_wheels.core import download, errors, log, parallel, process, progress, tables
-from rocm_wheels.core.files import copy_atomically, hash_file, lock_folder, replace_folder, write_json_file
+from rocm_wheels.core.files import (
+    copy_atomically,
+    hash_file,
+    lock_folder,
+    measure_free_space,
+    replace_folder,
+    write_json_file,
+)
 from rocm_wheels.index import reader
 from rocm_wheels.models import libraries
 from rocm_wheels.sdk import artifact_sources, artifacts
@@ -333,7 +340,7 @@ class _FetchRun:
             if not self._is_unpacked(archive, digests[archive.file])
             and not self._locate_archive(archive).exists()
         )
-        free = shutil.disk_usage(self._state).free
+        free = measure_free_space(self._state)
         if size > free:
             raise errors.SdkError(
                 (

@@ -222,6 +222,8 @@ def _suggest_fix(output: str) -> str | None:
         )
     if "externally managed" in low:
         return "this Python belongs to the system; use a virtual environment, or leave --current-env out"
+    if "does not satisfy python" in low:
+        return "the packages are for other versions of Python: name one with --python"
     if "no solution found" in low or "not found in the package registry" in low:
         return "check --rocm, --rocm-extras, --rocm-index and --find-links; --pre for pre-releases"
     if "no virtual environment" in low or "no interpreter found" in low:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import os
 import re
-import shutil
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +24,13 @@ _ADVICE = (
     (
         re.compile(r"\.lock': File exists|could not lock config file"),
         "another git is at work in that repository: wait for it to end; if none is, remove the .lock file",
+    ),
+    (
+        re.compile(
+            r"(?i)could ?n[o']t (resolve|connect)|failed to connect|network is unreachable|no route to host"
+            r"|name or service not known|temporary failure in name resolution"
+        ),
+        "check the address and the network; what was fetched is kept",
     ),
     (
         re.compile(r"bad (numeric |boolean )?config"),
@@ -66,7 +72,7 @@ def add_advice(folder: Path, damaged: str = "") -> Iterator[None]:
     try:
         yield
     except errors.SourceError as failure:
-        if folder.exists() and shutil.disk_usage(folder).free < _DISK_FULL:
+        if folder.exists() and files.measure_free_space(folder) < _DISK_FULL:
             failure.tip = "free some space, then run the same command again"
         else:
             failure.tip = find_advice(failure.message, damaged) or failure.tip

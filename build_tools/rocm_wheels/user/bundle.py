@@ -26,7 +26,7 @@ from packaging.requirements import Requirement
 
 from rocm_wheels import __version__
 from rocm_wheels.core import download, errors, extras, log, parallel, process, tables, workspace
-from rocm_wheels.core.files import hash_file, link_or_copy, lock_folder, write_atomically
+from rocm_wheels.core.files import hash_file, link_or_copy, lock_folder, measure_free_space, write_atomically
 from rocm_wheels.index import reader, update
 from rocm_wheels.user import install, package_offers, plan_install, wheel_cache
 from rocm_wheels.user.fleet import FleetMember, FleetRequest, make_lock, name_machines, plan_fleet
@@ -132,7 +132,7 @@ def _require_free_folder(folder: Path, names: Iterable[str]) -> None:
 def _require_room(folder: Path, plans: Sequence[plan_install.PlannedInstall]) -> None:
     sizes = {item.offer.url: item.offer.size or 0 for planned in plans for item in planned.plan.items}
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    free = shutil.disk_usage(existing).free
+    free = measure_free_space(existing)
     if sum(sizes.values()) > free:
         raise errors.HostError(
             f"{tables.format_size(sum(sizes.values()))} are to be written to {folder}, which has room for "

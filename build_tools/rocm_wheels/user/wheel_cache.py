@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -98,7 +97,7 @@ class WheelCache:
         folder = self.root
         while not folder.exists():
             folder = folder.parent
-        free = shutil.disk_usage(folder).free
+        free = files.measure_free_space(folder)
         if size > free:
             raise errors.HostError(
                 f"{tables.format_size(size)} are to be fetched, and {self.root} has room for "
