@@ -395,7 +395,7 @@ def make_exit_codes_page() -> str:
         + format_markdown_table(["Code", "Meaning"], rows)
         + "\n`test smoke` and `test torch` pass pytest's own exit codes through. `targets` of a wheel and"
         " other questions end with 0 when they could be answered, whatever the answer is; commands that judge"
-        " (`verify`, `set gate`, `doctor`, `test`) end with the code of their class when the answer is no."
+        " (`audit`, `set gate`, `doctor`, `test`) end with the code of their class when the answer is no."
         " 141 says that nobody read on (`rocm-wheels audit … | head -1`).\n"
     )
 

@@ -15,8 +15,8 @@ import pytest
 from command_lines import find_faults, parse_words
 
 import rocm_wheels
-from rocm_wheels.cli import artifacts, build, build_options, catalogue, checkout, main
-from rocm_wheels.cli.command import CONCEPTS, Command, Group, Option
+from rocm_wheels.cli import artifacts, boundary, build, build_options, catalogue, checkout, main
+from rocm_wheels.cli.command import CONCEPTS, Command, Group, Option, split_alias
 from rocm_wheels.models import libraries
 
 # commands without a result that a program would read: what they print is a program's own output, or a script
@@ -259,8 +259,20 @@ def test_older_name_is_the_same_command_and_not_shown(old: str, new: str) -> Non
     context = click.Context(main.cli, info_name="rocm-wheels")
     command = main.cli.get_command(context, old)
     assert isinstance(command, Command)
-    assert " ".join(command.words) == new
+    words, flags = split_alias(new)
+    assert list(command.words) == words
     assert old not in main.cli.list_commands(context)
+    shown = {name for option in list_shown_options(command) for name in option.opts}
+    assert shown.issuperset(flags)
+
+
+@pytest.mark.parametrize("words", [["verify"], ["wheel", "check"]])
+def test_older_name_has_the_help_of_audit(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    texts = []
+    for name in (words, ["audit"]):
+        assert boundary.run_command(main.cli, [*name, "--help"]) == 0
+        texts.append(capsys.readouterr().out.partition("\n")[2])
+    assert texts[0] == texts[1]
 
 
 OLDER_WORDS = {

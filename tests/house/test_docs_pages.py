@@ -70,7 +70,7 @@ def test_a_line_that_its_command_refuses_is_seen(line: str) -> None:
     "line",
     [
         "rocm-wheels lines --json | head -3 2> none",
-        "rocm-wheels verify none/*.whl --gfx gfx942 --json > verify.json",  # there is no such file
+        "rocm-wheels audit none/*.whl --gfx gfx942 --json > verify.json",  # there is no such file
         'rocm-wheels set gate store --set "$(ls sets)" --channel nightly',
         'rocm-wheels build --jobs "$JOBS"',
         "pip install rocm-wheels",

@@ -197,7 +197,7 @@ def test_a_companion_is_built_against_a_split_torch(demo: Demo, tmp_path: Path) 
     """With its device wheels beside it targets are compared; without, a warning says that they are not."""
     host, parts = split_torch(demo.wheels()["torch"], tmp_path)
     verify = (
-        "verify",
+        "audit",
         "--gfx",
         ",".join(commands.TARGETS),
         "--json",
@@ -206,7 +206,7 @@ def test_a_companion_is_built_against_a_split_torch(demo: Demo, tmp_path: Path) 
     )
     ended = demo.run(*verify, door="build_tools/rocm_wheels/__main__.py")
     assert ended.code == 0, ended.err
-    [report] = json.loads(ended.out)
+    [report] = json.loads(ended.out)["wheels"]
     assert set(report["targets"]) == set(commands.TARGETS) == set(parts)
 
     words = (*ONLY_VISION, "--pytorch-wheel", str(host), "--dry-run")

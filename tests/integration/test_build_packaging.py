@@ -189,7 +189,7 @@ def test_a_split_set_is_staged_whole_or_not_at_all(demo: Demo, tmp_path: Path) -
     (document,) = (tmp_path / "store").rglob("set.json")
     missing = json.loads(document.read_text())["missing"]
     assert {cell["project"] for cell in missing} == {"apex", "torchvision"}, "nobody built those here"
-    verified = cli(demo, "verify", *wheels, "--gfx", ",".join(commands.TARGETS), "--json")
+    verified = cli(demo, "audit", *wheels, "--gfx", ",".join(commands.TARGETS), "--json")
     (tmp_path / "verify.json").write_text(verified.out)
     words = ("--set", document.parent.name, "--from", tmp_path / "verify.json", "--json")
     ended = cli(demo, "set", "evidence", "add", tmp_path / "store", *words)

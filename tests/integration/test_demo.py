@@ -522,7 +522,7 @@ def test_another_lock_of_the_same_sources_rebuilds_nothing(demo: Demo, tmp_path:
     assert "; nothing had to be built" in ended.err
     torch = next(output.glob("torch-*.whl"))
     assert lock_in(torch)["projects"]["pytorch"]["why"] == "said in another way"
-    checked = demo.run("verify", str(torch), door="build_tools/rocm_wheels/__main__.py")
+    checked = demo.run("audit", "--by-recipe", str(torch), door="build_tools/rocm_wheels/__main__.py")
     assert checked.code == 0, checked.out + checked.err
     back = ["--lock", str(demo.folder / "sources.lock.json"), *words[:3], str(demo.folder / "wheels")]
     assert demo.run("build", *back).code == 0

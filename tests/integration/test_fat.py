@@ -294,8 +294,8 @@ def test_verify_knows_a_wheel_that_carries_its_rocm(
 def verify(path: Path, capfd: pytest.CaptureFixture[str]) -> dict[str, str]:
     """Return the errors of a wheel by the names of checks."""
     capfd.readouterr()
-    code = boundary.run_command(main.cli, ["verify", str(path), "--gfx", "gfx942", "--rocm", ROCM, "--json"])
-    report = json.loads(capfd.readouterr().out)[0]
+    code = boundary.run_command(main.cli, ["audit", str(path), "--gfx", "gfx942", "--rocm", ROCM, "--json"])
+    report = json.loads(capfd.readouterr().out)["wheels"][0]
     errors = {f["check"]: f["what"] for f in report["findings"] if f["severity"] == "error"}
     assert code == (14 if errors else 0)
     return errors

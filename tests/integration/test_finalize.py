@@ -148,7 +148,7 @@ def test_a_candidate_becomes_a_set_that_uv_installs_and_the_gate_knows_nothing_o
     assert json.loads(after[sbom])["metadata"]["component"]["version"] == "2.9.1+rocm7.1.0"
     assert list_steps(after[sbom]) == ["finalize"]
     assert after["torch/version.py"] == f"__version__ = '2.9.1+rocm7.1.0'\nhip = '{RC}'\n".encode()
-    assert boundary.run_command(main.cli, ["wheel", "check", str(place / torch)]) == 0
+    assert boundary.run_command(main.cli, ["audit", str(place / torch)]) == 0
     assert (
         boundary.run_command(main.cli, ["set", "gate", str(place), "--set", new.id, "--channel", "nightly"])
         == 15
@@ -479,7 +479,7 @@ def test_a_keep_list_leaves_out_what_is_for_others_alone(
         "Provides-Extra: device-gfx1100",
         "Provides-Extra: device-all",
     }
-    assert boundary.run_command(main.cli, ["wheel", "check", str(torch)]) == 0
+    assert boundary.run_command(main.cli, ["audit", str(torch)]) == 0
     # the same versions: what is written anew needs names of its own
     words = [*base, "--keep-gfx", "gfx942", "--skip-version-promotion"]
     assert "say --build-tag 1" in run(*words, code=15)

@@ -35,6 +35,7 @@ Words = Callable[[str, str], list[str]]
 COMMANDS: Mapping[str, Words] = {
     "audit": lambda wheel, _: ["audit", wheel],
     "audit --recipe": lambda wheel, _: ["audit", wheel, "--recipe", "pytorch"],
+    "audit --by-recipe": lambda wheel, _: ["audit", "--by-recipe", wheel],
     "verify": lambda wheel, _: ["verify", wheel],
     "targets": lambda wheel, _: ["targets", wheel],
     "provenance verify": lambda wheel, _: ["provenance", "verify", wheel],
@@ -147,9 +148,8 @@ def test_what_the_index_refuses_as_an_archive_no_command_opens(attack: Attack, t
             ("provenance", "wheel unstamp", "wheel restamp", "wheel diff", "wheel join")
         ):
             code = run(*words(str(hostile), str(folder)))[0]
-            assert code in (
-                (14,) if command.split()[-1] in ("check", "--recipe", "audit", "verify") else (2, 13)
-            ), command
+            is_audit = command.split()[-1] in ("check", "--recipe", "--by-recipe", "audit", "verify")
+            assert code in ((14,) if is_audit else (2, 13)), command
     assert not folder.exists()
 
 

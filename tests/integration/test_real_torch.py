@@ -42,7 +42,7 @@ def test_a_cpu_build_of_torch_is_refused(torch_cpu: Path) -> None:
     words = [
         "-m",
         "rocm_wheels",
-        "verify",
+        "audit",
         "--gfx",
         "gfx942",
         "--rocm",

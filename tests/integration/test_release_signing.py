@@ -38,6 +38,7 @@ WITHOUT_AGENT = {name: value for name, value in ENV.items() if name != "SSH_AUTH
 LAYOUT = layout.load_layout()
 SET = a_set(wheel("torch"))
 (TORCH,) = SET.files
+PASSED = {"wheel": TORCH.name, "passed": True, "sha256": TORCH.sha256, "ran": ["record"], "recipe": "pytorch"}
 POLICY = """
 channels:
   nightly: {signed: required, rules: {verify: {fresh: 14d}}}
@@ -225,9 +226,7 @@ def test_a_channel_that_needs_signatures_is_opened_by_one(
     put_set(store, SET)
     policy, results = tmp_path / "policy.yaml", tmp_path / "verify.json"
     policy.write_text(POLICY.replace("KEY", key.with_name("ann.pub").read_text().strip()))
-    results.write_text(
-        json.dumps([{"wheel": TORCH.name, "passed": True, "sha256": TORCH.sha256, "ran": ["record"]}])
-    )
+    results.write_text(json.dumps({"tool": "rocm-wheels audit", "wheels": [PASSED]}))
     chosen = [str(tmp_path / "store"), "--set", "2.9.1"]
     gate = ["set", "gate", *chosen, "--channel", "nightly", "--policy", str(policy), "--explain"]
     assert (
@@ -243,11 +242,8 @@ def test_a_channel_that_needs_signatures_is_opened_by_one(
     assert boundary.run_command(main.cli, gate) == 0
     assert "by ann, signed by ann" in capsys.readouterr().out
     # a failure and a pass at once: the pass names the failure as it was signed
-    both = [
-        {"wheel": TORCH.name, "passed": one, "sha256": TORCH.sha256, "ran": ["record"]}
-        for one in (False, True)
-    ]
-    results.write_text(json.dumps(both))
+    both = [{**PASSED, "passed": one} for one in (False, True)]
+    results.write_text(json.dumps({"tool": "rocm-wheels audit", "wheels": both}))
     assert boundary.run_command(main.cli, add) == 0
     assert boundary.run_command(main.cli, gate) == 15
     assert "a result is gone" not in capsys.readouterr().out
@@ -289,8 +285,7 @@ def test_evidence_that_a_workflow_attested_is_signed_by_it(
     results, payloads, policy = tmp_path / "verify.json", tmp_path / "payloads", tmp_path / "policy.yaml"
     identity = f"{{identity: '{BEACON.identity}', issuer: '{ISSUER}'}}"
     policy.write_text(POLICY.replace("ann: KEY", f"ci: {identity}"))
-    row = {"wheel": TORCH.name, "passed": True, "sha256": TORCH.sha256, "ran": ["record"]}
-    results.write_text(json.dumps([row]))
+    results.write_text(json.dumps({"tool": "rocm-wheels verify", "wheels": [PASSED]}))
     chosen = [str(place), "--set", "2.9.1"]
     add = ["set", "evidence", "add", *chosen, "--by", "ann", "--from"]
     gate = ["set", "gate", *chosen, "--channel", "nightly", "--policy", str(policy)]

@@ -684,9 +684,9 @@ def keep_bundles(old: bytes, new: bytes) -> bytes:
 
 
 def verify_set(host: Path, devices: Mapping[str, Path], capfd: pytest.CaptureFixture[str]) -> list[Any]:
-    """Return what `verify` finds in a host wheel with its device wheels."""
+    """Return what `audit` finds in a host wheel with its device wheels."""
     capfd.readouterr()
-    words = ["verify", host, *devices.values(), "--rocm", "7.1.0", "--json"]
+    words = ["audit", host, *devices.values(), "--rocm", "7.1.0", "--json"]
     assert boundary.run_command(main.cli, list(map(str, words))) in (0, 14)
-    (report,) = json.loads(capfd.readouterr().out)
+    (report,) = json.loads(capfd.readouterr().out)["wheels"]
     return list(report["findings"])

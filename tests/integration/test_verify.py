@@ -1,4 +1,4 @@
-"""``rocm-wheels verify`` on real files: what it prints, and with which exit code it leaves."""
+"""``rocm-wheels verify``, which is ``audit --by-recipe``: what it prints, and which exit code it has."""
 
 from __future__ import annotations
 
@@ -14,20 +14,26 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, library, torch_draft
 
 from rocm_wheels.audit import checks
-from rocm_wheels.cli import boundary, wheel
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.core import files
 
 pytestmark = pytest.mark.contract
 
 
 def verify(*arguments: str | Path) -> int:
-    return boundary.run_command(wheel.verify_command, [str(argument) for argument in arguments])
+    return boundary.run_command(main.cli, ["verify", *map(str, arguments)])
+
+
+def flatten(text: str) -> str:
+    """Return printed findings with a blank between their lines."""
+    return " ".join(text.split())
 
 
 def test_a_good_wheel_passes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = torch_draft().write(tmp_path)
     assert verify(path, "--gfx", "gfx942;gfx1100", "--rocm", "7.1.0") == 0
     told = capfd.readouterr().out
-    assert told.startswith(f"{path.name}: passed (")
+    assert told.startswith(f"{path.name}: nothing found (")
     assert "skipped: python: the interpreter it is for was not stated" in told
     assert "skipped: import: not imported: no environment to import it in" in told
 
@@ -36,7 +42,7 @@ def test_a_wheel_with_findings_leaves_with_14(tmp_path: Path, capfd: pytest.Capt
     path = torch_draft().write(tmp_path)
     assert verify(path, "--gfx", "gfx942,gfx1100,gfx1201", "--rocm", "7.2") == 14
     told = capfd.readouterr()
-    assert "error: device-code: torch/lib/libtorch_hip.so: lacks gfx1201" in told.out
+    assert "error RW017 device-code torch/lib/libtorch_hip.so lacks gfx1201" in flatten(told.out)
     assert "does not require rocm[libraries]==7.2, but rocm[libraries]==7.1.0" in told.out
     assert "checks for ROCm 7.1.0, but was built with 7.2" in told.out
     assert "error: the wheel failed" in told.err
@@ -46,9 +52,8 @@ def test_warnings_do_not_fail_a_wheel(tmp_path: Path, capfd: pytest.CaptureFixtu
     draft = torch_draft()
     draft.members["torch/lib/libc10.so"] = library(run_path="/opt/rocm/lib")
     assert verify(draft.write(tmp_path)) == 0
-    assert (
-        "warning: run-paths: torch/lib/libc10.so: looks for libraries in /opt/rocm/lib"
-        in capfd.readouterr().out
+    assert "warning RW021 run-paths torch/lib/libc10.so looks for libraries in /opt/rocm/lib" in flatten(
+        capfd.readouterr().out
     )
 
 
@@ -77,7 +82,7 @@ def test_a_wheel_of_a_newer_system_than_its_tag_is_refused(
         draft.tag = f"cp311-cp311-{tag}"
         draft.members["torch/lib/libc10.so"] = compiled.read_bytes()
         seen[tag] = verify("--json", draft.write(tmp_path))
-        (report,) = json.loads(capfd.readouterr().out)
+        (report,) = json.loads(capfd.readouterr().out)["wheels"]
         errors = {(found["check"], found["severity"]) for found in report["findings"]}
         assert errors == ({("elf-tag-too-old", "error")} if seen[tag] else set()), report["findings"]
         assert not seen[tag] or f"{version} in torch/lib/libc10.so" in report["findings"][0]["what"]
@@ -93,12 +98,15 @@ def test_json_holds_every_wheel_also_one_that_cannot_be_read(
     cut.write_bytes(good.read_bytes()[:-100])
     assert verify("--json", good, cut, triton) == 14
     told = capfd.readouterr()
-    reports = json.loads(told.out)
+    document = json.loads(told.out)
+    reports = document["wheels"]
     assert [report["passed"] for report in reports] == [True, False, True]
-    assert {report["tool"].split()[-1] for report in reports} == {"verify"}
-    assert len({report["when"] for report in reports}) == 1
+    assert document["tool"].split()[-1] == "audit" and document["when"]
+    assert [report["recipe"] for report in reports] == ["pytorch", "pytorch", "triton"]
     assert reports[0]["targets"] == ["gfx1100", "gfx942"]
-    assert "not a readable wheel" in reports[1]["unreadable"]
+    [damage] = reports[1]["findings"]
+    assert damage["check"] == "archive" and "is not a readable wheel" in damage["what"]
+    assert reports[1]["sha256"] == files.hash_file(cut)
     named = {*reports[2]["ran"], *reports[2]["skipped"]}
     assert named == {check.name for check in checks.CHECKS} - {"exceptions"}
     assert "1 of 3 wheels failed" in told.err
@@ -110,11 +118,37 @@ def test_an_interpreter_imports_the_wheel(tmp_path: Path, capfd: pytest.CaptureF
     path = Draft("triton", "3.5.0", tag="py3-none-any", members=members).write(tmp_path)
     assert verify(path, "--python", sys.executable) == 14
     told = capfd.readouterr().out
-    assert "error: import: `import triton` failed with exit code 1" in told
+    assert "error RW022 import `import triton` failed with exit code 1" in flatten(told)
     assert "| ImportError: no libtriton" in told
 
 
 def test_the_checks_can_be_listed(capfd: pytest.CaptureFixture[str]) -> None:
     assert verify("--list-checks") == 0
     lines = capfd.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == [check.name for check in checks.CHECKS]
+    assert [line.split()[:2] for line in lines] == [[check.id, check.name] for check in checks.ALL_CHECKS]
+
+
+def test_one_recipe_holds_every_wheel_whatever_it_is_called(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    torch = torch_draft().write(tmp_path)
+    triton = Draft("triton", "3.5.0", members={"triton/__init__.py": b""}).write(tmp_path)
+    assert verify("--json", torch, triton, "--project", "pytorch") == 14
+    reports = json.loads(capfd.readouterr().out)["wheels"]
+    assert [(report["recipe"], report["passed"]) for report in reports] == [
+        ("pytorch", True),
+        ("pytorch", False),
+    ]
+    assert {"file-name", "files"} <= {finding["check"] for finding in reports[1]["findings"]}
+    assert verify(torch, triton, "--recipe", "pytorch", "--recipe", "triton") == 2
+
+
+def test_what_a_configuration_file_says_of_builds_makes_no_wheel_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Draft("numpy", "1.0", tag="py3-none-any", members={"numpy/__init__.py": b""}).write(tmp_path)
+    (tmp_path / "rocm-wheels.toml").write_text('gfx = "gfx942"\npython = "3.99"\nrocm = "7.1.0"\n')
+    monkeypatch.chdir(tmp_path)
+    assert boundary.run_command(main.cli, ["audit", str(path)]) == 0
+    assert boundary.run_command(main.cli, ["audit", str(path), "--gfx", "gfx942"]) == 2
+    assert verify(path) == 2

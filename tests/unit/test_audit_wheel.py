@@ -509,14 +509,20 @@ def test_the_command_reads_host_and_device_wheels_together(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     host, parts = split_torch(tmp_path, *TARGETS)
-    words = ["verify", "--gfx", "gfx942,gfx1100", "--json"]
+    words = ["audit", "--gfx", "gfx942,gfx1100", "--json"]
     assert boundary.run_command(main.cli, [*words, str(parts[0]), str(host), str(parts[1])]) == 0
-    [report] = json.loads(capsys.readouterr().out)
+    [report] = json.loads(capsys.readouterr().out)["wheels"]
     assert (report["wheel"], report["passed"]) == (host.name, True)
     assert boundary.run_command(main.cli, [*words, str(host)]) == 0
-    [report] = json.loads(capsys.readouterr().out)
+    [report] = json.loads(capsys.readouterr().out)["wheels"]
     assert [finding["severity"] for finding in report["findings"]] == ["warning"]
     assert boundary.run_command(main.cli, [*words, str(parts[0])]) == 2
+    parts[0].write_bytes(parts[0].read_bytes()[:-100])
+    capsys.readouterr()
+    assert boundary.run_command(main.cli, [*words, str(host), *map(str, parts)]) == 14
+    whole, cut = json.loads(capsys.readouterr().out)["wheels"]
+    assert (whole["wheel"], whole["device_wheels"]) == (host.name, [parts[1].name])
+    assert (cut["wheel"], cut["recipe"], cut["passed"]) == (parts[0].name, "pytorch", False)
 
 
 def test_an_audit_of_a_folder_reads_host_and_device_wheels_together(

@@ -71,8 +71,10 @@ class World:
         path.write_text(value if isinstance(value, str) else json.dumps(value))
         return path
 
-    def verified(self, **changes: Any) -> Path:
-        return self.write("verify.json", [{**report(path).to_json(), **changes} for path in self.wheels])
+    def verified(self, *, begun: dict[str, str] | None = None, **changes: Any) -> Path:
+        changes = {"recipe": "pytorch", **changes}
+        rows = [{**report(path).to_json(), **changes} for path in self.wheels]
+        return self.write("verify.json", {"tool": "rocm-wheels audit", "wheels": rows, **(begun or {})})
 
     def resolved(self, fault: str = "", picked: str = "2.9.1+rocm7.1.0") -> Path:
         checks = [
@@ -159,8 +161,8 @@ def test_a_set_is_held_until_all_its_evidence_is_there(world: World):
 
 
 @pytest.mark.contract
-def test_an_audit_counts_like_verify_where_recipes_were_held_to(world: World):
-    reports = json.loads(world.verified(recipe="pytorch").read_text())
+def test_an_audit_counts_where_recipes_were_held_to(world: World):
+    reports = json.loads(world.verified().read_text())["wheels"]
     audit = {"tool": "rocm-wheels 1.2 audit", "when": "2026-11-20T09:00:00+00:00", "wheels": reports}
     code, out, _ = world.add("--from", world.write("audit.json", audit), "--json")
     (made,) = json.loads(out)
@@ -192,7 +194,7 @@ def test_what_an_audit_finds_in_a_set_counts_for_each_wheel_of_it(
     changes: dict[str, Any], detail: str, world: World
 ):
     """ROCm's packages beside them are left out; one wheel was not reported on, and is of the set."""
-    reports = json.loads(world.verified(recipe="pytorch").read_text())
+    reports = json.loads(world.verified().read_text())["wheels"]
     rocm = {**reports[0], "wheel": "rocm-7.1.0-py3-none-any.whl", "sha256": "7" * 64, "recipe": ""}
     hashes = {path.name: hash_file(path) for path in world.wheels}
     of_set = {
@@ -221,7 +223,7 @@ def test_what_an_audit_finds_in_a_set_counts_for_each_wheel_of_it(
 
 @pytest.mark.contract
 def test_device_wheels_are_audited_without_a_recipe_beside_their_host(world: World):
-    host, device, *others = json.loads(world.verified(recipe="pytorch").read_text())
+    host, device, *others = json.loads(world.verified().read_text())["wheels"]
     host["device_wheels_sha256"] = {device["wheel"]: device["sha256"]}
     device["recipe"] = ""
     audit = {"tool": "rocm-wheels 1.2 audit", "when": "2026-11-20T09:00:00+00:00"}
@@ -234,9 +236,9 @@ def test_device_wheels_are_audited_without_a_recipe_beside_their_host(world: Wor
 
 @pytest.mark.contract
 def test_results_that_say_when_they_were_found_do_not_become_younger_with_their_file(world: World):
-    """As `verify --json` and `resolve-check --json` write them; copied, they are as old as they were."""
-    begun = {"when": "2026-11-20T09:00:00+00:00", "tool": "rocm-wheels 1.2 verify"}
-    (made,) = json.loads(world.add("--from", with_age(world.verified(**begun)), "--json")[1])
+    """As `audit --json` and `resolve-check --json` write them; copied, they are as old as they were."""
+    begun = {"when": "2026-11-20T09:00:00+00:00", "tool": "rocm-wheels 1.2 audit"}
+    (made,) = json.loads(world.add("--from", with_age(world.verified(begun=begun)), "--json")[1])
     assert (made["when"], made["tool"]) == ("2026-11-20T09:00:00Z", begun["tool"])
     said = {**json.loads(world.resolved().read_text()), **begun}
     words = ("--from", with_age(world.write("said.json", said)), "--wheels", world.root / "wheels")
@@ -270,14 +272,17 @@ def test_the_same_result_twice_is_one_and_failures_are_named(world: World):
 @pytest.mark.contract
 def test_wheels_that_fail_are_told_from_those_that_pass(world: World):
     bad, *good = world.wheels
-    unreadable = {"wheel": good[0].name, "passed": False, "unreadable": "it is no archive"}
-    reports = [report(bad, "/opt/rocm in it").to_json(), unreadable, *(report(p).to_json() for p in good[1:])]
-    results = with_age(world.write("verify.json", reports))
-    code, out, _ = world.add("--from", results, "--wheels", world.root / "wheels", "--json")
+    faults = {bad: "/opt/rocm in it", good[0]: "not in it"}
+    reports = [
+        {**report(path, *filter(None, [faults.get(path)])).to_json(), "recipe": "pytorch"}
+        for path in (bad, *good)
+    ]
+    results = with_age(world.write("verify.json", {"tool": "rocm-wheels audit", "wheels": reports}))
+    code, out, _ = world.add("--from", results, "--json")
     made = json.loads(out)
     assert (code, [one["outcome"] for one in made]) == (0, ["fail", "fail", "pass"])
     assert made[0]["detail"] == f"{bad.name}: rpath: /opt/rocm in it"
-    assert made[1]["detail"] == f"{good[0].name}: it is no archive"
+    assert made[1]["detail"] == f"{good[0].name}: rpath: not in it"
     assert len(made[2]["hashes"]) == 2
 
 
@@ -455,13 +460,13 @@ WRONG: dict[str, tuple[Write, int]] = {
         lambda w: ["--from", w.write("a.json", [{"a": 1}])],
         2,
     ),
-    "no reports": (lambda w: ["--from", w.write("a.json", [])], 2),
+    "no reports": (lambda w: ["--from", w.write("a.json", {"tool": "audit", "wheels": []})], 2),
     "another build": (_other_bytes, 15),
     "another set": (
         lambda w: ["--from", w.verified(wheel="numpy-1-py3-none-any.whl", sha256="0" * 64)],
         15,
     ),
-    "unreadable and not named": (
+    "of no bytes": (
         lambda w: ["--from", w.verified(passed=False, sha256=None)],
         2,
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zipfile
 from pathlib import Path
@@ -71,19 +72,39 @@ def test_verify_names_every_fault_of_every_wheel(tmp_path: Path, capsys: pytest.
     (tmp_path / "cut").mkdir()
     cut = tmp_path / "cut" / good.name
     cut.write_bytes(good.read_bytes()[:-9])
-    out, _ = run(capsys, "check", good, bad, cut, code=14)
-    assert out.splitlines() == [
-        f"{good}: no fault in 5 files",
-        f"{bad}: 4 bytes behind its end record",
-        f"{bad}: /etc/x: this name leads out of the folder it is unpacked to: absolute",
-        f"{cut} is not a readable wheel: cut short or damaged",
-        "  because it has no end record: cut short, or no archive",
-        "tip: build it, or fetch it, again",
+    run(capsys, "check", good, bad, cut, code=14)
+    reports = json.loads(run(capsys, "check", good, bad, cut, "--json", code=14)[0])["wheels"]
+    whole, faulty, unread = [
+        [(f["check"], f["what"]) for f in report["findings"] if f["severity"] == "error"]
+        for report in reports
     ]
-    whole, faulty, unread = json.loads(run(capsys, "check", good, bad, cut, "--json", code=14)[0])
-    assert (whole["faults"], whole["members"], len(whole["sha256"])) == ([], 5, 64)
-    assert len(faulty["faults"]) == 2
-    assert unread["sha256"] is None
+    assert (whole, len(reports[0]["largest"]), len(reports[0]["sha256"])) == ([], 5, 64)
+    absolute = "/etc/x: this name leads out of the folder it is unpacked to: absolute"
+    assert faulty == [("archive", "4 bytes behind its end record"), ("archive", absolute)]
+    [(check, damage)] = unread
+    assert check == "archive"
+    assert "is not a readable wheel: cut short or damaged" in damage
+    assert "because it has no end record: cut short, or no archive" in damage
+
+
+def test_check_holds_the_files_of_the_format_to_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What `audit` calls untidy, since it works, in wheels of anybody."""
+    other_tags = made(tmp_path / "tags", tags=("py2-none-any",))
+    in_hex = made(tmp_path / "hex")
+    with zipfile.ZipFile(in_hex) as archive:
+        record = archive.read(f"{INFO}/RECORD").decode()
+    digest = hashlib.sha256(b"x = 1\n").hexdigest()
+    record = record.replace(digest_of(b"x = 1\n"), f"sha256={digest}")
+    in_hex = made(tmp_path / "hex", record=record)
+    older = {"default-priorities": {"namespace": ["amd"]}, "variants": {"null": {}}}
+    files = {f"{INFO}/variant.json": json.dumps(older).encode()}
+    of_2025 = made(tmp_path / "old", files, name="demo-1.0-py3-none-any-null.whl")
+    for path in (other_tags, in_hex, of_2025):
+        assert boundary.run_command(main.cli, ["audit", str(path)]) == 0, path
+        capsys.readouterr()
+        run(capsys, "check", path, code=14)
 
 
 def test_verify_names_what_only_pypi_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,8 +140,8 @@ def test_a_label_and_what_variant_json_says_are_one(
 
 
 def test_faults_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = run(capsys, "check", "--list-checks")[0].splitlines()
-    assert any(line.startswith("overlap ") for line in lines)
+    lines = run(capsys, "check", "--explain", "archive")[0].splitlines()
+    assert any(line.strip().startswith("overlap") for line in lines)
     run(capsys, "check", code=2)
 
 

@@ -38,6 +38,7 @@ class WheelExpectation:
     as in ``--gfx``; ``python_tag`` is the ABI of the interpreter it is for (``cp312``, ``cp313t``);
     ``rocm_version`` is the SDK's; ``requirements`` are exact pins that METADATA must hold besides the
     recipe's own (``triton==3.5.0``). ``unrepaired``: it stays as it was built, for the machine that built it.
+    ``strict``: WHEEL, RECORD and variant.json are as formats want them, whoever built it.
     """
 
     project: Project | None
@@ -48,6 +49,7 @@ class WheelExpectation:
     rocm_version: str | None = None
     requirements: tuple[str, ...] = ()
     unrepaired: bool = False
+    strict: bool = False
 
     @property
     def recipe(self) -> Project:
@@ -85,6 +87,11 @@ class AuditedWheel:
     def has_recipe(self) -> bool:
         """Tell whether it is held to a recipe: then it is a wheel of ours."""
         return self.expected.project is not None
+
+    @property
+    def format_severity(self) -> Severity:
+        """How grave it is that WHEEL is not as its format wants it, and works: in wheels of ours an error."""
+        return "error" if self.has_recipe or self.expected.strict else "warning"
 
     @cached_property
     def wheel_platform(self) -> required_packages.WheelPlatform | None:

@@ -39,19 +39,19 @@ def check_archive(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
 def check_wheel_tags(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
     """WHEEL states the tags of the file name."""
     tip = "`rocm-wheels wheel retag` changes both"
-    return _list_scan_faults(wheel, "tags", "error" if wheel.has_recipe else "warning", tip)
+    return _list_scan_faults(wheel, "tags", wheel.format_severity, tip)
 
 
 def check_purelib(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
     """A wheel for a platform does not call itself pure."""
     tip = "the project's setup must tell that it has binary modules"
-    return _list_scan_faults(wheel, "purelib", "error" if wheel.has_recipe else "warning", tip)
+    return _list_scan_faults(wheel, "purelib", wheel.format_severity, tip)
 
 
 def check_record_digests(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
     """RECORD has a digest and a size of each file, spelled as the specification wants them."""
     tip = "pack the wheel again: `rocm-wheels wheel retag` writes a RECORD with digests"
-    findings = _list_scan_faults(wheel, "digests", "warning", tip)
+    findings = _list_scan_faults(wheel, "digests", "error" if wheel.expected.strict else "warning", tip)
     broken = {fault.removeprefix(f"{wheel.scan.path}: ") for fault in wheel.scan.breaking_faults}
     if not wheel.has_recipe:
         return findings
@@ -160,14 +160,31 @@ def check_metadata_text(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
     findings = _list_hazards(wheel, "metadata-text", "build the wheel again; no back end writes this")
     where = f"{wheel.dist_info}/{document.VARIANT_FILE_NAME}"
     content = wheel.scan.texts.get(where)
-    if content is None or any(finding.subject == where for finding in findings):
+    label = wheel.scan.name.label if wheel.scan.name is not None else None
+    tip = "`rocm-wheels wheel stamp` writes it"
+    if any(finding.subject == where for finding in findings) or (content is None and label is None):
+        return findings
+    if content is None:
+        message = f"is missing, and the file name has the label {label}"
+        return [*findings, Finding("error", message, tip, subject=where)]
+    if wheel.expected.strict and label is not None:
+        try:
+            document.parse_wheel_document(content, name=where, label=label)
+        except DataError as fault:
+            message = f"does not describe this wheel: {str(fault).removeprefix(f'{where}: ')}"
+            return [*findings, Finding("error", message, tip, subject=where)]
         return findings
     try:
-        document.read_any_format(content, name=where)
+        variants = document.read_any_format(content, name=where)
     except DataError as fault:
         message = explain_error(fault).removeprefix(f"{where}: ")
-        tip = "`rocm-wheels wheel stamp` writes it"
-        findings.append(Finding("error", f"is no description of variants: {message}", tip, subject=where))
+        return [*findings, Finding("error", f"is no description of variants: {message}", tip, subject=where)]
+    if label is not None and tuple(variants.variants) != (label,):
+        # what was written before today's form states its variant in other ways, and is read
+        is_old = any(note.startswith("$schema") for note in variants.notes)
+        stated = ", ".join(sorted(variants.variants)) or "none"
+        message = f"describes {stated}, and the file name has the label {label}"
+        findings.append(Finding("warning" if is_old else "error", message, tip, subject=where))
     return findings
 
 

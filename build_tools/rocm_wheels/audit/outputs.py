@@ -17,6 +17,7 @@ from rocm_wheels.audit import audited_set, audited_wheel, set_page
 from rocm_wheels.audit.checks import ALL_CHECKS, AuditCheck, SetCheck, get_check_id
 from rocm_wheels.core import files, junit, page_templates, tables
 from rocm_wheels.core.errors import Finding, Severity
+from rocm_wheels.wheels.zip_format import ARCHIVE_FAULTS
 
 _SARIF_LEVELS = {"error": "error", "warning": "warning", "info": "note", "ok": "none"}
 _SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -26,7 +27,10 @@ _TEMPLATES = Path(__file__).with_name("templates")
 
 
 def format_audit(report: audited_wheel.AuditReport) -> list[str]:
-    """Return a report as lines for people: counts, then findings; the same of several members once."""
+    """Return a report as lines for people: counts, then findings; the same of several members once.
+
+    Of a wheel that is held to its recipe, each check that did not run is named with the reason.
+    """
     lines = _format_findings(
         report, [" ".join(report.targets) or "no device code", tables.format_size(report.size)]
     )
@@ -36,7 +40,8 @@ def format_audit(report: audited_wheel.AuditReport) -> list[str]:
     lines += [f"  compared with {report.compared_with}"] if report.compared_with else []
     checks = f"{tables.format_count(len(report.ran), 'check')} ran"
     skipped = f"{len(others)} had nothing to look at, {len(without_recipe)} need a recipe or its facts"
-    return [*lines, f"  {checks}, {skipped}"]
+    reasons = [f"  skipped: {skip.check}: {skip.reason}" for skip in report.skipped if report.recipe]
+    return [*lines, f"  {checks}, {skipped}", *reasons]
 
 
 def format_set_audit(
@@ -94,6 +99,7 @@ def explain_check(check: AuditCheck[Any]) -> list[str]:
         f"  looks for: {check.summary}",
         f"  why: {check.reason}",
         f"  fix: {check.fix}",
+        *([f"  {name}: {text}" for name, text in ARCHIVE_FAULTS.items()] if check.name == "archive" else []),
         *(["  needs: a recipe (--recipe)"] if check.needs_recipe else []),
         *(["  needs: a set (--set)"] if isinstance(check, SetCheck) else []),
     ]

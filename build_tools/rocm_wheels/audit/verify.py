@@ -227,13 +227,25 @@ def _find_required(
     return packages.find_required(subject.scan.path, subject.wheel_platform)
 
 
-def make_unreadable_report(path: Path, damage: errors.DataError) -> audited_wheel.AuditReport:
-    """Return the report of a file that is no archive: one finding, of the check of archives."""
+def make_unreadable_report(
+    path: Path, damage: errors.DataError, expected: audited_wheel.WheelExpectation
+) -> audited_wheel.AuditReport:
+    """Return the report of a file that is no archive: one finding, of the check of archives.
+
+    ``expected`` is that of the wheel, of a device wheel that of its host: its recipe is named.
+    """
     archive = CHECKS[0].name
-    message = errors.explain_error(damage).removeprefix(f"{path} ")
-    finding = errors.Finding("error", message, CHECKS[0].fix, check=archive)
+    message, _, tip = errors.explain_error(damage).removeprefix(f"{path} ").partition("\ntip: ")
+    finding = errors.Finding("error", message, tip or CHECKS[0].fix, check=archive)
     return audited_wheel.AuditReport(
-        path, path.stat().st_size, files.hash_file(path), (), (finding,), (archive,), ()
+        path,
+        path.stat().st_size,
+        files.hash_file(path),
+        (),
+        (finding,),
+        (archive,),
+        (),
+        recipe=expected.project.name if expected.project is not None else "",
     )
 
 

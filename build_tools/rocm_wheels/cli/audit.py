@@ -1,7 +1,8 @@
-"""``audit``: what is wrong with anybody's wheels and sets, without a GPU and without a recipe."""
+"""``audit``: what is wrong with wheels and sets, anybody's or as their recipes want them, without a GPU."""
 
 from __future__ import annotations
 
+import os
 import platform as machine_platform
 import tempfile
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from rocm_wheels import __version__
 from rocm_wheels.cli import audit_set, boundary, catalogue, command, evidence
@@ -20,9 +22,8 @@ from rocm_wheels.core.files import hash_file, write_atomically
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rocm_wheels.audit import audited_wheel
+    from rocm_wheels.audit import audited_wheel, import_check
     from rocm_wheels.audit.audited_set import SetFiles, SetReport
-    from rocm_wheels.models.project import Project
 
 _FILE = RegularFile()
 
@@ -52,7 +53,22 @@ _FILE = RegularFile()
     "recipes",
     multiple=True,
     metavar="NAME",
-    help="Hold the wheel of this project to its recipe, too. May be given several times.",
+    aliases=("--project",),
+    help="Hold the wheel of this project to its recipe, too. May be given several times; with --by-recipe "
+    "one, for every WHEEL.",
+)
+@command.option(
+    "--by-recipe",
+    is_flag=True,
+    help="Hold each WHEEL to the recipe of its project. So do --gfx, --rocm and --python without --recipe.",
+)
+@catalogue.GFX.but(name="pytorch_rocm_arch", help="Targets that they were built for: gfx942,gfx1100.")
+@catalogue.ROCM.but(name="rocm_version", help="Version of ROCm that they were built with.")
+@catalogue.PYTHON.but(type=GivenPath(), help="Import each wheel too, with this Python and its packages.")
+@command.option(
+    "--strict",
+    is_flag=True,
+    help="Have WHEEL, RECORD and variant.json as formats want them: what is a warning there is an error.",
 )
 @catalogue.LOCAL_LINKS.but(
     help="Wheels that METADATA requires, to look in for what libraries need. May be given several times."
@@ -89,9 +105,9 @@ def audit_command(  # noqa: PLR0917 - click passes them by name
     """Audit WHEELs of anybody, for Linux and Windows, without a GPU; and whether those of a set agree.
 
     Errors break on a machine that the tags promise, or are what an index refuses; warnings are untidy, and
-    work; notes are worth knowing. Exit code 14 with any error. A recipe adds what its wheel must be;
-    `rocm-wheels verify` takes targets and versions as well. Device wheels are read with their host wheel,
-    too. On GitHub errors and warnings become annotations.
+    work; notes are worth knowing. Exit code 14 with any error. A recipe adds what its wheel must be: with
+    --by-recipe the result is what a release needs (`rocm-wheels set evidence`). Device wheels are read with
+    their host wheel, too. On GitHub errors and warnings become annotations.
 
     With --set the wheels of a set count for each other, and WHEELs are part of it: the ones that are to be
     added to an index, for example. Wheels at URLs are downloaded, and removed in the end.
@@ -102,6 +118,7 @@ def audit_command(  # noqa: PLR0917 - click passes them by name
     \b
     Examples:
       rocm-wheels audit torch-2.9.1-cp312-cp312-manylinux_2_28_x86_64.whl
+      rocm-wheels audit --by-recipe dist/*.whl --gfx gfx942,gfx1100
       rocm-wheels audit dist/*.whl --find-links rocm-packages --html audit.html
       rocm-wheels audit --set dist
       rocm-wheels audit --set dist --against https://example.com/whl/nightly
@@ -124,7 +141,7 @@ def audit_command(  # noqa: PLR0917 - click passes them by name
     begun = evidence.describe_origin("audit")
     request = AuditRequest(
         wheels,
-        recipes,
+        _read_expected(recipes, options),
         find_links,
         options["ignore"],
         options["policy"],
@@ -145,9 +162,56 @@ def audit_command(  # noqa: PLR0917 - click passes them by name
         _annotate(audit.reports)
     if failed := sum(not report.passed for report in audit.wheels):
         also = ", and the set" if audit.of_set is not None and not audit.of_set.passed else ""
-        raise errors.AuditError(f"{failed} of {tables.format_count(len(audit.wheels), 'wheel')} failed{also}")
+        wheels_failed = f"{failed} of {len(audit.wheels)} wheels" if len(audit.wheels) > 1 else "the wheel"
+        raise errors.AuditError(f"{wheels_failed} failed{also}")
     if audit.of_set is not None and not audit.of_set.passed:
         raise errors.AuditError(f"the set failed: {tables.format_count(len(audit.of_set.errors), 'error')}")
+
+
+@dataclass(frozen=True)
+class ExpectedBuild:
+    """Which recipes wheels are held to, those named or each its own, and what is known of their build.
+
+    ``strict``: files of the format are held to it, with a recipe or without.
+    """
+
+    recipes: Sequence[str] = ()
+    by_recipe: bool = False
+    targets: tuple[str, ...] | None = None
+    rocm_version: str | None = None
+    environment: import_check.ImportEnvironment | None = None
+    strict: bool = False
+
+
+def _read_expected(recipes: Sequence[str], options: dict[str, Any]) -> ExpectedBuild:
+    from rocm_wheels.audit import import_check
+    from rocm_wheels.models import gfx
+    from rocm_wheels.sdk import interpreters
+
+    context, by_recipe = click.get_current_context(), options["by_recipe"]
+    if by_recipe and len(recipes) > 1:
+        raise errors.UsageError(
+            "--by-recipe takes one --recipe, to which every wheel is held", tip="leave --by-recipe out"
+        )
+    facts = {  # what a configuration file says of builds makes no wheel ours
+        name: options[name]
+        for name in ("pytorch_rocm_arch", "rocm_version", "python")
+        if by_recipe or context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+    arch, python, environment = facts.get("pytorch_rocm_arch"), facts.get("python"), None
+    if python is not None:
+        env = boundary.read_environment()
+        program = interpreters.find_python_program(os.fspath(python), env)
+        # not resolved: a virtual environment is found through the link that its interpreter is
+        environment = import_check.ImportEnvironment(program.absolute(), env)
+    return ExpectedBuild(
+        recipes,
+        by_recipe or (bool(facts) and not recipes),
+        gfx.parse_targets(arch) if arch is not None else None,
+        facts.get("rocm_version"),
+        environment,
+        options["strict"],
+    )
 
 
 @dataclass(frozen=True)
@@ -159,7 +223,7 @@ class AuditRequest:
     """
 
     wheels: Sequence[Path]
-    recipes: Sequence[str] = ()
+    expected: ExpectedBuild
     find_links: Sequence[Path] = ()
     ignore: Sequence[str] = ()
     policy: Path | None = None
@@ -198,7 +262,7 @@ def audit_wheels(request: AuditRequest) -> AuditResult:
 
 
 def _audit_files(request: AuditRequest, files: SetFiles | None, older: SetFiles | None) -> AuditResult:
-    from rocm_wheels.audit import set_sources, verify
+    from rocm_wheels.audit import set_sources, split_wheels, verify
     from rocm_wheels.audit.audited_set import AuditedSet, ComparedSet
     from rocm_wheels.audit.exceptions import AuditPolicy, apply_exceptions, load_audit_policy, parse_ignored
 
@@ -207,21 +271,28 @@ def _audit_files(request: AuditRequest, files: SetFiles | None, older: SetFiles 
     if files is not None:
         files = set_sources.add_named_wheels(files, request.wheels)
     listed = files.wheels if files is not None else ()
-    expected = _make_expectations([*request.wheels, *listed], request.recipes)
+    expected = _make_expectations(request.wheels, listed, request.expected)
     older_wheels = _match_older(list(expected), older) if older is not None else {}
     read = verify.read_wheels(expected, find_links=request.find_links, together=files is not None)
     today = datetime.now(timezone.utc).date()
     subjects = {subject.scan.path: subject for subject in read.wheels}
+    reported, hosts = dict.fromkeys(request.wheels or listed), dict[Path, Path]()
+    if request.expected.by_recipe:  # what is reported of a host is of its device wheels, too
+        for host in reported:
+            hosts.update(dict.fromkeys(split_wheels.select_device_wheels(host, list(reported)), host))
+        reported = {wheel: None for wheel in reported if wheel not in hosts or wheel not in subjects}
     reports = []
-    for wheel in request.wheels or listed:
+    for wheel in reported:
         if wheel in subjects:
             subject = subjects[wheel]
             if wheel in older_wheels:
                 baseline = verify.read_baseline(older_wheels[wheel], exceptions.drift_limits)
                 subject = replace(subject, baseline=baseline)
-            report = verify.check_wheel(subject)
+            report = verify.check_wheel(subject, environment=request.expected.environment)
         else:
-            report = verify.make_unreadable_report(wheel, read.damaged[wheel])
+            report = verify.make_unreadable_report(
+                wheel, read.damaged[wheel], expected[hosts.get(wheel, wheel)]
+            )
         reports.append(apply_exceptions(report, ignored, exceptions, today))
     if files is None:
         return AuditResult(reports)
@@ -265,25 +336,48 @@ def _match_older(wheels: Sequence[Path], older: SetFiles) -> dict[Path, Path]:
 
 
 def _make_expectations(
-    wheels: Sequence[Path], names: Sequence[str]
+    wheels: Sequence[Path], listed: Sequence[Path], build: ExpectedBuild
 ) -> dict[Path, audited_wheel.WheelExpectation]:
-    """Return what each wheel is held to. UsageError for a recipe that builds none of them."""
-    from rocm_wheels.audit import audited_wheel
+    """Return what each wheel is held to: those named, and those that a set lists.
+
+    UsageError for a recipe that builds none of them, and by recipe for a named wheel that none builds.
+    """
+    from rocm_wheels.audit import audited_wheel, split_wheels
+    from rocm_wheels.models import project_names
     from rocm_wheels.models.project import load_project
 
-    recipes = [load_project(name) for name in names]
+    recipes = [
+        load_project(name)
+        for name in build.recipes or (project_names.list_project_names() if build.by_recipe else ())
+    ]
+    need_recipe = set(split_wheels.group_device_wheels(wheels)) if build.by_recipe else set()
     expected: dict[Path, audited_wheel.WheelExpectation] = {}
     held: set[str] = set()
-    for wheel in wheels:
-        recipe: Project | None = None
+    for wheel in (*wheels, *listed):
         distribution, _, tags = wheel.name.partition("-")  # whether it is a wheel's name, a check tells
         windows = "-win_" in tags
-        for project in recipes:
-            if audited_wheel.is_same_name(project.distribution, distribution):
-                recipe = project
-                held.add(project.name)
-        expected[wheel] = audited_wheel.WheelExpectation(recipe, "windows" if windows else "linux")
-    for project in recipes:
+        of_wheel = [
+            recipe for recipe in recipes if audited_wheel.is_same_name(recipe.distribution, distribution)
+        ]
+        if build.recipes and wheel in need_recipe:
+            of_wheel = recipes  # the one that is named, whatever the wheel is called
+        recipe = of_wheel[0] if of_wheel else None
+        held.update(project.name for project in of_wheel)
+        if recipe is None and wheel in need_recipe:
+            names = ", ".join(f"{project.distribution} ({project.name})" for project in recipes)
+            raise errors.UsageError(
+                f"{wheel.name}: no recipe builds {distribution}",
+                tip=f"name one: --by-recipe --recipe NAME ({names}); without --by-recipe, --gfx, --rocm and "
+                "--python any wheel is audited",
+            )
+        expected[wheel] = audited_wheel.WheelExpectation(
+            recipe,
+            "windows" if windows else "linux",
+            targets=build.targets if recipe is not None else None,
+            rocm_version=build.rocm_version if recipe is not None else None,
+            strict=build.strict,
+        )
+    for project in recipes if build.recipes else ():
         if project.name not in held:
             raise errors.UsageError(
                 f"--recipe {project.name}: none of the wheels is of {project.distribution}",

@@ -380,7 +380,8 @@ class Group(Command, click.Group):
     """A group that may know its commands by name only, and imports one to run or to explain it.
 
     ``lazy`` is the table of them; ``sections`` are headings of the help with names; ``aliases`` are other
-    names, which are read and not listed: the words below this group. ``default``: what is meant by options
+    names, which are read and not listed: the words below this group, or ``module:attribute`` of a command
+    elsewhere, then options that the name stands for. ``default``: what is meant by options
     without a name of a command (the group was once a command), and ``default_when_bare`` by nothing at all.
     """
 
@@ -414,15 +415,16 @@ class Group(Command, click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return a command, or ``None`` when there is none of that name."""
         if cmd_name in self._aliases:
+            words, _ = split_alias(self._aliases[cmd_name])
+            if ":" in words[0]:
+                return _load_command(words[0])
             command: click.Command | None = self
-            for word in self._aliases[cmd_name].split():
+            for word in words:
                 command = command.get_command(ctx, word) if isinstance(command, Group) else None
             return command
         if cmd_name not in self._lazy:
             return self.commands.get(cmd_name)
-        module, _, attribute = self._lazy[cmd_name][0].partition(":")
-        loaded: click.Command = getattr(import_module(f"rocm_wheels.cli.{module}"), attribute)
-        return loaded
+        return _load_command(self._lazy[cmd_name][0])
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands, under their headings where there are some, without importing them."""
@@ -467,7 +469,23 @@ class Group(Command, click.Group):
             near = difflib.get_close_matches(args[0], names, n=1)
             hint = f" Did you mean '{near[0]}'?" if near else ""
             ctx.fail(f"No such command '{args[0]}'.{hint}")
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        _, flags = split_alias(self._aliases.get(args[0], ""))
+        return name, command, [*(flag for flag in flags if flag not in rest), *rest]
+
+
+def split_alias(text: str) -> tuple[list[str], list[str]]:
+    """Return the words of what an alias stands for, and the flags behind them."""
+    words = text.split()
+    flags = [word for word in words if word.startswith("-")]
+    return words[: len(words) - len(flags)], flags
+
+
+def _load_command(place: str) -> click.Command:
+    """Import a command by ``module:attribute`` under ``rocm_wheels.cli``."""
+    module, _, attribute = place.partition(":")
+    loaded: click.Command = getattr(import_module(f"rocm_wheels.cli.{module}"), attribute)
+    return loaded
 
 
 Group.group_class = Group

@@ -29,6 +29,7 @@ from rocm_wheels.cli.command import (
     Option,
     get_config_origin,
     list_options,
+    split_alias,
 )
 from rocm_wheels.core import errors, tables, toml_reader
 
@@ -182,10 +183,10 @@ def _check_top_level(config: ConfigFile) -> None:
     for key, value in config.table.items():
         if isinstance(value, dict):
             if key not in commands:
-                new = main.cli.list_aliases().get(key)
+                new, _ = split_alias(main.cli.list_aliases().get(key, ""))
                 raise errors.DataError(
                     f"{config.locate(key)}: there is no command {key}"
-                    + (f"; it is [{new.replace(' ', '.')}]" if new else tables.suggest_name(key, commands))
+                    + (f"; it is [{'.'.join(new)}]" if new else tables.suggest_name(key, commands))
                 )
         elif key not in shared:
             raise errors.DataError(

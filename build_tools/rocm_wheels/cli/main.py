@@ -31,8 +31,7 @@ SECTIONS = {
     },
     "Wheels": {
         "targets": ("wheel:targets_command", "List the GPU targets of the device code in files."),
-        "audit": ("audit:audit_command", "Say what is wrong with anybody's wheels, without a GPU."),
-        "verify": ("wheel:verify_command", "Check finished wheels against what was to be built."),
+        "audit": ("audit:audit_command", "Say what is wrong with wheels, anybody's or our own."),
         "provenance": ("main:provenance_group", "Show, sign and verify how wheels were made."),
         "wheel": ("main:wheel_group", "Show, compare, retag, repair and stamp wheel files."),
         "index": ("index:index_group", "Make, change, check and serve static package indexes."),
@@ -67,8 +66,9 @@ FIRST_SECTIONS = {
     "This machine": ("choose", "install", "doctor", "test"),
     "Projects": ("recipe",),
 }
-# other names of commands, those of TheRock's scripts first
+# other names that are read and not shown: those of TheRock's scripts, and of our own
 ALIASES = {
+    "verify": "audit --by-recipe",
     "install-rocm": "rocm install",
     "fetch-artifacts": "rocm fetch",
     "install-rocm-from-artifacts": "rocm from-artifacts",
@@ -81,7 +81,6 @@ wheel_group = command.Group(
     "wheel",
     lazy={
         "show": ("wheel:show", "Show what wheels say of themselves."),
-        "check": ("wheel:verify", "See whether wheels are as the format wants them."),
         "diff": ("wheel:diff", "Show what differs between two wheels."),
         "retag": ("wheel:retag", "Write wheels again with other versions, tags or requirements."),
         "prune": ("thin:prune_command", "Make thin wheels out of fat ones, with the code of some targets."),
@@ -92,10 +91,11 @@ wheel_group = command.Group(
         "stamp": ("stamp:stamp", "Make variant wheels: an installer takes the one for its GPU."),
         "unstamp": ("stamp:unstamp", "Make plain wheels of variant wheels."),
     },
-    help="""Show, check, retag and compare wheel files, of any project.
+    aliases={"check": "audit:audit_command --strict"},
+    help="""Show, retag and compare wheel files, of any project.
 
-    Nothing here needs a recipe, and what does not change is never compressed again. Whether a wheel is the
-    build that was asked for (targets, requirements, ROCm version) is what `rocm-wheels verify` tells.
+    Nothing here needs a recipe, and what does not change is never compressed again. What is wrong with a
+    wheel, and whether it is the build that was asked for, is what `rocm-wheels audit` tells.
     """,
 )
 provenance_group = command.Group(

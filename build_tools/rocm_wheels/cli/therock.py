@@ -184,7 +184,7 @@ manifest_script.params += checkout_options.network_options(fills_mirrors=False)
 @catalogue.PYTHON.but(help="Import each wheel too, with this Python and its packages.")
 @click.pass_context
 def sanity_script(context: click.Context, /, folder: Path, python: Path | None) -> None:
-    """Check the wheels that were built, as `rocm-wheels verify` does; those of other projects are named.
+    """Check the wheels that were built, as `rocm-wheels audit --by-recipe` does; and name those of others.
 
     \b
     Example:
@@ -192,7 +192,7 @@ def sanity_script(context: click.Context, /, folder: Path, python: Path | None) 
     """
     from packaging.utils import canonicalize_name
 
-    from rocm_wheels.cli.wheel import verify_command
+    from rocm_wheels.cli.audit import audit_command
     from rocm_wheels.models import project_names
     from rocm_wheels.models.project import load_project
     from rocm_wheels.wheels import dist_info
@@ -211,7 +211,7 @@ def sanity_script(context: click.Context, /, folder: Path, python: Path | None) 
         log.log_note(f"not checked, of no recipe: {', '.join(wheel.name for wheel in others)}")
     if not wheels:
         raise errors.UsageError(f"{folder} has no wheel to check", tip="name the --output-dir of the build")
-    context.invoke(verify_command, wheels=tuple(wheels), python=python)
+    context.invoke(audit_command, wheels=tuple(wheels), by_recipe=True, python=python)
 
 
 def _variable_option(name: str, variable: str, default: str, help_text: str) -> Callable[[Any], Any]:

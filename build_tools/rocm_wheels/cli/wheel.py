@@ -1,4 +1,4 @@
-"""``targets``, ``verify`` and ``wheel``: finished wheel files listed, checked, retagged and compared."""
+"""``targets`` and ``wheel``: finished wheel files listed, retagged and compared."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli import boundary, catalogue, command, evidence
+from rocm_wheels.cli import catalogue, command
 from rocm_wheels.cli.options import (
     print_result,
     show_activity,
@@ -21,10 +21,7 @@ from rocm_wheels.core import errors, log, parallel, tables
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rocm_wheels.audit import audited_wheel, import_check
     from rocm_wheels.device_code import code_objects
-    from rocm_wheels.models import project_names
-    from rocm_wheels.models.project import Project
     from rocm_wheels.wheels import wheel_code
     from rocm_wheels.wheels.edit import WheelEdit
 
@@ -47,7 +44,7 @@ def targets_command(files: tuple[Path, ...], details: bool, as_json: bool) -> No
     after the result of the others, with the place of the damage; the exit code is 2.
 
     What compressed bundles hold is what their tables say, by which HIP goes, too; --details looks at the code
-    itself, and so does `rocm-wheels verify`.
+    itself, and so does `rocm-wheels audit`.
 
     \b
     Examples:
@@ -190,129 +187,6 @@ def _list_objects(inside: wheel_code.FoundDeviceCode) -> list[code_objects.CodeO
     return [item for objects in inside.code.values() for item in objects]
 
 
-@command.command("verify")
-@click.argument("wheels", nargs=-1, type=wheel_file, metavar="WHEEL...")
-@catalogue.GFX.but(name="pytorch_rocm_arch", help="Targets that the wheels were built for: gfx942,gfx1100.")
-@catalogue.ROCM.but(name="rocm_version", help="Version of the ROCm packages that the wheels were built with.")
-@catalogue.PROJECT.but(help="Recipe to check against; by default the wheel's own name tells.")
-@catalogue.PYTHON.but(help="Import each wheel too, with this Python and its packages.")
-@catalogue.takes(catalogue.JSON, catalogue.LIST_CHECKS)
-def verify_command(  # noqa: PLR0917 - click passes them by name
-    wheels: tuple[Path, ...],
-    pytorch_rocm_arch: str | None,
-    rocm_version: str | None,
-    project: str | None,
-    python: Path | None,
-    as_json: bool,
-    list_checks: bool,
-) -> None:
-    """Check finished wheels without a GPU.
-
-    A wheel must be whole, and the build that was asked for: its recipe says what that is. `rocm-wheels wheel
-    verify` looks at the file alone, and takes any wheel.
-
-    Device wheels (amd_torch_device_gfx942-….whl) are read with the wheel that they were split off from.
-
-    Without --gfx the libraries of a wheel are compared with each other. The exit code
-    is 14 when a wheel fails; what was not checked is listed with the reason.
-
-    \b
-    Examples:
-      rocm-wheels verify dist/*.whl --gfx gfx942,gfx1100
-    """
-    from rocm_wheels.audit import split_wheels
-    from rocm_wheels.models import gfx
-
-    if list_checks:
-        _print_checks()
-        return
-    if not wheels:
-        raise errors.UsageError("no wheels were named", tip="for example: rocm-wheels verify dist/*.whl")
-    targets = gfx.parse_targets(pytorch_rocm_arch) if pytorch_rocm_arch is not None else None
-    place = _make_import_place(python)
-    # what is asked is settled first: nobody waits for a wheel and is told then that another has no name
-    groups = split_wheels.group_device_wheels(wheels)
-    expected = {wheel: _make_expectation(wheel, project, targets, rocm_version) for wheel in groups}
-    begun = evidence.describe_origin("verify")
-    reports = [
-        _verify_one_wheel(wheel, groups[wheel], expected[wheel], place, quiet=as_json) for wheel in groups
-    ]
-    if as_json:
-        click.echo(json.dumps([{**report, **begun} for report in reports], indent=1))
-    failed = sum(not report["passed"] for report in reports)
-    if failed:
-        raise errors.AuditError(
-            f"{failed} of {len(reports)} wheels failed" if len(reports) > 1 else "the wheel failed"
-        )
-
-
-def _verify_one_wheel(
-    wheel: Path,
-    parts: tuple[Path, ...],
-    expected: audited_wheel.WheelExpectation,
-    place: import_check.ImportEnvironment | None,
-    *,
-    quiet: bool,
-) -> dict[str, object]:
-    from rocm_wheels.audit.verify import format_report, verify_wheel
-
-    try:
-        report = verify_wheel(wheel, expected, environment=place, parts=parts)
-    except errors.DataError as unreadable:  # the other wheels are still worth a look
-        log.log_error(errors.explain_error(unreadable))
-        return {"wheel": wheel.name, "passed": False, "unreadable": errors.explain_error(unreadable)}
-    if not quiet:
-        click.echo("\n".join(format_report(report)))
-    return report.to_json()
-
-
-def _make_expectation(
-    wheel: Path, project: str | None, targets: tuple[str, ...] | None, rocm_version: str | None
-) -> audited_wheel.WheelExpectation:
-    from rocm_wheels.audit import audited_wheel
-    from rocm_wheels.models.project import load_project
-    from rocm_wheels.wheels import dist_info
-
-    name = dist_info.parse_wheel_name(wheel.name)
-    recipe = load_project(project) if project else _guess_recipe(wheel, name.name)
-    windows = any(tag.platform.startswith("win") for tag in name.tags)
-    platform: project_names.Platform = "windows" if windows else "linux"
-    return audited_wheel.WheelExpectation(recipe, platform, targets=targets, rocm_version=rocm_version)
-
-
-def _guess_recipe(wheel: Path, distribution: str) -> Project:
-    from rocm_wheels.audit import audited_wheel
-    from rocm_wheels.models import project_names
-    from rocm_wheels.models.project import load_project
-
-    recipes = [load_project(name) for name in project_names.list_project_names()]
-    for recipe in recipes:
-        if audited_wheel.is_same_name(recipe.distribution, distribution):
-            return recipe
-    names = ", ".join(f"{recipe.distribution} ({recipe.name})" for recipe in recipes)
-    raise errors.UsageError(
-        f"{wheel.name}: no recipe builds {distribution}",
-        tip=f"name one with --project ({names}); `rocm-wheels audit` takes any wheel",
-    )
-
-
-def _make_import_place(python: Path | None) -> import_check.ImportEnvironment | None:
-    from rocm_wheels.audit import import_check
-
-    # not resolved: a virtual environment is found through the link that its interpreter is
-    return (
-        import_check.ImportEnvironment(python.absolute(), boundary.read_environment())
-        if python is not None
-        else None
-    )
-
-
-def _print_checks() -> None:
-    from rocm_wheels.audit import checks
-
-    click.echo("\n".join(tables.align_rows([(check.name, check.summary) for check in checks.CHECKS])))
-
-
 _LONGEST_LIST = 12
 
 
@@ -381,67 +255,6 @@ def _wheel_as_json(wheel: Path) -> dict[str, Any]:
         "dist_info": sorted(files),
         "variant": document,
     }
-
-
-@command.command("wheel check")
-@click.argument("wheels", nargs=-1, type=wheel_file, metavar="WHEEL...")
-@catalogue.JSON
-@catalogue.LIST_CHECKS.but(name="list_faults")
-def verify(wheels: tuple[Path, ...], as_json: bool, list_faults: bool) -> None:
-    """Check WHEELs as files: archive, CRCs, RECORD, names, libraries, variant.json. Any fault: exit code 14.
-
-    Every fault is named; each member is inflated and hashed once. This is what PyPI and uv refuse, and
-    more. `rocm-wheels verify` checks that (but variants), and whether the wheel is the build that was asked
-    for; it needs a recipe.
-
-    \b
-    Examples:
-      rocm-wheels wheel check dist/*.whl
-    """
-    from rocm_wheels.wheels import zip_format
-
-    if list_faults:
-        click.echo("\n".join(tables.align_rows(list(zip_format.ARCHIVE_FAULTS.items()))))
-        return
-    if not wheels:
-        raise errors.UsageError("no wheels were named", tip="for example: rocm-wheels wheel check dist/*.whl")
-    reports = [_check_wheel(wheel) for wheel in wheels]
-    if as_json:
-        click.echo(json.dumps(reports, indent=1))
-    else:
-        for report in reports:
-            click.echo(
-                "\n".join(report["faults"] or [f"{report['file']}: no fault in {report['members']} files"])
-            )
-    failed = sum(bool(report["faults"]) for report in reports)
-    if failed:
-        raise errors.AuditError(
-            f"{failed} of {len(reports)} wheels failed" if len(reports) > 1 else "the wheel failed"
-        )
-
-
-def _check_wheel(wheel: Path) -> dict[str, Any]:
-    from rocm_wheels.variants.document import VARIANT_FILE_NAME, find_wheel_document_faults
-    from rocm_wheels.wheels.scan import scan_wheel
-
-    try:
-        scan = scan_wheel(wheel, keep=(f"*.dist-info/{VARIANT_FILE_NAME}",))
-    except errors.DataError as unreadable:  # the other wheels are still worth a look
-        return {
-            "file": str(wheel),
-            "members": 0,
-            "sha256": None,
-            "faults": [errors.explain_error(unreadable)],
-        }
-    faults = [*scan.faults, *scan.repairable, *scan.archive_hazards]
-    if scan.name and scan.name.label is not None:
-        document = next(
-            (text for name, text in scan.texts.items() if name.endswith(f"/{VARIANT_FILE_NAME}")), None
-        )
-        faults += find_wheel_document_faults(
-            document, name=f"{wheel}: {VARIANT_FILE_NAME}", label=scan.name.label
-        )
-    return {"file": str(wheel), "members": len(scan.members), "sha256": scan.sha256, "faults": faults}
 
 
 @command.command("wheel retag")

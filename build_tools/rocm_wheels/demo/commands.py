@@ -415,10 +415,11 @@ class DemoRelease:
         wheels = tuple(map(str, self.wheels))
         python = ("--python", str(find_program(self.test_environment, "python")))
         into = ("--wheels", str(self.folder / "wheels"), "--output-dir", str(self.results / "smoke"))
+        audit_words = ("audit", "--by-recipe", *wheels, "--json")
         resolve_words = ("index", "resolve-check", self._make_staged_index(server), *wheels, "--json")
         return [
             DemoCommand(SMOKE_SCRIPT, (*python, *into, "--", "-k", SMOKE_SELECTION)),
-            DemoCommand(ROCM_WHEELS, ("verify", *wheels, "--json"), self.results / "verify.json"),
+            DemoCommand(ROCM_WHEELS, audit_words, self.results / "verify.json"),
             DemoCommand(ROCM_WHEELS, resolve_words, self.results / "resolve-check.json"),
         ]
 

@@ -711,7 +711,7 @@ def _describe_missing_passes(
 
 _MOST_CELLS_SHOWN = 5
 _FILE_CHECK_COMMANDS = {
-    "verify": ("rocm-wheels verify --json WHEELS > RESULTS", ""),
+    "verify": ("rocm-wheels audit --by-recipe --json WHEELS > RESULTS", ""),
     "resolver": (
         "rocm-wheels index resolve-check INDEX WHEELS --json > RESULTS",
         " --wheels WHEELS",

@@ -74,7 +74,7 @@ def read_staged_wheels(
     faults = [fault for scan in scans for fault in (*scan.faults, *scan.repairable, *_list_hazards(scan))]
     if faults:
         raise errors.ReleaseError(
-            "\n".join(faults), tip="`rocm-wheels wheel check` and `wheel retag` show and repair wheels"
+            "\n".join(faults), tip="`rocm-wheels audit` and `rocm-wheels wheel retag` show and repair wheels"
         )
     wheels = [_make_staged_wheel(scan) for scan in scans]
     known_origins = [origins.get(wheel.file.name) or _read_checked_origin(wheel) for wheel in wheels]

@@ -385,17 +385,6 @@ def read_wheel_document(content: bytes, *, name: str, label: str) -> tuple[Varia
             raise fault from None
 
 
-def find_wheel_document_faults(content: bytes | None, *, name: str, label: str) -> list[str]:
-    """Return what is wrong with the ``variant.json`` of a wheel with a label; None means that it has none."""
-    if content is None:
-        return [f"{name} is missing, the file name has the label {label}"]
-    try:
-        parse_wheel_document(content, name=name, label=label)
-    except errors.DataError as fault:
-        return [str(fault)]
-    return []
-
-
 def merge_documents(documents: NamedDocuments) -> VariantMetadata:
     """Join the documents of all wheels of a release, given as (file name of the wheel, its document).
 

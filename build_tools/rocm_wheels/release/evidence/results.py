@@ -54,9 +54,8 @@ class _VerifyFinding(BaseModel):
 class _VerifyReport(BaseModel):
     wheel: str
     passed: bool
-    sha256: lock.Sha256Digest | None = None  # a file that could not be read has none
+    sha256: lock.Sha256Digest
     device_wheels_sha256: Mapping[str, lock.Sha256Digest] = {}  # of those that were read with it
-    unreadable: str = ""
     recipe: str = ""
     findings: tuple[_VerifyFinding, ...] = ()
     ignored: tuple[_VerifyFinding, ...] = ()
@@ -92,17 +91,11 @@ class _ResolverResult(BaseModel):
     tool: str = ""
 
 
-def make_verify_evidence(value: object, source: Path, submission: EvidenceSubmission) -> list[Evidence]:
-    """Return what ``verify --json`` found: one of all wheels that passed, one of each that did not."""
-    reports = parse_result(tuple[_VerifyReport, ...], value, source)
-    return _make_report_evidence(reports, source, submission)
-
-
 def _make_report_evidence(
     reports: Sequence[_VerifyReport], source: Path, submission: EvidenceSubmission
 ) -> list[Evidence]:
     if not reports:
-        raise DataError(f"{source} has no report in it", tip="verify the wheels of the set")
+        raise DataError(f"{source} has no report in it", tip="audit the wheels of the set")
     evidence, passed = [], dict[str, str]()
     checks: Counter[str] = Counter()
     whens = [report.when for report in reports if report.when is not None]
@@ -116,13 +109,7 @@ def _make_report_evidence(
         digest=hash_file(source) if earliest else "",
     )
     for report in reports:
-        sha256 = report.sha256 or submission.wheels.get(report.wheel)
-        if sha256 is None:
-            tip = "name it too: --wheels DIR"
-            raise UsageError(
-                f"{source}: {report.wheel} could not be read, so nothing says which it was", tip=tip
-            )
-        wheels = {report.wheel: sha256, **report.device_wheels_sha256}
+        wheels = {report.wheel: report.sha256, **report.device_wheels_sha256}
         hashes = submission.require_set_hashes(wheels, source)
         named = (*report.findings, *report.ignored)  # what is let pass is not let pass here
         errors = [f"{f.check}: {f.what}" for f in named if f.severity == "error"]
@@ -130,7 +117,7 @@ def _make_report_evidence(
             passed.update(wheels)
             checks.update(passed=len(report.ran), skipped=len(report.skipped))
             continue
-        problems = [*errors, *filter(None, [report.unreadable])] or ["no check ran"]
+        problems = errors or ["no check ran"]
         counts = OutcomeCounts(
             passed=max(len(report.ran) - len(problems), 0), failed=len(problems), skipped=len(report.skipped)
         )
@@ -145,10 +132,11 @@ def _make_report_evidence(
 def make_audit_evidence(
     value: dict[str, Any], source: Path, submission: EvidenceSubmission
 ) -> list[Evidence]:
-    """Return what ``audit --json`` found, as of ``verify``; UsageError for a wheel held to no recipe.
+    """Return what ``audit --json`` found: one of all wheels that passed, one of each that did not.
 
-    What the checks of a set found counts for every wheel of it. Wheels of the audited set that are not of the
-    staged one (ROCm's packages) are left out; device wheels need no recipe beside their host's.
+    UsageError for a wheel that was held to no recipe. What the checks of a set found counts for every wheel
+    of it. Wheels of the audited set that are not of the staged one (ROCm packages) are left out; device
+    wheels need no recipe beside their host.
     """
     origin = {key: value[key] for key in ("tool", "when") if key in value}
     raw_reports = [{**report, **origin} if isinstance(report, dict) else report for report in value["wheels"]]
@@ -163,7 +151,7 @@ def make_audit_evidence(
         if not report.recipe and report.sha256 not in parts:
             raise UsageError(
                 f"{source}: {report.wheel} was audited without its recipe, which says what it must be",
-                tip="rocm-wheels audit --json --recipe NAME, or rocm-wheels verify --json",
+                tip="hold each to its recipe: rocm-wheels audit --by-recipe --json",
             )
     if of_set is not None:
         reports = _add_set_findings(reports, of_set, submission)
@@ -767,8 +755,6 @@ def _load_json(path: Path) -> Any:
 
 
 def _make_json_evidence(path: Path, value: Any, submission: EvidenceSubmission) -> list[Evidence]:
-    if isinstance(value, list):
-        return make_verify_evidence(value, path, submission)
     if isinstance(value, dict) and isinstance(value.get("wheels"), list) and "tool" in value:
         return make_audit_evidence(value, path, submission)
     if isinstance(value, dict) and "checks" in value:
@@ -777,7 +763,7 @@ def _make_json_evidence(path: Path, value: Any, submission: EvidenceSubmission) 
         return make_smoke_evidence(value, path, submission)
     raise DataError(
         f"{path} holds no known results",
-        tip="known are verify, audit and resolve-check --json, smoke-tests and torch-tests, and JUnit XML",
+        tip="known are audit and resolve-check --json, smoke-tests and torch-tests, and JUnit XML",
     )
 
 
