@@ -73,6 +73,7 @@ def test_a_line_that_its_command_refuses_is_seen(line: str) -> None:
         "rocm-wheels audit none/*.whl --gfx gfx942 --json > verify.json",  # there is no such file
         'rocm-wheels set gate store --set "$(ls sets)" --channel nightly',
         'rocm-wheels build --jobs "$JOBS"',
+        "rocm-wheels doctor --python no-such-environment",
         "pip install rocm-wheels",
     ],
 )

@@ -64,7 +64,9 @@ _FILE = RegularFile()
 )
 @catalogue.GFX.but(name="pytorch_rocm_arch", help="Targets that they were built for: gfx942,gfx1100.")
 @catalogue.ROCM.but(name="rocm_version", help="Version of ROCm that they were built with.")
-@catalogue.PYTHON.but(type=GivenPath(), help="Import each wheel too, with this Python and its packages.")
+@catalogue.PYTHON_WORDS.but(
+    type=GivenPath(), help="Import each wheel too, with this Python and its packages."
+)
 @command.option(
     "--strict",
     is_flag=True,

@@ -7,6 +7,7 @@ one command alone takes stands at that command (``command.option``); ``tests/hou
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from rocm_wheels.cli import command, options
+from rocm_wheels.cli import boundary, command, options
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,7 +44,28 @@ class Entry:
             names = [*(word for word in names if word.startswith("-")), name]
         if negatable:
             names = [f"{word}/--no-{word[2:]}" if word.startswith("--") else word for word in names]
-        return Entry(*names, **{**self.attrs, **attrs})
+        return type(self)(*names, **{**self.attrs, **attrs})
+
+
+class _Interpreter(Entry):
+    """A Python: a path, an environment's folder, a version (3.12, python3.12), or a program on PATH.
+
+    The command gets the program, or None. It is looked for when the command begins, not while words are
+    parsed. Raises UsageError for a word that names no Python.
+    """
+
+    def __call__(self, function: F) -> F:
+        name = next((word for word in self.names if not word.startswith("-")), "python")
+
+        @wraps(function)
+        def with_program(*values: object, **others: Any) -> object:
+            if (word := others.get(name)) is not None:
+                from rocm_wheels.sdk import interpreters
+
+                others[name] = interpreters.find_python_program(os.fspath(word), boundary.read_environment())
+            return function(*values, **others)
+
+        return super().__call__(cast(F, with_program))
 
 
 def takes(*adders: Callable[[Any], Any]) -> Callable[[F], F]:
@@ -71,9 +93,9 @@ MACHINE_GFX = Entry(
 )
 FAMILY = Entry("--family", metavar="NAME", help="Only this GPU family [default: all].")
 FAMILIES = FAMILY.but(name="families")
-PYTHON = Entry(
+PYTHON = _Interpreter(
     "--python",
-    type=options.GivenPython(),
+    type=options.GivenPath(),
     metavar="PYTHON",
     help="Python or environment [default: this one].",
 )

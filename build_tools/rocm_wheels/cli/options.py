@@ -38,18 +38,6 @@ class GivenPath(click.Path):
         return super().convert(value, param, ctx)
 
 
-class GivenPython(GivenPath):
-    """A Python: a path, an environment's folder, a version (3.12, python3.12), or a program on PATH."""
-
-    def convert(self, value: Any, param: Parameter | None, ctx: Context | None) -> Any:
-        """Return the program. Raises UsageError for a word that names no Python."""
-        from rocm_wheels.sdk import interpreters
-
-        return interpreters.find_python_program(
-            os.fspath(super().convert(value, param, ctx)), boundary.read_environment()
-        )
-
-
 if TYPE_CHECKING:
     _Base = click.ParamType[float]
     _TextType = click.ParamType[str]
