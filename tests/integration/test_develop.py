@@ -106,6 +106,13 @@ def test_an_edit_costs_hipify_and_ninja_alone_and_all_else_is_noticed(branch: Br
     (branch.torch / KERNEL).write_text(text.replace("int wrong = ;\n", ""))
     assert branch.develop()["action"] == "compiled"
 
+    branch.edit(KERNEL, "// without options\n")
+    bare = branch.run("dev", "--json")
+    assert json.loads(bare.out)["action"] == "compiled" and "--gfx gfx942" in bare.err, bare.err
+    wrong = branch.run("dev", "--gfx", "gfx9", "--json")
+    assert (wrong.code, wrong.out) == (2, "")
+    assert json.loads(branch.run("dev", "--json").out)["action"] == "up to date"
+
     released = branch.objects()
     debug = branch.develop("--debug")
     assert branch.ask(debug["python"], "torch.version.debug") == "True"
@@ -177,6 +184,9 @@ def test_a_shell_has_the_environment_of_the_build_step(branch: Branch, tmp_path:
     script.chmod(0o755)
     opened = branch.run("shell", SHELL=str(script))
     assert (opened.code, opened.out.split()) == (7, [str(branch.torch / "torch/__init__.py"), "gfx942"])
+    ran = branch.run("shell", "--", "python", "-c", "import torch; print(torch.__file__); exit(5)")
+    assert (ran.code, ran.out.strip()) == (5, str(branch.torch / "torch/__init__.py"))
+    assert branch.run("shell", "--json", "--", "true").code == 2
 
 
 def test_test_tools_are_installed_in_a_shell_as_the_page_says(branch: Branch, tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from rocm_wheels.cli import boundary, build_options, catalogue, command
 from rocm_wheels.cli.options import print_result
-from rocm_wheels.core import errors, progress
+from rocm_wheels.core import errors, log, progress
 from rocm_wheels.models import project_names
 
 if TYPE_CHECKING:
@@ -25,6 +26,10 @@ _project_argument = click.argument(
 _debug_option = command.option(
     "--debug", is_flag=True, help="The debug build (DEBUG=1), which has a build tree of its own."
 )
+
+
+# what a run is given anew each time: where it works, and how
+_OF_ONE_RUN = {"root_checkout_dir", "work_dir", "debug", "clean", "offline"}
 
 
 @command.command("dev")
@@ -39,37 +44,44 @@ _debug_option = command.option(
 @catalogue.SET_ENV
 @_debug_option
 @catalogue.takes(catalogue.CLEAN, catalogue.OFFLINE, catalogue.JSON)
-def develop_command(project: str, as_json: bool, **options: Any) -> None:
+@click.pass_context
+def develop_command(ctx: click.Context, /, project: str, as_json: bool, **options: Any) -> None:
     """Compile PROJECT in its source tree and install it as editable: after each edit, run it again.
 
     The first run installs what is missing and runs the project's front end, as `pip install -e .
     --no-build-isolation` does, in the environment and the build tree of `build`. Later ones hipify what
     changed and run ninja, unless something else changed too: setup.py, the environment, targets, variables.
-    PROJECT is pytorch unless another one is named.
+    PROJECT is pytorch unless another one is named. Without options it is built with those of the last time.
 
     \b
     Example:
       rocm-wheels dev pytorch --install-rocm --rocm-index URL --gfx gfx1100
       rocm-wheels dev pytorch --rocm-path /opt/rocm --gfx gfx1100
+      rocm-wheels dev               # after an edit
       rocm-wheels shell pytorch     # and there: python -m pytest test/test_nn.py
     """
     from rocm_wheels.pipeline import edit_loop
 
     project, env = _find_project(project), boundary.read_build_environment()
     _, work = build_options.resolve_folders(options)
+    note, command_line = edit_loop.locate_loop_note(work, project, debug=options["debug"]), None
+    stated = {name for name in options if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    if stated <= _OF_ONE_RUN and (last := edit_loop.find_loop_options(note)) is not None:
+        remembered, command_line = last
+        options = {**_restore_paths(remembered), **{name: options[name] for name in _OF_ONE_RUN}}
+        log.log_note(f"as the last time: {command_line}")
     if options["venv"] is not None:
         env["VIRTUAL_ENV"] = str(options["venv"].absolute())
-    parameters = {**options, "work_dir": work}
-    result = None
+    parameters = {**options, "work_dir": work, "clean": False, "offline": False}
+    spellings = {str(option.name): option.spelling for option in command.list_options(ctx.command)}
+    result: edit_loop.LoopResult | str = "--clean"
     if not options["clean"]:
-        note = edit_loop.locate_loop_note(work, project, debug=options["debug"])
-        result = edit_loop.repeat_loop(note, parameters, env, progress.show_live_line)
-    if result is None:
+        result = edit_loop.repeat_loop(note, parameters, spellings, env, progress.show_live_line)
+    if isinstance(result, str):
         request = _make_request(project, options, env)
-        edit_loop.note_slow_start(project)
-        result = edit_loop.begin_loop(
-            request, project, {**parameters, "clean": False}, env, boundary.format_command_line()
-        )
+        edit_loop.note_slow_start(project, result)
+        command_line = command_line or boundary.format_command_line()
+        result = edit_loop.begin_loop(request, project, parameters, env, command_line)
     hipified = f", {result.hipified} hipified" if result.hipified else ""
     line = f"{project} {result.version}: {result.action}{hipified} ({result.seconds:.1f} s); {result.python}"
     print_result(result.as_json(), [line], as_json=as_json)
@@ -124,6 +136,7 @@ _SHELLS = ("sh", "fish", "powershell")
 
 @command.command("shell")
 @_project_argument
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 @build_options.work_options
 @_debug_option
 @command.option(
@@ -135,9 +148,16 @@ _SHELLS = ("sh", "fish", "powershell")
 )
 @catalogue.JSON
 def shell_command(
-    project: str, debug: bool, printed: str | None, as_json: bool, **options: Any
+    project: str,
+    words: tuple[str, ...],
+    debug: bool,
+    printed: str | None,
+    as_json: bool,
+    **options: Any,
 ) -> int | None:
     """Open a shell in which PROJECT can be imported, tested and built by hand, as `dev` builds it.
+
+    With a COMMAND behind --, run that there instead, and leave with its exit code.
 
     Its variables are those of the build step of the last `dev`: PATH, ROCM_PATH, PYTORCH_ROCM_ARCH,
     CMAKE_PREFIX_PATH, … PROJECT is pytorch unless another one is named. What `uv pip install` installs there
@@ -146,12 +166,15 @@ def shell_command(
     \b
     Examples:
       rocm-wheels shell pytorch
+      rocm-wheels shell pytorch -- python -m pytest test/test_nn.py
       eval "$(rocm-wheels shell pytorch --print sh)"
     """
     from rocm_wheels.core import extras, process
     from rocm_wheels.core.shell import compare_environments
     from rocm_wheels.pipeline import edit_loop
 
+    if words and (printed or as_json):
+        raise click.UsageError("--print and --json print variables, and a COMMAND is to be run: not both")
     project, env = _find_project(project), boundary.read_build_environment()
     _, work = build_options.resolve_folders(options)
     parameters = _restore_paths(edit_loop.read_loop_options(work, project, debug=debug))
@@ -165,9 +188,9 @@ def shell_command(
         lines = [format_variable(name, value, printed or "sh") for name, value in sorted(changes.items())]
         print_result(changes, lines, as_json=as_json)
         return None
-    shell = env.get("SHELL") or env.get("COMSPEC") or "/bin/sh"
+    argv = [*words] or [env.get("SHELL") or env.get("COMSPEC") or "/bin/sh"]
     sys.stdout.flush()
-    return process.run_on_terminal([shell], env=variables, stdin=True, error=errors.UsageError)
+    return process.run_on_terminal(argv, env=variables, stdin=True, error=errors.UsageError)
 
 
 def _restore_paths(parameters: dict[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rocm_wheels.models.project import Project
     from rocm_wheels.pipeline.request import WheelsRequest
 
-_NOTE_FORMAT = 1
+_NOTE_FORMAT = 2
 # what reaches a compiler, or decides which one that is, besides the variables that configure builds
 _OTHER_VARIABLES = ("PATH", "HOME", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX")
 # no hipify translates these; what belongs to hipify itself is told apart by its name
@@ -118,52 +118,68 @@ def locate_loop_note(work: Path, project: str, *, debug: bool) -> Path:
     return work / "develop" / f"{project}{'-debug' if debug else ''}.json"
 
 
+def find_loop_options(path: Path) -> tuple[dict[str, Any], str] | None:
+    """Return the options that the full run with this note was given, and its command line; None: no run."""
+    note = _read_note(path)
+    return None if note is None else (dict(note["parameters"]), note["command"])
+
+
 def read_loop_options(work: Path, project: str, *, debug: bool) -> dict[str, Any]:
     """Return the options that the last full run was given. Raises UsageError where there was none."""
-    note = _read_note(locate_loop_note(work, project, debug=debug))
-    if note is None:
+    if (last := find_loop_options(locate_loop_note(work, project, debug=debug))) is None:
         raise errors.UsageError(
             f"{project} was not developed in {work} yet", tip=f"run `rocm-wheels dev {project}` first"
         )
-    return dict(note["parameters"])
+    return last[0]
 
 
 def repeat_loop(
-    path: Path, parameters: Mapping[str, object], env: Mapping[str, str], on_line: Callable[[str], None]
-) -> LoopResult | None:
+    path: Path,
+    parameters: Mapping[str, object],
+    spellings: Mapping[str, str],
+    env: Mapping[str, str],
+    on_line: Callable[[str], None],
+) -> LoopResult | str:
     """Hipify and compile what changed since the run that left the note at ``path``.
 
-    Returns ``None`` where that does not do: there is no such note, or it was of something else. Raises
-    SourceError, and BuildFailed with the compiler's own message.
+    ``spellings``: the options of ``parameters``, as people write them. Returns why that does not do, as text,
+    where a full run has to look. Raises SourceError, and BuildFailed with the compiler's own message.
     """
     begin, note = time.monotonic(), _read_note(path)
-    if note is None or note["ninja"] is None or note["parameters"] != _make_comparable(parameters):
-        return None
-    if note["variables"] != digest_build_variables(env, note["environment"]) or not _is_in_place(note):
-        return None
+    if note is None:
+        return "nothing is built here yet"
+    if note["ninja"] is None:
+        return "its front end compiles without ninja"
+    asked = _make_comparable(parameters)
+    if changed := [spellings[name] for name in asked if asked[name] != note["parameters"].get(name)]:
+        return f"{', '.join(sorted(changed))} changed"
+    if note["variables"] != digest_build_variables(env, note["environment"]):
+        return "variables of the environment changed"
+    if (moved := _find_moved_file(note)) is not None:
+        return f"{moved} changed"
     source = Path(note["source"])
     hipified = _hipify_edits(path, note, source, env)  # which holds the checkout itself
-    if hipified is None:
-        return None
+    if isinstance(hipified, str):
+        return hipified
     with checkout_state.hold_checkout(source, activity=f"dev of {note['project']}", env=env):
         action = _compile_edits(path, note, env, on_line)
         if _stamp_file(note["cache"]) != note["files"][note["cache"]]:
-            return None  # CMake was configured again: whether as asked, the full run looks
+            return "CMake was configured again"  # whether as asked, the full run looks
     seconds = time.monotonic() - begin
     return LoopResult(
         note["project"], action, note["python"], str(source), note["version"], hipified, seconds
     )
 
 
-def _hipify_edits(path: Path, note: dict[str, Any], source: Path, env: Mapping[str, str]) -> int | None:
+def _hipify_edits(path: Path, note: dict[str, Any], source: Path, env: Mapping[str, str]) -> int | str:
     """Hipify where files changed that hipify reads; return how many are other ones now.
 
-    Returns ``None`` for what a full run has to look at, or to refuse: another commit that is not hipified, a
+    Returns text for what a full run has to look at, or to refuse: another commit that is not hipified, a
     file that came or went, for which CMake has to run.
     """
     sources = SourceChanges.read(source, env)
     if sources is None:
-        return None
+        return f"{source} is no checkout"
     edits, moved = sources.list_differences(note["stamps"]), sources.commit != note["commit"]
     if not edits and not moved:
         return 0
@@ -182,13 +198,13 @@ def _hipify_edits(path: Path, note: dict[str, Any], source: Path, env: Mapping[s
             ),
         )
         if moved and hipify.check_hipify(project, _make_git(source, env)) not in ("stale", "current"):
-            return None
+            return f"{sources.commit[:12]} is not hipified"
         changed = hipify.hipify_changes(project, source, env=env, python=Path(sys.executable))
         sources = SourceChanges.read(source, env) or sources
     from rocm_wheels.sources import source_names
 
     if source_names.digest_source_names(source, env=env) != _read_tree_state(note).get("source names"):
-        return None
+        return "a source file came, went or was renamed"
     note["stamps"], note["commit"] = sources.stamps, sources.commit
     write_json_file(path, note)
     return len(changed)
@@ -255,11 +271,12 @@ def _make_failure(
     return failed
 
 
-def _is_in_place(note: Mapping[str, Any]) -> bool:
-    """Tell whether the note's tree is the one in its source, and the files that it goes by are unchanged."""
+def _find_moved_file(note: Mapping[str, Any]) -> str | None:
+    """Return what of the note is another now: the build tree in its source, or a file that it goes by."""
     key = _read_tree_state(note)
-    marks = {name: _stamp_file(name) for name in note["files"]}
-    return bool([key.get("key"), key.get("python")] == note["tree_key"] and marks == note["files"])
+    if [key.get("key"), key.get("python")] != note["tree_key"]:
+        return f"the build tree {note['tree']}"
+    return next((name for name, stamp in note["files"].items() if _stamp_file(name) != stamp), None)
 
 
 def _read_tree_state(note: Mapping[str, Any]) -> dict[str, Any]:
@@ -327,7 +344,7 @@ def begin_loop(
     facts = stamp.facts
     if facts["loop"] is not None and sources is not None:
         note = _make_note(request, project, sources, facts, env)
-        write_json_file(path, {**note, "parameters": _make_comparable(parameters)})
+        write_json_file(path, {**note, "parameters": _make_comparable(parameters), "command": command})
     hipified = sources.list_differences(before.stamps) if sources is not None and before is not None else []
     action = "configured" if facts["configured"] else _read_action(summary.record, step)
     seconds = time.monotonic() - begin
@@ -416,6 +433,6 @@ def compose_shell_environment(request: WheelsRequest, project: str, env: Mapping
     return develop.complete_environment(build.environment, target)
 
 
-def note_slow_start(project: str) -> None:
-    """Say that a full run begins, which takes longer than the next ones."""
-    log_note(f"{project}: full run; edits of sources need hipify and ninja alone afterwards")
+def note_slow_start(project: str, reason: str) -> None:
+    """Say that a full run begins, and why: it takes longer than the next ones."""
+    log_note(f"{project}: running its front end ({reason}); later edits only recompile")
