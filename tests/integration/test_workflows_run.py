@@ -406,7 +406,9 @@ def test_what_is_tested_has_an_environment_of_its_own(night: Night, together: Ru
 
 
 def test_our_own_tests(night: Night) -> None:
-    """The whole command, of which pytest is told to take one file."""
+    """The whole command, of which pytest is told to take one file. In a whole night pip installs it."""
+    if night.runner.services.warm:
+        night.set_up_tests("3.12")
     env = {"PYTEST_ADDOPTS": "tests/unit/test_shell.py"}
     runner = night.run("ci.yml", event="pull_request", only="3.12", env=env)
     ran = [job for job, one in runner.jobs.items() if one.result == "success"]

@@ -15,7 +15,7 @@ from typing import Any
 
 import uv
 from imitated_gpus import imitate_gpu
-from workflow_actions import Services, pythons_here
+from workflow_actions import ACTIONS, At, Services, pythons_here, workspace_of
 from workflow_runner import Ran, Runner
 
 from rocm_wheels.demo import miniature
@@ -159,6 +159,17 @@ class Night:
         self.others.append(runner)
         runner.start(name, given or {})
         return runner
+
+    def set_up_tests(self, python: str) -> None:
+        """Have the machine of a Python as a job before left it: with the environment of the tests.
+
+        It is made by uv, from what its cache has; the job itself would have pip download all of it.
+        """
+        mine = self.runner.services
+        at = At(mine, workspace_of(mine, python), [], {})
+        ACTIONS["actions/checkout"](at, {"persist-credentials": False})
+        words = [mine.pythons[python], at.workspace / "build_tools" / "quickstart.py", "setup", "--tests"]
+        subprocess.run(words, env=self.runner.env, check=True, capture_output=True)
 
     def tags(self) -> list[str]:
         return [f"cp{python.replace('.', '')}-2.13-linux" for python in self.pythons]
