@@ -61,7 +61,6 @@ def fake(path: Path, **said: Any) -> Path:
     return path
 
 
-@pytest.mark.contract
 def test_places_are_looked_at_in_their_order(tmp_path: Path, find: Callable[..., list[str]]) -> None:
     fake(tmp_path / "bin/python3.13")
     assert find("3.13") == ["cp313 bin/python3.13"]
@@ -77,7 +76,6 @@ def test_places_are_looked_at_in_their_order(tmp_path: Path, find: Callable[...,
     assert find("3.13.1") == ["cp313 home/.pyenv/versions/3.13.1/bin/python"]
 
 
-@pytest.mark.contract
 def test_free_threaded_pythons_have_a_tag_of_their_own(
     tmp_path: Path, find: Callable[..., list[str]]
 ) -> None:
@@ -95,7 +93,6 @@ def test_free_threaded_pythons_have_a_tag_of_their_own(
         find("3.14")
 
 
-@pytest.mark.contract
 def test_nothing_is_taken_for_what_its_name_says(tmp_path: Path, find: Callable[..., list[str]]) -> None:
     program = fake(tmp_path / "bin/python3.12", version="3.11.9")
     with pytest.raises(errors.UsageError, match=rf"{program} says that it is Python 3\.11\.9"):
@@ -109,7 +106,6 @@ def test_nothing_is_taken_for_what_its_name_says(tmp_path: Path, find: Callable[
         find("3.13t")
 
 
-@pytest.mark.contract
 def test_a_missing_one_names_every_place(tmp_path: Path, find: Callable[..., list[str]]) -> None:
     fake(tmp_path / "bin/python3", version="3.11.9")
     (tmp_path / "bin/python3.12").write_text("#!/bin/sh\nexit 127\n")
@@ -142,7 +138,6 @@ def test_the_environment_of_this_test_stands_for_the_python_below_it(tmp_path: P
         interpreters.find_interpreters([str(first), str(second)], env)
 
 
-@pytest.mark.contract
 def test_an_environment_whose_python_is_gone_is_an_error(
     tmp_path: Path, find: Callable[..., list[str]]
 ) -> None:
@@ -160,7 +155,6 @@ REFUSED = [
 ]
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(("said", "message"), REFUSED)
 def test_what_torch_is_not_built_for_is_refused(
     tmp_path: Path, find: Callable[..., list[str]], said: dict[str, Any], message: str
@@ -183,7 +177,6 @@ WRONG = [
 ]
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(("words", "message"), WRONG)
 def test_wrong_words(
     tmp_path: Path, find: Callable[..., list[str]], words: list[str], message: str | None
@@ -196,7 +189,6 @@ def test_wrong_words(
         find(*words)
 
 
-@pytest.mark.contract
 def test_two_pythons_of_one_tag_are_refused(tmp_path: Path, find: Callable[..., list[str]]) -> None:
     one, other = fake(tmp_path / "bin/python3.13"), fake(tmp_path / "other/python", version="3.13.7")
     with pytest.raises(
@@ -205,7 +197,6 @@ def test_two_pythons_of_one_tag_are_refused(tmp_path: Path, find: Callable[..., 
         find("3.13", str(other))
 
 
-@pytest.mark.contract
 def test_what_does_not_answer_is_an_error(tmp_path: Path, find: Callable[..., list[str]]) -> None:
     program = tmp_path / "bin/strange"
     program.write_text("#!/bin/sh\necho hello\n")

@@ -227,7 +227,6 @@ def test_names_that_clash_where_case_does_not_count(tree: Tree, upstream: Upstre
     tree.checkout("clash")
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(
     ("paths", "pair"),
     [

@@ -358,7 +358,6 @@ def test_evidence_is_of_sets_that_are_there_and_as_it_was_written(released: Rele
     assert everything(store) == before
 
 
-@pytest.mark.contract
 def test_unknown_files_are_noted_and_stay(released: Released, bucket: Store, tmp_path: Path) -> None:
     """Also while the pages around them are published again, in a folder and page by page."""
     for store in (released.copy(tmp_path / "store"), bucket):
@@ -550,7 +549,6 @@ def test_few_requests_to_a_bucket(bucket: Store) -> None:
     assert len(paths) < report.files / 2
 
 
-@pytest.mark.contract
 def test_the_command(
     released: Released, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -579,7 +577,6 @@ def test_the_command(
     assert json.loads(capsys.readouterr().out) == store_check.STORE_CHECKS
 
 
-@pytest.mark.contract
 def test_a_refresh_looks_at_what_is_released(
     released: Released, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

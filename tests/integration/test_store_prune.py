@@ -121,7 +121,6 @@ def store(request: pytest.FixtureRequest, staged: Staged, tmp_path: Path) -> Sto
     return staged.fill(s3_servers.a_store())
 
 
-@pytest.mark.contract
 def test_what_nothing_needs_goes_and_is_written_down(staged: Staged, store: Store) -> None:
     before = {path: digest for path, digest in content(store).items() if path.startswith("v2/")}
     findings = list_findings(store)
@@ -161,7 +160,6 @@ def test_what_nothing_needs_goes_and_is_written_down(staged: Staged, store: Stor
     assert pruner(store).prune(FAMILY).sets == () and content(store) == after
 
 
-@pytest.mark.contract
 def test_names_of_a_pruned_set_are_not_given_to_other_bytes(staged: Staged, tmp_path: Path) -> None:
     store = staged.copy(tmp_path / "copy")
     pruner(store).prune(FAMILY)
@@ -398,7 +396,6 @@ def test_half_a_claim_and_half_a_record_are_written_anew(staged: Staged, tmp_pat
     assert list_findings(store) == []
 
 
-@pytest.mark.contract
 def test_a_channel_that_cannot_be_read_holds_everything(staged: Staged, tmp_path: Path) -> None:
     store = staged.copy(tmp_path / "copy")
     path = layout.FamilyPaths(LAYOUT, FAMILY, "release").channel_document("nightly")

@@ -17,12 +17,11 @@ from warm_python import warm_python
 from rocm_wheels.core import junit
 from rocm_wheels.testing.results import Results, TestResult, write_junit, write_results
 
-pytestmark = pytest.mark.contract
-
 TOOLS = Path(__file__).resolve().parents[2] / "build_tools"
 GENERATE, CHECKOUT = TOOLS / "generate_pytorch_source_manifest.py", TOOLS / "checkout_from_manifest.py"
 
 
+@pytest.mark.contract
 def test_manifest_is_generated_and_checked_out_as_the_lock_of_it(sources: Upstream, tmp_path: Path) -> None:
     up = sources.copy(tmp_path / "servers", github=True)
     up.git("audio", "branch", "nightly", "main~1")
@@ -98,6 +97,9 @@ def test_manifest_is_generated_and_checked_out_as_the_lock_of_it(sources: Upstre
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.contract_slow
+@pytest.mark.slow
+@pytest.mark.network
 def test_wheels_of_a_build_are_checked(demo: Demo, tmp_path: Path) -> None:
     def run(folder: Path, *words: str) -> int:
         script = "build_tools/sanity_check_wheel.py"
@@ -146,6 +148,7 @@ def summarize(folder: Path, *words: str | Path, **variables: str) -> tuple[int, 
     return ended.code, text
 
 
+@pytest.mark.contract
 def test_reports_of_a_run_are_summarized(tmp_path: Path) -> None:
     reports = tmp_path / "test-reports"
     assert summarize(tmp_path, "--reports-dir", reports)[0] == 2
@@ -173,6 +176,7 @@ def test_reports_of_a_run_are_summarized(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.contract
 def test_reports_of_all_shards_are_summarized(tmp_path: Path) -> None:
     """Configurations may have hyphens in their names; a shard that left nothing is not one that passed."""
     artifacts = tmp_path / "artifacts"
@@ -193,6 +197,7 @@ def test_reports_of_all_shards_are_summarized(tmp_path: Path) -> None:
     assert summarize(tmp_path, "--combined-dir", artifacts)[0] == 2
 
 
+@pytest.mark.contract
 def test_records_of_our_own_runs_are_summarized(tmp_path: Path) -> None:
     tests = (
         TestResult(name="test_math.py::test_sum", outcome="failed", seconds=1, reason="1 is not 2"),

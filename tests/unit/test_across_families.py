@@ -19,8 +19,6 @@ from rocm_wheels.models.lock import Lock, LockedProject
 from rocm_wheels.release import stage, wheel_set
 from rocm_wheels.release.layout import FamilyPaths, load_layout
 
-pytestmark = pytest.mark.contract
-
 FIRST, SECOND = "gfx94X-dcgpu", "gfx110X-all"
 BOTH = (*get_gfx_families()[FIRST], *get_gfx_families()[SECOND])
 

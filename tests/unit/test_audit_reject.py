@@ -12,8 +12,6 @@ from rocm_wheels.audit import audited_wheel, verify
 from rocm_wheels.core import files
 from rocm_wheels.models import project
 
-pytestmark = pytest.mark.contract
-
 WHEEL = "torch-2.9.0+rocm7.1.0-cp311-cp311-linux_x86_64.whl"
 
 

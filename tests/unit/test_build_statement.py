@@ -19,8 +19,6 @@ from rocm_wheels.sdk import resolve_packages
 from rocm_wheels.wheels import sbom
 from rocm_wheels.wheels.statement import ProvenanceStatement, read_statement
 
-pytestmark = pytest.mark.contract
-
 PARTS = sbom.WheelParts(
     "0.1.0",
     ("gfx942",),

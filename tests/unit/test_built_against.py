@@ -24,8 +24,6 @@ from rocm_wheels.pipeline.facts import DoneStep, Facts
 from rocm_wheels.pipeline.plan import PlanFile, format_plan, make_plan_json, read_plan, write_plan
 from rocm_wheels.pipeline.step import Plan, Step
 
-pytestmark = pytest.mark.contract
-
 TORCH = provided_wheels.ProvidedWheel(
     project="pytorch",
     place="/site-packages",

@@ -36,7 +36,6 @@ def reasons(choice: candidates.WheelChoice) -> dict[str, str]:
 # --- variants of today ---
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(
     ("targets", "ranked"),
     [
@@ -59,7 +58,6 @@ def test_variants_are_ranked_for_the_machine(
     assert len(choice.candidates) == len(RELEASE)
 
 
-@pytest.mark.contract
 def test_every_wheel_says_why_it_stands_where_it_does(shelf: Shelf) -> None:
     shelf.release(RELEASE)
     shelf.wheel("2.8.0")
@@ -101,7 +99,6 @@ def test_every_wheel_says_why_it_stands_where_it_does(shelf: Shelf) -> None:
     ]
 
 
-@pytest.mark.contract
 def test_a_newer_version_without_a_wheel_for_the_machine_is_passed_over_and_named(shelf: Shelf) -> None:
     shelf.release(RELEASE, "2.9.0")
     shelf.release({"rocm7.2_gfx110x": RELEASE["rocm7.2_gfx110x"]}, "2.10.0")
@@ -113,7 +110,6 @@ def test_a_newer_version_without_a_wheel_for_the_machine_is_passed_over_and_name
 HOST_ROCM = {**RELEASE, "hostrocm7.2_gfx942": {"amd": {"gfx_arch": ["gfx942"], "rocm_version": ["7.2"]}}}
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(
     ("on", "label", "note"),
     [
@@ -180,7 +176,6 @@ VENDORS = {
 }
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(
     ("hardware", "ranked"),
     [
@@ -208,7 +203,6 @@ def test_one_index_serves_every_vendor(shelf: Shelf, hardware: Hardware, ranked:
     assert labels(shelf.choose(on=host(hardware))) == ranked
 
 
-@pytest.mark.contract
 def test_a_wheel_is_chosen_by_the_torch_that_it_goes_with(shelf: Shelf) -> None:
     providers = {"abi_dependency": {"builtin": "abi_dependency"}}
     shelf.release(
@@ -222,7 +216,6 @@ def test_a_wheel_is_chosen_by_the_torch_that_it_goes_with(shelf: Shelf) -> None:
     assert "abi_dependency :: torch is 2.9" in errors.explain_error(failure.value)
 
 
-@pytest.mark.contract
 def test_a_processor_has_its_levels_and_flags(tmp_path: Path) -> None:
     v3 = "mmx sse sse2 ssse3 sse4_1 sse4_2 cx16 lahf_lm popcnt avx avx2 bmi1 bmi2 f16c fma abm movbe xsave"
     processor = tmp_path / "cpuinfo"
@@ -241,7 +234,6 @@ def test_a_processor_has_its_levels_and_flags(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(
     "content", [b"{", b'{"$schema": "https://packaging.python.org/variants/v2.0.0.json"}', None]
 )
@@ -262,7 +254,6 @@ def test_a_document_that_cannot_be_read_costs_the_variants_and_not_the_plain_whe
     assert set(reasons(choice)) == set(RELEASE)
 
 
-@pytest.mark.contract
 def test_an_older_version_with_a_build_for_the_gpu_is_named(shelf: Shelf) -> None:
     shelf.release({"null": {}, "rocm7.2_gfx12": gfx("gfx1201", rocm="7.2")}, "2.11.0")
     shelf.release({"null": {}, "rocm7.2_gfx12": gfx("gfx1201", rocm="7.2")}, "2.10.0")
@@ -274,7 +265,6 @@ def test_an_older_version_with_a_build_for_the_gpu_is_named(shelf: Shelf) -> Non
         assert not [note for note in shelf.choose(on=other).notes if "older" in note]
 
 
-@pytest.mark.contract
 def test_an_option_that_changes_nothing_says_so(shelf: Shelf) -> None:
     shelf.release(RELEASE)
     notes = shelf.choose(on=machine("gfx942", enabled=("amd", "bananas"))).notes
@@ -283,7 +273,6 @@ def test_an_option_that_changes_nothing_says_so(shelf: Shelf) -> None:
     ]
 
 
-@pytest.mark.contract
 def test_a_label_that_the_document_does_not_list_is_read_from_its_wheel(shelf: Shelf) -> None:
     shelf.release(RELEASE)
     extra = {"rocm7.1_gfx9": gfx("gfx942", rocm="7.1")}
@@ -298,7 +287,6 @@ def test_a_label_that_the_document_does_not_list_is_read_from_its_wheel(shelf: S
     )
 
 
-@pytest.mark.contract
 def test_labels_without_a_wheel_are_named_and_a_folder_of_wheels_will_do(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path / "index")
     shelf.release(RELEASE)
@@ -342,7 +330,6 @@ OLD = {
 }
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(
     ("on", "ranked"),
     [
@@ -365,7 +352,6 @@ def test_indexes_of_2025_are_chosen_from(shelf: Shelf, on: TargetHost, ranked: l
 # --- plain wheels, and builds for one vendor ---
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(
     ("requirement", "on", "version"),
     [
@@ -391,7 +377,6 @@ def test_a_build_for_another_vendor_never_wins(
         assert "is the wheel for the CPU" in choice.notes[0]
 
 
-@pytest.mark.contract
 def test_the_index_of_nvidia_and_intel_is_named(shelf: Shelf) -> None:
     shelf.wheel("2.9.0+cpu")
     for vendor, address in (
@@ -414,7 +399,6 @@ def families(tmp_path: Path) -> Path:
     return tmp_path / "v2"
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(
     ("targets", "version", "line"),
     [
@@ -441,7 +425,6 @@ def test_the_index_of_the_family(
     assert [is_served for _, is_served in named.served] == [chip == "gfx942" for chip in targets]
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize("family", ["gfx1399", "gfx139X-all"])
 def test_the_family_of_a_gpu_that_the_tables_lack(tmp_path: Path, family: str) -> None:
     root = families(tmp_path)
@@ -476,7 +459,6 @@ def multi_arch(shelf: Shelf, *there: str, version: str = "2.9.0+rocm7.13") -> No
         shelf.wheel(version, project=f"amd-torch-device-{one}", tag="py3-none-linux_x86_64")
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(
     ("targets", "there", "requirement", "expected"),
     [
@@ -510,7 +492,6 @@ def test_extras_of_a_multi_arch_index(
         assert choice.layout == "multi-arch"
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize("stated", ["gfx1201,gfx1036", "gfx1036,gfx1201"])
 def test_a_card_comes_before_graphics_inside_the_processor(shelf: Shelf, stated: str) -> None:
     shelf.release({label: gfx(label) for label in ("gfx1036", "gfx10_3_generic", "gfx12_generic")})
@@ -528,7 +509,6 @@ def test_a_card_comes_before_graphics_inside_the_processor(shelf: Shelf, stated:
     assert shelf.choose(on=machine("gfx1100", "gfx1036")).requires == ("torch[device-gfx1036]==2.10.0",)
 
 
-@pytest.mark.contract
 def test_what_has_no_kernels_is_said(shelf: Shelf) -> None:
     multi_arch(shelf, "gfx942")
     choice = shelf.choose(on=machine("gfx1100", "gfx1151"))
@@ -541,7 +521,6 @@ def test_what_has_no_kernels_is_said(shelf: Shelf) -> None:
     )
 
 
-@pytest.mark.contract
 def test_a_folder_has_the_wheels_of_devices_too(shelf: Shelf) -> None:
     multi_arch(shelf, "gfx942")
     (choice,) = choose.choose_wheels(
@@ -551,7 +530,6 @@ def test_a_folder_has_the_wheels_of_devices_too(shelf: Shelf) -> None:
     assert "2 of 3 GPUs are served: gfx942; not gfx1100" in choice.notes
 
 
-@pytest.mark.contract
 def test_metadata_beside_the_wheel_is_taken_when_the_index_offers_it(shelf: Shelf) -> None:
     wheel = shelf.wheel("2.9.0", core_metadata="true")
     text = b"Metadata-Version: 2.1\nName: torch\nVersion: 2.9.0\nProvides-Extra: device-gfx942\n"
@@ -559,7 +537,6 @@ def test_metadata_beside_the_wheel_is_taken_when_the_index_offers_it(shelf: Shel
     assert shelf.choose().requires == ("torch[device-gfx942]==2.9.0",)
 
 
-@pytest.mark.contract
 def test_gpus_that_are_hidden_are_not_counted(shelf: Shelf) -> None:
     shelf.release(RELEASE)
     names = ("gfx1201", "gfx942", "gfx942", "gfx1100")
@@ -582,7 +559,6 @@ def test_gpus_that_are_hidden_are_not_counted(shelf: Shelf) -> None:
     assert any("CPU: the AMD GPU is not for this process, by kfd, which does" in note for note in notes)
 
 
-@pytest.mark.contract
 def test_all_devices_are_not_every_gpu(shelf: Shelf) -> None:
     multi_arch(shelf, "gfx942", "gfx1100", "gfx1201")
     choice = shelf.choose("torch[device-all]", on=machine("gfx1151", "gfx1201"))
@@ -590,7 +566,6 @@ def test_all_devices_are_not_every_gpu(shelf: Shelf) -> None:
     assert choice.visible_line == "HIP_VISIBLE_DEVICES=1"
 
 
-@pytest.mark.contract
 def test_a_plain_wheel_beside_variants_is_for_the_cpu_as_far_as_anything_says(shelf: Shelf) -> None:
     shelf.release({"rocm7.2_gfx9": RELEASE["rocm7.2_gfx9"]})
     shelf.wheel("2.9.0")
@@ -602,7 +577,6 @@ def test_a_plain_wheel_beside_variants_is_for_the_cpu_as_far_as_anything_says(sh
     )
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(
     ("on", "said"),
     [
@@ -626,7 +600,6 @@ def test_a_plain_wheel_beside_variants_that_requires_rocm_is_not_for_the_cpu(
     assert choice.served == ()  # which GPUs it has code for is not known
 
 
-@pytest.mark.contract
 def test_a_null_without_others_is_for_every_machine_and_not_the_cpu(shelf: Shelf) -> None:
     shelf.release({"null": {}})
     shelf.wheel("2.9.0")
@@ -636,7 +609,6 @@ def test_a_null_without_others_is_for_every_machine_and_not_the_cpu(shelf: Shelf
     assert (choice.notes, choice.served) == ((), ())
 
 
-@pytest.mark.contract
 def test_a_damaged_document_of_an_older_version_is_not_in_the_way(shelf: Shelf) -> None:
     shelf.release({"b": RELEASE["rocm7.2_gfx110x"]}, "2.10.0")
     shelf.release(RELEASE, "2.9.0")
@@ -651,7 +623,6 @@ def test_a_damaged_document_of_an_older_version_is_not_in_the_way(shelf: Shelf) 
 # --- what cannot be chosen ---
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(
     ("requirement", "on", "kind", "message"),
     [
@@ -762,7 +733,6 @@ def wrong_index(root: Path) -> Path:
     return shelf.write()
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(
     ("index", "on", "message"),
     [
@@ -779,7 +749,6 @@ def test_indexes_that_cannot_be_chosen_from(index: str, on: TargetHost, message:
         choose.choose_wheels(["torch"], index, on, reader.IndexReader())
 
 
-@pytest.mark.contract
 def test_nothing_is_asked_for() -> None:
     with pytest.raises(errors.UsageError, match="no requirement is given"):
         choose.choose_wheels([], "x", machine(), reader.IndexReader())

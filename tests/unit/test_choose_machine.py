@@ -20,8 +20,6 @@ from rocm_wheels.user import candidates, choose, index_pages
 from rocm_wheels.user.host import StatedMachine, TargetHost, detect_platform, make_host
 from rocm_wheels.variants import document
 
-pytestmark = pytest.mark.contract
-
 NOTHING = {"ROCM_BOOTSTRAP_DISABLE_DETECTION": "1"}
 
 
@@ -96,6 +94,7 @@ def test_another_python_on_this_machine_keeps_its_platform_tags() -> None:
 CARD_FIRST = ("gfx1201", "gfx12_generic", "gfx1036", "gfx10_3_generic")
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("gfx", "chips", "values"),
     [
@@ -131,6 +130,7 @@ def test_what_is_odd_of_a_stated_gpu_is_noted() -> None:
     assert mode.notes == ("xnack+ is not a property of wheels: they are chosen for gfx90a",)
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("gfx", "said"),
     [

@@ -34,8 +34,6 @@ from rocm_wheels.cli.matrix import matrix_command as command
 from rocm_wheels.core import errors, records, workspace
 from rocm_wheels.models import ci, gfx, project, project_names
 
-pytestmark = pytest.mark.contract
-
 TABLE = ci.load_ci_table()
 TEXT = (project_names.get_data_folder() / "ci.yaml").read_text(encoding="utf-8")
 
@@ -174,6 +172,7 @@ def test_limits_of_jobs_are_those_of_a_cold_cache() -> None:
     assert cold == pytest.approx(seconds / 3600) and row["minutes"] >= 2 * cold * 60
 
 
+@pytest.mark.contract
 def test_rows_are_what_a_workflow_needs() -> None:
     cells = [one for one in plan_matrix(TABLE, MatrixSelection()).built if line_key(one) == ("2.13", "linux")]
     rows = matrix_report.make_rows(cells, TABLE, "cells")
@@ -298,6 +297,7 @@ def test_sets_are_packaged_as_the_trigger_or_somebody_says() -> None:
         plan_matrix(TABLE, replace(chosen, packaging="per-family"))
 
 
+@pytest.mark.contract
 def test_the_layout_is_that_of_the_trigger_unless_somebody_says_another() -> None:
     table = with_text("    about: every night\n", "    about: every night\n    layout: multi-arch\n")
     for chosen, staged in ((None, {"multi-arch"}), ("per-family", None)):
@@ -402,6 +402,7 @@ def test_limits_of_github_are_kept() -> None:
     assert "a job ends after 6 h" in warning and matrix_work.find_long_builds(cells, TABLE) == []
 
 
+@pytest.mark.contract
 def test_outputs_of_a_step(tmp_path: Path) -> None:
     place = tmp_path / "output"
     place.write_text("before=1\n")
@@ -747,6 +748,7 @@ def test_parse_cell_reads_what_is_printed() -> None:
     assert parse_cell(str(cell)) == cell
 
 
+@pytest.mark.contract
 def test_rows_that_are_required_are_there_or_it_is_an_error() -> None:
     words = ["--format", "github", "--trigger", "release", "--line", "2.13", "--platform", "linux"]
     for family, code in (("gfx94X-dcgpu", 0), ("gfx900", 16)):

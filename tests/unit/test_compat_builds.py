@@ -10,8 +10,6 @@ from packaging.version import Version
 from rocm_wheels.core import errors
 from rocm_wheels.models import gfx, package_indexes, torch_builds
 
-pytestmark = pytest.mark.contract
-
 
 def test_versions_are_compared_as_versions():
     newest = list(dict.fromkeys(one.torch for one in torch_builds.list_builds()))

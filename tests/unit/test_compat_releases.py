@@ -8,8 +8,6 @@ from packaging.version import Version
 from rocm_wheels.core import errors
 from rocm_wheels.models import facts, package_indexes
 
-pytestmark = pytest.mark.contract
-
 BEST = [
     # target, the rest of the machine, the best index
     ("gfx942", {}, "amd-stable"),

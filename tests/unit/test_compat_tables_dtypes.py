@@ -14,8 +14,6 @@ from rocm_wheels.core import errors, records
 from rocm_wheels.models import dtypes, gfx, project_names
 from rocm_wheels.models.facts import list_facts
 
-pytestmark = pytest.mark.contract
-
 PAGE = """
 float8_e4m3fn 2.3 5.5 | float8_e5m2 2.3 5.5 | float16 0.1.6 2.0 | bfloat16 1.6 2.6 | float32 0.1.12-2 2.0
 float64 0.1.12-2 2.0 | complex32 1.6 2.0 | complex64 1.6 2.0 | complex128 1.6 2.0 | uint8 0.1.12-2 2.0

@@ -17,8 +17,6 @@ from rocm_wheels.core import errors, records
 from rocm_wheels.models import gfx, libraries, project_names, torch_features
 from rocm_wheels.models.facts import list_facts
 
-pytestmark = pytest.mark.contract
-
 LIBRARIES = "torchaudio torchtune torchvision torchtext torchdata torchrec torchserve torchrl tensordict"
 FEATURES = {
     "torch.cuda": "3.8 3.8 3.8 1.9.2 4.0 5.0 5.3 5.4 - - 5.2",

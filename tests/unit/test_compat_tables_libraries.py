@@ -13,8 +13,6 @@ from rocm_wheels.core import errors, records
 from rocm_wheels.models import dtypes, gfx, libraries, project_names
 from rocm_wheels.models.facts import list_facts
 
-pytestmark = pytest.mark.contract
-
 PAGE = {
     "Composable Kernel": "permute Tensor.view matmul mm bmm nn.Conv2d nn.Conv3d nn.MultiheadAttention",
     "hipBLAS": "",

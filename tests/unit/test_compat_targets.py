@@ -8,8 +8,6 @@ from rocm_wheels.core import errors, records
 from rocm_wheels.models import gfx
 from rocm_wheels.models.facts import list_facts
 
-pytestmark = pytest.mark.contract
-
 
 def test_what_matters_of_a_target_is_known_with_its_source():
     mi300, mi350, navi31, navi48 = (

@@ -12,13 +12,12 @@ from rocm_wheels.compile import build_trees, frontend, sdk_tree
 from rocm_wheels.compile.hooks import pytorch
 from rocm_wheels.core import errors
 
-pytestmark = pytest.mark.contract
-
 PYTHON = Path("/env/bin/python")
 OUT = Path("/out")
 BUILD = ["/env/bin/python", "-I", "-m", "build", "--wheel", "--no-isolation", "--outdir", "/out"]
 
 
+@pytest.mark.contract
 def test_each_project_has_its_front_end(tmp_path: Path) -> None:
     def command(name: str, **more: object) -> list[str]:
         asked = request(name, source=tmp_path, **more)

@@ -29,8 +29,6 @@ from rocm_wheels.user.settings import (
     sort_by_hip_index,
 )
 
-pytestmark = pytest.mark.contract
-
 OVERRIDE, HIP, ROCR = "HSA_OVERRIDE_GFX_VERSION", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
 ONE, TWO = f"{OVERRIDE}_1", f"{OVERRIDE}_2"
 RDNA2 = ("gfx1030", "gfx1100", "gfx90a", "gfx942")
@@ -188,6 +186,7 @@ def torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
 
 
+@pytest.mark.contract
 @pytest.mark.skipif(sys.platform != "linux", reason="overrides are read on Linux")
 @pytest.mark.usefixtures("torch")
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -239,6 +238,7 @@ def test_a_whole_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     }
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

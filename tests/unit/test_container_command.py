@@ -50,7 +50,6 @@ def words(
     )
 
 
-@pytest.mark.contract
 def test_the_whole_line_of_docker() -> None:
     assert words() == (
         "docker run --rm --init --name rocm-wheels-1 --user 1000:1001 --volume /home/ada/work:/home/ada/work "
@@ -76,7 +75,6 @@ def test_files_belong_to_whoever_started_it(
     assert f" {part} " in words(engine, machine)
 
 
-@pytest.mark.contract
 def test_gpus_come_with_the_groups_that_own_them_by_number() -> None:
     said = words(gpu=GPUS)
     assert "--device /dev/kfd --device /dev/dri/renderD128 --group-add 44 --group-add 109" in said
@@ -292,7 +290,6 @@ WRONG_MOUNTS = [
 ]
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize("text", WRONG_MOUNTS)
 def test_mounts_that_cannot_be(text: str) -> None:
     here = Path("/home/ada/work")
@@ -322,7 +319,6 @@ def test_a_folder_with_a_colon_cannot_be_mounted() -> None:
         container_host.collect_mounts(None, here, here, [], [])
 
 
-@pytest.mark.contract
 def test_only_named_variables_go_inside_and_no_value_from_outside(tmp_path: Path) -> None:
     bundle = tmp_path / "ca.pem"
     bundle.touch()
@@ -355,7 +351,6 @@ WRONG_VARIABLES = [
 ]
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize("text", WRONG_VARIABLES)
 def test_variables_that_are_refused_do_not_show_their_value(text: str) -> None:
     with refused(errors.UsageError) as wrong:

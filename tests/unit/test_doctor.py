@@ -330,7 +330,6 @@ def test_each_fault_of_an_environment_is_found(
     take_down_findings(said)
 
 
-@pytest.mark.contract
 def test_a_torch_of_the_user_and_one_of_the_environment(tmp_path: Path) -> None:
     user = tmp_path / "local"
     place = replace(environment(tmp_path / "venv", also=[user]), user_site=user)
@@ -343,7 +342,6 @@ def test_a_torch_of_the_user_and_one_of_the_environment(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.contract
 def test_two_releases_of_rocm(tmp_path: Path) -> None:
     place = environment(tmp_path / "venv")
     install_torch(place.site_packages, "gfx1100")
@@ -362,7 +360,6 @@ def test_two_releases_of_rocm(tmp_path: Path) -> None:
     assert said({"ROCM_PATH": "/opt/rocm-6.4.1"}) == [("warning", "unset ROCM_PATH")]
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(
     ("system", "package", "severities"),
     [("7.2.1", "", []), ("6.4.1", "", ["error"]), ("", "", ["error"]), ("", "7.2.4", [])],
@@ -381,19 +378,16 @@ def test_a_torch_on_an_installed_rocm_wants_that_one(
     assert [one.severity for one in found(findings, "rocm")] == severities
 
 
-@pytest.mark.contract
 def test_an_override_that_is_no_version_is_told_of_once(tmp_path: Path) -> None:
     look = subject(tmp_path, env={"HSA_OVERRIDE_GFX_VERSION": "10.3"})
     assert found(doctor.run_checks(look), "override") == []
 
 
-@pytest.mark.contract
 def test_an_override_is_not_judged_for_a_machine_to_be(tmp_path: Path) -> None:
     findings = doctor.run_checks(subject(tmp_path, env={"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}, stated=True))
     assert not any("unset" in (finding.tip or "") for finding in findings)
 
 
-@pytest.mark.contract
 def test_nothing_is_advised_into_the_environment_of_the_program_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -406,14 +400,12 @@ def test_nothing_is_advised_into_the_environment_of_the_program_itself(
     assert (finding.tip or "").endswith("--venv my-torch")
 
 
-@pytest.mark.contract
 def test_device_files_that_are_not_here_are_told_of_once(tmp_path: Path) -> None:
     fault = f"{NO_DEVICE_FILES} (/dev/dri/renderD128): no program can use them"
     look = subject(tmp_path, hardware=Hardware(faults=(fault, "rocminfo fails")))
     assert [one.message for one in found(doctor.run_checks(look), "odd-gpus")] == ["rocminfo fails"]
 
 
-@pytest.mark.contract
 def test_variables_that_lead_astray(tmp_path: Path) -> None:
     place = environment(tmp_path / "venv")
     install_torch(place.site_packages, "gfx1100", **{"torch/lib/libamdhip64.so": b""})
@@ -430,7 +422,6 @@ def test_variables_that_lead_astray(tmp_path: Path) -> None:
     assert f"LD_LIBRARY_PATH={other} holds other HIP libraries" in said[2].message
 
 
-@pytest.mark.contract
 def test_what_compiling_extensions_takes(tmp_path: Path) -> None:
     place = environment(tmp_path / "venv")
     install_torch(place.site_packages, "gfx1100")
@@ -461,7 +452,6 @@ def test_what_compiling_extensions_takes(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.contract
 def test_libraries_of_rocm_without_files_for_the_gpu(tmp_path: Path) -> None:
     place = environment(tmp_path / "venv")
     install_torch(place.site_packages, "gfx1100")
@@ -476,7 +466,6 @@ def test_libraries_of_rocm_without_files_for_the_gpu(tmp_path: Path) -> None:
     assert "rocBLAS has no files for gfx1100" in said[0].message
 
 
-@pytest.mark.contract
 def test_a_machine_to_be_has_no_devices_here(tmp_path: Path) -> None:
     stated = subject(
         tmp_path, stated=True, machine=MachineFacts("linux"), python=tmp_path / "venv",
@@ -490,7 +479,6 @@ def test_a_machine_to_be_has_no_devices_here(tmp_path: Path) -> None:
     assert no.tip == f"rocm-wheels install torch torchvision torchaudio --python {python} --gfx gfx942"
 
 
-@pytest.mark.contract
 def test_several_kinds_of_gpu_get_an_answer_each(tmp_path: Path) -> None:
     cards = Hardware(
         (gpu("gfx1100"), gpu("gfx1100", 1), gpu("gfx1201", 2), gpu("gfx1036", 3, integrated=True))
@@ -505,7 +493,6 @@ def test_several_kinds_of_gpu_get_an_answer_each(tmp_path: Path) -> None:
     assert (said["errors"], said["warnings"]) == (0, 2)  # gfx1201, iommu; the integrated one is no matter
 
 
-@pytest.mark.contract
 def test_where_some_gpus_are_served_the_others_are_to_be_left_alone(tmp_path: Path) -> None:
     cards = (gpu("gfx1036", 0, integrated=True), gpu("gfx1100", 1), gpu("gfx942", 2))
     said = found(doctor.run_checks(subject(tmp_path, hardware=Hardware(cards))), "torch-kernels")
@@ -513,7 +500,6 @@ def test_where_some_gpus_are_served_the_others_are_to_be_left_alone(tmp_path: Pa
     assert all(one.tip.startswith("export HIP_VISIBLE_DEVICES=1   # or: rocm-wheels install") for one in said)
 
 
-@pytest.mark.contract
 def test_libraries_inside_torch_that_serve_fewer_gpus_are_named(tmp_path: Path) -> None:
     place = environment(tmp_path / "venv")
     install_torch(place.site_packages, "gfx1100", **{"torch/lib/libaotriton_v2.so.0.11": library("gfx942")})
@@ -523,7 +509,6 @@ def test_libraries_inside_torch_that_serve_fewer_gpus_are_named(tmp_path: Path) 
     ]
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(
     ("tag", "version", "fits"),
     [
@@ -543,7 +528,6 @@ def test_tags_that_a_python_can_use(tmp_path: Path, tag: str, version: str, fits
     assert (found(doctor.run_checks(subject(tmp_path, place=place)), "interpreter") == []) is fits
 
 
-@pytest.mark.contract
 def test_devices_that_are_open_to_root_alone_get_a_rule(tmp_path: Path) -> None:
     closed = machine(
         tmp_path, refused=errno.EACCES, kfd=DeviceFile(Path("/dev/kfd"), errno.EACCES, 0o600, 0, 0)
@@ -552,7 +536,6 @@ def test_devices_that_are_open_to_root_alone_get_a_rule(tmp_path: Path) -> None:
     assert "open to root alone" in said[0].message and "/etc/udev/rules.d/70-amdgpu.rules" in said[0].tip
 
 
-@pytest.mark.contract
 def test_other_systems_have_no_devices_of_linux(tmp_path: Path) -> None:
     for platform in ("win32", "darwin"):
         other = read_machine_facts({}, root=tmp_path, platform=platform)
@@ -562,7 +545,6 @@ def test_other_systems_have_no_devices_of_linux(tmp_path: Path) -> None:
         }
 
 
-@pytest.mark.contract
 def test_a_build_for_something_else_has_no_kernels(tmp_path: Path) -> None:
     place = environment(tmp_path / "venv")
     install_torch(place.site_packages, hip=None, version="2.9.1+cpu")
@@ -584,7 +566,6 @@ def test_the_report_is_by_group_with_the_worst_last(tmp_path: Path) -> None:
     assert all(line.strip() for line in lines)
 
 
-@pytest.mark.contract
 def test_known_issues_are_those_of_this_torch_rocm_and_gpu(tmp_path: Path) -> None:
     place = environment(tmp_path / "venv")
     install_torch(place.site_packages, "gfx1100", "gfx942", version="2.12.0+rocm7.14.0", hip="7.14.60850")
@@ -603,7 +584,6 @@ def test_known_issues_are_those_of_this_torch_rocm_and_gpu(tmp_path: Path) -> No
     assert said("c", "gfx1201") == []  # it has no kernels for that: the rest does not matter
 
 
-@pytest.mark.contract
 def test_the_torch_for_the_machine_is_named(tmp_path: Path) -> None:
     def tell(name: str, *cards: Gpu) -> list[str]:
         findings = doctor.run_checks(subject(tmp_path / name, torch=False, hardware=Hardware(cards)))
@@ -614,7 +594,6 @@ def test_the_torch_for_the_machine_is_named(tmp_path: Path) -> None:
     assert ": cpu, from https://download.pytorch.org/whl/cpu" in nothing
 
 
-@pytest.mark.contract
 def test_an_issue_of_machines_without_a_device_is_told_there_alone(tmp_path: Path) -> None:
     place = environment(tmp_path / "venv")
     install_torch(place.site_packages, "gfx1100", version="2.13.0+rocm7.2", hip="7.2.60850")
@@ -631,7 +610,6 @@ def test_an_issue_of_machines_without_a_device_is_told_there_alone(tmp_path: Pat
     ]
 
 
-@pytest.mark.contract
 def test_the_table_of_variables_is_whole() -> None:
     table = doctor_machine.load_variable_harms()
     for name, cases in table.variables.items():

@@ -12,8 +12,6 @@ from rocm_wheels.cli import boundary, develop
 from rocm_wheels.core import errors
 from rocm_wheels.pipeline import edit_loop
 
-pytestmark = pytest.mark.contract
-
 IDENTITY = ("-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "protocol.file.allow=always")
 
 
@@ -35,6 +33,7 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path / "tree"
 
 
+@pytest.mark.contract
 def test_each_edit_is_seen_in_submodules_too(tree: Path, tmp_path: Path) -> None:
     def read() -> edit_loop.SourceChanges:
         sources = edit_loop.SourceChanges.read(tree, {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)})
@@ -82,6 +81,7 @@ def test_without_a_note_there_is_no_loop(tmp_path: Path) -> None:
         edit_loop.read_loop_options(tmp_path, "pytorch", debug=False)
 
 
+@pytest.mark.contract
 def test_inside_a_shell_of_ours_a_build_has_the_environment_outside() -> None:
     outer = {"PATH": "/bin", "CXXFLAGS": "-O1", "HOME": "/me"}
     inner = boundary.enter_shell(
@@ -93,6 +93,7 @@ def test_inside_a_shell_of_ours_a_build_has_the_environment_outside() -> None:
         boundary.leave_shell({"ROCM_WHEELS_SHELL": "[]"})
 
 
+@pytest.mark.contract
 def test_printed_variables_are_what_they_were_whatever_is_in_them() -> None:
     value = "a'b\"c $(touch /x) `y` \\ ;\nend"
     lines = [develop.format_variable("A", value, "sh"), develop.format_variable("HOME", None, "sh")]

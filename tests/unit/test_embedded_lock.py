@@ -14,8 +14,6 @@ from rocm_wheels.models.lock import Lock, LockedProject
 from rocm_wheels.package import sbom
 from rocm_wheels.wheels.sbom import SourcePart, WheelParts
 
-pytestmark = pytest.mark.contract
-
 PARTS = WheelParts(tool="1", sources=(SourcePart("pytorch", "", "1" * 40),))
 
 

@@ -12,8 +12,6 @@ import pytest
 
 from rocm_wheels.core import files
 
-pytestmark = pytest.mark.contract
-
 CONTENT = os.urandom((3 << 20) + 7)
 
 

@@ -13,8 +13,6 @@ from rocm_wheels.models.project import load_project
 from rocm_wheels.package import version_edit
 from rocm_wheels.release import final_versions, wheel_set
 
-pytestmark = pytest.mark.contract
-
 RC = "7.1.0rc1"
 
 

@@ -26,8 +26,6 @@ from rocm_wheels.gpus.gpu import (
 from rocm_wheels.gpus.pci import parse_lspci
 from rocm_wheels.gpus.programs import ProgramAnswer, Runner
 
-pytestmark = pytest.mark.contract
-
 RX, IGPU = ("0000:03:00.0", "1002:744c", 0x0300), ("0000:0f:00.0", "1002:164e", 0x0300)
 RTX, UHD = ("0000:01:00.0", "10de:2684", 0x0300), ("0000:00:02.0", "8086:4680", 0x0300)
 CONSOLE, SOUND = ("0000:06:00.0", "1a03:2000", 0x0300), ("0000:03:00.1", "1002:ab30", 0x0403)

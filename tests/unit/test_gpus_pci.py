@@ -13,8 +13,6 @@ from refresh_pci_ids import read_pci_table
 from rocm_wheels.gpus import pci
 from rocm_wheels.models import gfx
 
-pytestmark = pytest.mark.contract
-
 FOLDER = Path(pci.__file__).parent
 AMD = [entry for entry in pci.list_pci_entries() if entry.vendor == "amd"]
 

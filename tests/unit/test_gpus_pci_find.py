@@ -13,8 +13,6 @@ from rocm_wheels.gpus import pci
 from rocm_wheels.models import gpu_cards
 from rocm_wheels.models.gfx import get_gfx_targets
 
-pytestmark = pytest.mark.contract
-
 
 @pytest.mark.parametrize(
     ("query", "asked_by", "cards", "targets"),

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from rocm_wheels.gpus import detect, rocm, variables
 from rocm_wheels.gpus.gpu import Gpu
 
-pytestmark = pytest.mark.contract
-
 FOUR = [CPU, *(gpu(90402, 0x74A1, bus) for bus in (0x10, 0x11, 0x20, 0x21))]
 UUID = "GPU-abba0000000000"  # and the bus
 

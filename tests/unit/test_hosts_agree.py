@@ -8,8 +8,6 @@ from rocm_wheels.gpus import gpu, variables
 from rocm_wheels.user import gpu_support
 from rocm_wheels.user.settings import make_settings
 
-pytestmark = pytest.mark.contract
-
 # targets of the cards in the runtime's order (? is not known, - is not numbered), of torch, the variables
 CASES = [
     ("gfx942 gfx1201 gfx942", "gfx942", {}, "0,2"),

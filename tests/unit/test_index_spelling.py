@@ -11,8 +11,6 @@ from rocm_wheels.core import errors
 from rocm_wheels.index import resolve_check
 from rocm_wheels.wheels import dist_info
 
-pytestmark = pytest.mark.contract
-
 OLD, NEW = Version("2.12.0+rocm7.15.0a20260728"), Version("2.12.0+rocm10.1.0a20260821")
 
 WHY = [

@@ -23,8 +23,6 @@ from rocm_wheels.user import (
     wheel_cache,
 )
 
-pytestmark = pytest.mark.contract
-
 MARKERS = {"python_version": "3.12", "sys_platform": "linux", "platform_machine": "x86_64", "extra": ""}
 
 FORMS = [

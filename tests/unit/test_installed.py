@@ -18,8 +18,6 @@ from rocm_wheels.core import errors
 from rocm_wheels.device_code import code_objects
 from rocm_wheels.user import gpu_support, installed_packages
 
-pytestmark = pytest.mark.contract
-
 TWO = aligned(hip("gfx1100"), hip("gfx942"))
 
 

@@ -45,7 +45,6 @@ def commits(*subjects: str) -> tuple[lock_diff.HistoryCommit, ...]:
     )
 
 
-@pytest.mark.contract
 def test_the_same_lock_is_the_same() -> None:
     diff = lock_diff.compare_locks(lock(rocm="7.14.0"), lock(rocm="7.14.0"))
     assert diff.same
@@ -61,7 +60,6 @@ def test_the_same_lock_is_the_same() -> None:
     }
 
 
-@pytest.mark.contract
 def test_who_asked_is_no_difference() -> None:
     assert lock_diff.compare_locks(lock(), lock(projects={"pytorch": project(why="line 2.9")})).same
 
@@ -91,7 +89,6 @@ def test_what_a_set_is_built_for(old: dict[str, Any], new: dict[str, Any], line:
     assert told(lock(**old), lock(**new))[0] == line
 
 
-@pytest.mark.contract
 def test_a_project_that_moved_on() -> None:
     patches = LockedPatches(name="2.9", digest="d" * 64)
     a = lock(
@@ -156,7 +153,6 @@ def test_a_project_that_moved_on() -> None:
     json.dumps(shown)
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(
     ("new", "row"),
     [
@@ -174,7 +170,6 @@ def test_rows(new: dict[str, Any], row: str) -> None:
     assert told(lock(), lock(projects={"pytorch": other}))[0] == row
 
 
-@pytest.mark.contract
 def test_a_tree_that_is_another_at_one_commit_is_told() -> None:
     a = lock(projects={"pytorch": project(submodules={"x": submodule("1")})})
     b = lock(projects={"pytorch": project(tree=oid("f"), submodules={"x": submodule("1", tree=oid("d"))})})
@@ -185,7 +180,6 @@ def test_a_tree_that_is_another_at_one_commit_is_told() -> None:
     ]
 
 
-@pytest.mark.contract
 def test_what_a_manifest_does_not_say_is_not_a_change() -> None:
     whole = project(submodules={"x": submodule("1")}, patches=LockedPatches(name="2.9", digest="d" * 64))
     a = lock(projects={"pytorch": whole}, line="2.9", targets=("gfx942",), rocm="7.14.0")
@@ -204,7 +198,6 @@ def test_what_a_manifest_does_not_say_is_not_a_change() -> None:
         assert "submodules" in shown["projects"]["pytorch"]["not_compared"]
 
 
-@pytest.mark.contract
 def test_what_two_manifests_do_say_is_compared() -> None:
     diff = lock_diff.compare_locks(
         lock(projects={"pytorch": brief("a")}), lock(projects={"pytorch": brief("b", ref="main")})
@@ -217,7 +210,6 @@ def test_what_two_manifests_do_say_is_compared() -> None:
     assert [change.name for change in gained.projects[0].fields] == ["patches"]
 
 
-@pytest.mark.contract
 def test_an_origin_is_shown_without_its_password() -> None:
     a, b = (
         lock(projects={"pytorch": project(origin=f"https://me:{word}@git.example/x")})
@@ -238,7 +230,6 @@ def test_a_history_that_nobody_has_names_the_page_that_compares() -> None:
         assert shown["projects"]["pytorch"]["history"] == {"complete": False, "compare": compare}
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(
     ("origin", "url"),
     [
@@ -257,7 +248,6 @@ def test_pages_that_compare(origin: str, url: str) -> None:
     assert lock_diff.make_compare_url(origin, "1", "2") == url
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

@@ -14,8 +14,6 @@ import pytest
 
 from rocm_wheels.core import errors, machine
 
-pytestmark = pytest.mark.contract
-
 GIB = 1 << 30
 SCOPE = "docker-1f1d6e2d4940ddac13abd421a2617992bf89f0e0f9a902ed58278c5f843e9ae7.scope"
 DOCKER = "/docker/136811d8fa1136e2746d10f6443c4c787c3cfbab5273270cc3aeeb3a94b3cc51"

@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from rocm_wheels.core import errors
 from rocm_wheels.models import gfx
 
-pytestmark = pytest.mark.contract
-
 NAMES = sorted(gfx.get_gfx_targets())
 
 

@@ -13,8 +13,6 @@ from rocm_wheels.cli import lines
 from rocm_wheels.core import errors, records
 from rocm_wheels.models import project, project_names, release_lines
 
-pytestmark = pytest.mark.contract
-
 CLONE = Path(__file__).resolve().parents[2]
 SMALL = """\
 toolsets:
@@ -185,6 +183,7 @@ def test_a_line_given_twice_says_where(tmp_path: Path) -> None:
     assert "2.10" in str(fault.value)
 
 
+@pytest.mark.contract
 def test_the_command_says_everything_of_a_line() -> None:
     text = CliRunner().invoke(lines.lines_command, ["2.14"]).stdout
     assert "https://github.com/ROCm/audio.git release/2.11.0.3" in text

@@ -11,8 +11,6 @@ from rocm_wheels.models import release_lines
 from rocm_wheels.models.project import load_project
 from rocm_wheels.sources.pins import Pin, choose_pin
 
-pytestmark = pytest.mark.contract
-
 A = "a" * 40
 ROW = f"ubuntu|pytorch|torchaudio|release/2.9|{A}|https://github.com/ROCm/audio\n"
 

@@ -26,8 +26,6 @@ from rocm_wheels.models.versions import (
     strip_version_marks,
 )
 
-pytestmark = pytest.mark.contract
-
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 

@@ -14,8 +14,6 @@ import pytest
 from rocm_wheels.cli import boundary, build, checkout, main
 from rocm_wheels.cli.command import Command, Group, Option
 
-pytestmark = pytest.mark.contract
-
 BUILD_TOOLS = Path(__file__).resolve().parents[2] / "build_tools"
 SCRIPTS = (
     "check_repository",
@@ -107,6 +105,7 @@ def test_every_option_of_a_concept_that_is_a_list_somewhere_is_one_everywhere() 
     assert single == ONE_TARGET
 
 
+@pytest.mark.contract
 def test_command_and_scripts_end_with_2(capfd: pytest.CaptureFixture[str]) -> None:
     assert boundary.run_command(main.cli, ["plan", "--rocm", "==7.1", "--rocm-version", "==7.1"]) == 2
     assert (
@@ -126,6 +125,7 @@ def test_command_and_scripts_end_with_2(capfd: pytest.CaptureFixture[str]) -> No
         assert "given more than once" in refused.stderr
 
 
+@pytest.mark.contract
 def test_file_gives_an_option_once_and_the_command_line_wins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

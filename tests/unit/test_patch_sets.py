@@ -9,8 +9,6 @@ import pytest
 from rocm_wheels.core import errors
 from rocm_wheels.sources import patches
 
-pytestmark = pytest.mark.contract
-
 KNOWN = ["2.9", "2.10", "3.7.x", "main", "nightly", "users-me-x"]
 COMMIT = "0123456789" * 4
 

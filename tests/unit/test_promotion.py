@@ -14,8 +14,6 @@ from rocm_wheels.release import layout, promote, set_conflicts, wheel_set
 from rocm_wheels.release.channel import Channel, ChannelSet, PendingChange, read_channel
 from rocm_wheels.stores import folder
 
-pytestmark = pytest.mark.contract
-
 V = "2.9.1+rocm7.1.0"
 PAIR = (wheel("torch"), wheel("torchvision"))
 

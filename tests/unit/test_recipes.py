@@ -16,8 +16,6 @@ from rocm_wheels.core import errors
 from rocm_wheels.models import project, project_names
 from rocm_wheels.sources import draft_recipe
 
-pytestmark = pytest.mark.contract
-
 CLONE = Path(__file__).resolve().parents[2]
 
 OWN = ["apex", "pytorch", "pytorch_audio", "pytorch_vision", "triton"]
@@ -110,6 +108,7 @@ def test_a_file_name_that_is_no_name_of_a_project(tmp_path: Path, name: str) -> 
         project_names.list_project_names()
 
 
+@pytest.mark.contract
 def test_a_command_takes_folders_from_option_variable_configuration_and_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,6 +146,7 @@ def check(*paths: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[s
     return code, [fault.partition(".yaml:")[2] or fault.partition(".py:")[2] for fault in faults]
 
 
+@pytest.mark.contract
 def test_our_own_recipes_and_the_one_of_the_documentation_are_sound(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -156,6 +156,7 @@ def test_our_own_recipes_and_the_one_of_the_documentation_are_sound(
     assert len(foreign.read_text(encoding="utf-8").splitlines()) <= 30
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -186,6 +187,7 @@ def test_what_is_wrong_with_a_recipe_has_its_place(
     assert any(expected[-1] in fault for fault in faults)
 
 
+@pytest.mark.contract
 def test_cycles_options_and_hooks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = write_recipe(tmp_path, "first", **{"after: [pytorch]": "after: [pytorch, second]"})
     second = write_recipe(tmp_path, "second", **{"after: [pytorch]": "after: [pytorch, first]"})
@@ -211,6 +213,7 @@ def test_cycles_options_and_hooks(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert hooks.find_hooks(project.load_project("hooked")).environment is not hooks.Hooks().environment
 
 
+@pytest.mark.contract
 def test_a_template_lists_what_build_files_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

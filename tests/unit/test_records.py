@@ -232,7 +232,6 @@ def loader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(yaml_reader, "_BaseLoader", request.param)
 
 
-@pytest.mark.contract
 @pytest.mark.usefixtures("loader")
 @pytest.mark.parametrize(("text", "says"), WRONG, ids=[text[:40] for text, _ in WRONG])
 def test_a_wrong_value_is_told_with_its_place(text: str, says: str) -> None:
@@ -245,7 +244,6 @@ def test_a_wrong_value_is_told_with_its_place(text: str, says: str) -> None:
     assert "\n" not in wrong.value.message
 
 
-@pytest.mark.contract
 @pytest.mark.usefixtures("loader")
 @pytest.mark.parametrize(("text", "place"), BROKEN, ids=[text[:40] for text, _ in BROKEN])
 def test_what_is_no_yaml_is_told_with_its_place(text: str, place: str) -> None:
@@ -255,7 +253,6 @@ def test_what_is_no_yaml_is_told_with_its_place(text: str, place: str) -> None:
     assert "\n" not in wrong.value.message
 
 
-@pytest.mark.contract
 @pytest.mark.usefixtures("loader")
 def test_all_faults_are_told_in_the_order_of_the_file() -> None:
     text = "os: plan9\ncards:\n- {memory: 0}\n- {gfx: x, gfx: y}\nos: linux\nnmae: {{ a }}\nshared: 3\n"
@@ -274,7 +271,6 @@ def test_all_faults_are_told_in_the_order_of_the_file() -> None:
     ]
 
 
-@pytest.mark.contract
 def test_of_very_many_faults_the_first_are_told_and_the_others_counted() -> None:
     with pytest.raises(errors.DataError) as wrong:
         records.parse_record(f"{NAMED}one: x\ncards: [{'1, ' * 5_000}]", Machine, name="f")
@@ -289,7 +285,6 @@ def test_of_very_many_faults_the_first_are_told_and_the_others_counted() -> None
     ]
 
 
-@pytest.mark.contract
 @pytest.mark.usefixtures("loader")
 def test_values_stay_text_and_names_stand_for_values() -> None:
     text = "name: 3.10\nos: !!str linux\ntags: {a: &a [on, 1_0], b: *a, c: [~, null]}\none: '7'\n"
@@ -299,7 +294,6 @@ def test_values_stay_text_and_names_stand_for_values() -> None:
     assert machine.one == 7
 
 
-@pytest.mark.contract
 @pytest.mark.usefixtures("loader")
 def test_names_of_names_of_names_cost_nothing() -> None:
     levels = [f"k{n}: &k{n} [{', '.join([f'*k{n - 1}'] * 9) if n else 'x'}]" for n in range(40)]
@@ -309,7 +303,6 @@ def test_names_of_names_of_names_cost_nothing() -> None:
     assert time.monotonic() - begun < 5
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(
     ("content", "says"),
     [
@@ -328,7 +321,6 @@ def test_files_that_are_no_text(tmp_path: Path, content: bytes | None, says: str
     assert str(path) in wrong.value.message and wrong.value.tip
 
 
-@pytest.mark.contract
 def test_a_recipe_that_cannot_be_read_takes_no_options_away(tmp_path: Path) -> None:
     """Which options there are is read from bytes: what is wrong with a recipe is said when it is needed."""
     (tmp_path / "wrong.yaml").write_bytes(b"name: caf\xe9\nbuild:\n  installed_for_others: true\n")
@@ -342,7 +334,6 @@ def test_a_recipe_that_cannot_be_read_takes_no_options_away(tmp_path: Path) -> N
         project.load_project("foldr", tmp_path)
 
 
-@pytest.mark.contract
 def test_a_huge_file_is_not_read_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "huge"
     with path.open("wb") as file:
@@ -353,14 +344,12 @@ def test_a_huge_file_is_not_read_to_its_end(tmp_path: Path) -> None:
         records.read_text_file(tmp_path)
 
 
-@pytest.mark.contract
 def test_a_byte_order_mark_and_other_line_ends_do_not_matter(tmp_path: Path) -> None:
     path = tmp_path / "f.yaml"
     path.write_bytes(b"\xef\xbb\xbf" + NAMED.replace("\n", "\r\n").encode())
     assert records.load_record(path, Machine).os == "linux"
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(
     ("content", "says"),
     [
@@ -383,7 +372,6 @@ def test_a_document_that_is_no_json(tmp_path: Path, content: bytes | None, says:
     assert wrong.value.tip == "make one" and "Recursion" not in str(wrong.value.__cause__)
 
 
-@pytest.mark.contract
 def test_documents_of_programs_are_told_in_a_line() -> None:
     def said(content: str) -> str:
         with pytest.raises(ValidationError) as wrong:
@@ -464,7 +452,6 @@ def _spoilt(value: Any, seen: set[tuple[object, ...]], place: tuple[object, ...]
             )
 
 
-@pytest.mark.contract
 def test_the_tables_are_all_here() -> None:
     assert {path.stem for path in project_names.get_data_folder().glob("*.yaml")} == set(TABLES)
 
@@ -483,7 +470,6 @@ def test_any_mistake_in_a_file_of_ours_can_be_told(path: Path, place: str) -> No
     assert wrong > 20
 
 
-@pytest.mark.contract
 @given(st.data())
 def test_a_policy_with_any_change_is_read_or_refused_with_its_place(data: st.DataObject) -> None:
     text = (project_names.get_data_folder() / "release_policy.yaml").read_text(encoding="utf-8")
@@ -498,7 +484,6 @@ def test_a_policy_with_any_change_is_read_or_refused_with_its_place(data: st.Dat
             assert re.match(r"policy\.yaml:\d+:\d+: \S", line)
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(
     ("text", "place"),
     [

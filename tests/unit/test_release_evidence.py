@@ -26,8 +26,6 @@ from rocm_wheels.release.evidence.evidence import (
 from rocm_wheels.release.evidence.store import StoredEvidence, add_evidence, read_evidence
 from rocm_wheels.stores import folder
 
-pytestmark = pytest.mark.contract
-
 LAYOUT = layout.load_layout()
 
 

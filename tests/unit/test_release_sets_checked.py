@@ -22,8 +22,6 @@ from rocm_wheels.release.pages import make_set_pages
 from rocm_wheels.sources.lock import format_lock
 from rocm_wheels.wheels import dist_info
 
-pytestmark = pytest.mark.contract
-
 Drafts = dict[str, Draft]
 
 

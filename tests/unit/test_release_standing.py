@@ -10,8 +10,6 @@ from judged_sets import EVERY, NOW, ONE, a_log, a_set, policy, said, wheel
 from rocm_wheels.release import gate, queries
 from rocm_wheels.release.evidence import store
 
-pytestmark = pytest.mark.contract
-
 TWO = policy(
     "channels: {nightly: {rules: {verify: {fresh: 14d}}},"
     " stable: {passes_after_failure: 2, signed: required, rules: {verify: {fresh: 1d}}}}\n"

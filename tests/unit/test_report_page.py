@@ -49,7 +49,6 @@ SAID = [
 ]
 
 
-@pytest.mark.contract
 def test_a_page_says_what_the_record_holds(tmp_path: Path) -> None:
     page = checked(night(tmp_path).folder)
     assert [text for text in SAID if text not in page.text] == []
@@ -90,7 +89,6 @@ def test_outcomes_are_told_without_colour(tmp_path: Path) -> None:
         assert said in page.text
 
 
-@pytest.mark.contract
 def test_the_same_record_gives_the_same_page(tmp_path: Path) -> None:
     run = run_record.read_run(night(tmp_path).folder)
     assert report.render_report(run) == report.render_report(run_record.read_run(run.folder))
@@ -109,7 +107,6 @@ def hostile(shape: object) -> object:
     return False if shape is bool else 3
 
 
-@pytest.mark.contract
 def test_no_string_leaves_its_place(tmp_path: Path) -> None:
     run = WrittenRun(tmp_path)
     for event in sorted(run_record.EVENT_FIELDS, key=lambda name: name not in {"run-begun", "step-begun"}):
@@ -142,7 +139,6 @@ def test_a_run_that_was_killed_early_has_a_page(tmp_path: Path, written: int, sa
     assert said in page.text
 
 
-@pytest.mark.contract
 def test_what_could_not_be_read_is_said(tmp_path: Path) -> None:
     run = night(tmp_path)
     with run.record.path.open("ab") as file:
@@ -270,7 +266,6 @@ def test_a_run_is_compared_with_the_one_before_that_did_the_same(tmp_path: Path)
     assert run_record.read_run_before(run_record.read_run(ids[0])) is None
 
 
-@pytest.mark.contract
 def test_a_trace_has_steps_and_commands_at_their_times(tmp_path: Path) -> None:
     run = run_record.read_run(night(tmp_path).folder)
     trace = make_trace(run)

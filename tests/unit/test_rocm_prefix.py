@@ -16,8 +16,6 @@ from rocm_wheels.core import errors
 from rocm_wheels.models import torch_features
 from rocm_wheels.sdk import rocm_prefix
 
-pytestmark = pytest.mark.contract
-
 
 def test_what_is_in_it(tmp_path: Path) -> None:
     prefix = rocm_prefix.inspect_prefix(make_rocm(tmp_path / "rocm"), {})
@@ -78,6 +76,7 @@ WRONG: list[tuple[Callable[[Path], object], type[errors.RocmWheelsError], str]] 
 ]
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(("damage", "error", "names"), WRONG)
 def test_what_is_no_whole_rocm_is_refused(
     damage: Callable[[Path], object], error: type[errors.RocmWheelsError], names: str, tmp_path: Path
@@ -118,6 +117,7 @@ def test_what_a_torch_looks_for_and_does_not_find(tmp_path: Path) -> None:
     assert [part.name for part in without] == ["MIOpen", "hipSPARSELt"]
 
 
+@pytest.mark.contract
 def test_the_command_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root, tree = make_rocm(tmp_path / "rocm"), make_torch_tree(tmp_path / "pytorch")
     words = ["rocm", "show", "--rocm-path", str(root), "--pytorch-dir", str(tree), "--json"]

@@ -8,8 +8,6 @@ import pytest
 
 from rocm_wheels.core import shell
 
-pytestmark = pytest.mark.contract
-
 
 @pytest.mark.parametrize(
     ("text", "shown"),

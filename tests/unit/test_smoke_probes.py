@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.contract
-
 SMOKE_TESTS = Path(__file__).resolve().parents[2] / "smoke-tests"
 CK = "Cannot set preferred blas backend to CK since following conditions are not true: built with CK: 0"
 

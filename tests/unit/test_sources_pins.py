@@ -18,8 +18,6 @@ from rocm_wheels.sources.pins import (
     parse_related_commits,
 )
 
-pytestmark = pytest.mark.contract
-
 A, B = "a" * 40, "b" * 40
 AUDIO = f"ubuntu|pytorch|torchaudio|release/2.9|{A}|https://github.com/ROCm/audio"
 

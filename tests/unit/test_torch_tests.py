@@ -42,8 +42,6 @@ from rocm_wheels.testing.results import (
 )
 from rocm_wheels.testing.results import judge_results as told
 
-pytestmark = pytest.mark.contract
-
 TABLE = """
 sources: {here: {url: "https://example.org", retrieved: 2026-11-22}}
 waiting: {test_minutes: 1, file_minutes: 2, source: here, kind: tested}
@@ -166,6 +164,7 @@ def test_files_are_chosen_and_shared_out(tmp_path: Path) -> None:
         files()
 
 
+@pytest.mark.contract
 def test_files_are_shared_out_by_how_long_they_took_the_longest_first(tmp_path: Path) -> None:
     names = [f"test_{letter}" for letter in "abcdefg"]
     for name in names:
@@ -660,6 +659,7 @@ def test_torchs_own_tests_come_after_good_smoke_tests(tmp_path: Path) -> None:
     assert isinstance(done.exception, errors.ChecksError) and "did not pass: 1 failed" in str(done.exception)
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("words", "says"),
     [

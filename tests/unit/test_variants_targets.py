@@ -24,8 +24,6 @@ from rocm_wheels.variants.targets import (
     select_rocm_targets,
 )
 
-pytestmark = pytest.mark.contract
-
 
 def held(*targets: str) -> WheelTargets:
     """What a wheel with a library for these targets holds."""

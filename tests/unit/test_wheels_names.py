@@ -8,9 +8,8 @@ from rocm_wheels.core import errors
 from rocm_wheels.device_code import code_objects
 from rocm_wheels.wheels import dist_info
 
-pytestmark = pytest.mark.contract
 
-
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("file_name", "version", "build", "label"),
     [
@@ -28,12 +27,14 @@ def test_names_are_taken_apart(
     assert (found.name, str(found.version), found.build, found.label) == ("torch", version, build, label)
 
 
+@pytest.mark.contract
 def test_a_compressed_tag_set_stands_for_all_its_tags() -> None:
     found = dist_info.parse_wheel_name("Flash_Attn-1.0-py2.py3-none-any.whl")
     assert {str(tag) for tag in found.tags} == {"py2-none-any", "py3-none-any"}
     assert (found.name, found.distribution) == ("flash-attn", "Flash_Attn")
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("file_name", "reason"),
     [

@@ -13,8 +13,6 @@ import pytest
 
 from rocm_wheels.core import files
 
-pytestmark = pytest.mark.contract
-
 OPEN_FILES = Path("/proc/self/fd")
 
 
@@ -46,6 +44,7 @@ with lock_folder(Path(sys.argv[1]), purpose="to be killed"):
 """
 
 
+@pytest.mark.contract
 @pytest.mark.skipif(sys.platform != "linux", reason="the open files of a process are listed in /proc")
 def test_a_lock_of_a_killed_run_is_free_when_what_it_had_just_started_is(tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOLDER, str(tmp_path)]
