@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections.abc import Iterator
 from importlib.metadata import requires
 from pathlib import Path
 
@@ -53,6 +54,19 @@ def project() -> dict[str, object]:
     return tomllib.loads((CLONE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
+def walk_imports(node: ast.AST, *, at_once: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """Yield imports, but those for types alone, and whether they happen when the module is loaded."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.Import, ast.ImportFrom)):
+            yield child, at_once
+        elif isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield from walk_imports(child, at_once=False)
+        elif not isinstance(child, ast.expr) and not (
+            isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
+        ):
+            yield from walk_imports(child, at_once=at_once)
+
+
 def list_imports() -> dict[str, set[tuple[str, bool]]]:
     """Modules of others by name: the files that import each, and whether that is when they are loaded."""
     imports: dict[str, set[tuple[str, bool]]] = {}
@@ -60,29 +74,14 @@ def list_imports() -> dict[str, set[tuple[str, bool]]]:
         file = path.relative_to(PACKAGE).as_posix()
         if "templates" in path.parts or file in ELSEWHERE:
             continue
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        typing_only = {
-            id(child)
-            for node in ast.walk(tree)
-            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-            for child in ast.walk(node)
-        }
-        inner = {
-            id(child)
-            for node in ast.walk(tree)
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-            for child in ast.walk(node)
-        }
-        for node in ast.walk(tree):
-            if id(node) in typing_only:
-                continue
+        for node, at_once in walk_imports(ast.parse(path.read_text(encoding="utf-8")), at_once=True):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.level == 0:
                 names = [node.module or ""]
             for name in names:
                 top = name.partition(".")[0]
                 if top not in sys.stdlib_module_names and top not in ("rocm_wheels", "compression"):
-                    imports.setdefault(top, set()).add((file, id(node) not in inner))
+                    imports.setdefault(top, set()).add((file, at_once))
     return imports
 
 

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from datetime import date
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -457,17 +458,18 @@ def test_the_tables_are_all_here() -> None:
 
 
 @pytest.mark.parametrize(("path", "place"), FILES, ids=[path.stem for path, _ in FILES])
-def test_any_mistake_in_a_file_of_ours_can_be_told(path: Path, place: str) -> None:
+def test_any_mistake_in_a_file_of_ours_can_be_told(path: Path, place: str, exhaustive: bool) -> None:
+    """A sample takes every fifth: of seven odd values for each key, another one for the next."""
     model = _model(place)
     value = yaml_reader.read_yaml_tree(path.read_text(encoding="utf-8"), name=path.name).value
-    wrong = 0
-    for spoilt in _spoilt(value, set()):
+    wrong, step = 0, 1 if exhaustive else 5
+    for spoilt in islice(_spoilt(value, set()), 0, None, step):
         try:
             model.model_validate(spoilt)
         except ValidationError as error:
             assert records.summarize_faults(error, model)
             wrong += 1
-    assert wrong > 20
+    assert wrong > 20 / step
 
 
 @given(st.data())
