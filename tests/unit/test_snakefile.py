@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from planned_runs import make_facts, settled
 
+from rocm_wheels.core import errors
 from rocm_wheels.executors import snakemake
 from rocm_wheels.pipeline.plan import PlanFile
 from rocm_wheels.pipeline.step import Plan
@@ -16,11 +17,16 @@ from rocm_wheels.pipeline.step import Plan
 pytestmark = pytest.mark.contract
 
 
-def read_rules(folder: Path, **facts: Any) -> dict[str, dict[str, Any]]:
+ANY_NODE = snakemake.LargestNode()
+
+
+def read_rules(
+    folder: Path, node: snakemake.LargestNode = ANY_NODE, **facts: Any
+) -> dict[str, dict[str, Any]]:
     """Return the inputs and resources of each rule, by the names of steps; of a plan that nobody settles."""
     made = make_facts(folder, **facts)
     plan = Plan(settled(made)[1], tuple(made.request.targets.split(",")))
-    text = snakemake.make_snakefile(PlanFile(made.request, plan, {}), folder / "Snakefile", {})
+    text = snakemake.make_snakefile(PlanFile(made.request, plan, {}), folder / "Snakefile", {}, node)
     steps = {re.sub(r"\W", "_", step.id): step.id for step in plan}
     rules: dict[str, dict[str, Any]] = {}
     for rule in text.split("\nrule ")[2:]:
@@ -67,3 +73,15 @@ def test_what_works_in_one_tree_waits_for_one_another(tmp_path: Path) -> None:
     builds = [rules[f"build-pytorch-{tag}"]["after"] for tag in ("cp311", "cp312")]
     assert "install-tools-cp312" in builds[1] and "build-pytorch-cp311" in builds[1]
     assert not any(name.endswith("cp312") for name in builds[0])
+
+
+def test_no_job_asks_for_more_than_the_largest_node_has(tmp_path: Path) -> None:
+    """What no node has would wait for ever; a step that cannot do with it is an error before all others."""
+    torch = read_rules(tmp_path, snakemake.LargestNode(cpus=6))["build-pytorch-cp312"]
+    assert (torch["threads"], torch["compilers"]("", 6, 1)) == (6, 6)
+    small = snakemake.LargestNode(cpus=6, memory=21 << 30)
+    rules = read_rules(tmp_path, small)
+    assert rules["build-pytorch-cp312"]["threads"] == 4  # of 5 GiB each, and one for what starts them
+    assert all(rule["mem_mb"]("", rule["threads"]) <= 21 << 10 for rule in rules.values())
+    with pytest.raises(errors.UsageError, match="build-"):
+        read_rules(tmp_path, snakemake.LargestNode(memory=3 << 30))

@@ -245,9 +245,29 @@ _FILE = GivenPath()
     show_default=True,
     help="What -o writes: the plan, or a workflow of Snakemake and the plan beside it.",
 )
+@option(
+    "--max-cpus",
+    type=click.IntRange(1),
+    metavar="N",
+    help="With --format snakemake: the processors of the largest machine; no job asks for more.",
+)
+@option(
+    "--max-memory",
+    type=ByteSize(),
+    metavar="SIZE",
+    help="With --format snakemake: the memory of the largest machine, as 64G; no job asks for more.",
+)
 @option("--details", is_flag=True, help="Show command, environment and inputs of each step.")
 @catalogue.JSON
-def plan(output: Path | None, form: str, details: bool, as_json: bool, **options: Any) -> None:
+def plan(  # noqa: PLR0917 - click passes them by name
+    output: Path | None,
+    form: str,
+    max_cpus: int | None,
+    max_memory: int | None,
+    details: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Show what `build` would do with the same options: each step, whether it runs, and why.
 
     Nothing is installed or built. What a step has yet to find out is `known after` it. How a
@@ -263,8 +283,10 @@ def plan(output: Path | None, form: str, details: bool, as_json: bool, **options
 
     if form != "json" and output is None:
         raise errors.UsageError(f"--format {form} is written to a file", tip="name it: -o Snakefile")
-    if output is not None and output.is_dir():
-        raise errors.UsageError(f"-o {output} is a folder", tip="name a file: plan.json in it")
+    if form != "snakemake" and (max_cpus or max_memory):
+        raise errors.UsageError(
+            "--max-cpus and --max-memory size the jobs of a cluster", tip="say --format snakemake, too"
+        )
     env = boundary.read_build_environment()
     planned = print_plan(
         build_options.make_wheels_request(options, env), env, as_json=as_json, details=details
@@ -272,7 +294,8 @@ def plan(output: Path | None, form: str, details: bool, as_json: bool, **options
     if output is not None and form == "snakemake":
         from rocm_wheels.executors import snakemake
 
-        snakemake.write_snakefile(planned.plan_file, output.absolute(), env)
+        node = snakemake.LargestNode(max_cpus, max_memory)
+        snakemake.write_snakefile(planned.plan_file, output.absolute(), env, node)
         line = f"snakemake --snakefile {shlex.quote(str(output))} --cores all"
         log.log_note(f"wrote {output} and {snakemake.find_snakemake_plan(output)}; `{line}` runs it")
     elif output is not None:

@@ -9,15 +9,19 @@ Each rule says what its job asks a cluster for, in the words that plugins read: 
 ``disk_mb``, ``runtime`` in minutes, and ``gpu`` for tests. Memory and minutes follow the threads that a job
 gets in the end (``--max-threads``). A build that is tried again (``--retries``) runs half as many compilers:
 what may go well the next time was out of memory, as a rule. All machines must see the folders of the plan.
+
+A scheduler lets a job that no node can take wait for ever, without a word (Slurm: PartitionConfig). So the
+largest node can be stated: no job asks for more, and a step that cannot do with it is an error here.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from rocm_wheels.core import errors, files, machine, shell, workspace
+from rocm_wheels.core import errors, files, machine, shell, tables, workspace
 from rocm_wheels.models import project
 from rocm_wheels.pipeline import estimates
 from rocm_wheels.pipeline.plan import PlanFile, write_plan
@@ -57,28 +61,40 @@ rule {name}:
 """
 
 
+@dataclass(frozen=True)
+class LargestNode:
+    """What the largest machine that takes jobs has; ``memory`` in bytes, None: more than any step wants."""
+
+    cpus: int | None = None
+    memory: int | None = None
+
+
 def find_snakemake_plan(snakefile: Path) -> Path:
     """Return where the plan of a workflow lies: beside it."""
     return snakefile.with_name(f"{snakefile.name}.plan.json")
 
 
-def write_snakefile(file: PlanFile, snakefile: Path, env: Mapping[str, str]) -> None:
+def write_snakefile(
+    file: PlanFile, snakefile: Path, env: Mapping[str, str], node: LargestNode = LargestNode()
+) -> None:
     """Write a plan and the workflow that goes by it, each whole or not at all.
 
-    Raises UsageError for a path that Snakemake would read as a pattern, DataError where two steps would be
-    one rule.
+    Raises UsageError for a path that Snakemake would read as a pattern, and for a step that ``node`` cannot
+    take; DataError where two steps would be one rule.
     """
     if "{" in str(snakefile) or "}" in str(snakefile):
         raise errors.UsageError(
             f"{snakefile}: Snakemake takes braces for a pattern", tip="choose another folder"
         )
     plan = find_snakemake_plan(snakefile)
-    text = make_snakefile(file, snakefile, env)
+    text = make_snakefile(file, snakefile, env, node)
     write_plan(plan, file)
     files.write_atomically(snakefile, text)
 
 
-def make_snakefile(file: PlanFile, snakefile: Path, env: Mapping[str, str]) -> str:
+def make_snakefile(
+    file: PlanFile, snakefile: Path, env: Mapping[str, str], node: LargestNode = LargestNode()
+) -> str:
     """Return the text of a workflow that is to lie at ``snakefile``. See ``write_snakefile``."""
     plan = find_snakemake_plan(snakefile)
     history = estimates.read_history(workspace.Workspace(file.request.work).runs, env)
@@ -90,13 +106,14 @@ def make_snakefile(file: PlanFile, snakefile: Path, env: Mapping[str, str]) -> s
     rules = []
     for step in steps:
         needed = [marks[name] for name in (*step.after, *step.behind) if name in marks]
+        threads, resources = _size_job(step, file.plan, history, node)
         rules.append(
             _RULE.format(
                 name=names[step.id],
                 inputs=_list_strings([plan, *dict.fromkeys(needed)]),
                 mark=repr(str(marks[step.id])),
-                threads=_count_threads(step),
-                resources=",\n        ".join(_list_resources(step, file.plan, history)),
+                threads=threads,
+                resources=",\n        ".join(resources),
                 command=repr(_make_shell_line(step, plan)),
             )
         )
@@ -114,8 +131,11 @@ def _count_threads(step: Step) -> int:
     )
 
 
-def _list_resources(step: Step, plan: Plan, history: estimates.History) -> list[str]:
-    """Return what the job of a step asks for, as Python: memory is so much a thread, time a part of it."""
+def _size_job(step: Step, plan: Plan, history: estimates.History, node: LargestNode) -> tuple[int, list[str]]:
+    """Return the threads of a step's job, and what it asks for, as Python: memory and time follow threads.
+
+    Raises UsageError for a step that takes more than the largest node has.
+    """
     threads = _count_threads(step)
     name: str = step.kind
     targets = max(len(plan.targets), 1)
@@ -131,6 +151,15 @@ def _list_resources(step: Step, plan: Plan, history: estimates.History) -> list[
     )
     shared = max(single.seconds - several.seconds, 0.0) * threads / (threads - 1)
     memory = int(several.memory * MEMORY_MARGIN / threads) // _MIB
+    fitting = min(threads, node.cpus or threads)
+    if node.memory is not None:
+        fitting = min(fitting, (node.memory - _GIB) // max(memory * _MIB, 1))
+    if fitting < 1:
+        raise errors.UsageError(
+            f"{step.id} takes {tables.format_size(_GIB + memory * _MIB)} of memory with one compiler, and"
+            f" --max-memory is {tables.format_size(node.memory)}",
+            tip="name a larger node, or build on another machine",
+        )
     alone, together = (int(part * TIME_MARGIN / 60) for part in (single.seconds - shared, shared))
     resources = [
         f"mem_mb=lambda wildcards, threads: {_GIB // _MIB} + {memory} * threads",
@@ -141,7 +170,7 @@ def _list_resources(step: Step, plan: Plan, history: estimates.History) -> list[
         resources.append(
             "compilers=lambda wildcards, threads, attempt: max(threads // 2 ** (attempt - 1), 1)"
         )
-    return [*resources, "gpu=1"] if step.needs_gpu else resources
+    return fitting, [*resources, "gpu=1"] if step.needs_gpu else resources
 
 
 def _make_shell_line(step: Step, plan: Path) -> str:
