@@ -41,7 +41,7 @@ def test_lists_are_read(text: str, targets: tuple[str, ...]) -> None:
     [
         ("", "names no GPU target"),
         (" ;, ", "names no GPU target"),
-        ("gfx94", "gfx94 is no GPU target or family; did you mean gfx942?"),
+        ("gfx94", "gfx94 is no GPU target or family; did you mean gfx94X-all or gfx94X-dcgpu or gfx942?"),
         ("gfx110x-all", "gfx110x-all is no GPU target or family; did you mean gfx110X-all?"),
         ("GFX942", "GFX942 is no GPU target"),
         ("gfx11-generic", "gfx11-generic is no GPU target"),
@@ -108,3 +108,22 @@ def test_nothing_is_guessed(option: str | None, variable: str | None, sdk: list[
         gfx.choose_targets(option, variable, sdk)
     assert message in str(fault.value)
     assert "--gfx" in f"{fault.value} {fault.value.tip}" or "targets:" in str(fault.value.tip)
+
+
+@pytest.mark.parametrize(
+    ("text", "targets"),
+    [
+        ("RX 7900 XTX", ("gfx1100",)),
+        ("rx7900xtx, gfx942", ("gfx1100", "gfx942")),
+        ("gfx1100;Radeon RX 7900 XTX", ("gfx1100",)),
+        ("gfx942 gfx1100", ("gfx942", "gfx1100")),
+    ],
+)
+def test_a_card_stands_for_its_target(text: str, targets: tuple[str, ...]) -> None:
+    assert gfx.parse_targets(text) == targets
+
+
+@pytest.mark.parametrize("text", ["RTX 4090", "RX 9999 XYZ", "gfx942,Radeon Graphics", "gfx942 RX 7900 XTX"])
+def test_a_card_of_another_vendor_of_none_or_of_several_targets_is_refused(text: str) -> None:
+    with pytest.raises(errors.UsageError):
+        gfx.parse_targets(text)

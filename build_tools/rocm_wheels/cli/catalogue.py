@@ -83,8 +83,8 @@ _FOLDER = options.GivenPath(file_okay=False)
 _PLATFORM = click.Choice(["linux", "windows"])
 
 # what is meant
-GFX = Entry("--gfx", "targets", metavar="LIST", help="GPU targets: gfx942,gfx1100.")
-BUILD_GFX = GFX.but(name="pytorch_rocm_arch", help="gfx targets or families, by commas.")
+GFX = Entry("--gfx", "targets", metavar="LIST", help="GPU targets: gfx942,gfx1100, or 'RX 7900 XTX'.")
+BUILD_GFX = GFX.but(name="pytorch_rocm_arch", help="gfx targets, families, cards ('RX 7900 XTX').")
 MACHINE_GFX = Entry(
     "--gfx",
     multiple=True,

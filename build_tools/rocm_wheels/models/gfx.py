@@ -132,17 +132,16 @@ def find_families(targets: Iterable[str]) -> tuple[str, ...]:
 
 
 def parse_targets(text: str, *, input_name: str = TARGETS_OPTION) -> tuple[str, ...]:
-    """Read a list of targets and families, separated by commas, semicolons or spaces.
+    """Read a list of targets, families and products, separated by commas, semicolons or spaces.
 
-    A family stands for its targets. Order is kept and a target counts once. Raises
-    UsageError (``input_name`` names the input) for an empty list, an unknown name, a feature
-    that no target has, and for a target that is given both with and without a feature,
-    which the compiler refuses (LLVM, AMDGPU target IDs).
+    A family stands for its targets, a product (RX 7900 XTX) for its one. Order is kept and a target counts
+    once. Raises UsageError (``input_name`` names the input) for an empty list, an unknown name, a product of
+    several targets, a feature that no target has, and for a target that is given both with and without a
+    feature, which the compiler refuses (LLVM, AMDGPU target IDs).
     """
     parsed: dict[str, None] = {}
-    for word in re.split(r"[,;\s]+", text):
-        if word:
-            parsed.update(dict.fromkeys(_expand_name(word, input_name)))
+    for word in split_target_words(text):
+        parsed.update(dict.fromkeys(_expand_name(word, input_name)))
     if not parsed:
         option = f"{input_name} " if input_name.startswith("--") else ""
         raise errors.UsageError(
@@ -150,6 +149,16 @@ def parse_targets(text: str, *, input_name: str = TARGETS_OPTION) -> tuple[str, 
         )
     _refuse_mixtures(parsed, input_name)
     return tuple(parsed)
+
+
+def split_target_words(text: str) -> list[str]:
+    """Return the words of a list of targets; the words of a product (RX 7900 XTX) between commas are one."""
+    words: list[str] = []
+    for part in re.split(r"[,;]", text):
+        names = part.split()
+        are_names = any(name.lower().startswith("gfx") or name in get_gfx_families() for name in names)
+        words += names if are_names else [" ".join(names)] if names else []
+    return words
 
 
 def choose_targets(
@@ -195,6 +204,19 @@ def _expand_name(word: str, input_name: str) -> tuple[str, ...]:
     families = get_gfx_families()
     if base in families and not features:
         return families[base]
+    if not word.lower().startswith("gfx") and not tables.suggest_name(base, families):
+        from rocm_wheels.models import gpu_cards  # which reads the tables of this module
+
+        if (target := gpu_cards.find_product_target(word, input_name)) is None:
+            raise errors.UsageError(
+                f"{input_name} {word}: that is no AMD GPU", tip=f"for example: {input_name} gfx942,gfx1100"
+            )
+        if target not in get_gfx_targets():
+            raise errors.UsageError(
+                f"{input_name} {word}: its {target} is no target of ROCm",
+                tip=f"targets: {', '.join(get_gfx_targets())}",
+            )
+        return (target,)
     raise errors.UsageError(
         f"{input_name}: {word} is no GPU target or family{tables.suggest_name(base, families)}",
         tip=f"targets: {', '.join(get_gfx_targets())}",

@@ -14,6 +14,7 @@ from rocm_wheels.models import gfx, package_indexes
 from rocm_wheels.models.facts import FactKind, FactSource
 
 QueryKind = Literal["id", "target", "name", "product"]
+_MAX_NAMED = 6  # targets that are called the same
 _PLATFORMS = ("linux", "windows")
 _SHOWN_ATTRIBUTES: tuple[gfx.TargetAttribute, ...] = (
     "families",
@@ -106,6 +107,24 @@ def find_amd_targets(product: str) -> tuple[str, ...]:
     if not targets and not facts:
         raise errors.UsageError(f"no table knows the target of {product!r}", tip="rocminfo prints it: gfx…")
     return targets
+
+
+def find_product_target(product: str, input_name: str) -> str | None:
+    """Return the one target of AMD's cards that are called so; None: it is another vendor's card.
+
+    ``input_name`` names the input in errors: UsageError where no card is called so, and for several targets.
+    """
+    try:
+        targets = find_amd_targets(product)
+    except errors.UsageError as cause:
+        raise errors.UsageError(f"{input_name}: {cause.message}", tip=cause.tip) from None
+    if len(targets) > 1:
+        named = ", ".join([*targets[:_MAX_NAMED], *["…"] * (len(targets) > _MAX_NAMED)])
+        raise errors.UsageError(
+            f"{input_name} {product}: GPUs of {len(targets)} targets are called so: {named}",
+            tip=f"say which; `rocm-wheels compat gpu {product}` tells them apart",
+        )
+    return targets[0] if targets else None
 
 
 def get_target_facts(target: str | None, vendor: str = "amd") -> TargetFacts:

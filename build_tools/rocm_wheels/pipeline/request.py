@@ -132,7 +132,7 @@ class WheelsRequest:
                 "--packaging multi-arch is one set of wheels for all targets, --per-target one for each",
                 tip="leave --per-target out, or build --packaging per-family",
             )
-        words = [word for word in target_text.replace(";", ",").replace(" ", ",").split(",") if word]
+        words = gfx.split_target_words(target_text)
         if not words:
             raise errors.UsageError(
                 f"--per-target makes a set of wheels for each word of {gfx.TARGETS_OPTION}, and "
@@ -151,7 +151,7 @@ class WheelsRequest:
 
 def _make_folder_name(word: str) -> str:
     """Return a target or family as the name of a folder: ``gfx90a-xnack-on`` for ``gfx90a:xnack+``."""
-    base, *features = word.split(":")
+    base, *features = word.replace(" ", "-").split(":")
     feature_words = [f"{feature[:-1]}-{'on' if feature.endswith('+') else 'off'}" for feature in features]
     return "-".join([base, *feature_words])
 

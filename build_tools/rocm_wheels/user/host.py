@@ -96,7 +96,6 @@ _SPELLINGS |= {"x86_64": ("amd64",), "amd64": ("x86_64",)}
 _OLD_MANYLINUX = re.compile(r"manylinux(?:1|2010)_")
 _NEWEST_MACOS = (26, 0)  # of wheels for a stated Mac: the newest that there is
 _NO_GPU = "none"
-_MAX_NAMED = 6  # targets that are called the same
 GFX_OPTION, ROCM_OPTION, PYTHON_OPTION, PLATFORM_OPTION = "--gfx", "--rocm", "--python", "--platform"
 
 
@@ -281,33 +280,16 @@ def _split_gpu_words(part: str) -> list[str]:
     return words if all(word == _NO_GPU or word.lower().startswith("gfx") for word in words) else [part]
 
 
-def _find_product_target(product: str) -> str:
-    """Return the one target of a card that is called by its name. UsageError for none and for several."""
-    from rocm_wheels.models import gpu_cards
-
-    try:
-        targets = gpu_cards.find_amd_targets(product)
-    except errors.UsageError as cause:
-        raise errors.UsageError(f"{GFX_OPTION}: {cause.message}", tip=cause.tip) from None
-    if not targets:
-        raise errors.UsageError(
-            f"{GFX_OPTION} {product}: that is no AMD GPU", tip=f"{GFX_OPTION} {_NO_GPU} is for no AMD GPU"
-        )
-    if len(targets) > 1:
-        raise errors.UsageError(
-            f"{GFX_OPTION} {product}: GPUs of {len(targets)} targets are called so: {_join_first(targets)}",
-            tip=f"say which; `rocm-wheels compat gpu {product}` tells them apart",
-        )
-    return targets[0]
-
-
-def _join_first(targets: tuple[str, ...]) -> str:
-    return ", ".join([*targets[:_MAX_NAMED], *["…"] * (len(targets) > _MAX_NAMED)])
-
-
 def _parse_gpu(word: str, index: int) -> Gpu:
     if not word.casefold().startswith("gfx"):
-        return replace(_parse_gpu(_find_product_target(word), index), name=word)
+        from rocm_wheels.models import gpu_cards
+
+        target = gpu_cards.find_product_target(word, GFX_OPTION)
+        if target is None:
+            raise errors.UsageError(
+                f"{GFX_OPTION} {word}: that is no AMD GPU", tip=f"{GFX_OPTION} {_NO_GPU} is for no AMD GPU"
+            )
+        return replace(_parse_gpu(target, index), name=word)
     try:
         name = parse_target_name(word)
     except ValueError as cause:

@@ -193,10 +193,10 @@ def _parse_target_list(
     """Read a list of targets, families and generic targets; what the wheel holds is always one of them."""
     known_targets = {*COMPILER_GENERICS, *available}
     targets: dict[str, None] = {}
-    for word in re.split(r"[,;\s]+", text):
-        if word and _spell_with_dashes(word) in known_targets:
+    for word in gfx.split_target_words(text):
+        if _spell_with_dashes(word) in known_targets:
             targets[_spell_with_dashes(word)] = None
-        elif word:
+        else:
             targets.update(
                 dict.fromkeys(
                     gfx.strip_features(target) for target in gfx.parse_targets(word, input_name=input_name)
