@@ -229,7 +229,7 @@ def list_source_documents(folder: Path) -> Iterator[Document]:
     def show_config(place: Path) -> list[int]:
         config.read_config_file.cache_clear()
         file = place / "rocm-wheels.toml"
-        return [run("--config", file, "config", "show"), run("--config", file, "config", "show", "build")]
+        return [run("--config", file, "settings"), run("--config", file, "settings", "build")]
 
     yield Document("configuration", "rocm-wheels.toml", mutate_toml, show_config, folder / "config")
     recipe = yaml.safe_load((project_names.get_recipes_folder() / "apex.yaml").read_text(encoding="utf-8"))

@@ -73,10 +73,10 @@ def test_what_reaches_a_compiler_is_in_the_digest_and_nothing_else() -> None:
 
 def test_without_a_note_there_is_no_loop(tmp_path: Path) -> None:
     note = tmp_path / "develop" / "pytorch.json"
-    assert edit_loop.repeat_loop(note, {}, {}, print) is None
+    assert isinstance(edit_loop.repeat_loop(note, {}, {}, {}, print), str)
     note.parent.mkdir()
     note.write_text(json.dumps({"format": 0}))
-    assert edit_loop.repeat_loop(note, {}, {}, print) is None
+    assert isinstance(edit_loop.repeat_loop(note, {}, {}, {}, print), str)
     with pytest.raises(errors.UsageError):
         edit_loop.read_loop_options(tmp_path, "pytorch", debug=False)
 
