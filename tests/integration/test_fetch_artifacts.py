@@ -268,7 +268,7 @@ def test_what_is_asked_for_and_not_there_is_an_error(
         ["--source", "gopher://x"],
         ["--source", "x", "("],
         ["--source", "x", "--flatten", "--no-extract"],
-        ["--source", "x", "--gfx", "mi300"],
+        ["--source", "x", "--gfx", "mi999"],
     ],
 )
 def test_what_cannot_be_meant(fetch: Fetch, words: list[str]) -> None:
