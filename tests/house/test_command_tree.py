@@ -77,7 +77,7 @@ def test_build_shows_ten_options_before_all_others(capsys: pytest.CaptureFixture
         for heading, text in zip(sections[1::2], sections[2::2], strict=True)
     }
     assert list(options) == ["Options", "More options", "Single projects", "Global options"]
-    assert options["Options"] == [*build_options.FIRST] and len(build_options.FIRST) == 10
+    assert options["Options"] == [*build_options.FIRST, "--dry-run"] and len(options["Options"]) == 10
     assert "--build-triton" in options["Single projects"] and "--offline" in options["More options"]
 
 
@@ -178,6 +178,14 @@ def test_option_stands_once() -> None:
     again = {name: lines for name, lines in places.items() if len(lines) > 1 or name in in_catalogue}
     assert {name: lines for name, lines in again.items() if name not in HOMONYMS} == {}
     assert sorted(HOMONYMS - again.keys()) == []
+
+
+def test_entry_of_the_catalogue_is_of_several_commands() -> None:
+    """What one command alone takes stands at that command."""
+    text = "".join(module.read_text(encoding="utf-8") for module in Path(main.__file__).parent.glob("*.py"))
+    entries = [name for name, entry in vars(catalogue).items() if isinstance(entry, catalogue.Entry)]
+    uses = {name: len(re.findall(rf"\b{name}\b", text)) - 1 for name in entries}
+    assert {name: count for name, count in uses.items() if count < 2} == {}
 
 
 # what click's types, and ours, make of a word
@@ -312,3 +320,9 @@ def test_script_reads_the_spellings_of_the_peer(script: str) -> None:
     )
     for words in OLDER_WORDS[script]:
         assert parse_words(group, words, older_names=True) == []
+
+
+@pytest.mark.parametrize("words", ["build", "store fsck"])
+def test_as_many_jobs_are_taken_as_a_machine_has_cores(words: str) -> None:
+    option = next(option for option in list_shown_options(TREE[words]) if option.spelling == "--jobs")
+    assert option.type.convert("256", option, None) == 256

@@ -57,8 +57,10 @@ with --plan:
     name="gfx", help="GPU targets that a set must be for, one at least [default: those of this machine]."
 )
 @catalogue.PYTHON_WORDS.but(help="Python to try them with: a path or 3.12 [default: this one].")
-@catalogue.PROJECTS.but(
-    help="Project to install; may be repeated [default: torch, or all of sets without it]."
+@catalogue.PROJECT.but(
+    name="projects",
+    multiple=True,
+    help="Project to install; may be repeated [default: torch, or all of sets without it].",
 )
 @catalogue.DEPENDENCY_INDEX.but(
     name="extra_index", multiple=True, help="Another index, as that of ROCm's packages."

@@ -91,7 +91,7 @@ def install_rocm(as_json: bool, **options: Any) -> None:
     print_result(document, [f"{name:8} {value}" for name, value in rows], as_json=as_json)
 
 
-@command("build", first=build_options.FIRST)
+@command("build", first=(*build_options.FIRST, "--dry-run"))
 @build_options.sdk_options
 @build_options.project_options
 @build_options.build_options
@@ -369,7 +369,13 @@ _KIND_NAMES = ("trees", "environments", "runs", "rejected", "fresh", "built", "s
     metavar="SIZE",
     help="What was used longest ago, until all has at most this size: 50G.",
 )
-@catalogue.STEPS.but(help="What a step left, such as build-pytorch-cp311; may be repeated.")
+@option(
+    "--step",
+    "steps",
+    multiple=True,
+    metavar="ID",
+    help="What a step left, such as build-pytorch-cp311; may be repeated.",
+)
 @option(
     "--kind", "what", multiple=True, type=click.Choice(_KIND_NAMES), help="Only this kind; may be repeated."
 )

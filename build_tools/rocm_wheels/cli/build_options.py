@@ -89,7 +89,7 @@ def _find_nearest_ids(name: str, ids: list[str]) -> list[str]:
 sdk_options = catalogue.takes(
     catalogue.ROCM_INDEX,
     catalogue.FIND_LINKS,
-    catalogue.CACHE_DIR.but(name="pip_cache_dir"),
+    catalogue.CACHE_DIR.but(name="pip_cache_dir", help="Cache folder of the installer."),
     catalogue.ROCM.but(
         name="rocm_sdk_version",
         default=project_names.DEFAULT_ROCM,
@@ -297,8 +297,8 @@ _extra_options = catalogue.takes(
 )
 # what most builds say, in the order of help
 FIRST = (
-    *("--project", "--gfx", "--rocm-index", "--rocm", "--install-rocm", "--lock", "--python", "--packaging"),
-    *("--output-dir", "--dry-run"),
+    *("--project", "--gfx", "--rocm-index", "--rocm", "--install-rocm"),
+    *("--lock", "--python", "--packaging", "--output-dir"),
 )
 # all that says what is built, for what, and how it is checked
 build_options = catalogue.takes(

@@ -105,7 +105,6 @@ PYTHON_VERSIONS = Entry(
 PYTHON_WORDS = Entry("--python", metavar="PYTHON", help="A Python, by path, version or tag.")
 PLATFORM = Entry("--platform", type=_PLATFORM, help="Platform that wheels are for.")
 PROJECT = Entry("--project", metavar="NAME", help="Project that is meant.")
-PROJECTS = PROJECT.but(name="projects", multiple=True)
 ROCM = Entry("--rocm", metavar="V", help="Version of ROCm.")
 SET = Entry("--set", "set_id", metavar="ID", help="The set, or how its id begins.")
 CHANNEL = Entry("--channel", metavar="CHANNEL", help="nightly, prerelease or stable.")
@@ -113,7 +112,6 @@ INDEX_CHANNEL = CHANNEL.but(
     type=click.Choice(["stable", "prerelease", "nightly", "dev"]),
     help="Of the known indexes, without --index [default: stable].",
 )
-STEPS = Entry("--step", "steps", multiple=True, metavar="ID", help="Steps that are meant; may be repeated.")
 VERSION_SUFFIX = Entry("--version-suffix", metavar="TEXT", help="Local version.")
 LOCAL_VERSION = Entry("--local-version", metavar="L", help="Local version: rocm7.2.0.")
 BUILD_TAG = Entry("--build-tag", metavar="TAG", help="Build tag of the name, beginning with a digit.")
@@ -180,6 +178,9 @@ INDEX = Entry(
     "--index", metavar="URL|DIR", help="Where the builds come from [default: by GPU and --channel]."
 )
 ROCM_INDEX = Entry("--rocm-index", "index_url", metavar="URL", help="Package index of the ROCm packages.")
+OTHER_ROCM_INDEX = ROCM_INDEX.but(
+    name="rocm_index", metavar="URL|DIR", help="Index of ROCm's own packages, where the chosen one has none."
+)
 DEPENDENCY_INDEX = Entry(
     "--dependency-index",
     metavar="URL",
@@ -249,7 +250,6 @@ EXCLUDE_LIBRARY = Entry(
     metavar="NAME",
     help="Library that users have, on your word: libnuma.so.1. May be given several times.",
 )
-EXCLUDE_FILES = Entry("--exclude", multiple=True, metavar="FILE", help="Leave these files out.")
 CLEAR_EXEC_STACK = Entry(
     "--clear-exec-stack", is_flag=True, help="Take the flag of executable stacks away instead of refusing."
 )
@@ -269,7 +269,7 @@ UNCONDITIONAL = Entry(
     is_flag=True,
     help="Write to a store that ignores conditional writes: nothing else may write at the same time.",
 )
-JOBS = Entry("--jobs", type=click.IntRange(1, 64), metavar="N", help="How many at a time.")
+JOBS = Entry("--jobs", type=click.IntRange(1), metavar="N", help="How many at a time.")
 RETRIES = Entry(
     "--retries",
     type=click.IntRange(0, 20),

@@ -267,19 +267,16 @@ class Command(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the command's options, those of single projects apart, then those of every command."""
         help_option = self.get_help_option(ctx)
+        by_name = {name: param for param in self.params for name in param.opts}
+        first = [by_name[name] for name in self.first]
+        single = [param for param in self.params if getattr(param, "project", "")]
+        others = [param for param in self.params if param not in first and param not in single]
         sections: dict[str, list[click.Parameter]] = {
-            "Options": [],
-            "More options": [],
-            "Single projects": [],
+            "Options": first or others,
+            "More options": others if first else [],
+            "Single projects": single,
+            "Global options": [*self.global_options, *([help_option] if help_option else [])],
         }
-        for param in self.params:
-            if getattr(param, "project", ""):
-                heading = "Single projects"
-            else:
-                heading = "More options" if self.first and not {*self.first} & {*param.opts} else "Options"
-            sections[heading].append(param)
-        sections["Options"].sort(key=lambda param: self.first.index(param.opts[-1]) if self.first else 0)
-        sections["Global options"] = [*self.global_options, *([help_option] if help_option else [])]
         for heading, params in sections.items():
             if records := [row for param in params if (row := param.get_help_record(ctx)) is not None]:
                 with formatter.section(heading):

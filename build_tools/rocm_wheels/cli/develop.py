@@ -68,7 +68,8 @@ def develop_command(ctx: click.Context, /, project: str, as_json: bool, **option
     stated = {name for name in options if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
     if stated <= _OF_ONE_RUN and (last := edit_loop.find_loop_options(note)) is not None:
         remembered, command_line = last
-        options = {**_restore_paths(remembered), **{name: options[name] for name in _OF_ONE_RUN}}
+        of_this_run = {name: options[name] for name in _OF_ONE_RUN}
+        options = {**options, **_restore_paths({**options, **remembered}), **of_this_run}
         log.log_note(f"as the last time: {command_line}")
     if options["venv"] is not None:
         env["VIRTUAL_ENV"] = str(options["venv"].absolute())

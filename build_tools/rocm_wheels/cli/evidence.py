@@ -389,9 +389,9 @@ def remember_digests() -> stored_digests.StoredDigests:
     help="Set `passed` as an output of the step of a workflow (GITHUB_OUTPUT): true or false. A set that"
     " cannot go yet is no failure then."
 )
-@catalogue.JSON.but(name="in_json")
+@catalogue.JSON
 def gate_command(  # noqa: PLR0917 - click passes them by name
-    chosen: ChosenSet, channel: str, policy: Path | None, explain: bool, outputs: bool, in_json: bool
+    chosen: ChosenSet, channel: str, policy: Path | None, explain: bool, outputs: bool, as_json: bool
 ) -> None:
     """Judge a staged set by its evidence: can it go to a channel?
 
@@ -423,7 +423,7 @@ def gate_command(  # noqa: PLR0917 - click passes them by name
         digests=remember_digests(),
     )
     step = _fill_in_store(verdict.next_step, chosen)
-    if in_json:
+    if as_json:
         report = {**verdict.as_json(), "policy": str(policy) if policy else None, "next": step}
         click.echo(
             json.dumps({**report, "evidence": [evidence_as_json(entry) for entry in evidence]}, indent=1)

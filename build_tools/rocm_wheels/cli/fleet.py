@@ -34,7 +34,7 @@ _FLEET_OPTIONS = (
     ),
     catalogue.INDEX,
     catalogue.DEPENDENCY_INDEX,
-    catalogue.ROCM_INDEX.but(name="rocm_index", metavar="URL|DIR"),
+    catalogue.OTHER_ROCM_INDEX,
     catalogue.INDEX_CHANNEL,
     catalogue.PRE,
     catalogue.CACHE_DIR,

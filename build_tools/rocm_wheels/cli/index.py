@@ -233,7 +233,7 @@ def _read_given_digests(digests: Path | None) -> Mapping[str, str] | None:
 @command.command("index verify")
 @click.argument("index", required=False, metavar="DIR|URL")
 @command.option("--full", is_flag=True, help="Hash every file: each is read, or downloaded, whole.")
-@catalogue.JOBS.but(default=8, show_default=True, help="Files at a time.")
+@catalogue.JOBS.but(type=click.IntRange(1, 64), default=8, show_default=True, help="Files at a time.")
 @catalogue.RETRIES.but(help="For servers.")
 @catalogue.TIMEOUT.but(type=click.IntRange(1), default=60, show_default=True, help="For servers.")
 @catalogue.JSON

@@ -280,7 +280,7 @@ Examples:
 )
 @catalogue.VENV.but(help="Install into this virtual environment, made of --python where it is not there yet.")
 @catalogue.takes(catalogue.INDEX, catalogue.DEPENDENCY_INDEX)
-@catalogue.ROCM_INDEX.but(name="rocm_index", metavar="URL|DIR")
+@catalogue.OTHER_ROCM_INDEX
 @catalogue.takes(catalogue.INDEX_CHANNEL, catalogue.PRE, catalogue.MACHINE_GFX)
 @command.option(
     "--allow-cpu",

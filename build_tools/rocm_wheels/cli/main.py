@@ -8,7 +8,7 @@ import sys
 import click
 
 from rocm_wheels import __version__
-from rocm_wheels.cli import boundary, catalogue, command
+from rocm_wheels.cli import boundary, command
 
 # name: (module:attribute under rocm_wheels.cli, one line for --help), under the headings of `help --all`
 SECTIONS = {
@@ -56,7 +56,7 @@ SECTIONS = {
         "demo": ("demo:demo_command", "Build real wheels from a miniature of everything."),
         "settings": ("config:settings_command", "Check and print the configuration file."),
         "completion": ("completion:completion_command", "Print the completion script of a shell."),
-        "help": ("main:help_command", "Show the help of a command, or the list of all commands."),
+        "help": ("show_help:help_command", "Show the help of a command, or the list of all commands."),
     },
 }
 # what --help shows: where the four roads begin, from sources, to a release, on a machine, to a new project
@@ -229,36 +229,6 @@ def cli(ctx: click.Context, config: str | None) -> None:
     """From pinned PyTorch sources to tested ROCm wheels that a machine can choose from."""
     if config is not None:
         ctx.meta[command.CONFIG_FILE] = config
-
-
-@command.command("help")
-@click.argument("words", nargs=-1, metavar="[COMMAND]...")
-@catalogue.ALL.but(help="List all commands.")
-@click.pass_context
-def help_command(ctx: click.Context, words: tuple[str, ...], everything: bool) -> None:
-    """Show the help of a COMMAND; without one that of rocm-wheels.
-
-    \b
-    Examples:
-      rocm-wheels help --all
-      rocm-wheels help rocm install
-    """
-    if everything and words:
-        raise click.UsageError("--all lists the commands, and a COMMAND is named: give one of both")
-    shown: click.Command = cli
-    context = ctx.find_root()
-    for word in words:
-        if not isinstance(shown, command.Group):
-            raise click.UsageError(f"`{context.command_path}` has no commands below it")
-        _, found, _ = shown.resolve_command(context, [word])
-        assert found is not None  # resolve_command fails for a name of none
-        shown, context = found, click.Context(found, parent=context, info_name=word)
-    if everything:
-        formatter = context.make_formatter()
-        cli.write_commands(context, formatter, SECTIONS)
-        click.echo(formatter.getvalue().strip("\n"))
-    else:
-        click.echo(shown.get_help(context))
 
 
 def main() -> None:

@@ -431,7 +431,10 @@ def _run_as_json(run: run_record.RecordedRun) -> dict[str, object]:
 @catalogue.PLAN.but(
     required=True, help="A plan that `plan -o` or a run (plan.json in its folder) has written."
 )
-@catalogue.ROCM_INDEX.but(envvar="ROCM_WHEELS_INDEX_URL")
+@catalogue.ROCM_INDEX.but(
+    envvar="ROCM_WHEELS_INDEX_URL",
+    help="Package index of the ROCm packages, where its address has a password.",
+)
 @catalogue.FIND_LINKS.but(
     envvar="ROCM_WHEELS_FIND_LINKS",
     help="Folder or page with ROCm packages, where its address has a password.",
