@@ -263,7 +263,7 @@ def list_build_documents(folder: Path) -> Iterator[Document]:
     record = str(events.relative_to(folder / "work"))
 
     def read_record(place: Path) -> list[int]:
-        words = (("runs", "show"), ("runs", "list"), ("status",))
+        words = (("runs", "show"), ("runs", "list"))
         return [run(*command, "--work-dir", place) for command in words]
 
     def mutate_record(content: bytes) -> Iterator[Mutation]:

@@ -1,4 +1,4 @@
-"""``status --watch`` beside a run that goes on, ends, or is killed."""
+"""``runs show --watch`` beside a run that goes on, ends, or is killed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def started(work: Path) -> tuple[subprocess.Popen[str], subprocess.Popen[str], s
     log, deadline = record.folder / "build-pytorch.log", time.monotonic() + 30
     while not (log.exists() and log.stat().st_size) and time.monotonic() < deadline:
         time.sleep(0.02)
-    words = ["status", "--watch", "--work-dir", str(work)]
+    words = ["runs", "show", "--watch", "--work-dir", str(work)]
     watcher = subprocess.Popen(
         [sys.executable, "-m", "rocm_wheels", *words], env=ENV, stdout=subprocess.PIPE, text=True
     )
@@ -64,7 +64,7 @@ def test_a_run_is_watched_to_its_end(tmp_path: Path) -> None:
     run.communicate("go\n", timeout=30)
     rest, _ = watcher.communicate(timeout=30)
     assert watcher.returncode == 0
-    assert f"run {next((tmp_path / 'runs').iterdir()).name}: done, 1 s\n1 done\n" in rest
+    assert "state   done after 1 s\n" in rest and "build-pytorch  done" in rest
 
 
 def test_a_run_that_is_killed_while_it_is_watched(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_run_that_is_killed_while_it_is_watched(tmp_path: Path) -> None:
     run.kill()
     run.wait()
     rest, _ = watcher.communicate(timeout=30)
-    assert ": killed, " in rest
+    assert "state   killed after " in rest
     assert "build-pytorch: killed: no end is recorded" in rest
 
 

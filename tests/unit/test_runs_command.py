@@ -1,4 +1,4 @@
-"""``runs``, ``status`` and ``report`` as somebody at a terminal meets them."""
+"""``runs``, ``runs show`` and ``runs report`` as somebody at a terminal meets them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def told(argv: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str,
     code = boundary.run_command(main.cli, argv)
     said = capsys.readouterr()
     # how long a run runs is another each time, and a page is no message
-    if "--json" not in argv and (code or (argv[:2] != ["runs", "report"] and argv[0] != "status")):
+    page_or_time = argv[:2] == ["runs", "report"] or "--watch" in argv or said.out.startswith("run 2")
+    if "--json" not in argv and (code or not page_or_time):
         take_down(argv, code, said.out + said.err)
     return code, said.out, said.err
 
@@ -89,10 +90,11 @@ def test_one_run_as_json_has_every_event(work: Path, capsys: pytest.CaptureFixtu
     )
     assert found["events"][0]["event"] == "run-begun"
     assert found["outputs"]["build-audio-cp312"][0]["size"] == 3 << 20
+    assert (found["running"], found["left"]) == ([], None)
 
 
 @pytest.mark.contract
-def test_status_shows_the_newest_run(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_newest_run_is_shown_at_its_work(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = told(["status", "--work-dir", str(work)], capsys)
     assert code == 0
     lines = out.splitlines()
@@ -103,14 +105,13 @@ def test_status_shows_the_newest_run(work: Path, capsys: pytest.CaptureFixture[s
     assert lines[4] == "  [12/345] Building HIP object a.hip.o"
 
 
-def test_status_is_of_what_is_at_work_when_a_step_alone_came_and_went(
+def test_what_is_at_work_is_shown_when_a_step_alone_came_and_went(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     step = WrittenRun(work / "runs", NOON + timedelta(hours=6))
     step.begin(steps=1, command="rocm-wheels run-step build-vision-cp312 --plan plan.json")
     step.end("failed", 2)
-    assert told(["status", "--work-dir", str(work)], capsys)[1].startswith("run 20261121-170000: running, ")
-    assert told(["runs", "show", "--work-dir", str(work)], capsys)[1].startswith("run      20261121-180000")
+    assert told(["runs", "show", "--work-dir", str(work)], capsys)[1].startswith("run 20261121-170000: running, ")
 
 
 def test_to_stop_watching_is_no_failure(
@@ -120,11 +121,11 @@ def test_to_stop_watching_is_no_failure(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("rocm_wheels.cli.runs.time.sleep", stop)
-    code, out, err = told(["status", "--work-dir", str(work), "--watch"], capsys)
+    code, out, err = told(["runs", "show", "--work-dir", str(work), "--watch"], capsys)
     assert (code, out.count("run 20261121-170000: running, "), err) == (0, 1, "")
 
 
-def test_status_fits_the_terminal_and_names_no_more_than_the_kind_of_an_estimate(tmp_path: Path) -> None:
+def test_what_is_at_work_fits_the_terminal_and_names_no_more_than_the_kind_of_an_estimate(tmp_path: Path) -> None:
     run = WrittenRun(tmp_path)
     run.begin(steps=1)
     long = (
@@ -137,12 +138,12 @@ def test_status_fits_the_terminal_and_names_no_more_than_the_kind_of_an_estimate
     assert narrow == "build-pytorch-cp312  0 s  about 27 h 46…"
 
 
-def test_status_as_json_and_of_a_run_that_is_over(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(told(["status", "--work-dir", str(work), "--json"], capsys)[1])
+def test_a_run_at_work_as_json_and_one_that_is_over_watched(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(told(["runs", "show", "--work-dir", str(work), "--json"], capsys)[1])
     assert (found["running"][0]["step"], found["to_come"]) == ("build-pytorch-cp312", 1)
-    _, out, _ = told(["status", "20261121-120000", "--work-dir", str(work), "--watch"], capsys)
-    assert out.startswith("run 20261121-120000: failed, 3 h 28 min\n")
-    assert "use of undeclared identifier" in out
+    assert found["steps"]["build-pytorch-cp312"]["state"] == "running" and found["events"]
+    _, out, _ = told(["runs", "status", "20261121-120000", "--work-dir", str(work), "--watch"], capsys)
+    assert out.startswith("run      20261121-120000\nstate    failed after 3 h 28 min\n")
 
 
 @pytest.mark.contract
@@ -185,11 +186,13 @@ def test_nothing_in_a_record_controls_the_terminal(
     run.begin_step("build-" + evil, log=evil)
     run.record.write("output", step=evil, path=evil, size=3, sha256=evil)
     run.end_step("build-" + evil, "failed", 3, message=evil, tip=evil)
-    for argv in (["runs"], ["runs", "show"], ["status"]):
+    for argv in (["runs"], ["runs", "show"], ["runs", "show"]):
         code, out, err = told([*argv, "--work-dir", str(tmp_path)], capsys)
         assert code == 0
         assert out.replace("\n", "").isprintable()
         assert "evil" not in out + err
+        if argv == ["runs", "show"]:  # at its work; then ended, and in full
+            run.end("failed", 2)
 
 
 @pytest.mark.contract
@@ -205,8 +208,8 @@ def test_nothing_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 WRONG = [
     ["runs", "show", "20261121-12000"],
     ["runs", "report", "nonsense"],
-    ["status", "../runs/20261121-120000"],
-    ["status", "--watch", "--json"],
+    ["runs", "show", "../runs/20261121-120000"],
+    ["runs", "show", "--watch", "--json"],
     ["runs", "--limit", "0"],
     ["runs", "report", "-o", "{work}"],
     ["runs", "report", "-o", "{work}/runs/20261121-120000/events.jsonl/page.html"],

@@ -73,7 +73,7 @@ ALIASES = {
     "fetch-artifacts": "rocm fetch",
     "install-rocm-from-artifacts": "rocm from-artifacts",
     "build-python-packages": "rocm packages",
-    "status": "runs status",
+    "status": "runs show",
     "tests": "test",
 }
 
@@ -136,12 +136,12 @@ runs_group = command.Group(
     "runs",
     lazy={
         "list": ("runs:list_command", "List the runs, newest first."),
-        "status": ("runs:status_command", "Show what a build is at now."),
-        "show": ("runs:show_command", "Show one run in full."),
+        "show": ("runs:show_command", "Show a run: what it is at now, or did."),
         "report": ("runs:report_command", "Write what a run did as one web page."),
         "trace": ("runs:trace_command", "Write when everything ran, for Perfetto."),
         "why": ("build:why", "Say what changed since a step was done."),
     },
+    aliases={"status": "show"},
     default="list",
     default_when_bare=True,
     help="List, show and explain the runs of a work directory.",

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from rocm_wheels.pipeline import run_record
 
 _LONGEST_LINE = 300  # characters of a line of a message; its log and the report have it whole
-_STYLES = {"done": ("green",), "running": ("bold",), "skipped": ("dim",)}
 
 
 def format_runs(run_list: Sequence[run_record.RecordedRun], *, width: int | None) -> str:
@@ -114,29 +113,22 @@ def describe_run(run: run_record.RecordedRun, *, width: int | None) -> str:
 
 
 def describe_work(run_status: status.RunStatus, *, width: int | None) -> str:
-    """Return what a run is at now: two lines a step, its times and the last line of its log."""
+    """Return what a run at work is at: two lines a step, its times and the last line of its log."""
     run = run_status.run
-    head = f"run {run.id}: {log.paint_result(describe_run_state(run), *_STYLES.get(run.state, ('red',)))}"
-    head += f", {tables.format_duration(run_status.seconds)}" if run.begun else ""
-    head += (
-        f", at least {tables.format_duration(run_status.seconds_left)} left"
-        if run_status.seconds_left is not None
-        else ""
-    )
-    counted = [
-        count_steps(run),
-        f"{run_status.to_come} to come" if run_status.to_come and run.state == "running" else "",
-    ]
+    head = f"run {run.id}: {log.paint_result(describe_run_state(run), 'bold')}"
+    head += f", {tables.format_duration(run_status.seconds)}"
+    if run_status.seconds_left is not None:
+        head += f", at least {tables.format_duration(run_status.seconds_left)} left"
+    counted = [count_steps(run), f"{run_status.to_come} to come" if run_status.to_come else ""]
     lines = [head, ", ".join(filter(None, counted)), *describe_damage(run)]
     for step in run_status.running:
         name, figures = status.join_lines(step.id), "  ".join(_list_figures(step))
         fitting = figures if width is None else tables.cut_line(figures, width - len(name) - 2)
         lines += ["", f"{log.paint_result(name, 'bold')}  {fitting}"]
         lines += [tables.cut_line(f"  {step.line}", width)] if step.line else []
-    ended = [step for step in run.steps.values() if step.state not in {"running", "done", "skipped"}]
-    for ended_step in ended:
-        lines += ["", _describe_failure(ended_step) or f"{status.join_lines(ended_step.id)} was killed"]
-    return "\n".join(line for line in lines if line is not None)
+    for ended_step in run.steps.values():
+        lines += ["", failure] if (failure := _describe_failure(ended_step)) else []
+    return "\n".join(lines)
 
 
 def _list_figures(step: status.StepStatus) -> Iterable[str]:
@@ -262,41 +254,19 @@ def list_command(limit: int, everything: bool, as_json: bool, **options: Any) ->
 @command.command("runs show")
 @click.argument("run", required=False, metavar="[RUN]")
 @build_options.work_options
-@catalogue.JSON
-def show_command(run: str | None, as_json: bool, **options: Any) -> None:
-    """Show a run in full: its steps, wheels and failures [default: the newest].
-
-    \b
-    Examples:
-      rocm-wheels runs show
-      rocm-wheels runs show 20261122-101500-1a2b --json
-    """
-    chosen_run = build_options.find_run(build_options.find_workspace(options), run)
-    if as_json:
-        outputs = {step.id: step.outputs for step in chosen_run.steps.values()}
-        click.echo(
-            json.dumps(
-                {**_run_as_json(chosen_run), "outputs": outputs, "events": chosen_run.events}, indent=1
-            )
-        )
-    else:
-        click.echo(describe_run(chosen_run, width=tables.get_output_width()))
-
-
-@command.command("runs status")
-@click.argument("run", required=False, metavar="[RUN]")
-@build_options.work_options
 @command.option("--watch", is_flag=True, help="Redraw it every second until the run ends, or Ctrl-C.")
 @catalogue.JSON
-def status_command(run: str | None, watch: bool, as_json: bool, **options: Any) -> None:
-    """Show what a run is at now, from another terminal [default: the newest at work, else the newest].
+def show_command(run: str | None, watch: bool, as_json: bool, **options: Any) -> None:
+    """Show a run [default: the newest at work, else the newest].
 
-    For every step at work: how long, how much longer (when that can be estimated), the memory that its
-    programs hold, and the last line of its log.
+    Of a run at work, from another terminal: what it is at now. For every step at work: how long, how much
+    longer (when that can be estimated), the memory that its programs hold, and the last line of its log. Of
+    one that has ended: its steps, wheels and failures.
 
     \b
     Examples:
-      rocm-wheels runs status --watch
+      rocm-wheels runs show --watch
+      rocm-wheels runs show 20261122-101500-1a2b --json
     """
     from rocm_wheels.pipeline import run_record
 
@@ -304,32 +274,33 @@ def status_command(run: str | None, watch: bool, as_json: bool, **options: Any) 
         raise errors.UsageError("--watch and --json exclude each other")
     chosen_run = build_options.find_run(build_options.find_workspace(options), run, at_work=True)
     if as_json:
-        click.echo(
-            json.dumps(status.read_run_status(chosen_run, run_record.read_moment()).as_json(), indent=1)
-        )
+        now = status.read_run_status(chosen_run, run_record.read_moment()).as_json()
+        outputs = {step.id: step.outputs for step in chosen_run.steps.values()}
+        document = {**_run_as_json(chosen_run), **now, "outputs": outputs, "events": chosen_run.events}
+        click.echo(json.dumps(document, indent=1))
         return
     try:
-        _draw_status(chosen_run, again=watch)
+        _draw_run(chosen_run, again=watch)
     except KeyboardInterrupt:
         if not watch:
             raise
         # to stop watching is no failure, and there is nothing to carry on
 
 
-def _draw_status(run: run_record.RecordedRun, *, again: bool) -> None:
-    """Show a run; ``again`` and again until it has ended."""
+def _draw_run(run: run_record.RecordedRun, *, again: bool) -> None:
+    """Show a run; ``again`` and again until it has ended, then in full."""
     from rocm_wheels.pipeline import run_record
 
     clear = again and sys.stdout.isatty()
     while True:
         if clear:
             boundary.clear_terminal()
-        click.echo(
-            describe_work(
-                status.read_run_status(run, run_record.read_moment()), width=tables.get_output_width()
-            )
-        )
-        if not again or run.state != "running":
+        width = tables.get_output_width()
+        if run.state != "running":
+            click.echo(describe_run(run, width=width))
+            return
+        click.echo(describe_work(status.read_run_status(run, run_record.read_moment()), width=width))
+        if not again:
             return
         time.sleep(_REDRAW_SECONDS)
         if not clear:

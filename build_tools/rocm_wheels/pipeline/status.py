@@ -243,16 +243,9 @@ class RunStatus:
     seconds_left: float | None
 
     def as_json(self) -> dict[str, object]:
-        """Return what ``status --json`` prints. Keys are added later, never renamed."""
-        run = self.run
+        """Return what ``runs show --json`` says of now. Keys are added later, never renamed."""
         return {
-            "run": run.id,
-            "state": run.state,
-            "elsewhere": run.elsewhere,
-            "began": run.begun.get("time"),
             "seconds": round(self.seconds, 3),
-            "command": run.begun.get("command"),
-            "steps": {step.id: step.state for step in run.steps.values()},
             "to_come": self.to_come,
             "left": None if self.seconds_left is None else round(self.seconds_left, 3),
             "running": [
@@ -269,8 +262,6 @@ class RunStatus:
                 }
                 for step in self.running
             ],
-            "damaged": run.damaged,
-            "torn": run.torn,
         }
 
 
