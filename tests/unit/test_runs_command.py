@@ -36,7 +36,7 @@ def told(argv: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str,
     code = boundary.run_command(main.cli, argv)
     said = capsys.readouterr()
     # how long a run runs is another each time, and a page is no message
-    page_or_time = argv[:2] == ["runs", "report"] or "--watch" in argv or said.out.startswith("run 2")
+    page_or_time = argv[-1] == "-" or "--watch" in argv or said.out.startswith("run 2")
     if "--json" not in argv and (code or not page_or_time):
         take_down(argv, code, said.out + said.err)
     return code, said.out, said.err
@@ -163,15 +163,15 @@ def test_a_report_is_written_whole_or_to_stdout(
 
 @pytest.mark.contract
 def test_a_trace_is_written_whole_or_to_stdout(
-    work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    target = tmp_path / "trace.json"
-    code, _, _ = told(["runs", "trace", "--work-dir", str(work), "-o", str(target)], capsys)
-    assert code == 0
-    _, out, _ = told(["runs", "trace", "--work-dir", str(work), "-o", "-"], capsys)
+    monkeypatch.chdir(tmp_path)
+    words = ["runs", "report", "--format", "trace", "--work-dir", str(work)]
+    assert told(words, capsys)[0] == 0
+    _, out, _ = told([*words, "-o", "-"], capsys)
     assert {event["name"] for event in json.loads(out)["traceEvents"]} >= {"build-pytorch-cp312"}
-    assert json.loads(target.read_text())["otherData"]["run"] == "20261121-170000"
-    assert told(["runs", "trace", "--work-dir", str(work), "-o", str(target / "x")], capsys)[0] == 2
+    assert json.loads(Path("trace.json").read_text())["otherData"]["run"] == "20261121-170000"
+    assert told([*words, "-o", "trace.json/x"], capsys)[0] == 2
 
 
 @pytest.mark.contract

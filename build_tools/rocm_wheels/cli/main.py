@@ -137,8 +137,7 @@ runs_group = command.Group(
     lazy={
         "list": ("runs:list_command", "List the runs, newest first."),
         "show": ("runs:show_command", "Show a run: what it is at now, or did."),
-        "report": ("runs:report_command", "Write what a run did as one web page."),
-        "trace": ("runs:trace_command", "Write when everything ran, for Perfetto."),
+        "report": ("runs:report_command", "Write what a run did as one web page, or for Perfetto."),
         "why": ("build:why", "Say what changed since a step was done."),
     },
     aliases={"status": "show"},

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -308,50 +308,38 @@ def _draw_run(run: run_record.RecordedRun, *, again: bool) -> None:
         run = run_record.read_run(run.folder)
 
 
-def _output_option(default: str, content: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return the option that names the file which a command writes; ``content``: what goes there."""
-    return catalogue.OUTPUT.but(
-        default=Path(default), show_default=True, help=f"Where the {content} goes; - is stdout."
-    )
-
-
 @command.command("runs report")
 @click.argument("run", required=False, metavar="[RUN]")
 @build_options.work_options
-@_output_option("report.html", "page")
+@command.option(
+    "--format",
+    "form",
+    type=click.Choice(("page", "trace")),
+    default="page",
+    show_default=True,
+    help="page: for a browser. trace: when everything ran, for ui.perfetto.dev or chrome://tracing.",
+)
+@catalogue.OUTPUT.but(help="Where it goes; - is stdout [default: report.html or trace.json].")
 @catalogue.JSON
-def report_command(run: str | None, output: Path, as_json: bool, **options: Any) -> None:
+def report_command(run: str | None, form: str, output: Path | None, as_json: bool, **options: Any) -> None:
     """Write what a run did as one web page that needs no network [default: the newest run].
+
+    With --format trace: when each step and each command of ninja ran, for Perfetto.
 
     \b
     Examples:
       rocm-wheels runs report -o report.html
+      rocm-wheels runs report --format trace -o trace.json
     """
-    from rocm_wheels.pipeline import report, run_record
+    from rocm_wheels.pipeline import report, run_record, trace
 
     chosen_run = build_options.find_run(build_options.find_workspace(options), run)
-    page = report.render_report(chosen_run, run_record.read_run_before(chosen_run))
-    _write_output(output, page, chosen_run, as_json=as_json)
-
-
-@command.command("runs trace")
-@click.argument("run", required=False, metavar="[RUN]")
-@build_options.work_options
-@_output_option("trace.json", "trace")
-@catalogue.JSON
-def trace_command(run: str | None, output: Path, as_json: bool, **options: Any) -> None:
-    """Write when each step and each command of ninja ran, for Perfetto [default: the newest run].
-
-    Open the file at ui.perfetto.dev, which reads it in the browser, or in chrome://tracing.
-
-    \b
-    Examples:
-      rocm-wheels runs trace -o trace.json
-    """
-    from rocm_wheels.pipeline import trace
-
-    chosen_run = build_options.find_run(build_options.find_workspace(options), run)
-    _write_output(output, json.dumps(trace.make_trace(chosen_run)) + "\n", chosen_run, as_json=as_json)
+    if form == "trace":
+        text = json.dumps(trace.make_trace(chosen_run)) + "\n"
+    else:
+        text = report.render_report(chosen_run, run_record.read_run_before(chosen_run))
+    default = Path("trace.json" if form == "trace" else "report.html")
+    _write_output(output or default, text, chosen_run, as_json=as_json)
 
 
 def _write_output(output: Path, page: str, chosen_run: run_record.RecordedRun, *, as_json: bool) -> None:
@@ -360,7 +348,7 @@ def _write_output(output: Path, page: str, chosen_run: run_record.RecordedRun, *
 
     if str(output) == "-":
         if as_json:
-            raise errors.UsageError("-o - and --json both print on stdout", tip="name a file for the page")
+            raise errors.UsageError("-o - and --json both print on stdout", tip="name a file")
         click.echo(page, nl=False)
         return
     nearest = next(folder for folder in output.absolute().parents if folder.exists())
