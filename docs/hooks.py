@@ -6,9 +6,7 @@ mkdocs calls ``on_config`` and ``on_files``. Nothing that is made here is writte
 from __future__ import annotations
 
 import ast
-import contextlib
 import inspect
-import io
 import re
 import sys
 import types
@@ -28,7 +26,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from rocm_wheels.audit import checks
-from rocm_wheels.cli import main
+from rocm_wheels.cli import lines, main
 from rocm_wheels.core import errors
 from rocm_wheels.core.tables import format_markdown_table
 from rocm_wheels.models import ci, gfx, lock, project, release_lines, torch_tests
@@ -303,13 +301,8 @@ def format_default(field: Any) -> str:
 
 @page("reference/release-lines.md")
 def make_lines_page() -> str:
-    """Return the table of release lines, as ``rocm-wheels lines --markdown`` prints it."""
-    context = click.Context(main.cli, info_name=PROGRAM)
-    lines = main.cli.get_command(context, "lines")
-    assert lines is not None
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        lines.main(["--markdown"], standalone_mode=False)
-    return f"# Release lines\n\n{printed.getvalue()}"
+    """Return the table of release lines."""
+    return f"# Release lines\n\n{format_markdown_table(*lines.tabulate_lines())}\n{lines.LEGEND}\n"
 
 
 @page("reference/recipe.md")

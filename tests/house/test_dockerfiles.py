@@ -46,8 +46,8 @@ def test_the_launcher_of_an_image_starts_the_mounted_checkout(tmp_path: Path) ->
     assert first == "#!/usr/local/lib/rocm-wheels/venv/bin/python3"
     launcher.write_text(rest)
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    argv = [sys.executable, str(launcher), "lines", "--help"]
-    for checkout, code, said in ((str(CLONE), 0, "Usage: rocm-wheels lines"), ("", 1, "is no checkout")):
+    argv = [sys.executable, str(launcher), "compat", "--help"]
+    for checkout, code, said in ((str(CLONE), 0, "Usage: rocm-wheels compat"), ("", 1, "is no checkout")):
         ended = subprocess.run(
             argv, env={**env, "ROCM_WHEELS_CHECKOUT": checkout}, capture_output=True, text=True, check=False
         )

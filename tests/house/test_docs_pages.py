@@ -45,7 +45,7 @@ def test_every_command_of_a_page_is_one_that_its_program_takes(page: Path) -> No
 @pytest.mark.parametrize(
     "line",
     [
-        "rocm-wheels lines --jsn",
+        "rocm-wheels compat show --jsn",
         "rocm-wheels liens",
         "rocm-wheels set gate store --channel nightly",  # --set is missing
         "rocm-wheels set stage store --lock set.lock --family gfx1100",  # no wheel
@@ -69,7 +69,7 @@ def test_a_line_that_its_command_refuses_is_seen(line: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "rocm-wheels lines --json | head -3 2> none",
+        "rocm-wheels compat show lines --json | head -3 2> none",
         "rocm-wheels audit none/*.whl --gfx gfx942 --json > verify.json",  # there is no such file
         'rocm-wheels set gate store --set "$(ls sets)" --channel nightly',
         'rocm-wheels build --jobs "$JOBS"',

@@ -39,6 +39,7 @@ def complete(*words: str) -> list[str]:
         (("lock", "make", "--line", "2."), "2.9"),
         (("build", "--project", "pyt"), "pytorch"),
         (("checkout", "tri"), "triton"),
+        (("compat", "show", "lines", "2."), "2.13"),
     ],
 )
 def test_values_are_completed(words: tuple[str, ...], value: str) -> None:

@@ -83,7 +83,7 @@ def try_commands(light: Installation) -> None:
     assert "doctor" in light.run_well("--help")
     assert "Python" in light.run_well("doctor", "--gfx", "none")
     assert "gfx1100" in light.run_well("compat", "gpu", "gfx1100")
-    assert "2.13" in light.run_well("lines")
+    assert "2.13" in light.run_well("compat", "show", "lines")
     assert light.run_well("matrix")
     offered = light.home / "offered"
     offered.mkdir()

@@ -253,10 +253,9 @@ NUMBERS = [
     Row("depth too deep", checkout("--depth", "2147483648"), 2),
     Row("jobs none", checkout("--jobs", "0"), 2),
     Row("line unknown", checkout("--line", "2.99"), 2),
-    Row("line by its branch", ["all", "lines", "release/2.9"], 2),
-    Row("line empty", ["all", "lines", ""], 2),
-    Row("two forms of lines", ["all", "lines", "--json", "--markdown"], 2),
-    Row("two lines", ["all", "lines", "2.9", "2.8"], 2),
+    Row("line by its branch", ["all", "compat", "show", "lines", "release/2.9"], 2),
+    Row("line empty", ["all", "compat", "show", "lines", ""], 2),
+    Row("two lines", ["all", "compat", "show", "lines", "2.9", "2.8"], 2),
 ]  # fmt: skip
 SERVERS = [
     Row("nobody listens", checkout("--retries", "0", origin="http://127.0.0.1:9/x.git"), 10),

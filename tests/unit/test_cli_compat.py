@@ -18,7 +18,7 @@ def ask(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
     return code, printed.out, printed.err
 
 
-@pytest.mark.parametrize("table", compat.TABLES)
+@pytest.mark.parametrize("table", [name for name in compat.TABLES if name != "lines"])
 def test_every_table_is_shown_with_its_sources(capsys: pytest.CaptureFixture[str], table: str):
     code, out, _ = ask(capsys, "show", table, "--json")
     rows = json.loads(out)[table]
@@ -45,6 +45,11 @@ def test_tables_fit_a_pipe_and_what_columns_says(
     assert "target  gfx942\n" in piped
     shown = [line for line in f"{piped}{listed}".splitlines() if "://" not in line]  # addresses stay whole
     assert max(map(len, shown)) <= 80
+
+
+def test_a_row_is_shown_by_its_name(capsys: pytest.CaptureFixture[str]):
+    code, out, _ = ask(capsys, "show", "builds", "2.9", "--json")
+    assert (code, {row["torch"] for row in json.loads(out)["builds"]}) == (0, {"2.9"})
 
 
 def test_the_tables_are_listed(capsys: pytest.CaptureFixture[str]):
@@ -75,7 +80,8 @@ def test_a_card_ends_with_the_command_that_installs(capsys: pytest.CaptureFixtur
     ("words", "message"),
     [
         (["show", "target"], "there is no table 'target'; did you mean targets?"),
-        (["show", "pci"], "tip: tables: targets,"),
+        (["show", "pci"], "tip: tables: lines, targets,"),
+        (["show", "targets", "gfx94"], "there is no target 'gfx94' in the table; did you mean gfx942?"),
         (["gpu", "gfx1199"], "gfx1199 is no GPU target; did you mean gfx11"),
         (["gpu", "gfx942", "gfx1100"], "tip: `rocm-wheels compat show targets` lists them"),
         (["shw"], "Did you mean 'show'?"),

@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.contract,
     pytest.mark.skipif(sys.platform == "win32", reason="closed by a POSIX shell"),
 ]
-LINES = [sys.executable, "-m", "rocm_wheels", "lines", "--json"]
+LINES = [sys.executable, "-m", "rocm_wheels", "compat", "show", "lines", "--json"]
 MISTAKE = [sys.executable, "-m", "rocm_wheels", "nosuch"]
 # opens a file before it starts a program; both write to their streams
 CHILD = "import os; [os.fstat(n) for n in (0, 1, 2)]; os.read(0, 1); os.write(2, b'child')"
@@ -62,7 +62,10 @@ def test_closed_streams(closed: tuple[int, ...], tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
-@pytest.mark.parametrize("words", [["lines"], ["lines", "--json"], ["--help"], ["completion", "bash"]])
+@pytest.mark.parametrize(
+    "words",
+    [["compat", "show", "lines"], ["compat", "show", "lines", "--json"], ["--help"], ["completion", "bash"]],
+)
 def test_full_streams(words: list[str], tmp_path: Path) -> None:
     command = [*LINES[:3], *words]
     code, _, err = run(command, tmp_path, "> /dev/full")

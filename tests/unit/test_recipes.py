@@ -120,7 +120,7 @@ def test_a_command_takes_folders_from_option_variable_configuration_and_here(
     monkeypatch.chdir(tmp_path)
 
     def projects(*words: str) -> set[str]:
-        assert boundary.run_command(main.cli, ["lines", *words]) == 0
+        assert boundary.run_command(main.cli, ["compat", "show", "lines", *words]) == 0
         titles = capsys.readouterr().out
         names = {"by_option", "by_second", "by_variable", "by_configured", "here"}
         return {name for name in names if name.replace("_", "-") in titles}
@@ -130,13 +130,16 @@ def test_a_command_takes_folders_from_option_variable_configuration_and_here(
     assert projects() == {"by_variable", "here"}
     assert projects("--recipe-dir", "option", "--recipe-dir=second") == {"by_option", "by_second", "here"}
     monkeypatch.setenv("ROCM_WHEELS_RECIPE_DIR", "empty")
-    assert boundary.run_command(main.cli, ["lines"]) == 2
+    assert boundary.run_command(main.cli, ["compat", "show", "lines"]) == 2
     assert "ROCM_WHEELS_RECIPE_DIR: the folder" in capsys.readouterr().err
     monkeypatch.delenv("ROCM_WHEELS_RECIPE_DIR")
     (tmp_path / "wrong.toml").write_text("recipe-dir = 3\n")
-    assert boundary.run_command(main.cli, ["--config", "wrong.toml", "lines"]) == 2
+    assert boundary.run_command(main.cli, ["--config", "wrong.toml", "compat", "show", "lines"]) == 2
     assert "wrong.toml: recipe-dir takes a folder" in capsys.readouterr().err
-    assert boundary.run_command(main.cli, ["--config", "", "lines", "--recipe-dir", "gone"]) == 2
+    assert (
+        boundary.run_command(main.cli, ["--config", "", "compat", "show", "lines", "--recipe-dir", "gone"])
+        == 2
+    )
 
 
 def check(*paths: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str]]:

@@ -111,7 +111,9 @@ def test_what_is_at_work_is_shown_when_a_step_alone_came_and_went(
     step = WrittenRun(work / "runs", NOON + timedelta(hours=6))
     step.begin(steps=1, command="rocm-wheels run-step build-vision-cp312 --plan plan.json")
     step.end("failed", 2)
-    assert told(["runs", "show", "--work-dir", str(work)], capsys)[1].startswith("run 20261121-170000: running, ")
+    assert told(["runs", "show", "--work-dir", str(work)], capsys)[1].startswith(
+        "run 20261121-170000: running, "
+    )
 
 
 def test_to_stop_watching_is_no_failure(
@@ -125,7 +127,9 @@ def test_to_stop_watching_is_no_failure(
     assert (code, out.count("run 20261121-170000: running, "), err) == (0, 1, "")
 
 
-def test_what_is_at_work_fits_the_terminal_and_names_no_more_than_the_kind_of_an_estimate(tmp_path: Path) -> None:
+def test_what_is_at_work_fits_the_terminal_and_names_no_more_than_the_kind_of_an_estimate(
+    tmp_path: Path,
+) -> None:
     run = WrittenRun(tmp_path)
     run.begin(steps=1)
     long = (
@@ -138,7 +142,9 @@ def test_what_is_at_work_fits_the_terminal_and_names_no_more_than_the_kind_of_an
     assert narrow == "build-pytorch-cp312  0 s  about 27 h 46…"
 
 
-def test_a_run_at_work_as_json_and_one_that_is_over_watched(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_at_work_as_json_and_one_that_is_over_watched(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = json.loads(told(["runs", "show", "--work-dir", str(work), "--json"], capsys)[1])
     assert (found["running"][0]["step"], found["to_come"]) == ("build-pytorch-cp312", 1)
     assert found["steps"]["build-pytorch-cp312"]["state"] == "running" and found["events"]

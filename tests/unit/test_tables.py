@@ -56,7 +56,7 @@ def test_markdown_escapes_its_own_marks() -> None:
     )
 
 
-@pytest.mark.parametrize("words", [["--help"], ["build", "--help"], ["lines", "--json"]])
+@pytest.mark.parametrize("words", [["--help"], ["build", "--help"], ["compat", "show", "lines", "--json"]])
 def test_who_prints_no_table_does_not_wait_for_what_prints_them(words: list[str]) -> None:
     argv = [sys.executable, "-X", "importtime", "-m", "rocm_wheels", *words]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)

@@ -200,7 +200,7 @@ def commit_option() -> click.Option:
 def shared_checkout_options() -> list[click.Parameter]:
     """Return the options that mean the same for one project and for several."""
     return [
-        command.Option(["--line"], metavar="NAME", help="Release line to take (see `rocm-wheels lines`)."),
+        command.Option(["--line"], metavar="NAME", help="Release line to take (`compat show lines`)."),
         command.Option(
             ["--depth"],
             type=_GIT_COUNT,

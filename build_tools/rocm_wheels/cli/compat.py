@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli import catalogue
+from rocm_wheels.cli import catalogue, lines
 from rocm_wheels.cli.command import command, group
 from rocm_wheels.core import errors, tables
 
@@ -43,6 +43,7 @@ def rows_as_json(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[d
 Rows = tuple[tuple[str, ...], list[tuple[str, ...]]]
 # name: (module:function under rocm_wheels.models, what the table has)
 TABLES = {
+    "lines": ("", "release lines: what belongs to each torch"),
     "targets": (
         "gfx:tabulate_targets",
         "GPU targets: products, families, fp8, wavefront, what is not built for them",
@@ -65,15 +66,25 @@ TABLES = {
 }
 
 
+def _complete_table(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    names = TABLES if param.name == "table" else [row[0] for row in _load_rows(ctx.params["table"])[1]]
+    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
+
+
 @command("compat show")
-@click.argument("table", required=False, metavar="[TABLE]")
+@click.argument("table", required=False, metavar="[TABLE]", shell_complete=_complete_table)
+@click.argument("row", required=False, metavar="[ROW]", shell_complete=_complete_table)
 @catalogue.JSON
-def show(table: str | None, as_json: bool) -> None:
+def show(table: str | None, row: str | None, as_json: bool) -> None:
     """List the compatibility tables, or print TABLE with the source of every row.
+
+    ROW is a value of the first column: of those rows only. Of a release line (lines 2.13, lines nightly):
+    every fact, how it is known and where it was found.
 
     \b
     Examples:
       rocm-wheels compat show targets
+      rocm-wheels compat show lines 2.13
     """
     if table is None:
         table_rows = [(name, str(len(_load_rows(name)[1])), words) for name, (_, words) in TABLES.items()]
@@ -84,11 +95,23 @@ def show(table: str | None, as_json: bool) -> None:
             f"there is no table {table!r}{tables.suggest_name(table, TABLES)}",
             tip=f"tables: {', '.join(TABLES)}",
         )
+    if table == "lines":
+        lines.print_lines(row, as_json=as_json)
+        return
     header, rows = _load_rows(table)
-    _print_rows(header, rows, as_json, table)
+    chosen = rows if row is None else [cells for cells in rows if cells[0] == row]
+    if not chosen:
+        names = list(dict.fromkeys(cells[0] for cells in rows))
+        raise errors.UsageError(
+            f"there is no {header[0]} {row!r} in the table{tables.suggest_name(str(row), names)}",
+            tip=f"`rocm-wheels compat show {table}` has all",
+        )
+    _print_rows(header, chosen, as_json, table)
 
 
 def _load_rows(name: str) -> Rows:
+    if name == "lines":
+        return lines.tabulate_lines()
     module, _, function = TABLES[name][0].partition(":")
     rows: Callable[[], Rows] = getattr(import_module(f"rocm_wheels.models.{module}"), function)
     return rows()
@@ -105,7 +128,7 @@ def _print_rows(header: Sequence[str], rows: Sequence[tuple[str, ...]], as_json:
 
 
 COMMANDS = {
-    "show": ("compat:show", "List the compatibility tables, or print one."),
+    "show": ("compat:show", "List the compatibility tables, or print one, or one row."),
     "gpu": ("compat:gpu", "Show facts about a GPU, by name, target or PCI id."),
 }
 

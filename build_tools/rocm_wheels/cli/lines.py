@@ -1,54 +1,36 @@
-"""``lines``: which versions belong together, and how that is known."""
+"""The table ``lines`` of ``compat show``: which versions belong together, and how that is known."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli import catalogue, command
 from rocm_wheels.core import tables
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rocm_wheels.models import release_lines
-    from rocm_wheels.models.project import Project
 
 _BELIEVED = "?"
-_LEGEND = f"{_BELIEVED}: believed, nobody states it. `rocm-wheels lines NAME` says where each fact was found."
+LEGEND = (
+    f"{_BELIEVED}: believed, nobody states it. `rocm-wheels compat show lines NAME` says where each fact was "
+    "found."
+)
 
 
-@command.command("lines")
-@click.argument("name", required=False, shell_complete=command.complete_with("list_lines"))
-@catalogue.JSON
-@command.option("--markdown", is_flag=True, help="Print the table as Markdown.")
-def lines_command(name: str | None, as_json: bool, markdown: bool) -> None:
-    """List the release lines: what belongs to each torch.
+def print_lines(name: str | None, *, as_json: bool) -> None:
+    """Print the table, or every fact of the line ``name``. Raises DataError."""
+    from rocm_wheels.models import release_lines
 
-    With NAME (2.13, nightly) every fact of that line, how it is known and where it was found.
-
-    \b
-    Examples:
-      rocm-wheels lines
-      rocm-wheels lines 2.9
-    """
-    from rocm_wheels.models import project_names, release_lines
-    from rocm_wheels.models.project import load_project, sort_projects
-
-    if as_json and markdown:
-        raise click.UsageError("--json and --markdown exclude each other")
-    projects = sort_projects(load_project(project) for project in project_names.list_project_names())
     lines = release_lines.get_release_lines() if name is None else (release_lines.get_release_line(name),)
     if as_json:
-        import json
-
         click.echo(json.dumps({"lines": [line_as_json(line) for line in lines]}, indent=1))
-    elif name is not None and not markdown:
+    elif name is not None:
         click.echo(describe_facts(lines[0]))
     else:
-        rows = lines_as_rows(lines, projects)
-        click.echo(lines_as_markdown(rows) if markdown else lines_as_text(rows))
+        click.echo(tables.format_table(*tabulate_lines(), width=tables.get_output_width()))
+        click.echo(LEGEND)
 
 
 def line_as_json(line: release_lines.TorchLine) -> dict[str, Any]:
@@ -56,33 +38,25 @@ def line_as_json(line: release_lines.TorchLine) -> dict[str, Any]:
     return line.model_dump(mode="json", exclude={"toolset"})
 
 
-def lines_as_rows(lines: Sequence[release_lines.TorchLine], projects: Sequence[Project]) -> list[list[str]]:
+def tabulate_lines() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return the table's head and a row a line; a column a companion, in the order of the builds."""
-    companions = [project for project in projects if project.name != "pytorch"]
-    titles = [project.distribution for project in companions]
-    rows = [["line", "torch from", "Python", "ROCm, pytorch.org", "ROCm, AMD", "platforms", *titles]]
-    for line in lines:
+    from rocm_wheels.models import project, release_lines
+
+    companions = [companion for companion in project.list_projects() if companion.name != "pytorch"]
+    titles = [companion.distribution for companion in companions]
+    rows = []
+    for line in release_lines.get_release_lines():
         torch = line.projects.get("pytorch")
-        cells = [
+        cells = (
             line.name,
             _describe_place(torch.checkout) if torch else "unknown",
             _describe_pythons(line),
             _describe_values(line.rocm.pytorch_org),
             _describe_values(line.rocm.amd),
             _describe_values(line.platforms),
-        ]
-        rows.append(cells + [_describe_companion(line, project.name) for project in companions])
-    return rows
-
-
-def lines_as_text(rows: list[list[str]]) -> str:
-    """Return aligned columns for stdout."""
-    return f"{tables.format_table(rows[0], rows[1:], width=tables.get_output_width())}\n{_LEGEND}"
-
-
-def lines_as_markdown(rows: list[list[str]]) -> str:
-    """Return a Markdown table and what its marks mean."""
-    return f"{tables.format_markdown_table(rows[0], rows[1:])}\n{_LEGEND}"
+        )
+        rows.append((*cells, *(_describe_companion(line, companion.name) for companion in companions)))
+    return ("line", "torch from", "Python", "ROCm, pytorch.org", "ROCm, AMD", "platforms", *titles), rows
 
 
 def describe_facts(line: release_lines.TorchLine) -> str:

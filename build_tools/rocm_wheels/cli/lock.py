@@ -250,9 +250,7 @@ def _make_lock_command() -> click.Command:
             command.Option(
                 ["-o", "--output"], type=_FILE, metavar="FILE", help="File to write; - is stdout."
             ),
-            command.Option(
-                ["--line"], metavar="NAME", help="Release line to take (see `rocm-wheels lines`)."
-            ),
+            command.Option(["--line"], metavar="NAME", help="Release line to take (`compat show lines`)."),
             command.Option(
                 ["--project", "projects"],
                 multiple=True,

@@ -283,7 +283,7 @@ def check_programs(subject: PreflightSubject) -> Iterator[Finding]:
 def check_released_pythons(subject: PreflightSubject) -> Iterator[Finding]:
     """A torch is built with the Pythons that its release line was released for."""
     for message in subject.unreleased:
-        yield Finding("warning", message, "`rocm-wheels lines` has the Pythons of each line")
+        yield Finding("warning", message, "`rocm-wheels compat show lines` has the Pythons of each line")
 
 
 def check_python_headers(subject: PreflightSubject) -> Iterator[Finding]:

@@ -330,7 +330,10 @@ def _report_unpinned(
         because = f", and {missing}" if missing else ""
         raise errors.SourceError(
             f"release line {line.name} names no ref of {project.name} for {platform}{because}",
-            tip=f"name it with {option_names.ref}; `rocm-wheels lines {line.name}` says what is known",
+            tip=(
+                f"name it with {option_names.ref}; `rocm-wheels compat show lines {line.name}` says what is "
+                "known"
+            ),
         )
     if missing is not None:
         default_owner = "the recipe's default" if line is None else f"release line {line.name}'s"
