@@ -244,6 +244,13 @@ def test_a_template_lists_what_build_files_read(
     capsys.readouterr()
     code, faults = check(capsys=capsys)  # where its repository is, is for people to say
     assert code == 2 and len(faults) == 1 and "TODO" in faults[0]
+    assert boundary.run_command(main.cli, ["recipe", "check", "--json"]) == 2
+    listed = {row["name"]: row for row in json.loads(capsys.readouterr().out)["recipes"]}
+    assert list(listed) == ["my_pkg", "triton", "pytorch", "apex", "pytorch_audio", "pytorch_vision"]
+    assert listed["my_pkg"]["file"] == str(tmp_path / "recipes/my_pkg.yaml") and listed["my_pkg"]["faults"]
+    assert listed["apex"]["from"] == "our own" and not listed["apex"]["faults"]
+    assert boundary.run_command(main.cli, ["recipe", "check"]) == 2
+    assert "my_pkg" in capsys.readouterr().out
     assert boundary.run_command(main.cli, ["recipe", "new", "my-pkg", "--from", "tree"]) == 2
     assert boundary.run_command(main.cli, ["recipe", "new", "other", "--from", "gone"]) == 2
     assert not (tmp_path / "recipes/other.yaml").exists()

@@ -13,7 +13,7 @@ from rocm_wheels.cli import boundary, command
 # name: (module:attribute under rocm_wheels.cli, one line for --help), under the headings of `help --all`
 SECTIONS = {
     "Sources": {
-        "recipe": ("recipe:recipe_group", "List, check and begin recipes: what is built, and how."),
+        "recipe": ("recipe:recipe_group", "Check and begin recipes: what is built, and how."),
         "lock": ("main:lock_group", "Pin every repository of a set in one file."),
         "checkout": ("checkout:checkout_command", "Check out projects, apply patches, hipify."),
         "sources": ("main:sources_group", "Look at, hipify and patch the source trees."),

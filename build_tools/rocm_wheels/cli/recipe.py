@@ -1,8 +1,10 @@
-"""``recipe list|check|new``: the recipes that hold here, what is wrong with them, the first draft of one."""
+"""``recipe check|new``: the recipes that hold here and what is wrong with them, the first draft of one."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,43 +13,17 @@ from rocm_wheels.cli.command import Command, Option, complete_with, group, optio
 from rocm_wheels.core import errors, log, tables
 from rocm_wheels.core.files import write_atomically
 
+if TYPE_CHECKING:
+    from rocm_wheels.models import project
+
 
 @group("recipe")
 def recipe_group() -> None:
-    """List, check and begin recipes: files that say what a project is, and how its wheel is built.
+    """Check and begin recipes: files that say what a project is, and how its wheel is built.
 
     They are read from --recipe-dir (or `recipe-dir` of the configuration file), recipes/ here, installed
     packages with entry points of the group rocm_wheels.recipes, and our own.
     """
-
-
-@recipe_group.command("recipe list")
-@catalogue.JSON
-def list_command(as_json: bool) -> None:
-    """List the recipes that hold here, in the order of their builds, and where each is.
-
-    \b
-    Example:
-      rocm-wheels recipe list --recipe-dir my-recipes
-    """
-    from rocm_wheels.models import project_names
-    from rocm_wheels.models.project import list_projects
-
-    recipes = project_names.find_recipes()
-    document = [
-        {
-            "name": project.name,
-            "distribution": project.distribution,
-            "summary": project.summary,
-            "after": list(project.build.after),
-            "file": str(recipes[project.name].path),
-            "from": recipes[project.name].origin,
-        }
-        for project in list_projects()
-    ]
-    rows = [[str(row[key]) for key in ("name", "distribution", "from", "file")] for row in document]
-    table = tables.format_table(("project", "wheel", "from", "file"), rows, width=tables.get_output_width())
-    options.print_result(document, [table], as_json=as_json)
 
 
 @recipe_group.command("recipe check")
@@ -57,8 +33,9 @@ def list_command(as_json: bool) -> None:
 def check_command(ctx: click.Context, files: tuple[Path, ...], as_json: bool) -> None:
     """Say what is wrong with recipes, with file, line and column; without a FILE, with all that hold here.
 
-    Unknown keys and wrong values, names and options that clash, cycles of builds, projects, release lines and
-    hooks that there are not, patterns that no wheel can meet. Ends with 2 where anything is wrong.
+    Those are listed, in the order of their builds, each with where it is. Wrong are unknown keys and values,
+    names and options that clash, cycles of builds, projects, release lines and hooks that there are not,
+    patterns that no wheel can meet. Ends with 2 where anything is wrong.
 
     \b
     Examples:
@@ -67,17 +44,61 @@ def check_command(ctx: click.Context, files: tuple[Path, ...], as_json: bool) ->
     """
     from rocm_wheels.models import check_recipe, project_names
 
-    recipe_paths = {name: recipe.path for name, recipe in project_names.find_recipes().items()}
-    paths = [path.absolute() for path in files] or list(recipe_paths.values())
-    faults = check_recipe.check_recipes(paths, recipe_paths, _list_fixed_options(ctx))
+    found = project_names.find_recipes()
+    recipe_paths = {name: recipe.path for name, recipe in found.items()}
+    recipes = _read_recipes([path.absolute() for path in files] or recipe_paths.values())
+    faults = check_recipe.check_recipes(list(recipes), recipe_paths, _list_fixed_options(ctx))
+    origins = {recipe.path: recipe.origin for recipe in found.values()}
+    document = [
+        {
+            "name": path.stem,
+            "distribution": recipe.distribution if recipe else None,
+            "summary": recipe.summary if recipe else None,
+            "after": recipe.build.after if recipe else None,
+            "file": str(path),
+            "from": origins.get(path),
+            "faults": _pick_faults(faults, path, recipe),
+        }
+        for path, recipe in recipes.items()
+    ]
     if as_json:
-        options.print_result({"recipes": [str(path) for path in paths], "faults": faults}, (), as_json=True)
-    if faults and not as_json:
-        raise errors.DataError("\n".join(faults), tip="every key: the page Recipes of the reference")
+        options.print_result({"recipes": document, "faults": faults}, (), as_json=True)
+        ctx.exit(2 if faults else 0)
+    if not files:
+        keys = ("name", "distribution", "from", "file")
+        rows = [
+            [*(str(row[key] or "?") for key in keys), "wrong" if row["faults"] else "right"]
+            for row in document
+        ]
+        head = ("project", "wheel", "from", "file", "is")
+        click.echo(tables.format_table(head, rows, width=tables.get_output_width()))
     if faults:
-        ctx.exit(2)
-    if not as_json:
-        log.log_note(f"nothing is wrong with {tables.format_count(len(paths), 'recipe')}")
+        raise errors.DataError("\n".join(faults), tip="every key: the page Recipes of the reference")
+    log.log_note(f"nothing is wrong with {tables.format_count(len(recipes), 'recipe')}")
+
+
+def _read_recipes(paths: Iterable[Path]) -> dict[Path, project.Project | None]:
+    """Return recipes in the order of their builds, where there is one; ``None`` for what cannot be read."""
+    from rocm_wheels.models import project
+
+    recipes: dict[Path, project.Project | None] = {}
+    for path in paths:
+        try:
+            recipes[path] = project.read_recipe(path)
+        except errors.DataError:
+            recipes[path] = None
+    try:
+        order = [recipe.name for recipe in project.sort_projects(filter(None, recipes.values()))]
+    except errors.DataError:
+        return recipes
+    last = len(order)
+    return dict(sorted(recipes.items(), key=lambda row: order.index(row[1].name) if row[1] else last))
+
+
+def _pick_faults(faults: Sequence[str], path: Path, recipe: project.Project | None) -> list[str]:
+    """Return the faults of one recipe, and of the file of its hooks."""
+    files = [path, *([path.parent / recipe.hooks] if recipe and recipe.hooks else [])]
+    return [fault for fault in faults if fault.startswith(tuple(f"{file}:" for file in files))]
 
 
 def _list_fixed_options(ctx: click.Context) -> dict[str, set[str]]:
