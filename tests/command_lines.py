@@ -60,7 +60,8 @@ def split_line(line: str) -> Iterator[list[str]]:
 def _find_command_faults(words: Sequence[str], names: bool) -> list[str]:
     started = list(dropwhile(lambda word: "=" in word, words))
     place = next((n for n, word in enumerate(started) if load_program(word)), None)
-    if place is None or (place and started[0] not in _STARTERS):
+    asks_completion = any(word.startswith("_ROCM_WHEELS_COMPLETE=") for word in words)  # click answers that
+    if place is None or asks_completion or (place and started[0] not in _STARTERS):
         return []
     word, rest = started[place], [other for other in started[place + 1 :] if other != "…"]
     behind = rest[rest.index("--") + 1 :] if "--" in rest else []  # a command in a container, say

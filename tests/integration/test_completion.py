@@ -53,13 +53,14 @@ def test_older_names_are_not_offered() -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_script_is_read_by_its_shell(shell: str, tmp_path: Path) -> None:
-    script = subprocess.run(
-        [*PROGRAM, "completion", shell], capture_output=True, text=True, check=True
-    ).stdout
-    assert "_ROCM_WHEELS_COMPLETE" in script
+    env = {**os.environ, "_ROCM_WHEELS_COMPLETE": f"{shell}_source", "PYTHONPROFILEIMPORTTIME": "1"}
+    ended = subprocess.run(PROGRAM, env=env, capture_output=True, text=True, check=True)
+    assert "_ROCM_WHEELS_COMPLETE" in ended.stdout
+    loaded = {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines()}
+    assert "click.shell_completion" in loaded and not loaded & {"pydantic", "yaml", "requests", "git", "rich"}
     program = shutil.which(shell)
     if program is None:
         pytest.skip(f"no {shell} here")
     path = tmp_path / "script"
-    path.write_text(script)
+    path.write_text(ended.stdout)
     subprocess.run([program, "-n", str(path)], check=True)

@@ -64,7 +64,7 @@ def test_closed_streams(closed: tuple[int, ...], tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 @pytest.mark.parametrize(
     "words",
-    [["compat", "show", "lines"], ["compat", "show", "lines", "--json"], ["--help"], ["completion", "bash"]],
+    [["compat", "show", "lines"], ["compat", "show", "lines", "--json"], ["--help"]],
 )
 def test_full_streams(words: list[str], tmp_path: Path) -> None:
     command = [*LINES[:3], *words]

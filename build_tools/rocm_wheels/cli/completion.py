@@ -1,35 +1,9 @@
-"""Completion in shells: the script for each, and the values that options and arguments can have."""
+"""The values that options and arguments can have, as click's completion in a shell lists them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-
-import click
-
-from rocm_wheels.cli import command
-
-_SHELLS = ("bash", "zsh", "fish")
-
-
-@command.command("completion")
-@click.argument("shell", type=click.Choice(_SHELLS))
-def completion_command(shell: str) -> None:
-    """Print what makes SHELL complete commands, options, projects, lines, families, targets and steps.
-
-    \b
-    Examples:
-      rocm-wheels completion bash >> ~/.bashrc
-      rocm-wheels completion zsh >> ~/.zshrc
-      rocm-wheels completion fish > ~/.config/fish/completions/rocm-wheels.fish
-    """
-    from click.shell_completion import get_completion_class
-
-    from rocm_wheels.cli import main
-
-    kind = get_completion_class(shell)
-    assert kind is not None
-    click.echo(kind(main.cli, {}, "rocm-wheels", "_ROCM_WHEELS_COMPLETE").source())
 
 
 def list_projects() -> Iterable[str]:

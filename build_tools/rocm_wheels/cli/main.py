@@ -54,7 +54,6 @@ SECTIONS = {
     "rocm-wheels": {
         "demo": ("demo:demo_command", "Build real wheels from a miniature of everything."),
         "settings": ("config:settings_command", "Check and print the configuration file."),
-        "completion": ("completion:completion_command", "Print the completion script of a shell."),
         "help": ("show_help:help_command", "Show the help of a command, or the list of all commands."),
     },
 }
