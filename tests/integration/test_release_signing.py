@@ -298,7 +298,7 @@ def test_evidence_that_a_workflow_attested_is_signed_by_it(
     payload.write_bytes(content)
     assert boundary.run_command(main.cli, attested) == 0
     assert boundary.run_command(main.cli, gate) == 15  # a real attestation, of something else
-    listing = ["set", "evidence", "show", *chosen, "--policy", str(policy)]
+    listing = ["set", "show", *chosen, "--policy", str(policy)]
     capsys.readouterr()
     assert boundary.run_command(main.cli, listing) == 0
     assert "its attestation is not of what it says" in capsys.readouterr().out

@@ -260,12 +260,9 @@ def test_the_same_result_twice_is_one_and_failures_are_named(world: World):
     first, again = world.add("--from", results), world.add("--from", results)
     assert (first[0], again[0]) == (0, 0)
     assert again[1].count("(was there already)") == 1
-    listed = world.run("set", "evidence", "show", world.root / "store", "--set", world.document.id)[
-        1
-    ].splitlines()
-    assert len(listed) == 1
-    name = listed[0].split()[0]
-    shown = world.run("set", "evidence", "show", world.root / "store", "--set", world.document.id, name)[1]
+    printed = world.run("set", "show", world.root / "store", "--set", world.document.id)[1]
+    ((_, name, *_),) = [line.split() for line in printed.splitlines() if line.startswith("evidence ")]
+    shown = world.run("set", "show", world.root / "store", "--set", world.document.id, name)[1]
     assert all(path.name in shown for path in world.wheels)
 
 
@@ -340,10 +337,10 @@ def test_evidence_shows_the_machine_that_tests_ran_on(world: World):
     assert code == 0, err
     (made,) = json.loads(out)
     of = world.root / "store", "--set", world.document.id
-    shown = world.run("set", "evidence", "show", *of, made["id"])[1]
+    shown = world.run("set", "show", *of, made["id"])[1]
     for part in ("Linux 6.8.0", "amdgpu 6.12.12", "amx_int8", "AMD Instinct MI210", "mec 0x000000b8"):
         assert part in shown
-    again = json.loads(world.run("set", "evidence", "show", *of, "--json", made["id"])[1])["machine"]
+    again = json.loads(world.run("set", "show", *of, "--json", made["id"])[1])["machine"]
     assert (again["driver"], again["gpus"][0]["firmware"]) == ("6.12.12", card["firmware"])
     wrong = {**machine, "driver": "6\n12"}
     assert world.add("--from", world.smoke("passed", machine=wrong))[0] == 2, "one line each"
@@ -400,8 +397,8 @@ def test_a_failure_that_was_released_with_the_set_counts_wherever_it_is_removed(
     copy.parent.mkdir(parents=True)
     file.rename(copy)
     world.gate()
-    listed = world.run("set", "evidence", "show", world.root / "store", "--set", world.document.id)[1]
-    assert listed.startswith(file.stem)
+    listed = world.run("set", "show", world.root / "store", "--set", world.document.id)[1]
+    assert f"evidence  {file.stem}" in listed
 
 
 @pytest.mark.contract
@@ -429,9 +426,9 @@ def test_json_has_all_that_is_told_and_what_holds_it_is_told_first(world: World)
         ("verify", "pass", ""),
     ]
     of = (world.root / "store", "--set", world.document.id)
-    assert json.loads(world.run("set", "evidence", "show", *of, "--json")[1]) == said["evidence"]
+    assert json.loads(world.run("set", "show", *of, "--json")[1])["evidence"] == said["evidence"]
     first = said["evidence"][0]
-    assert json.loads(world.run("set", "evidence", "show", *of, "--json", first["id"])[1]) == first
+    assert json.loads(world.run("set", "show", *of, "--json", first["id"])[1]) == first
     lines = world.gate("--explain")[1].splitlines()
     words = [line.split()[0] for line in lines[1:] if line[2] != " "]
     assert words == ["FAIL"] * 4 + ["pass"] * 4 + ["users"] * 2
@@ -583,10 +580,10 @@ def test_wrong_input_is_refused_and_nothing_is_written(world: World, case: str):
         ),
         (("set", "gate", "STORE", "--set", "2.9.1", "--channel", "nightly", "--policy", "p"), 2),
         (
-            ("set", "evidence", "show", "STORE", "--set", "2.9.1", "--family", "gfx942"),
+            ("set", "show", "STORE", "--set", "2.9.1", "--family", "gfx942"),
             15,
         ),
-        (("set", "evidence", "show", "STORE", "--set", "2.9.1", "2026"), 2),
+        (("set", "show", "STORE", "--set", "2.9.1", "2026"), 2),
         (("set", "gate", "STORE", "--set", "2.9.1"), 2),
     ],
 )

@@ -31,16 +31,15 @@ if TYPE_CHECKING:
     from rocm_wheels.stores.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
-_HELP = """What was found out about the wheels of a set, by whom, when and on what machine.
-
-Evidence is beside the set in its STORE. It is tied to the sha256 of the wheels, is only ever added, and
-`rocm-wheels set gate` judges a set by it.
-"""
 
 
-@group("set evidence", help=_HELP)
+@group("set evidence")
 def evidence_group() -> None:
-    """Hold the commands about evidence."""
+    """Add what was found out about the wheels of a set: by whom, when and on what machine.
+
+    Evidence is beside the set in its STORE. It is tied to the sha256 of the wheels, is only ever added, and
+    `rocm-wheels set gate` judges a set by it. `rocm-wheels set show` lists it.
+    """
 
 
 @dataclass(frozen=True)
@@ -206,39 +205,91 @@ def add(  # noqa: PLR0917 - click passes them by name
         _print_added(entry, new=new)
 
 
-@evidence_group.command("set evidence show")
+@command("set show")
 @set_options
-@catalogue.POLICY.but(help="Policy whose signers are looked for [default: our own].")
-@catalogue.JSON
 @click.argument("evidence", metavar="[EVIDENCE]", default="")
-def show(chosen: ChosenSet, policy: Path | None, as_json: bool, evidence: str) -> None:
-    """List the evidence of a set, oldest first, or show one: EVIDENCE is its id, or a part only it has.
+@catalogue.POLICY.but(help="Policy whose signers are looked for [default: our own].")
+@catalogue.OUTPUTS.but(
+    help="Set `set`, `family`, `index`, `layout`, `line`, `platform`, `pythons` and `rocm` as outputs of the"
+    " step of a workflow (GITHUB_OUTPUT)."
+)
+@catalogue.JSON
+def show_set(chosen: ChosenSet, evidence: str, policy: Path | None, outputs: bool, as_json: bool) -> None:
+    """Show a staged set: what it is of, where its index is, its wheels, its evidence, oldest first.
+
+    With EVIDENCE, that one in full: it is an id, or a part that only it has.
 
     \b
     Examples:
-      rocm-wheels set evidence show s3://wheels --set 2.9.1-93bf
-      rocm-wheels set evidence show s3://wheels --set 2.9.1-93bf 1f3c
+      rocm-wheels set show s3://wheels --set 2.9.1-93bf
+      rocm-wheels set show s3://wheels --set 2.9.1-93bf 1f3c
     """
-    from rocm_wheels.models import tested_machine
-
-    document, entries = _read_evidence(chosen, policy)
-    if not evidence:
-        if as_json:
-            click.echo(json.dumps([evidence_as_json(entry) for entry in entries], indent=1))
-            return
-        for entry in entries:
-            click.echo(f"{entry.id}  {_describe_evidence(entry)}")
-        if not entries:
-            click.echo(f"no evidence for {document.id}")
+    store, layout, document = chosen.open_set()
+    entries = _read_evidence(store, layout, document, policy)
+    if evidence:
+        _print_evidence(_find_evidence(chosen, document, entries, evidence), document, as_json=as_json)
         return
-    matches = [entry for entry in entries if evidence in entry.id]
+    facts = _list_facts(store, layout, document, needs_lock=outputs)
+    if outputs:
+        from rocm_wheels.ci import matrix_report
+
+        matrix_report.set_outputs(boundary.read_environment(), facts)
+    if as_json:
+        wheels = [{"name": file.name, "sha256": file.sha256, "size": file.size} for file in document.files]
+        rest = {"wheels": wheels, "evidence": [evidence_as_json(entry) for entry in entries]}
+        click.echo(json.dumps({**facts, "created": document.created, **rest}, indent=1))
+        return
+    rows = [(name, text or "unknown") for name, text in {**facts, "created": document.created}.items()]
+    rows += [("wheel", file.name) for file in document.files]
+    rows += [("evidence", f"{entry.id}  {_describe_evidence(entry)}") for entry in entries]
+    rows += [] if entries else [("evidence", "none")]
+    click.echo("\n".join(tables.align_rows(rows)))
+
+
+def _list_facts(
+    store: Store, layout: StoreLayout, document: wheel_set.SetDocument, *, needs_lock: bool
+) -> dict[str, str]:
+    """Return what a set is of. A lock that cannot be read is a warning where it is not needed."""
+    from rocm_wheels.release import finalize, views, wheel_set
+    from rocm_wheels.release.layout import FamilyPaths
+
+    paths = FamilyPaths(layout, document.family)
+    try:
+        line = finalize.read_set_lock(store, paths, document, document.locks[0]).line
+    except (errors.DataError, errors.ReleaseError) as unreadable:
+        if needs_lock:
+            raise
+        log_warning(str(unreadable))
+        line = None
+    pythons = {python for file in document.files for python in wheel_set.list_wheel_pythons(file.name)}
+    return {
+        "set": document.id,
+        "family": document.family,
+        "index": views.read_public(store, layout).address_of(store, f"{paths.set_index(document.id)}/"),
+        "layout": document.layout,
+        "line": line or "",
+        "platform": wheel_set.find_set_platform(document),
+        "pythons": " ".join(sorted(pythons, key=lambda python: int(python[2:].rstrip("t")))),
+        "rocm": document.rocms[0] if document.rocms else "",
+    }
+
+
+def _find_evidence(
+    chosen: ChosenSet, document: wheel_set.SetDocument, entries: Sequence[StoredEvidence], part: str
+) -> StoredEvidence:
+    matches = [entry for entry in entries if part in entry.id]
     if len(matches) != 1:
         count_text = f"{len(matches)} have" if matches else "none has"
-        tip = f"`rocm-wheels set evidence show {chosen.store} --set {document.id}` lists them"
+        tip = f"`rocm-wheels set show {chosen.store} --set {document.id}` lists them"
         raise errors.UsageError(
-            f"of {len(entries)} evidence of {document.id} {count_text} {evidence} in its id", tip=tip
+            f"of {len(entries)} evidence of {document.id} {count_text} {part} in its id", tip=tip
         )
-    entry = matches[0]
+    return matches[0]
+
+
+def _print_evidence(entry: StoredEvidence, document: wheel_set.SetDocument, *, as_json: bool) -> None:
+    from rocm_wheels.models import tested_machine
+
     if as_json:
         click.echo(json.dumps(evidence_as_json(entry), indent=1))
         return
@@ -265,19 +316,16 @@ def _warn_of_other_targets(document: wheel_set.SetDocument, entries: Sequence[Ev
 
 
 def _read_evidence(
-    chosen: ChosenSet, policy: Path | None
-) -> tuple[wheel_set.SetDocument, list[StoredEvidence]]:
+    store: Store, layout: StoreLayout, document: wheel_set.SetDocument, policy: Path | None
+) -> list[StoredEvidence]:
     from rocm_wheels.release.evidence.store import find_doubt, read_all_evidence
     from rocm_wheels.release.policy import load_policy
 
-    signers = load_policy(policy).signers
-    store, layout, document = chosen.open_set()
-    evidence, log = read_all_evidence(
-        store, layout, document, signers=signers, env=boundary.read_environment()
-    )
+    signers, env = load_policy(policy).signers, boundary.read_environment()
+    evidence, log = read_all_evidence(store, layout, document, signers=signers, env=env)
     if doubt := find_doubt(evidence, log):
         log_warning(f"what is listed is not all, or not as it was written: {doubt}")
-    return document, evidence
+    return evidence
 
 
 def _make_origin(
@@ -445,50 +493,6 @@ def gate_command(  # noqa: PLR0917 - click passes them by name
         raise errors.ReleaseError(f"{verdict.set} cannot go to {channel}: {many} not pass", tip=step or None)
 
 
-@command("set show")
-@set_options
-@catalogue.OUTPUTS.but(
-    help="Set `set`, `family`, `index`, `layout`, `line`, `platform`, `pythons` and `rocm` as outputs of the"
-    " step of a workflow (GITHUB_OUTPUT)."
-)
-@catalogue.JSON
-def show_set(chosen: ChosenSet, outputs: bool, as_json: bool) -> None:
-    """Show a staged set: what it is of, where its index is, its wheels.
-
-    \b
-    Examples:
-      rocm-wheels set show s3://wheels --set 2.9.1-93bf
-    """
-    from rocm_wheels.release import finalize, views, wheel_set
-    from rocm_wheels.release.layout import FamilyPaths
-
-    store, layout, document = chosen.open_set()
-    paths = FamilyPaths(layout, document.family)
-    lock = finalize.read_set_lock(store, paths, document, document.locks[0])
-    pythons = {python for file in document.files for python in wheel_set.list_wheel_pythons(file.name)}
-    facts = {
-        "set": document.id,
-        "family": document.family,
-        "index": views.read_public(store, layout).address_of(store, f"{paths.set_index(document.id)}/"),
-        "layout": document.layout,
-        "line": lock.line or "",
-        "platform": wheel_set.find_set_platform(document),
-        "pythons": " ".join(sorted(pythons, key=lambda python: int(python[2:].rstrip("t")))),
-        "rocm": document.rocms[0] if document.rocms else "",
-    }
-    if outputs:
-        from rocm_wheels.ci import matrix_report
-
-        matrix_report.set_outputs(boundary.read_environment(), facts)
-    wheels = [{"name": file.name, "sha256": file.sha256, "size": file.size} for file in document.files]
-    if as_json:
-        click.echo(json.dumps({**facts, "created": document.created, "wheels": wheels}, indent=1))
-        return
-    rows = [(name, text or "unknown") for name, text in {**facts, "created": document.created}.items()]
-    rows += [("wheel", file.name) for file in document.files]
-    click.echo("\n".join(tables.align_rows(rows)))
-
-
 def _fill_in_store(step: str, chosen: ChosenSet) -> str:
     """Return what is to be done next with the words that were used here, as they can be pasted."""
     words = [chosen.store]
@@ -497,10 +501,8 @@ def _fill_in_store(step: str, chosen: ChosenSet) -> str:
     return step.replace(" STORE ", f" {shell.format_command(words)} ")
 
 
-def _format_evidence_command(chosen: ChosenSet, verdict: Verdict, subcommand: str, last: str = "") -> str:
-    return _fill_in_store(
-        f"rocm-wheels set evidence {subcommand} STORE --set {verdict.set} {last}", chosen
-    ).rstrip()
+def _format_show_command(chosen: ChosenSet, verdict: Verdict, evidence: str = "") -> str:
+    return _fill_in_store(f"rocm-wheels set show STORE --set {verdict.set} {evidence}", chosen).rstrip()
 
 
 def _describe_verdict(
@@ -558,12 +560,10 @@ def _describe_results(
         lines.append(f"      {label}{entry.id}  {outcome} {who}")
         lines += [f"        failed: {test}" for test in result.failed[:_MOST_RESULTS]]
         if len(result.failed) > _MOST_RESULTS:
-            lines.append(
-                f"        all of them: {_format_evidence_command(chosen, verdict, 'show', entry.id)}"
-            )
+            lines.append(f"        all of them: {_format_show_command(chosen, verdict, entry.id)}")
     if len(names) > _MOST_RESULTS:
         rest = f"{label}and {len(names) - _MOST_RESULTS} older"
-        lines.append(f"      {rest}: {_format_evidence_command(chosen, verdict, 'list')}")
+        lines.append(f"      {rest}: {_format_show_command(chosen, verdict)}")
     return lines
 
 
