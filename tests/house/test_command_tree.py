@@ -24,7 +24,6 @@ WITHOUT_JSON = {
     "demo",
     "help",
     "index serve",
-    "lock manifest",
     "recipe new",
     "run-step",
 }

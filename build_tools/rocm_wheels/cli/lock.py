@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from rocm_wheels.cli import boundary, catalogue, checkout_options, command
-from rocm_wheels.cli.command import option
+from rocm_wheels.cli import boundary, checkout_options, command
 from rocm_wheels.cli.options import GivenPath, PythonVersions, print_result
 from rocm_wheels.core import errors, log, shell, tables
 from rocm_wheels.models import project_names
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from rocm_wheels.models.lock import Lock
     from rocm_wheels.models.project import Project
     from rocm_wheels.sources import resolve_lock
-    from rocm_wheels.sources.lock import ManifestEntry
 
 
 def manifest_options() -> list[click.Option]:
@@ -509,7 +507,6 @@ make_command = _make_lock_command()
 
 
 _MOST_COMMITS = 20  # commits of a project that are listed
-_THEROCK = "https://github.com/ROCm/TheRock"
 _UPDATE_HELP = """Resolve the refs of some projects of a lock again, and say what changed.
 
 A project whose commit torch pins takes the pin of the lock's torch; one that was locked by a branch or
@@ -618,58 +615,6 @@ def _print_changes(old: Lock, new: Lock, options: Mapping[str, Any]) -> None:
         env=boundary.read_environment(),
     )
     click.echo("\n".join(lock_diff.format_diff_report(diff, history, limit=_MOST_COMMITS)))
-
-
-therock_options = catalogue.takes(
-    option("--therock-commit", metavar="SHA", help="Commit of TheRock that the ROCm packages are of."),
-    option("--therock-repo", metavar="URL", help=f"Its repository [default: {_THEROCK}]."),
-    option("--therock-branch", metavar="NAME", help="Its branch."),
-)
-
-
-@command.command("lock manifest")
-@click.argument("file", type=_FILE, metavar="LOCK")
-@catalogue.OUTPUT.but(help="File to write; - is stdout.")
-@therock_options
-def manifest_command(file: Path, output: Path | None, **therock: str | None) -> None:
-    """Write a lock as a manifest of TheRock's scripts (schema version 1).
-
-    Versions carry the suffix of the lock's ROCm version; trees, submodules and patches are not said there.
-
-    \b
-    Examples:
-      rocm-wheels lock manifest set.lock -o manifest.json
-    """
-    from rocm_wheels.sources.lock import format_manifest, read_lock, write_if_changed
-
-    target = check_output_path(output)
-    text = format_manifest(read_lock(file), make_manifest_entry(therock))
-    if target is None:
-        click.echo(text, nl=False)
-    else:
-        write_if_changed(target, text)
-
-
-def make_manifest_entry(therock: Mapping[str, str | None]) -> ManifestEntry | None:
-    """Return what the options say of TheRock, None for nothing. Raises UsageError."""
-    from rocm_wheels.sources import network
-    from rocm_wheels.sources.lock import ManifestEntry
-
-    commit, repo, branch = (therock[f"therock_{name}"] for name in ("commit", "repo", "branch"))
-    if commit is None:
-        for name, value in (("repo", repo), ("branch", branch)):
-            if value is not None:
-                raise errors.UsageError(
-                    f"--therock-{name} says nothing without --therock-commit", tip="give both"
-                )
-        return None
-    if not network.is_commit(commit):
-        raise errors.UsageError(f"--therock-commit {commit!r} is not a commit", tip="give all 40 digits")
-    if branch is not None:
-        network.check_ref(branch)
-    return ManifestEntry(
-        repo=network.parse_origin(repo or _THEROCK, Path.cwd())[0], commit=commit, branch=branch
-    )
 
 
 update_command = _make_update_command()

@@ -115,7 +115,6 @@ lock_group = command.Group(
         "make": ("lock:make_command", "Resolve every ref once and write the lock."),
         "update": ("lock:update_command", "Resolve the refs of some projects again."),
         "diff": ("lock:diff_command", "Show what changed between two locks, with the commits."),
-        "manifest": ("lock:manifest_command", "Write a lock as a manifest of TheRock's scripts."),
         "install": ("fleet:lock_install_command", "Lock an installation of torch for many machines."),
     },
     default="make",

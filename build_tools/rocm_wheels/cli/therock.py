@@ -5,20 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rocm_wheels.cli import boundary, catalogue, checkout, checkout_options, command
 from rocm_wheels.cli.lock import (
     check_output_path,
-    make_manifest_entry,
     manifest_options,
     read_manifest,
-    therock_options,
 )
 from rocm_wheels.cli.options import GivenPath
 from rocm_wheels.core import errors, log
+
+if TYPE_CHECKING:
+    from rocm_wheels.sources.lock import ManifestEntry
 
 
 def _split_words(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -70,6 +71,7 @@ _MANIFEST_PROJECTS = {
 _MANIFEST_REFS = ("release/2.12", "release/2.13", "release/2.14", "nightly")
 _NIGHTLY = "nightly"  # of upstream's repository; other branches are of the fork
 _FORK = "https://github.com/ROCm/pytorch"
+_THEROCK = "https://github.com/ROCm/TheRock"
 
 
 @command.command("generate_pytorch_source_manifest.py")
@@ -92,7 +94,9 @@ _FORK = "https://github.com/ROCm/pytorch"
     help=f"Branches of torch: {_NIGHTLY} of upstream, any other of {_FORK}"
     f"  [default: {' '.join(_MANIFEST_REFS)}].",
 )
-@therock_options
+@command.option("--therock-commit", metavar="SHA", help="Commit of TheRock that the ROCm packages are of.")
+@command.option("--therock-repo", metavar="URL", help=f"Its repository [default: {_THEROCK}].")
+@command.option("--therock-branch", metavar="NAME", help="Its branch.")
 def manifest_script(  # noqa: PLR0917 - one parameter an option
     rocm_version: str,
     version_suffix: str | None,
@@ -129,7 +133,7 @@ def manifest_script(  # noqa: PLR0917 - one parameter an option
             f"--projects lacks {checkout_options.TORCH}, whose tree names the others",
             tip=f"add {checkout_options.TORCH}",
         )
-    therock = make_manifest_entry({key: options[key] for key in options if key.startswith("therock_")})
+    therock = _make_manifest_entry({key: options[key] for key in options if key.startswith("therock_")})
     files = {
         output
         or Path(manifest_dir or ".", f"therock-manifest_torch_{platform}_{ref.replace('/', '-')}.json"): ref
@@ -146,6 +150,28 @@ def manifest_script(  # noqa: PLR0917 - one parameter an option
     for file, text in texts.items():
         write_if_changed(file, text)
         click.echo(file)
+
+
+def _make_manifest_entry(therock: Mapping[str, str | None]) -> ManifestEntry | None:
+    """Return what the options say of TheRock, None for nothing. Raises UsageError."""
+    from rocm_wheels.sources import network
+    from rocm_wheels.sources.lock import ManifestEntry
+
+    commit, repo, branch = (therock[f"therock_{name}"] for name in ("commit", "repo", "branch"))
+    if commit is None:
+        for name, value in (("repo", repo), ("branch", branch)):
+            if value is not None:
+                raise errors.UsageError(
+                    f"--therock-{name} says nothing without --therock-commit", tip="give both"
+                )
+        return None
+    if not network.is_commit(commit):
+        raise errors.UsageError(f"--therock-commit {commit!r} is not a commit", tip="give all 40 digits")
+    if branch is not None:
+        network.check_ref(branch)
+    return ManifestEntry(
+        repo=network.parse_origin(repo or _THEROCK, Path.cwd())[0], commit=commit, branch=branch
+    )
 
 
 def _lock_branch(ref: str, names: Sequence[str], platform: Any, rocm: str, options: Mapping[str, Any]) -> Any:
