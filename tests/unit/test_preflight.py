@@ -16,7 +16,7 @@ GIB = 1 << 30
 WORK = preflight_checks.PreflightFolder("work", "work directory", Path("/b/work"), 1, 900 * GIB)
 OUTPUT = preflight_checks.PreflightFolder("output", "output folder", Path("/b/dist"), 1, 900 * GIB)
 SOURCE = preflight_checks.PreflightFolder(
-    "source", "source tree of pytorch", Path("/b/pytorch"), 1, 900 * GIB, tells_case=True
+    "source", "source tree of pytorch", Path("/b/pytorch"), 1, 900 * GIB
 )
 TEMPORARY = preflight_checks.PreflightFolder(
     "temporary", "folder of temporary files", Path("/tmp"), 2, 9 * GIB
@@ -36,8 +36,6 @@ GOOD = preflight_checks.PreflightSubject(
     ),
     targets=("gfx942", "gfx1100"),
     sdk_targets=("gfx942", "gfx1100"),
-    flash_attention=True,
-    aotriton="0.11b",
 )
 
 
@@ -59,7 +57,6 @@ def program(name: str, path: str | None = "/x", fault: str = "") -> Any:
     return (preflight_checks.BuildProgram(name, Path(path) if path else None, fault),)
 
 
-LONG = replace(SOURCE, path=Path("C:/" + "long/" * 18))
 SMALL = machine.MachineResources(2, 3 * GIB, 2 * GIB, ("3.0 GiB of memory by /sys/fs/cgroup/a",))
 # (check, severity, words of the text, the subject)
 FIRING: list[tuple[str, str, str, preflight_checks.PreflightSubject]] = [
@@ -96,19 +93,6 @@ FIRING: list[tuple[str, str, str, preflight_checks.PreflightSubject]] = [
         on(machine=machine.MachineResources(2, 9 * GIB, 2 * GIB)),
     ),
     ("memory", "warning", "16 at a time 64.0 GiB, and 60.0 GiB are free", on(jobs=16)),
-    ("case", "warning", "case does not count", at(SOURCE, tells_case=False)),
-    (
-        "long-paths",
-        "warning",
-        "may have 273 characters; many programs stop at 260, and long paths are switched off",
-        replace(on(platform="windows", folders=(LONG,), programs=()), long_paths=False),
-    ),
-    (
-        "long-paths",
-        "warning",
-        "stop at 260",
-        replace(on(platform="windows", folders=(LONG,), programs=()), long_paths=True),
-    ),
     (
         "installed-rocm",
         "error",
@@ -120,12 +104,6 @@ FIRING: list[tuple[str, str, str, preflight_checks.PreflightSubject]] = [
         "warning",
         "serves gfx942: its libraries have no kernels for gfx1100",
         on(sdk_targets=("gfx942:xnack+",)),
-    ),
-    (
-        "flash-attention",
-        "warning",
-        "aotriton 0.11b has no kernels for gfx1010",
-        on(targets=("gfx942", "gfx1010"), sdk_targets=None),
     ),
     (
         "downloads",
@@ -179,7 +157,6 @@ SILENT = [
     on(machine=machine.MachineResources(2, 4 * GIB, 4 * GIB)),
     on(jobs=15),
     on(targets=("gfx942:xnack-",)),
-    on(targets=("gfx1010",), sdk_targets=None, flash_attention=False),
 ]
 
 
@@ -201,14 +178,6 @@ def test_needs_are_summed_over_all_steps_of_a_file_system() -> None:
     [finding] = preflight_checks.run_preflight_checks(subject)
     assert "may add 108.0 GiB" in finding.message
     assert finding.message.endswith("18.0 GiB and 3 more)")
-
-
-def test_a_path_on_windows_is_measured_with_what_a_build_puts_below_it() -> None:
-    assert (
-        preflight_checks.estimate_longest_path("D:/b", "pytorch")
-        < 200
-        < preflight_checks.estimate_longest_path("C:/" + "x" * 100, "apex")
-    )
 
 
 def test_all_errors_are_refused_at_once_and_warnings_are_not() -> None:

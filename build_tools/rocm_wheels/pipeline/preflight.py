@@ -5,11 +5,9 @@ Looking costs a few reads of the disk and a few programs tried; nothing is writt
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -62,7 +60,6 @@ def complete_subject(
         programs=_inspect_programs(env, subject.platform),
         foreign=_find_foreign_wheels(Workspace(work), wheels),
         missing={tree: names for tree in trees.values() if (names := _find_missing_submodules(tree, env))},
-        long_paths=_read_long_paths_switch(),
     )
 
 
@@ -127,7 +124,6 @@ def _inspect_folder(
         free=measure_free_space(nearest),
         exists=path.is_dir(),
         writable=os.access(nearest, os.W_OK | os.X_OK),
-        tells_case=not (path / ".GIT").exists() if role == "source" and (path / ".git").exists() else None,
     )
 
 
@@ -176,18 +172,6 @@ def _inspect_program(
     return preflight_checks.BuildProgram(name, Path(location))
 
 
-def _read_long_paths_switch() -> bool | None:
-    """Return what the registry of Windows says (written, never run)."""
-    if sys.platform != "win32":
-        return None
-    import winreg
-
-    registry_key = r"SYSTEM\CurrentControlSet\Control\FileSystem"
-    with contextlib.suppress(OSError), winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, registry_key) as key:
-        return bool(winreg.QueryValueEx(key, "LongPathsEnabled")[0])
-    return False
-
-
 _COMPILER_VARIABLES = ("CC", "CXX")
 _ROCM_PLACES = ("HIP_PATH",)  # which hipcc and FindHIP.cmake take before their own folder
 
@@ -213,7 +197,6 @@ def make_subject(planned: plan.PlannedRun) -> preflight_checks.PreflightSubject:
         None,
     )
     sdk = facts.installed_rocm if ready is None else ready.sdk
-    tree = facts.trees.get("pytorch")
     attention = _expects_flash_attention(facts, planned.plan.targets)
     planner = Planner(planned.graph, facts, planned.plan.steps)
     subject = preflight_checks.PreflightSubject(
@@ -226,7 +209,6 @@ def make_subject(planned: plan.PlannedRun) -> preflight_checks.PreflightSubject:
         sdk_targets=sdk.targets if sdk is not None else None,
         rocm_findings=tuple(_judge_installed_rocm(facts, projects)),
         unreleased=_list_unreleased_pythons(facts, tags),
-        flash_attention=attention,
         fetches=tuple(
             fetch
             for project in projects
@@ -242,7 +224,6 @@ def make_subject(planned: plan.PlannedRun) -> preflight_checks.PreflightSubject:
             )
         ),
         offline=request.offline,
-        aotriton=tree.aotriton if tree is not None else None,
         jobs=environment_numbers.read_number(facts.env, "MAX_JOBS"),
     )
     return complete_subject(

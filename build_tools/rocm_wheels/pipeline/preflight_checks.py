@@ -15,7 +15,7 @@ from typing import Literal
 from rocm_wheels.core import shell, tables
 from rocm_wheels.core.errors import Finding, UsageError, find_errors, format_finding
 from rocm_wheels.core.machine import MachineResources
-from rocm_wheels.models import gfx, project_names, torch_features
+from rocm_wheels.models import gfx, project_names
 from rocm_wheels.models.project import BuildDownload, Project
 from rocm_wheels.pipeline import estimates, outputs
 
@@ -26,8 +26,7 @@ FolderRole = Literal["work", "output", "source", "temporary"]
 class PreflightFolder:
     """A folder of a run, as it is or, where it is not there yet, as the nearest one above it is.
 
-    ``device`` is the number of its file system, ``free`` its bytes. ``tells_case``: ``None`` where that was
-    not tried.
+    ``device`` is the number of its file system, ``free`` its bytes.
     """
 
     role: FolderRole
@@ -37,7 +36,6 @@ class PreflightFolder:
     free: int
     exists: bool = True
     writable: bool = True
-    tells_case: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,6 @@ class PreflightSubject:
 
     ``sdk_targets`` is ``None`` while it is not known; ``rocm_findings`` are those about an installed ROCm;
     ``unreleased``, ``foreign``: sentences. ``missing``: submodules that nobody fetched, by tree.
-    ``long_paths`` is what the registry of Windows says (``None`` elsewhere).
     """
 
     platform: project_names.Platform
@@ -100,8 +97,6 @@ class PreflightSubject:
     targets: tuple[str, ...] = ()
     sdk_targets: tuple[str, ...] | None = None
     unreleased: tuple[str, ...] = ()
-    flash_attention: bool = False
-    aotriton: str | None = None
     jobs: int | None = None  # that the user asked for
     folders: tuple[PreflightFolder, ...] = ()
     programs: tuple[BuildProgram, ...] = ()
@@ -110,7 +105,6 @@ class PreflightSubject:
     offline: bool = False
     foreign: tuple[str, ...] = ()
     missing: Mapping[Path, tuple[str, ...]] = field(default_factory=dict)
-    long_paths: bool | None = None
 
 
 def list_fetches(
@@ -149,15 +143,6 @@ def check_downloads(subject: PreflightSubject) -> Iterator[Finding]:
 
 
 _FULL_DISK_BYTES = 64 << 20  # not even a log and a configure step
-_MAX_PATH = 260  # Windows, with the end of the string; learn.microsoft.com "Maximum Path Length Limitation"
-# Longest path below a source tree while it is built, believed: CMake's object files repeat the source's path
-_LONGEST_BELOW = {"pytorch": 180, "triton": 170}
-_LONGEST_OF_OTHERS = 140
-
-
-def estimate_longest_path(root: str, project: str) -> int:
-    """Return how long the longest path of a build is expected to be, in characters, below ``root``."""
-    return len(root) + 1 + _LONGEST_BELOW.get(project, _LONGEST_OF_OTHERS)
 
 
 def check_disk_space(subject: PreflightSubject) -> Iterator[Finding]:
@@ -210,39 +195,6 @@ def check_access(subject: PreflightSubject) -> Iterator[Finding]:
         elif not folder.writable:
             tip = "make it writable, or choose another folder"
             yield Finding("error", f"the {folder.description} {folder.path} cannot be written to", tip)
-
-
-def check_case(subject: PreflightSubject) -> Iterator[Finding]:
-    """Names that differ in case are two files."""
-    for folder in subject.folders:
-        if folder.role == "source" and folder.tells_case is False and subject.platform == "linux":
-            yield Finding(
-                "warning",
-                f"the {folder.description} {folder.path} is on a file system where "
-                "case does not count: of two files"
-                " one is lost",
-                "check out on another file system",
-            )
-
-
-def check_long_paths(subject: PreflightSubject) -> Iterator[Finding]:
-    """Windows programs stop at 260 characters, unless the registry and they themselves allow more."""
-    if subject.platform != "windows":
-        return
-    for folder in subject.folders:
-        project = folder.description.removeprefix("source tree of ")
-        if (
-            folder.role != "source"
-            or (longest := estimate_longest_path(str(folder.path), project)) < _MAX_PATH
-        ):
-            continue
-        off = "" if subject.long_paths else ", and long paths are switched off"
-        yield Finding(
-            "warning",
-            f"paths below {folder.path} may have {longest} characters; many programs stop at"
-            f" {_MAX_PATH}{off}",
-            r"check out to a short path, such as D:\b, or switch LongPathsEnabled on in the registry",
-        )
 
 
 def _group_by_device(subject: PreflightSubject) -> dict[int, list[PreflightFolder]]:
@@ -318,24 +270,6 @@ def check_sdk_targets(subject: PreflightSubject) -> Iterator[Finding]:
         )
 
 
-def check_attention_targets(subject: PreflightSubject) -> Iterator[Finding]:
-    """Flash attention is there for the targets that aotriton has kernels for."""
-    if not subject.flash_attention or "pytorch" not in subject.projects:
-        return
-    without = [
-        target
-        for target in subject.targets
-        if not torch_features.has_aotriton_kernels(target, subject.aotriton)
-    ]
-    if without:
-        release = f"aotriton {subject.aotriton}" if subject.aotriton else "aotriton"
-        yield Finding(
-            "warning",
-            f"{release} has no kernels for {', '.join(without)}: torch works there without flash attention",
-            "leave these targets out, or live with it",
-        )
-
-
 def check_foreign_wheels(subject: PreflightSubject) -> Iterator[Finding]:
     """Two builds of one project must not mix in an output folder."""
     for message in subject.foreign:
@@ -388,12 +322,9 @@ PREFLIGHT_CHECKS: Mapping[str, PreflightCheck] = {
     "access": check_access,
     "disk": check_disk_space,
     "memory": check_memory,
-    "case": check_case,
-    "long-paths": check_long_paths,
     "installed-rocm": check_installed_rocm,
     "sdk-targets": check_sdk_targets,
     "downloads": check_downloads,
-    "flash-attention": check_attention_targets,
     "foreign-wheels": check_foreign_wheels,
     "submodules": check_submodules,
 }
