@@ -235,8 +235,8 @@ def make_unreadable_report(
     ``expected`` is that of the wheel, of a device wheel that of its host: its recipe is named.
     """
     archive = CHECKS[0].name
-    message, _, tip = errors.explain_error(damage).removeprefix(f"{path} ").partition("\ntip: ")
-    finding = errors.Finding("error", message, tip or CHECKS[0].fix, check=archive)
+    message, tip = errors.split_explanation(damage)
+    finding = errors.Finding("error", message.removeprefix(f"{path} "), tip or CHECKS[0].fix, check=archive)
     return audited_wheel.AuditReport(
         path,
         path.stat().st_size,

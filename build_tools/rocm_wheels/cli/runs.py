@@ -432,7 +432,7 @@ def run_step(step: str, plan_file: Path, **addresses: str | None) -> None:
     try:
         result["again"] = run_step_in_record(Path(record), file, path, step, env)
     except errors.RocmWheelsError as failure:
-        result |= {"message": explain_without_tip(failure), "tip": find_tip(failure)}
+        result["message"], result["tip"] = errors.split_explanation(failure)
         raise click.exceptions.Exit(failure.exit_code) from None
     except KeyboardInterrupt:  # said once, by the run
         result["message"] = f"{step} was interrupted"
@@ -440,14 +440,3 @@ def run_step(step: str, plan_file: Path, **addresses: str | None) -> None:
     finally:
         result["cpu_seconds"] = round(sum(os.times()[:4]), 2)  # ours, and of all that we waited for
         files.write_json_file(result_path(Path(record), step), result)
-
-
-def explain_without_tip(failure: errors.RocmWheelsError) -> str:
-    """Return the whole message of a failure."""
-    return errors.explain_error(failure).rsplit("\ntip: ", 1)[0]
-
-
-def find_tip(failure: errors.RocmWheelsError) -> str | None:
-    """Return what to do about a failure."""
-    _, separator, tip = errors.explain_error(failure).rpartition("\ntip: ")
-    return tip if separator else None

@@ -120,7 +120,13 @@ def name_failed_file(failure: OSError, path: object) -> None:
 
 
 def explain_error(error: BaseException) -> str:
-    """Join an error and its causes as "X because Y", then the innermost tip on its own line.
+    """Return what an error and its causes say, then the innermost tip on its own line."""
+    message, tip = split_explanation(error)
+    return f"{message}\ntip: {tip}" if tip else message
+
+
+def split_explanation(error: BaseException) -> tuple[str, str | None]:
+    """Join an error and its causes as "X because Y"; return that and the innermost tip.
 
     Causes that only repeat what is already said are left out.
     """
@@ -133,8 +139,7 @@ def explain_error(error: BaseException) -> str:
             messages.append(text)
         tip = getattr(current, "tip", None) or tip
         current = current.__cause__
-    line = "\n  because ".join(messages)
-    return f"{line}\ntip: {tip}" if tip else line
+    return "\n  because ".join(messages), tip
 
 
 Severity = Literal["ok", "info", "warning", "error"]
