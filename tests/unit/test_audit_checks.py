@@ -470,11 +470,13 @@ def test_command_says_what_is_wrong_and_what_each_check_means(
     assert code == 0 and [line.split()[0] for line in out.splitlines()] == [check.id for check in ALL_CHECKS]
 
 
-def test_a_recipe_is_held_to_its_own_wheel_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    torch, other = torch_draft().write(tmp_path), linux().write(tmp_path)
-    code, out, _ = run(capfd, torch, other, "--recipe", "pytorch", "--json")
-    reports = json.loads(out)["wheels"]
-    assert code == 0 and [report["recipe"] for report in reports] == ["pytorch", ""]
+def test_of_a_set_a_recipe_is_held_to_its_own_wheel_alone(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    paths = {torch_draft().write(tmp_path): "pytorch", linux().write(tmp_path): ""}
+    _, out, _ = run(capfd, "--set", tmp_path, "--recipe", "pytorch", "--json")
+    reports = sorted(json.loads(out)["wheels"], key=lambda report: report["recipe"], reverse=True)
+    assert [report["recipe"] for report in reports] == list(paths.values())
     ran = [set(report["ran"]) & {check.name for check in CHECKS if check.needs_recipe} for report in reports]
     assert {"rocm-init", "device-code", "files"} <= ran[0] and ran[1] == set()
 
@@ -521,6 +523,13 @@ def test_without_the_tables_of_others_checks_say_so(tmp_path: Path, monkeypatch:
         assert all("rocm-wheels[build]" in skipped[check] for check in checks)
 
 
+def test_what_a_damaged_wheel_says_is_not_cut_at_a_tip(tmp_path: Path) -> None:
+    path = linux().write(tmp_path)
+    damage = errors.DataError(f"{path} says\ntip: x", tip="y")
+    report = verify.make_unreadable_report(path, damage, audited_wheel.WheelExpectation(None, "linux"))
+    assert [(finding.message, finding.tip) for finding in report.findings] == [("says\ntip: x", "y")]
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [
@@ -530,7 +539,7 @@ def test_without_the_tables_of_others_checks_say_so(tmp_path: Path, monkeypatch:
         (("WHEEL", "--ignore", "RW026:other/*"), 14),
         (("WHEEL", "--ignore", "RW9"), 2),
         (("WHEEL", "--explain", "nothing"), 2),
-        (("WHEEL", "--recipe", "pytorch"), 2),
+        (("WHEEL", "--recipe", "pytorch"), 14),
         (("WHEEL", "--recipe", "nothing"), 2),
         (("WHEEL", "--find-links", "/no/such/folder"), 2),
         (("WHEEL", "--policy", "/no/such/file"), 2),

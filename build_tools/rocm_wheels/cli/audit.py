@@ -50,17 +50,14 @@ _FILE = RegularFile()
 )
 @command.option(
     "--recipe",
-    "recipes",
-    multiple=True,
     metavar="NAME",
     aliases=("--project",),
-    help="Hold the wheel of this project to its recipe, too. May be given several times; with --by-recipe "
-    "one, for every WHEEL.",
+    help="Hold every WHEEL to the recipe of this project, whatever it is called.",
 )
 @command.option(
     "--by-recipe",
     is_flag=True,
-    help="Hold each WHEEL to the recipe of its project. So do --gfx, --rocm and --python without --recipe.",
+    help="Hold each WHEEL to the recipe of its project, found by its name. So do --gfx, --rocm and --python.",
 )
 @catalogue.GFX.but(name="pytorch_rocm_arch", help="Targets that they were built for: gfx942,gfx1100.")
 @catalogue.ROCM.but(name="rocm_version", help="Version of ROCm that they were built with.")
@@ -95,7 +92,7 @@ _FILE = RegularFile()
 @catalogue.takes(catalogue.LIST_CHECKS, catalogue.JSON)
 def audit_command(  # noqa: PLR0917 - click passes them by name
     wheels: tuple[Path, ...],
-    recipes: tuple[str, ...],
+    recipe: str | None,
     find_links: tuple[Path, ...],
     place: str | None,
     against: str | None,
@@ -143,7 +140,7 @@ def audit_command(  # noqa: PLR0917 - click passes them by name
     begun = evidence.describe_origin("audit")
     request = AuditRequest(
         wheels,
-        _read_expected(recipes, options),
+        _read_expected(recipe, options),
         find_links,
         options["ignore"],
         options["policy"],
@@ -172,12 +169,12 @@ def audit_command(  # noqa: PLR0917 - click passes them by name
 
 @dataclass(frozen=True)
 class ExpectedBuild:
-    """Which recipes wheels are held to, those named or each its own, and what is known of their build.
+    """Which recipe wheels are held to, the one named or each its own, and what is known of their build.
 
     ``strict``: files of the format are held to it, with a recipe or without.
     """
 
-    recipes: Sequence[str] = ()
+    recipe: str | None = None
     by_recipe: bool = False
     targets: tuple[str, ...] | None = None
     rocm_version: str | None = None
@@ -185,16 +182,12 @@ class ExpectedBuild:
     strict: bool = False
 
 
-def _read_expected(recipes: Sequence[str], options: dict[str, Any]) -> ExpectedBuild:
+def _read_expected(recipe: str | None, options: dict[str, Any]) -> ExpectedBuild:
     from rocm_wheels.audit import import_check
     from rocm_wheels.models import gfx
     from rocm_wheels.sdk import interpreters
 
-    context, by_recipe = click.get_current_context(), options["by_recipe"]
-    if by_recipe and len(recipes) > 1:
-        raise errors.UsageError(
-            "--by-recipe takes one --recipe, to which every wheel is held", tip="leave --by-recipe out"
-        )
+    context, by_recipe = click.get_current_context(), options["by_recipe"] or recipe is not None
     facts = {  # what a configuration file says of builds makes no wheel ours
         name: options[name]
         for name in ("pytorch_rocm_arch", "rocm_version", "python")
@@ -207,8 +200,8 @@ def _read_expected(recipes: Sequence[str], options: dict[str, Any]) -> ExpectedB
         # not resolved: a virtual environment is found through the link that its interpreter is
         environment = import_check.ImportEnvironment(program.absolute(), env)
     return ExpectedBuild(
-        recipes,
-        by_recipe or (bool(facts) and not recipes),
+        recipe,
+        by_recipe or bool(facts),
         gfx.parse_targets(arch) if arch is not None else None,
         facts.get("rocm_version"),
         environment,
@@ -342,34 +335,30 @@ def _make_expectations(
 ) -> dict[Path, audited_wheel.WheelExpectation]:
     """Return what each wheel is held to: those named, and those that a set lists.
 
-    UsageError for a recipe that builds none of them, and by recipe for a named wheel that none builds.
+    UsageError by recipe for a named wheel that none builds.
     """
     from rocm_wheels.audit import audited_wheel, split_wheels
     from rocm_wheels.models import project_names
     from rocm_wheels.models.project import load_project
 
-    recipes = [
-        load_project(name)
-        for name in build.recipes or (project_names.list_project_names() if build.by_recipe else ())
-    ]
+    names = [build.recipe] if build.recipe else project_names.list_project_names() if build.by_recipe else []
+    recipes = [load_project(name) for name in names]
     need_recipe = set(split_wheels.group_device_wheels(wheels)) if build.by_recipe else set()
     expected: dict[Path, audited_wheel.WheelExpectation] = {}
-    held: set[str] = set()
     for wheel in (*wheels, *listed):
         distribution, _, tags = wheel.name.partition("-")  # whether it is a wheel's name, a check tells
         windows = "-win_" in tags
         of_wheel = [
             recipe for recipe in recipes if audited_wheel.is_same_name(recipe.distribution, distribution)
         ]
-        if build.recipes and wheel in need_recipe:
-            of_wheel = recipes  # the one that is named, whatever the wheel is called
+        if build.recipe and wheel in need_recipe:
+            of_wheel = recipes  # whatever the wheel is called
         recipe = of_wheel[0] if of_wheel else None
-        held.update(project.name for project in of_wheel)
         if recipe is None and wheel in need_recipe:
-            names = ", ".join(f"{project.distribution} ({project.name})" for project in recipes)
+            known = ", ".join(f"{project.distribution} ({project.name})" for project in recipes)
             raise errors.UsageError(
                 f"{wheel.name}: no recipe builds {distribution}",
-                tip=f"name one: --by-recipe --recipe NAME ({names}); without --by-recipe, --gfx, --rocm and "
+                tip=f"name one: --recipe NAME ({known}); without --by-recipe, --gfx, --rocm and "
                 "--python any wheel is audited",
             )
         expected[wheel] = audited_wheel.WheelExpectation(
@@ -379,12 +368,11 @@ def _make_expectations(
             rocm_version=build.rocm_version if recipe is not None else None,
             strict=build.strict,
         )
-    for project in recipes if build.recipes else ():
-        if project.name not in held:
-            raise errors.UsageError(
-                f"--recipe {project.name}: none of the wheels is of {project.distribution}",
-                tip="name its wheel, or leave --recipe out: any wheel can be audited without",
-            )
+    if build.recipe and not any(expectation.project for expectation in expected.values()):
+        raise errors.UsageError(
+            f"--recipe {build.recipe}: no wheel of the set is of {recipes[0].distribution}",
+            tip="leave --recipe out: any wheel can be audited without",
+        )
     return expected
 
 
