@@ -200,6 +200,9 @@ def run_command(command: click.Command, argv: list[str] | None = None) -> int:
         return _run_in_boundary(command, argv)
 
 
+_USED_BY_STEPS = ("rocm_wheels.cli.runs", "rocm_wheels.audit.verify", "rocm_wheels.package.repair")
+
+
 @contextlib.contextmanager
 def serve_forks() -> Iterator[forks.ForkServer | None]:
     """Have commands of ours run as forks of this process inside: to be called once all is imported.
@@ -209,7 +212,7 @@ def serve_forks() -> Iterator[forks.ForkServer | None]:
     from rocm_wheels.cli import main
 
     with (
-        forks.start_fork_server(lambda words: run_command(main.cli, words))
+        forks.start_fork_server(lambda words: run_command(main.cli, words), _USED_BY_STEPS)
         or contextlib.nullcontext() as server
     ):
         yield server

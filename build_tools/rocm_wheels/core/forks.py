@@ -9,6 +9,7 @@ started.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import select
@@ -78,17 +79,18 @@ class Fork:
 class ForkServer:
     """Forks processes that call ``run`` with words; a context: at its end nothing more is forked.
 
-    ``run`` returns the exit code. It is to be made where this process has one thread and nothing open that
-    another process is not to have.
+    ``run`` returns the exit code. ``modules`` are what those processes use beside what is imported: they
+    are imported for all of them once the first has begun, which rarely needs them. It is to be made where
+    this process has one thread and nothing open that another process is not to have.
     """
 
-    def __init__(self, run: Callable[[list[str]], int]) -> None:
+    def __init__(self, run: Callable[[list[str]], int], modules: Sequence[str] = ()) -> None:
         self._control, theirs = socket.socketpair()
         self._lock = threading.Lock()
         sys.stdout.flush()
         self.pid = os.fork()
         if self.pid == 0:
-            _serve(theirs.detach(), run)
+            _serve(theirs.detach(), run, modules)
         theirs.close()
 
     def start(self, words: Sequence[str], env: Mapping[str, str]) -> Fork:
@@ -123,12 +125,12 @@ class ForkServer:
             os.waitpid(self.pid, 0)
 
 
-def start_fork_server(run: Callable[[list[str]], int]) -> ForkServer | None:
+def start_fork_server(run: Callable[[list[str]], int], modules: Sequence[str] = ()) -> ForkServer | None:
     """Start a server, where this system and the state of this process allow that; else there is none."""
-    return ForkServer(run) if sys.platform == "linux" and threading.active_count() == 1 else None
+    return ForkServer(run, modules) if sys.platform == "linux" and threading.active_count() == 1 else None
 
 
-def _serve(control: int, run: Callable[[list[str]], int]) -> NoReturn:
+def _serve(control: int, run: Callable[[list[str]], int], modules: Sequence[str]) -> NoReturn:
     """Fork for each request until whoever makes them is gone. Never returns."""
     try:
         os.setsid()  # a terminal's Ctrl-C is for whoever asks
@@ -161,6 +163,8 @@ def _serve(control: int, run: Callable[[list[str]], int]) -> NoReturn:
                     _work(files[0], files[1], run)
                 os.close(files[1])
                 lines[pid] = socket.socket(fileno=files[0])
+                for name in modules:
+                    importlib.import_module(name)
             while lines:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if not pid:
