@@ -17,9 +17,9 @@ from audit_wheels import torch_draft
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
-from rocm_wheels.package import provenance, variant_stamp
+from rocm_wheels.package import provenance
 from rocm_wheels.package.sbom import embed_provenance
-from rocm_wheels.wheels import sbom, write_together
+from rocm_wheels.wheels import sbom
 from rocm_wheels.wheels.edit import WheelEdit
 from rocm_wheels.wheels.rewrite import rewrite_wheel
 from rocm_wheels.wheels.statement import (
@@ -87,9 +87,10 @@ def stamp(wheel: Path, folder: Path) -> Path:
 
 
 def unstamp(wheel: Path, folder: Path) -> Path:
-    with write_together.write_together() as batch:
-        (written,) = variant_stamp.write_stamps(variant_stamp.plan_unstamps([wheel]), folder, batch=batch)
-    return written.path
+    words = ["wheel", "retag", str(wheel), "--label", "", "--output-dir", str(folder)]
+    assert boundary.run_command(main.cli, words) == 0
+    (plain,) = folder.glob("*.whl")
+    return plain
 
 
 def make_key(path: Path) -> Path:

@@ -82,14 +82,13 @@ wheel_group = command.Group(
     lazy={
         "show": ("wheel:show", "Show what wheels say of themselves."),
         "diff": ("wheel:diff", "Show what differs between two wheels."),
-        "retag": ("wheel:retag", "Write wheels again with other versions, tags or requirements."),
+        "retag": ("wheel:retag", "Write wheels again with other versions, tags, labels or requirements."),
         "prune": ("thin:prune_command", "Make thin wheels out of fat ones, with the code of some targets."),
         "repair": ("repair:repair", "Make wheels fit for other machines: tag, libraries, run paths."),
         "fat": ("thin:fat_command", "Make a wheel of torch that carries its ROCm."),
         "split": ("split:split_command", "Split wheels into a host wheel and device wheels."),
         "join": ("split:join_command", "Join host wheels with their device wheels."),
         "stamp": ("stamp:stamp", "Make variant wheels: an installer takes the one for its GPU."),
-        "unstamp": ("stamp:unstamp", "Make plain wheels of variant wheels."),
     },
     aliases={"check": "audit:audit_command --strict"},
     help="""Show, retag and compare wheel files, of any project.

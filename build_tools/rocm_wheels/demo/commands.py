@@ -228,7 +228,15 @@ def list_plain_commands(release: Path) -> Sequence[DemoCommand]:
     return [
         DemoCommand(
             ROCM_WHEELS,
-            ("wheel", "unstamp", *map(str, sorted(chosen)), "--output-dir", str(release / "plain")),
+            (
+                "wheel",
+                "retag",
+                *map(str, sorted(chosen)),
+                "--label",
+                "",
+                "--output-dir",
+                str(release / "plain"),
+            ),
         )
     ]
 
