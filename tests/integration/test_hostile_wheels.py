@@ -39,7 +39,6 @@ COMMANDS: Mapping[str, Words] = {
     "verify": lambda wheel, _: ["verify", wheel],
     "targets": lambda wheel, _: ["targets", wheel],
     "provenance verify": lambda wheel, _: ["provenance", "verify", wheel],
-    "provenance show": lambda wheel, _: ["provenance", "show", wheel],
     "wheel check": lambda wheel, _: ["wheel", "check", wheel],
     "wheel show": lambda wheel, _: ["wheel", "show", wheel],
     "wheel diff": lambda wheel, folder: ["wheel", "diff", wheel, f"{folder}/../good/{Path(wheel).name}"],

@@ -113,6 +113,20 @@ def test_what_is_done_to_a_wheel_is_said_with_all_that_was_said_before(tmp_path:
     assert locate_statement(again).read_bytes() == locate_statement(stamped).read_bytes()
 
 
+def test_verify_prints_what_statements_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wheel = make_wheel(tmp_path)
+    stamped = stamp(wheel, tmp_path / "new")
+    assert boundary.run_command(main.cli, ["provenance", "verify", str(stamped)]) == 0
+    printed = capsys.readouterr().out
+    for said in ("urn:test, then stamp gfx942; unsigned", wheel.name, PACKAGE.record, "gitCommit 11111"):
+        assert said in printed
+    locate_statement(wheel).unlink()
+    assert boundary.run_command(main.cli, ["provenance", "verify", str(stamped), str(wheel), "--json"]) == 13
+    first, second = json.loads(capsys.readouterr().out)
+    assert [item["subject"][0]["name"] for item in first["statements"]] == [stamped.name, wheel.name]
+    assert (second["statements"], second["findings"][0]["fault"]) == ([], "no-statement")
+
+
 def test_a_wheel_that_is_given_back_has_its_statement_back(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path)
     plain = unstamp(stamp(wheel, tmp_path / "variant"), tmp_path / "plain")

@@ -32,7 +32,7 @@ SECTIONS = {
     "Wheels": {
         "targets": ("wheel:targets_command", "List the GPU targets of the device code in files."),
         "audit": ("audit:audit_command", "Say what is wrong with wheels, anybody's or our own."),
-        "provenance": ("main:provenance_group", "Show, sign and verify how wheels were made."),
+        "provenance": ("main:provenance_group", "Verify and sign how wheels were made."),
         "wheel": ("main:wheel_group", "Show, compare, retag, repair and stamp wheel files."),
         "index": ("index:index_group", "Make, change, check and serve static package indexes."),
     },
@@ -100,11 +100,10 @@ wheel_group = command.Group(
 provenance_group = command.Group(
     "provenance",
     lazy={
-        "verify": ("provenance:verify", "Compare wheels with their statements, and check signatures."),
-        "show": ("provenance:show", "Show what statements say: from what, with what, by whom."),
+        "verify": ("provenance:verify", "Say how wheels were made, and whether that is true of them."),
         "sign": ("provenance:sign", "Sign statements with an SSH key."),
     },
-    help="""Show, sign and verify the statements beside wheels, which say how they were made.
+    help="""Verify and sign the statements beside wheels, which say how they were made.
 
     `rocm-wheels build` writes WHEEL.intoto.json beside each wheel: an in-toto statement with SLSA's
     provenance. What is done to such a wheel later writes another one, which holds that of before.
