@@ -55,7 +55,9 @@ _DIGESTS_HELP = "Digests that are known, as sha256sum writes them: taken at thei
     type=_DIGESTS_FILE,
     help=f"{_DIGESTS_HELP}; where a .metadata file lies beside such a wheel, that is not opened at all.",
 )
-@command.option("--drop-missing", is_flag=True, help="Drop wheels that are gone from the pages.")
+@command.option(
+    "--drop-missing", is_flag=True, help="Drop wheels that are gone from the pages, and what lay beside them."
+)
 @_allow_pth_option
 @_public_url_option
 @_wait_option
@@ -75,9 +77,13 @@ def build(  # noqa: PLR0917 - click passes them by name
     A wheel that is known by its name, size and time is not read again; pages that would be the same
     stay untouched. A wheel that is gone, or has other bytes than before, is an error.
 
+    To take wheels out, delete the files and drop them. Whoever has pinned them finds them gone: yank is the
+    friendlier way.
+
     \b
     Examples:
       rocm-wheels index build public
+      rocm-wheels index build public --drop-missing
     """
     from rocm_wheels.index import update
 
@@ -161,27 +167,6 @@ def add(  # noqa: PLR0917 - click passes them by name
     )
     if files_url is not None and added.new:
         log.log_note(f"put these wheels and their .metadata files at {files_url} before the pages are seen")
-
-
-@command.command("index remove")
-@click.argument("folder", type=_PATH, metavar="DIR")
-@click.argument("what", nargs=-1, required=True, metavar="WHEEL|NAME==VERSION...")
-@_family_option
-@_wait_option
-@catalogue.JSON
-def remove(folder: Path, what: tuple[str, ...], family: str, wait: int, as_json: bool) -> None:
-    """Take wheels out of the index DIR: from its pages first, then the files.
-
-    Whoever has pinned them finds them gone: yank is the friendlier way.
-
-    \b
-    Examples:
-      rocm-wheels index remove public torch==2.9.0
-    """
-    from rocm_wheels.index import update
-
-    removed = list(update.remove_wheels(folder.absolute(), what, family=family, patience=wait))
-    options.print_result({"removed": removed}, [f"removed {name}" for name in removed], as_json=as_json)
 
 
 @command.command("index yank")
@@ -456,7 +441,6 @@ _COMMANDS = {
     "build": ("index:build", "Write the pages for the wheels in a folder."),
     "add": ("index:add", "Add wheels, all or none."),
     "bundle": ("fleet:bundle_command", "Write a folder to install torch from without a network."),
-    "remove": ("index:remove", "Take wheels out."),
     "yank": ("index:yank", "Yank wheels, with a reason, or take that back."),
     "verify": ("index:verify", "Read an index as pip and uv do, and list what is wrong."),
     "resolve-check": ("index:resolve_command", "See whether pip and uv would pick the newest build."),
