@@ -24,7 +24,6 @@ WITHOUT_JSON = {
     "completion",
     "demo",
     "help",
-    "index serve",
     "lock manifest",
     "recipe new",
     "run-step",
@@ -154,7 +153,7 @@ def test_option_has_help(words: str) -> None:
 # Spelled alike, and not the same thing: each command has its own.
 HOMONYMS = {
     *("--cache", "--debug", "--details", "--digests", "--exclude", "--explain", "--format", "--from"),
-    *("--github-output", "--host", "--keep", "--label", "--layout", "--packaging", "--platform"),
+    *("--github-output", "--keep", "--label", "--layout", "--packaging", "--platform"),
     *("--platform-tag", "--print", "--release-type", "--repair", "--to", "--version"),
 }
 

@@ -14,10 +14,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, library
 from choose_indexes import RELEASE, Shelf, machine
+from index_server import IndexServer, serve_folder
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.index import reader
-from rocm_wheels.index.server import IndexServer, serve_folder
 from rocm_wheels.user import choose
 
 pytestmark = pytest.mark.contract

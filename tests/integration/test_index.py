@@ -24,12 +24,12 @@ from warm_python import warm_python
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft
+from index_server import IndexServer, serve_folder
 from index_wheels import NOW, Properties, drop, files, make_object, variant, wheel
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
 from rocm_wheels.index import update, verify
-from rocm_wheels.index.server import IndexServer, serve_folder
 
 pytestmark = [pytest.mark.slow]
 PIP = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-cache-dir"]

@@ -1,8 +1,7 @@
-"""``index`` and ``resolve-check``: static package indexes written, checked, served; what installers pick."""
+"""``index`` and ``resolve-check``: static package indexes written and checked; what installers pick."""
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import json
 from collections.abc import Mapping
@@ -279,36 +278,6 @@ def _report_as_json(index: str, report: VerifiedIndex) -> dict[str, object]:
     }
 
 
-@command.command("index serve")
-@click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
-@command.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@command.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8000,
-    show_default=True,
-    help="Port to listen on; 0: any that is free.",
-)
-def serve(folder: Path, host: str, port: int) -> None:
-    """Serve DIR until interrupted. Only for tests: no encryption, no access control, no limits.
-
-    Answers as a server that chooses between HTML and JSON (PEP 691). For users, any static server will do.
-
-    \b
-    Examples:
-      rocm-wheels index serve public --port 8080
-    """
-    from rocm_wheels.index import update
-    from rocm_wheels.index.server import IndexServer
-
-    update.require_index(folder)
-    with IndexServer(folder, host, port) as server:
-        click.echo(server.url)
-        log.log_note("only for tests; Ctrl-C ends it")
-        with contextlib.suppress(KeyboardInterrupt):  # the way to end it, and no failure
-            server.serve_forever()
-
-
 _RESOLVE_HELP = """Find out what pip and uv would pick from INDEX (a folder or URL) and new wheels.
 
 Both run for real, as dry runs, for each requirement and Python. When one does not pick the newest build
@@ -444,7 +413,6 @@ _COMMANDS = {
     "yank": ("index:yank", "Yank wheels, with a reason, or take that back."),
     "verify": ("index:verify", "Read an index as pip and uv do, and list what is wrong."),
     "resolve-check": ("index:resolve_command", "See whether pip and uv would pick the newest build."),
-    "serve": ("index:serve", "Serve an index on this machine, for tests."),
 }
 _INDEX_HELP = """Static package indexes: PEP 503, 658, 691, 700, 714, variants (PEP 825).
 

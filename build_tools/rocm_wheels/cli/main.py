@@ -34,7 +34,7 @@ SECTIONS = {
         "audit": ("audit:audit_command", "Say what is wrong with wheels, anybody's or our own."),
         "provenance": ("main:provenance_group", "Verify and sign how wheels were made."),
         "wheel": ("main:wheel_group", "Show, compare, retag, repair and stamp wheel files."),
-        "index": ("index:index_group", "Make, change, check and serve static package indexes."),
+        "index": ("index:index_group", "Make, change and check static package indexes."),
     },
     "Release": {
         "set": ("main:set_group", "Stage sets of wheels, judge them, promote them."),

@@ -267,6 +267,13 @@ def _list_wheels(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.whl"))
 
 
+def make_serve_command(folder: Path, port: int) -> DemoCommand:
+    """Serve a folder as any static server does."""
+    return DemoCommand(
+        "python3", ("-m", "http.server", str(port), "--bind", "127.0.0.1", "--directory", str(folder))
+    )
+
+
 def list_user_commands(folder: Path, index: str, uv: Path) -> Sequence[DemoCommand]:
     """Return what people do who want torch from an index that a server gives out.
 
@@ -406,12 +413,6 @@ class DemoRelease:
         kind = ("--family", FAMILY, "--layout", "multi-arch")
         return DemoCommand(
             ROCM_WHEELS, ("set", "stage", str(self.store), *map(str, self.wheels), *lock, *kind)
-        )
-
-    def make_serve_command(self, port: int) -> DemoCommand:
-        """Serve the store as any static server does."""
-        return DemoCommand(
-            "python3", ("-m", "http.server", str(port), "--bind", "127.0.0.1", "--directory", str(self.store))
         )
 
     def make_staged_install_commands(self, server: str) -> Sequence[DemoCommand]:
