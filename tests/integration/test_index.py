@@ -272,8 +272,8 @@ def contents(root: Path) -> Mapping[str, bytes]:
 
 
 CHANGES = {
-    "add": (["add", "{root}", "{new}", "{more}"], "torch==2.9.0"),
-    "family": (["add", "{root}", "{new}", "--family", "gfx1100"], "torch==2.9.0"),
+    "add": (["build", "{root}", "{new}", "{more}"], "torch==2.9.0"),
+    "family": (["build", "{root}", "{new}", "--family", "gfx1100"], "torch==2.9.0"),
     "drop": (["build", "{root}", "--drop-missing"], ""),
 }
 
@@ -293,7 +293,7 @@ def test_a_killed_writer_leaves_an_index_that_is_before_or_after(
 
     def made(name: str) -> tuple[Path, list[str]]:
         root = tmp_path / name
-        assert boundary.run_command(main.cli, ["index", "add", str(root), *map(str, base)]) == 0
+        assert boundary.run_command(main.cli, ["index", "build", str(root), *map(str, base)]) == 0
         for file in root.rglob("*.whl") if change == "drop" else ():
             file.unlink()
         return root, ["index", *(word.format(root=root, new=new, more=more) for word in words)]
@@ -302,11 +302,11 @@ def test_a_killed_writer_leaves_an_index_that_is_before_or_after(
     before = contents(whole)
     assert boundary.run_command(main.cli, argv) == 0
     after = contents(whole)
-    assert boundary.run_command(main.cli, ["index", "add", str(whole), str(other)]) == 0
+    assert boundary.run_command(main.cli, ["index", "build", str(whole), str(other)]) == 0
     finished = contents(whole)
     untouched, _ = made("untouched")
     gone = {finding.check for finding in verify.verify_index(str(untouched)).findings}
-    assert boundary.run_command(main.cli, ["index", "add", str(untouched), str(other)]) == 0
+    assert boundary.run_command(main.cli, ["index", "build", str(untouched), str(other)]) == 0
     taken_back = contents(untouched)
     assert before != after
     outcomes = set()
@@ -320,7 +320,7 @@ def test_a_killed_writer_leaves_an_index_that_is_before_or_after(
         faults = {finding.check for finding in verify.verify_index(str(root)).findings}
         # nothing is broken that was not
         assert faults <= {"stale-page", "not-listed", "forms-differ", *gone}, (point, faults)
-        assert boundary.run_command(main.cli, ["index", "add", str(root), str(other)]) == 0
+        assert boundary.run_command(main.cli, ["index", "build", str(root), str(other)]) == 0
         now = contents(root)
         assert now in (finished, taken_back), (point, sorted(now.keys() ^ finished.keys()))
         outcomes.add("finished" if now == finished else "taken back")
@@ -347,7 +347,7 @@ def test_what_a_wheel_requires_is_there_wherever_it_is(change: str, tmp_path: Pa
     fresh = tmp_path / "fresh"
     old = [wheel(fresh, version="2.9.0", requires=("triton==3.5.0",)), wheel(fresh, "triton", "3.5.0")]
     new = [wheel(fresh, version="2.10.0", requires=("triton==3.6.0",)), wheel(fresh, "triton", "3.6.0")]
-    argv = {"add": ["add", *map(str, new)], "drop": ["build", "--drop-missing"]}[change]
+    argv = {"add": ["build", *map(str, new)], "drop": ["build", "--drop-missing"]}[change]
     seen = set()
     for point in range(100):
         root = tmp_path / f"index-{point}"
@@ -371,7 +371,7 @@ def test_a_folder_that_is_named_from_beside(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     torch = wheel(tmp_path / "fresh", version="2.9.0")
-    assert serve("add", "../ix", f"../fresh/{torch.name}") == 0
+    assert serve("build", "../ix", f"../fresh/{torch.name}") == 0
     assert serve("build", "../ix") == 0
     assert serve("yank", "../ix", "torch==2.9.0") == 0
     assert verify.verify_index("../ix").findings == ()
@@ -385,12 +385,12 @@ def test_a_family_whose_folder_somebody_removed(tmp_path: Path) -> None:
     shutil.rmtree(root / "gfx1100")
     before = contents(root)
     apex = str(wheel(fresh, "apex", "1.0"))
-    for words in (["add", str(root), apex], ["yank", str(root), "torch==2.9.0"], ["build", str(root)]):
+    for words in (["build", str(root), apex], ["yank", str(root), "torch==2.9.0"], ["build", str(root)]):
         assert serve(*words) == 2
         assert contents(root) == before
     assert serve("verify", str(root)) == 14
     assert serve("build", str(root), "--drop-missing") == 0
-    assert serve("add", str(root), apex) == 0
+    assert serve("build", str(root), apex) == 0
     assert verify.verify_index(str(root)).findings == ()
 
 
@@ -425,7 +425,7 @@ def test_writers_that_meet_lose_nothing(tmp_path: Path) -> None:
         from rocm_wheels.cli.main import cli
         sys.exit(run_command(cli, sys.argv[1:]))
     """
-    running = [start(script, "index", "add", root, path) for path in wheels]
+    running = [start(script, "index", "build", root, path) for path in wheels]
     for child in running:
         told, _ = child.communicate()
         assert child.returncode == 0, told
@@ -446,7 +446,7 @@ def test_a_reader_never_sees_half_a_change(tmp_path: Path) -> None:
         from rocm_wheels.cli.main import cli
         root, *wheels = sys.argv[1:]
         for wheel in wheels:
-            assert run_command(cli, ["index", "add", root, wheel]) == 0
+            assert run_command(cli, ["index", "build", root, wheel]) == 0
     """
     with serve_folder(root) as server:
         writer = start(script, root, *versions)
@@ -470,11 +470,11 @@ def test_dates_are_refused_and_taken(
 ) -> None:
     path = wheel(tmp_path)
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
-    assert serve("add", str(tmp_path / "index"), str(path)) == 2
+    assert serve("build", str(tmp_path / "index"), str(path)) == 2
     assert "SOURCE_DATE_EPOCH" in capsys.readouterr().err
     assert not (tmp_path / "index").exists()
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
-    assert serve("add", str(tmp_path / "index"), str(path), "--link") == 0
+    assert serve("build", str(tmp_path / "index"), str(path), "--link") == 0
     page = json.loads((tmp_path / "index/torch/index.json").read_text())
     assert page["files"][0]["upload-time"] == "2023-11-14T22:13:20Z"
     assert path.samefile(tmp_path / "index/torch" / path.name)

@@ -109,7 +109,7 @@ def test_anything_else_is_no_object(content: bytes, tmp_path: Path) -> None:
 
 def test_pages_need_to_know_where_they_are_seen(tmp_path: Path) -> None:
     made = make_wheel(tmp_path / "fresh")
-    words = ["index", "add", str(tmp_path / "index"), str(made)]
+    words = ["index", "build", str(tmp_path / "index"), str(made)]
     assert boundary.run_command(main.cli, words) == 2
     assert boundary.run_command(main.cli, [*words, "--public-url", "http://wheels.example.org/"]) == 2
     with pytest.raises(errors.UsageError):

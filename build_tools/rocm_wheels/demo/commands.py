@@ -252,7 +252,7 @@ def list_index_commands(folder: Path, release: Path) -> Sequence[DemoCommand]:
                 ROCM_WHEELS,
                 (
                     "index",
-                    "add",
+                    "build",
                     index,
                     *(str(w) for wheel_folder in wheel_folders for w in _list_wheels(wheel_folder)),
                 ),

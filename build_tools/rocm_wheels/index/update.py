@@ -1,4 +1,4 @@
-"""Update an index in a folder: build, add (all or none), yank; then publish all pages at once.
+"""Update an index in a folder: add (all or none), build, yank; then publish all pages at once.
 
 The order in which it appears: wheels and METADATA, the state files, variants files, project pages, root
 pages and the pages for ``--find-links``; last what is no longer listed is removed. Pages of a project come
@@ -109,7 +109,7 @@ def add_wheels(
     new: list[str] = []
     objects = _read_provenance_objects(wheels, wheels_read)
     bases = PublicUrls(family, public_url and provenance_object.check_provenance_base(public_url), place)
-    with change_index(root, action="index add", create=True, patience=patience) as change:
+    with change_index(root, action="index build", create=True, patience=patience) as change:
         for project in dict.fromkeys(wheel.project for wheel in wheels_read):
             refuse_family_name(root, project, list_families(root))
             entries = change.read_entries(view, project)
@@ -342,7 +342,8 @@ def build_index(
         check_family_name(root, family)
         if not (root / family).is_dir():
             raise errors.UsageError(
-                f"--family {family}: there is no folder {root / family}", tip="`index add` makes one"
+                f"--family {family}: there is no folder {root / family}",
+                tip=f"`rocm-wheels index build {root} FILE --family {family}` makes one",
             )
     base = public_url and provenance_object.check_provenance_base(public_url)
     count, new, projects, missing = 0, 0, set[str](), list[str]()
