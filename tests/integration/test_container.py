@@ -299,13 +299,3 @@ def test_our_images_are_made_here_and_never_pulled(
     )
     engine.answer("docker", "build", 1)
     assert start("build", "test") == 18
-
-
-def test_images_are_listed_with_where_their_digests_were_read(capfd: pytest.CaptureFixture[str]) -> None:
-    assert start("images", "--json") == 0
-    rows = {one["name"]: one for one in json.loads(capfd.readouterr().out)}
-    systems = {"debian", "ubuntu", "fedora", "almalinux"}
-    assert set(rows) == {"build", "test", "therock-build", "therock-test", *systems}
-    assert all(one["read_from"].startswith("https://github.com/") for one in rows.values())
-    assert start("images") == 0
-    assert rows["test"]["made_as"] in capfd.readouterr().out

@@ -240,8 +240,8 @@ def choose_image(
         raise UsageError(f"{text!r} is no name of an image{near}", tip=tip)
     if match["digest"] is None and not allow_unresolved:
         tip = (
-            f"name it with its digest ({text}@sha256:…); {ALLOW_TIP}; `rocm-wheels "
-            "container images` lists ours"
+            f"name it with its digest ({text}@sha256:…); {ALLOW_TIP}; "
+            "`rocm-wheels compat show images` lists ours"
         )
         raise DataError(
             f"image {text} has no digest: it can be another one tomorrow{tables.suggest_name(text, images)}",

@@ -50,7 +50,10 @@ TABLES = {
     "releases": ("package_indexes:tabulate_releases", "releases of ROCm, and the indexes that have them"),
     "indexes": ("package_indexes:tabulate_indexes", "package indexes that torch comes from, best first"),
     "builds": ("torch_builds:tabulate_builds", "torch by ROCm and index: targets and Pythons"),
-    "images": ("torch_builds:tabulate_images", "container images with a torch, and to build wheels in"),
+    "images": (
+        "torch_builds:tabulate_images",
+        "container images: those of `container run` by name, and others with a torch",
+    ),
     "known": ("torch_builds:tabulate_issues", "known issues of finished builds"),
     "dtypes": ("dtypes:tabulate_dtypes", "data types of torch on each GPU"),
     "libraries": (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -55,7 +54,7 @@ _run_options = catalogue.takes(
         default="build",
         show_default=True,
         metavar="NAME|IMAGE",
-        help="One of `container images`, or any other as name@sha256:….",
+        help="A name of `compat show images`, or any other as name@sha256:….",
     ),
     command.option("--gpu", is_flag=True, help="With the GPUs of this machine."),
     command.option(
@@ -209,56 +208,6 @@ def build(name: str, only_print: bool, engine: str, allow_unresolved: bool, as_j
     print_result({"image": recipe.reference}, [recipe.reference], as_json=as_json)
 
 
-@container_group.command("container images")
-@catalogue.JSON
-def images(as_json: bool) -> None:
-    """List the images known by name, their digests, and where those were read.
-
-    \b
-    Examples:
-      rocm-wheels container images
-    """
-    from rocm_wheels.ci import container_engine
-    from rocm_wheels.models import ci
-
-    table, clone = ci.load_container_table(), _find_clone()
-    rows = []
-    for name, image in table.images.items():
-        reference = (
-            container_engine.make_image_recipe(name, image, clone).reference
-            if image.dockerfile and clone
-            else ""
-        )
-        source = table.sources[image.source]
-        rows.append(
-            {
-                "name": name,
-                "about": image.about,
-                "image": image.image,
-                "digest": image.digest,
-                "dockerfile": image.dockerfile,
-                "made_as": reference,
-                "read_from": source.url,
-                "read_on": source.retrieved.isoformat(),
-                "note": image.note,
-            }
-        )
-    if as_json:
-        click.echo(json.dumps(rows, indent=1))
-        return
-    for row in rows:
-        start = "starts from " if row["dockerfile"] else ""
-        click.echo(f"{log.paint_result(row['name'], 'green')}: {row['about']}")
-        click.echo(f"  {start}{row['image']}@{row['digest']}" + (f" ({row['note']})" if row["note"] else ""))
-        click.echo(f"  read on {row['read_on']} from {row['read_from']}")
-        if row["dockerfile"]:
-            click.echo(
-                f"  made by `rocm-wheels container build {row['name']}`"
-                + (f" as {reference}" if (reference := row["made_as"]) else "")
-            )
-    log.log_note("images with a torch in them: `rocm-wheels compat show images`; their digests are unknown")
-
-
 @container_group.command("container resolve")
 @click.argument("image", default="", metavar="[IMAGE]")
 @catalogue.PLATFORM.but(
@@ -271,7 +220,7 @@ def images(as_json: bool) -> None:
 def resolve(image: str, platform: project_names.Platform, github_output: bool, as_json: bool) -> None:
     """Print the image that a job builds wheels in, by its digest, and what it tells `build --plat`.
 
-    IMAGE is one of `container images` that is run as it is, any other as name@sha256:…, or none: on the
+    IMAGE is a name of `compat show images` that is run as it is, any other as name@sha256:…, or none: on the
     machine itself. Without it, or empty: the one that data/containers.yaml names for jobs.
 
     \b
