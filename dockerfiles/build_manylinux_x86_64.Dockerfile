@@ -1,6 +1,6 @@
 # The image that Linux wheels are built in: manylinux_2_28, so that they load wherever glibc is 2.28 or newer.
 #
-#   rocm-wheels container build build
+#   rocm-wheels container run --image build -- true     prints the line that makes it
 #
 # The base is what AMD builds its own wheels in: compilers (gcc-toolset-13), git, git-lfs, and every CPython of
 # manylinux in /opt/python. Nothing is installed from a package list of the system, whose versions would be those of

@@ -1,7 +1,7 @@
 # The image that wheels are tested in on machines with GPUs: Ubuntu 24.04 without ROCm, so that what a wheel needs and
 # does not bring is missed.
 #
-#   rocm-wheels container build test
+#   rocm-wheels container run --image test -- true     prints the line that makes it
 #
 # Python 3.12 is the system's; uv, which is locked below, brings others. g++ and Python's headers are for what torch
 # and triton compile on the user's machine.

@@ -71,8 +71,8 @@ def main(wheels: int, projects: int) -> None:
         measure("build, all known", "index", "build", folder)
         for version in ("3.0+rocm7.1.0", "3.1+rocm7.1.0", "3.2+rocm7.1.0"):
             wheel = Draft("project7", version, "py3-none-any").write(fresh)
-            measure("one more wheel", "index", "add", folder, wheel)
-        measure("a new project", "index", "add", folder, Draft("new", "1.0", "py3-none-any").write(fresh))
+            measure("one more wheel", "index", "build", folder, wheel)
+        measure("a new project", "index", "build", folder, Draft("new", "1.0", "py3-none-any").write(fresh))
         measure("a yank", "index", "yank", folder, "project7==3.0+rocm7.1.0", "--reason", "broken")
 
 

@@ -23,7 +23,6 @@ from rocm_wheels.models import libraries
 WITHOUT_JSON = {
     "demo",
     "help",
-    "index serve",
     "recipe new",
     "run-step",
 }
@@ -151,8 +150,8 @@ def test_option_has_help(words: str) -> None:
 
 # Spelled alike, and not the same thing: each command has its own.
 HOMONYMS = {
-    *("--cache", "--debug", "--details", "--digests", "--exclude", "--explain", "--format", "--from"),
-    *("--github-output", "--host", "--keep", "--label", "--layout", "--packaging", "--platform"),
+    *("--cache", "--debug", "--details", "--exclude", "--explain", "--format", "--from"),
+    *("--github-output", "--keep", "--label", "--layout", "--packaging", "--platform"),
     *("--platform-tag", "--print", "--release-type", "--repair", "--to", "--version"),
 }
 

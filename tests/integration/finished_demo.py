@@ -55,7 +55,7 @@ class Demo:
 
     def run(self, *words: str, door: str = "build_tools/build_prod_wheels.py", **env: str) -> Ended:
         ended = subprocess.run(
-            [*warm_python(steps=True), *self.command(*words, door=door)[1:]],
+            [*warm_python(), *self.command(*words, door=door)[1:]],
             env={**self.env, **env},
             capture_output=True,
             text=True,
@@ -103,7 +103,7 @@ def finish_demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
 
 
 def run_demo(demo: Demo) -> Ended:
-    argv = [*warm_python(steps=True), "-m", "rocm_wheels", "demo", "--output-dir", str(demo.folder)]
+    argv = [*warm_python(), "-m", "rocm_wheels", "demo", "--output-dir", str(demo.folder)]
     ended = subprocess.run(
         argv, env=demo.env, cwd=demo.folder.parent, capture_output=True, text=True, check=False
     )

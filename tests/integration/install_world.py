@@ -15,11 +15,11 @@ from pathlib import Path
 
 from audit_wheels import Draft
 from binary_writer import bundle, elf, hip, kpack_reference
+from index_server import IndexServer, serve_folder
 from index_wheels import NOW, SCHEMA, wheel
 from our_pip import copy_pip
 
 from rocm_wheels.index import update
-from rocm_wheels.index.server import IndexServer, serve_folder
 
 TAG = f"py3-none-linux_{platform.machine()}"  # a wheel with code: a pure one has no kernels
 ROCM = "hip: str | None = '7.2.26015'\ncuda: str | None = None\n"

@@ -14,13 +14,13 @@ from urllib.parse import quote
 
 import pytest
 from faulty_store import FaultyStore, Watched
+from index_server import serve_folder
 from our_pip import PIP, UV
 from release_world import FAMILY, NOW, ROCM, World, rocm_wheel
 from staged import stage
 
 from rocm_wheels.core import process
 from rocm_wheels.index import publish, update
-from rocm_wheels.index.server import serve_folder
 from rocm_wheels.release import channel, layout, policy, wheel_set
 from rocm_wheels.release.promote import ChannelActor, ChannelChange, Promoter
 from rocm_wheels.stores.folder import FolderStore

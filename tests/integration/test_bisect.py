@@ -16,12 +16,12 @@ import s3_servers
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 import release_world
+from index_server import serve_folder
 from release_world import FAMILY, ROCM, World, rocm_wheel
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import process
 from rocm_wheels.index import update
-from rocm_wheels.index.server import serve_folder
 from rocm_wheels.release import layout, set_list, stage, views, wheel_set
 from rocm_wheels.release.channel import Channel, ChannelEvent, ChannelSet
 from rocm_wheels.stores.folder import FolderStore

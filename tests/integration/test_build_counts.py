@@ -12,7 +12,8 @@ from tiny_projects import World, finish, made_world, world
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 __all__ = ["made_world", "world"]
 
-# Loaded by every Python of `build` itself (no front end sees PYTHONPATH): notes the calls of COUNTED.
+# Loaded by the Python of `build` itself, of which its steps are forks (no front end sees PYTHONPATH): notes
+# the calls of COUNTED.
 COUNTER = r"""
 import json, os, sys, threading
 
@@ -25,7 +26,6 @@ COUNTED = {
     "read_archive_layout": "zip_layout.py",  # whatever opens a wheel begins with it
 }
 STEPS = ("build-", "repair-", "install-")
-PROCESS = next((word for word in sys.orig_argv[2:] if word.startswith(STEPS)), "build")
 
 def note_call(frame, event, _):
     code = frame.f_code
@@ -37,7 +37,8 @@ def note_call(frame, event, _):
             if code.co_name == "read_archive_layout":  # our own edit makes another file of the same name
                 path = frame.f_back.f_locals["path"]
                 opened = f"{path} {os.stat(path).st_ino}"
-            file.write(json.dumps([PROCESS, code.co_name, opened]) + "\n")
+            process = next((word for word in sys.argv[1:] if word.startswith(STEPS)), "build")
+            file.write(json.dumps([process, code.co_name, opened]) + "\n")
 
 sys.setprofile(note_call)
 threading.setprofile(note_call)

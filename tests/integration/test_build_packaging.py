@@ -206,9 +206,9 @@ def test_fat_and_thin_wheels_are_never_in_one_index(demo: Demo, tmp_path: Path) 
     assert ended.code == 15 and "it carries its ROCm" in ended.err, ended.err
     assert stage(demo, tmp_path / "store", [fat, *others]).code == 0
     index = tmp_path / "index"
-    assert cli(demo, "index", "add", index, fat).code == 0
+    assert cli(demo, "index", "build", index, fat).code == 0
     before = {path: path.read_bytes() for path in index.rglob("*") if path.is_file()}
-    ended = cli(demo, "index", "add", index, thin)
+    ended = cli(demo, "index", "build", index, thin)
     assert ended.code == 2 and "carries its ROCm" in ended.err, ended.err
     assert {path: path.read_bytes() for path in index.rglob("*") if path.is_file()} == before
     (index / "torch" / thin.name).write_bytes(thin.read_bytes())

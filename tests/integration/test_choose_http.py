@@ -14,10 +14,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, library
 from choose_indexes import RELEASE, Shelf, machine
+from index_server import IndexServer, serve_folder
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.index import reader
-from rocm_wheels.index.server import IndexServer, serve_folder
 from rocm_wheels.user import choose
 
 pytestmark = pytest.mark.contract
@@ -44,7 +44,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
     made = sorted(map(str, (folder / "out").iterdir()))
     made.append(str(Draft("torchaudio", "2.9.0", "py3-none-any").write(folder)))
-    assert boundary.run_command(main.cli, ["index", "add", str(folder / "index"), *made]) == 0
+    assert boundary.run_command(main.cli, ["index", "build", str(folder / "index"), *made]) == 0
     return folder / "index"
 
 
@@ -137,7 +137,7 @@ def test_families_of_an_index_of_ours(
     for family, torch in (((), "2.9.0+cpu"), (("--family", "gfx94X-dcgpu"), "2.9.0+rocm7.2.0")):
         wheel = Draft("torch", torch, "cp312-cp312-linux_x86_64").write(tmp_path)
         assert (
-            boundary.run_command(main.cli, ["index", "add", str(tmp_path / "index"), str(wheel), *family])
+            boundary.run_command(main.cli, ["index", "build", str(tmp_path / "index"), str(wheel), *family])
             == 0
         )
     index = tmp_path / "index"

@@ -16,13 +16,13 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from index_server import serve_folder
 from packaging.tags import platform_tags, sys_tags
 from uv import find_uv_bin
 
 from rocm_wheels.core import errors
 from rocm_wheels.gpus import gpu
 from rocm_wheels.index import reader
-from rocm_wheels.index.server import serve_folder
 from rocm_wheels.user import choose
 from rocm_wheels.user.host import TargetHost, detect_platform
 from rocm_wheels.variants.document import SCHEMA

@@ -26,7 +26,7 @@ RUN = [page for page in PAGES if any(block.is_run for block in list_blocks(page)
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for PATH, with a rocm-wheels that begins in a warm Python."""
     folder = tmp_path_factory.mktemp("programs")
-    write_script(folder / "rocm-wheels", [*warm_python(steps=True), "-m", "rocm_wheels"])
+    write_script(folder / "rocm-wheels", [*warm_python(), "-m", "rocm_wheels"])
     return folder
 
 

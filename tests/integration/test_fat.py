@@ -539,7 +539,8 @@ def test_packages_come_from_an_index(world: World, tmp_path: Path) -> None:
     torch, links = world.write(tmp_path)
     index = tmp_path / "index"
     assert (
-        boundary.run_command(main.cli, ["index", "add", str(index), *map(str, sorted(links.iterdir()))]) == 0
+        boundary.run_command(main.cli, ["index", "build", str(index), *map(str, sorted(links.iterdir()))])
+        == 0
     )
     words = ("--rocm-index", index, "--gfx", "gfx942", "-o", tmp_path / "fat")
     assert fat(torch, *words) == 0

@@ -20,11 +20,11 @@ from uv import find_uv_bin
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, library
+from index_server import serve_folder
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors, files, process
 from rocm_wheels.index import update
-from rocm_wheels.index.server import serve_folder
 from rocm_wheels.models.lock import Lock
 from rocm_wheels.release import final_versions, finalize, layout, stage, wheel_set
 from rocm_wheels.sources.lock import format_lock

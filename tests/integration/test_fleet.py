@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from index_server import IndexServer
 from index_wheels import wheel
 from install_world import CUDA, Environment, make_environment, served_index, torch
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import extras, toml_reader
 from rocm_wheels.core.files import hash_file
-from rocm_wheels.index.server import IndexServer
 
 HEAD = 'lock-version = "1.0"\ncreated-by = "x"\n'
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -171,7 +171,7 @@ def list_index_documents(folder: Path) -> Iterator[Document]:
     statement.write_bytes(format_statement(made.name, digest, predicate))
 
     def read_statement(place: Path) -> list[int]:
-        return [run("provenance", word, place / made.name) for word in ("show", "verify")]
+        return [run("provenance", "verify", place / made.name)]
 
     yield Document("statement", statement.name, json_at(9), read_statement, beside)
 

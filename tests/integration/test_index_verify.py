@@ -15,11 +15,11 @@ import pytest
 from flaky_server import Answer, FileServer, FlakyServer, serve_requests, serving
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from index_server import serve_folder
 from index_wheels import NOW, Properties, variant, wheel
 
 from rocm_wheels.cli import boundary, index
 from rocm_wheels.index import reader, update, verify
-from rocm_wheels.index.server import serve_folder
 
 pytestmark = pytest.mark.contract
 
@@ -314,3 +314,16 @@ def test_a_server_without_ranges_is_not_called_silent(tmp_path: Path) -> None:
 def test_a_busy_server_is_asked_again(root: Path) -> None:
     with strange(root, "busy") as url:
         assert {finding.check for finding in verify.verify_index(url, retries=2).findings} == {"no-ranges"}
+
+
+def test_no_proxy_stands_between_us_and_a_server_of_this_machine(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    with serve_folder(root) as server:
+        assert reader.IndexReader(retries=0).get(f"{server.url}torch/").status == 200
+    with pytest.raises(reader.UnreachableError):
+        reader.IndexReader(retries=0).get("http://192.0.2.1/")  # others are asked through it

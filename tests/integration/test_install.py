@@ -16,7 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft
 from binary_writer import code_object, kpack
 from flaky_server import FileServer, serving
-from index_wheels import NOW, SCHEMA, wheel
+from index_server import IndexServer
+from index_wheels import NOW, SCHEMA, drop, wheel
 from install_world import (
     CUDA,
     ROCM,
@@ -37,7 +38,6 @@ from rocm_wheels.cli.install import install_command
 from rocm_wheels.core import errors
 from rocm_wheels.core.files import hash_file, lock_folder
 from rocm_wheels.index import update
-from rocm_wheels.index.server import IndexServer
 from rocm_wheels.package import provenance
 from rocm_wheels.user import plan_install, wheel_cache
 from rocm_wheels.user.install import carry_out_plan
@@ -587,7 +587,7 @@ def test_wheels_that_nobody_asked_for_has_signed_are_not_installed(
     statement.write_bytes(b"<html>")
     assert ask() == 17
     # a policy that a user keeps
-    update.remove_wheels(root, [wheel_file.name])
+    drop(root, root / "torch" / wheel_file.name)
     assert not list(root.rglob("*.intoto*"))
     locate_statement(wheel_file).unlink()
     update.add_wheels(root, [wheel_file], now=NOW)

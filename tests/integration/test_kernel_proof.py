@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -17,12 +18,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from binary_writer import bundle, compress, elf, hip, pad
 from flaky_server import FileServer, serving
+from index_server import IndexHandler, IndexServer
 from index_wheels import wheel
 from install_world import CUDA, ROCM, TAG, Environment, library, make_environment, served_index, torch
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core.files import hash_file
-from rocm_wheels.index.server import IndexServer, _IndexHandler
 from rocm_wheels.user import index_pages, install_options, kernel_proof
 from rocm_wheels.user.host import StatedMachine, make_host
 
@@ -106,14 +107,16 @@ def test_a_connection_that_ends_amid_the_library_is_no_proof(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is said, and read after the download: a cut connection is no reason to refuse, or to trust."""
-    send = _IndexHandler._send_span
+    send = IndexHandler.copyfile
 
-    def cut(handler: _IndexHandler, file: BinaryIO, first: int, end: int) -> None:
-        send(handler, file, first, min(end, first + (256 << 10)))
-        if end - first > REST // 2:
+    def cut(handler: IndexHandler, file: BinaryIO, out: object) -> None:
+        content = file.read()
+        cuts = len(content) > REST // 2
+        send(handler, io.BytesIO(content[: 256 << 10] if cuts else content), out)
+        if cuts:
             handler.connection.shutdown(socket.SHUT_RDWR)
 
-    monkeypatch.setattr(_IndexHandler, "_send_span", cut)
+    monkeypatch.setattr(IndexHandler, "copyfile", cut)
     assert install(large.url, empty, "--gfx", "gfx1101", "--dry-run", "--json") == 0
     kernels = json.loads(capsys.readouterr().out)["kernels"]
     assert kernels["gpus"] == [{"gfx": "gfx1101", "served": None, "how": None}] and kernels["unread"]

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from index_server import serve_folder
 from index_wheels import NOW, files, wheel
 from release_world import FAMILY, World
 
 from rocm_wheels.cli import boundary
 from rocm_wheels.cli.index import resolve_command
 from rocm_wheels.index import reader, update
-from rocm_wheels.index.server import serve_folder
 from rocm_wheels.release import policy, promote, stage
 from rocm_wheels.stores import folder
 

@@ -420,7 +420,7 @@ def test_what_cannot_be_split_is_refused_by_name(
     assert "split already" in refuse(host, capfd)
     assert "split already" in refuse(devices["gfx942"], capfd)
     variant = shutil.copy(tmp_path / "fat" / host.name, tmp_path / host.name.replace(".whl", "-rocm7.whl"))
-    assert "wheel unstamp" in refuse(variant, capfd)
+    assert "wheel retag --label ''" in refuse(variant, capfd)
     library = world.torch.members[HIP]
 
     def make(files: Mapping[str, bytes]) -> Path:

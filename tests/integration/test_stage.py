@@ -16,6 +16,7 @@ import pytest
 import s3_servers
 from cut_commands import in_a_process
 from faulty_store import FaultyStore
+from index_server import serve_folder
 from our_pip import PIP, UV
 from release_world import NOW, ROCM, World, rocm_wheel
 from staged import LATER, killed_again_and_again, require_whole, small_plan, stage, visible
@@ -23,7 +24,6 @@ from staged import LATER, killed_again_and_again, require_whole, small_plan, sta
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors, process
 from rocm_wheels.index import update
-from rocm_wheels.index.server import serve_folder
 from rocm_wheels.release.stage import StagePlan, stage_set
 from rocm_wheels.stores.folder import FolderStore
 from rocm_wheels.wheels import archive

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from index_server import serve_folder
 from judged_sets import said
 from release_world import NEWER, NOW, OLDER, rocm_wheel, several_drafts
 from uv import find_uv_bin
@@ -17,7 +18,6 @@ from uv import find_uv_bin
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import process
 from rocm_wheels.index import update
-from rocm_wheels.index.server import serve_folder
 from rocm_wheels.release import layout, wheel_set
 from rocm_wheels.release.evidence.store import add_evidence
 from rocm_wheels.sources.lock import write_lock

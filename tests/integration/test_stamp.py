@@ -1,4 +1,4 @@
-"""``rocm-wheels wheel stamp`` and ``unstamp`` on real wheels, with uv and variantlib as the judges."""
+"""``rocm-wheels wheel stamp`` and ``retag --label ''`` on real wheels, with uv and variantlib as the judges."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, library
 
 from rocm_wheels.cli import boundary, stamp
+from rocm_wheels.cli import wheel as wheel_commands
 from rocm_wheels.variants.document import (
     SCHEMA,
     SCHEMA_WITHOUT_PROVIDERS,
@@ -26,6 +27,7 @@ from rocm_wheels.variants.document import (
 )
 from rocm_wheels.wheels import dist_info, rewrite, sbom, scan
 
+UNSTAMP = (wheel_commands.retag, "--label", "")
 STATIC = ["--provider", "static", "--static-targets", "gfx942,gfx1100", "--rocm-versions", "7.2,7.1"]
 
 
@@ -155,7 +157,7 @@ def test_uv_takes_null_where_no_provider_answers_and_plain_without_the_preview(t
 
 def run_unstamped(out: Path, folder: Path) -> Path:
     """Make a plain wheel of the variant for ROCm 7.1."""
-    assert run(stamp.unstamp, out / "demo-2.9.0-py3-none-any-rocm7.1_gfx942.whl", "--output-dir", folder) == 0
+    assert run(*UNSTAMP, out / "demo-2.9.0-py3-none-any-rocm7.1_gfx942.whl", "--output-dir", folder) == 0
     (plain,) = folder.glob("*.whl")
     return plain
 
@@ -244,16 +246,16 @@ def test_a_bill_of_materials_that_is_none_is_named(tmp_path: Path, capfd: pytest
 
 
 @pytest.mark.contract
-def test_unstamp_gives_back_what_was_stamped(tmp_path: Path) -> None:
+def test_a_label_taken_away_gives_back_what_was_stamped(tmp_path: Path) -> None:
     wheel = draft("gfx942").write(tmp_path)
     assert run(stamp.stamp, wheel, "--keep-local-version", "--output-dir", tmp_path / "a") == 0
     (variant,) = (tmp_path / "a").iterdir()
     assert variant.name == "demo-2.9.0+rocm7.2.0-py3-none-any-rocm7.2_gfx942.whl"
-    assert run(stamp.unstamp, variant, "--output-dir", tmp_path / "b") == 0
+    assert run(*UNSTAMP, variant, "--output-dir", tmp_path / "b") == 0
     assert contents(tmp_path / "b" / wheel.name) == contents(wheel)
     assert run(stamp.stamp, wheel, "--output-dir", tmp_path / "c") == 0
     (variant,) = (tmp_path / "c").iterdir()
-    assert run(stamp.unstamp, variant, "--local-version", "rocm7.2.0", "--output-dir", tmp_path / "d") == 0
+    assert run(*UNSTAMP, variant, "--local-version", "rocm7.2.0", "--output-dir", tmp_path / "d") == 0
     assert contents(tmp_path / "d" / wheel.name) == contents(wheel)
 
 
@@ -264,7 +266,7 @@ def test_variants_do_not_become_one_plain_wheel(tmp_path: Path, capfd: pytest.Ca
         assert run(stamp.stamp, draft("gfx942", rocm=rocm).write(tmp_path), "--output-dir", out) == 0
     wheels = sorted(out.iterdir())
     for more in ([], ["--replace"]):
-        assert run(stamp.unstamp, *wheels, *more, "--output-dir", tmp_path / "plain") == 2
+        assert run(*UNSTAMP, *wheels, *more, "--output-dir", tmp_path / "plain") == 2
         assert "would both become" in capfd.readouterr().err
     assert not (tmp_path / "plain").exists()
 
@@ -356,7 +358,7 @@ def test_a_stamp_is_not_put_on_a_stamp_without_asking(
     assert "is a variant wheel already: rocm7.2_gfx942\ntip: --replace" in capfd.readouterr().err
     assert run(stamp.stamp, variant, "--label", "mine", "--replace") == 0
     assert (tmp_path / "demo-2.9.0-py3-none-any-mine.whl").is_file()
-    assert run(stamp.unstamp, wheel) == 2
+    assert run(*UNSTAMP, wheel) == 2
     assert "is not a variant wheel" in capfd.readouterr().err
 
 

@@ -22,12 +22,12 @@ from release_world import FAMILY, NOW, ROCM, TARGET, World, rocm_wheel
 from staged import stage
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from index_server import serve_folder
 from judged_sets import policy, said
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import parallel, process
 from rocm_wheels.index import publish, update
-from rocm_wheels.index.server import serve_folder
 from rocm_wheels.release import layout, promote, views, wheel_set
 from rocm_wheels.release.evidence.store import add_evidence
 from rocm_wheels.release.policy import RuleResult, Verdict

@@ -16,6 +16,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from faulty_store import FaultyStore, Killed, Watched
+from index_server import serve_folder
 from judged_sets import policy
 from nights import FAMILY, GPUS, TAGS, Night, hours_ago, know
 from our_pip import PIP, UV
@@ -24,7 +25,6 @@ from release_world import NOW, rocm_wheel
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import process
 from rocm_wheels.index import update
-from rocm_wheels.index.server import serve_folder
 from rocm_wheels.release import layout, wheel_set
 from rocm_wheels.release.policy import RuleResult, Verdict
 from rocm_wheels.release.promote import ChannelActor, Promoter

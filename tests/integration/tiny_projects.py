@@ -139,7 +139,7 @@ class World:
         return self._start([sys.executable], *words, **env)
 
     def run(self, *words: str, **env: str) -> Ended:
-        return finish(self._start(warm_python(steps=True), *words, **env))
+        return finish(self._start(warm_python(), *words, **env))
 
     def _start(self, python: list[str], *words: str, **env: str) -> subprocess.Popen[str]:
         return subprocess.Popen(

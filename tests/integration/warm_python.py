@@ -22,23 +22,19 @@ if TYPE_CHECKING:
 
 COUNT = 8  # bytes of a number on the line
 FILES = 3  # stdin, stdout, stderr
-STEPS = "--steps"
 CLIENT: list[str] = []  # the small program, once it is compiled
 STARTED: list[tuple[object, list[str]]] = []  # what serves this process, and the words
 SCRIPTS: list[tuple[object, list[str]]] = []  # the same of each script that was made to begin so
 ENDED: list[int] = []  # in a command that has ended: its exit code
 
 
-def warm_python(*, steps: bool = False) -> list[str]:
-    """Return the words that stand for Python; the first call starts what serves them until pytest ends.
-
-    With ``steps`` the processes of steps, which ``build`` starts, begin so too.
-    """
+def warm_python() -> list[str]:
+    """Return the words that stand for Python; the first call starts what serves them until pytest ends."""
     if sys.platform != "linux":
         return [sys.executable]
     if not STARTED:
         STARTED.append(start_server(sys.executable))
-    return [*STARTED[0][1], *([STEPS] if steps else [])]
+    return STARTED[0][1]
 
 
 def warm_script(script: Path) -> None:
@@ -48,7 +44,7 @@ def warm_script(script: Path) -> None:
     """
     if sys.platform == "linux" and not script.read_text(encoding="utf-8").startswith("#!/bin/sh\n"):
         SCRIPTS.append(start_server(str(script.with_name("python"))))
-        begin = [*SCRIPTS[-1][1], STEPS]
+        begin = SCRIPTS[-1][1]
         write_script(script, [*begin, "-m", "rocm_wheels"])
         write_script(script.with_name("warm-python"), begin)
 
@@ -158,7 +154,7 @@ def serve(place: str, client: str) -> None:
                     signal.signal(signal.SIGINT, interrupted)
                     sources.close()
                     _take(files, parts[0], {**set_by_python, **env})
-                    _run([os.fsdecode(word) for word in parts[2:count]], [client, place, sys.executable])
+                    _run([os.fsdecode(word) for word in parts[2:count]])
                 for file in files:
                     os.close(file)
                 if pid:
@@ -218,14 +214,8 @@ def _take(files: list[int], folder: bytes, env: Mapping[bytes, bytes]) -> None:
         setattr(sys, f"__{name}__", new)
 
 
-def _run(words: list[str], python: list[str]) -> NoReturn:
+def _run(words: list[str]) -> NoReturn:
     """Run ``-m MODULE …``, ``-c CODE …`` or ``SCRIPT …`` as Python does, and end."""
-    from rocm_wheels.pipeline import run_step
-
-    if words[0] == STEPS:
-        words = words[1:]
-        begin = [*python, "-m", "rocm_wheels"]
-        run_step.get_own_command = lambda: begin
     try:
         _run_words(words)
         sys.exit()

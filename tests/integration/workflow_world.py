@@ -87,7 +87,7 @@ def make_world(folder: Path) -> dict[str, str]:
     packages = folder / "packages"
     made_of = ("--artifact-dir", folder / "artifacts", "--output-dir", packages)
     ours(CLONE / "build_tools" / "build_python_packages.py", *made_of)
-    ours("-m", "rocm_wheels", "index", "add", folder / "index", *sorted((packages / "dist").iterdir()))
+    ours("-m", "rocm_wheels", "index", "build", folder / "index", *sorted((packages / "dist").iterdir()))
     return env
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from audit_wheels import Draft
 
+from rocm_wheels.index import update
+
 NOW = "2026-11-21T12:00:00Z"
 SCHEMA = "https://variants-schema.wheelnext.dev/peps/850/v0.2.0.json"
 Properties = dict[str, dict[str, list[str]]]
@@ -68,6 +70,13 @@ def files(root: Path) -> dict[str, bytes]:
         for path in sorted(root.rglob("*"))
         if path.is_file() and path.name not in (".lock", ".owner", ".groups")
     }
+
+
+def drop(root: Path, *paths: Path) -> None:
+    """Take wheels out of an index: the files, then what it knows of them."""
+    for path in paths:
+        path.unlink()
+    assert update.build_index(root, now=NOW, drop_missing=True).missing == tuple(sorted(map(str, paths)))
 
 
 def make_object(path: Path, **changed: object) -> bytes:

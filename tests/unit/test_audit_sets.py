@@ -17,12 +17,12 @@ from urllib.parse import quote
 import pytest
 from audit_sets import PYTHONS, ROCM, TARGETS, TORCH, audit_set, set_drafts, write_set
 from audit_wheels import Draft, library
+from index_server import serve_folder
 
 from rocm_wheels.audit import audited_set, checks
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core.junit import read_junit_report
 from rocm_wheels.index import update
-from rocm_wheels.index.server import serve_folder
 
 pytestmark = pytest.mark.contract
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rocm_wheels.cli import boundary, compat, main
-from rocm_wheels.models import gfx
+from rocm_wheels.models import ci, gfx
 
 pytestmark = pytest.mark.contract
 
@@ -50,6 +50,15 @@ def test_tables_fit_a_pipe_and_what_columns_says(
 def test_a_row_is_shown_by_its_name(capsys: pytest.CaptureFixture[str]):
     code, out, _ = ask(capsys, "show", "builds", "2.9", "--json")
     assert (code, {row["torch"] for row in json.loads(out)["builds"]}) == (0, {"2.9"})
+    assert len(json.loads(ask(capsys, "show", "images", "test", "--json")[1])["images"]) == 1
+
+
+def test_images_of_containers_are_listed_by_name_with_their_digests(capsys: pytest.CaptureFixture[str]):
+    rows = json.loads(ask(capsys, "show", "images", "--json")[1])["images"]
+    named = {row["name"]: row for row in rows if row["name"]}
+    assert named.keys() == ci.load_container_table().images.keys() and len(rows) > len(named) > 7
+    assert all("@sha256:" in row["image"] and "github.com" in row["source"] for row in named.values())
+    assert "made by dockerfiles/test_ubuntu24_04.Dockerfile" in named["test"]["use"]
 
 
 def test_the_tables_are_listed(capsys: pytest.CaptureFixture[str]):

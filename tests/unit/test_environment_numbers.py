@@ -39,7 +39,7 @@ def test_what_is_no_such_number_is_refused_by_name(
 ) -> None:
     monkeypatch.setenv(name, text)
     path = wheel(tmp_path)
-    assert boundary.run_command(main.cli, ["index", "add", str(tmp_path / "index"), str(path)]) == 2
+    assert boundary.run_command(main.cli, ["index", "build", str(tmp_path / "index"), str(path)]) == 2
     assert boundary.run_command(main.cli, ["wheel", "repair", str(path), "-o", str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err.count(f"{name}=") == 2
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
@@ -60,7 +60,7 @@ def test_numbers_out_of_range(name: str, text: str, monkeypatch: pytest.MonkeyPa
 def test_dates_are_taken(text: str, year: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", text)
     assert (
-        boundary.run_command(main.cli, ["index", "add", str(tmp_path / "index"), str(wheel(tmp_path))]) == 0
+        boundary.run_command(main.cli, ["index", "build", str(tmp_path / "index"), str(wheel(tmp_path))]) == 0
     )
     page = json.loads((tmp_path / "index/torch/index.json").read_text())
     assert page["files"][0]["upload-time"].startswith(year)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from index_wheels import NOW, files, variant, wheel
+from index_wheels import NOW, drop, files, variant, wheel
 
 from rocm_wheels.core import errors
 from rocm_wheels.index import folder, reader, update
@@ -147,7 +147,7 @@ def test_an_index_is_made_changed_and_emptied(tmp_path: Path) -> None:
     assert changed == {".index/my-pkg.jsonl", "links.html", "my-pkg/index.html", "my-pkg/index.json"}
     assert b'data-yanked="no good"' in (root / "links.html").read_bytes()
     assert update.yank_wheels(root, [other.name], reason=None) == [other.name]
-    assert update.remove_wheels(root, ["torch==2.9.1+rocm7.1.0", "My-Pkg==1.0"]) == [one.name, other.name]
+    drop(root, root / "torch" / one.name, root / "my-pkg" / other.name)
     assert sorted(files(root)) == ["index.html", "index.json", "links.html"]
 
 
@@ -179,7 +179,7 @@ def test_a_family_has_its_own_wheels_and_those_for_everybody(tmp_path: Path) -> 
     with pytest.raises(errors.DataError, match="for all and for gfx110X-all"):
         update.add_wheels(root, [wheel(tmp_path / "all", text="all")], now=NOW)
     assert files(root) == pages
-    update.remove_wheels(root, [mine.name], family="gfx94X-dcgpu")
+    drop(root, root / "gfx94X-dcgpu" / "torch" / mine.name)
     assert json.loads((root / "gfx94X-dcgpu/index.json").read_text())["projects"] == [{"name": "triton"}]
 
 
@@ -203,7 +203,7 @@ def test_variants_are_joined_a_release(tmp_path: Path) -> None:
     assert listed.keys() == {"filename", "url", "hashes", "size"}
     assert pages[f"torch/{listed['url']}"] == pages["torch/torch-2.9.1-variants.json"]
     assert first[0] in pages  # somebody may still be reading the page before
-    update.remove_wheels(root, [null.name])
+    drop(root, root / "torch" / null.name)
     assert first[0] not in files(root)
     clash = variant(
         tmp_path / "clash", "rocm7.1", {"rocm": {"version": ["7.2"]}}, tag="py3-none-linux_x86_64"
@@ -239,8 +239,12 @@ def test_wheels_elsewhere_are_linked_there(tmp_path: Path) -> None:
     for page in ("torch/index.html", "gfx1100/torch/index.html", "links.html", "gfx1100/links.html"):
         assert link in (root / page).read_bytes(), page
     assert update.build_index(root, now=NOW).missing == ()
-    update.remove_wheels(root, [path.name])
+    state = folder.IndexFolder(root).state_file("torch")
+    state.write_text("")  # its line deleted
+    update.build_index(root, now=NOW)
     assert folder.IndexFolder(root).list_own_projects() == []
+    assert not state.exists() and not (root / "torch" / "index.html").exists()
+    assert link not in (root / "gfx1100/torch/index.html").read_bytes()
 
 
 def test_wheels_in_another_folder_of_the_host_are_linked_from_every_page(tmp_path: Path) -> None:

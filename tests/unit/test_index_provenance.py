@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from index_wheels import NOW, make_object, wheel
+from index_wheels import NOW, drop, make_object, wheel
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
@@ -45,7 +45,7 @@ def test_an_object_comes_along_and_stays_through_what_follows(tmp_path: Path) ->
     update.build_index(root, now=NOW)
     assert read_links(root) == [link]
     assert verify.verify_index(str(root)).findings == ()
-    update.remove_wheels(root, [made.name])
+    drop(root, root / "torch" / made.name)
     assert not list(root.rglob("*.provenance"))
 
 
@@ -109,7 +109,7 @@ def test_anything_else_is_no_object(content: bytes, tmp_path: Path) -> None:
 
 def test_pages_need_to_know_where_they_are_seen(tmp_path: Path) -> None:
     made = make_wheel(tmp_path / "fresh")
-    words = ["index", "add", str(tmp_path / "index"), str(made)]
+    words = ["index", "build", str(tmp_path / "index"), str(made)]
     assert boundary.run_command(main.cli, words) == 2
     assert boundary.run_command(main.cli, [*words, "--public-url", "http://wheels.example.org/"]) == 2
     with pytest.raises(errors.UsageError):

@@ -183,10 +183,9 @@ WORDS = [
 def test_nothing_of_that_name(tmp_path: Path, word: str, said: str) -> None:
     update.add_wheels(tmp_path / "index", [wheel(tmp_path)], now=NOW)
     before = files(tmp_path / "index")
-    for call in (update.remove_wheels, lambda *given: update.yank_wheels(*given, reason="")):
-        with pytest.raises(errors.UsageError) as wrong:
-            call(tmp_path / "index", ["torch==2.9.1+rocm7.1.0", word])
-        assert said in str(wrong.value)
+    with pytest.raises(errors.UsageError) as wrong:
+        update.yank_wheels(tmp_path / "index", ["torch==2.9.1+rocm7.1.0", word], reason="")
+    assert said in str(wrong.value)
     assert files(tmp_path / "index") == before
 
 

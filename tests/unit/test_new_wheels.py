@@ -75,8 +75,8 @@ COMMANDS: dict[str, tuple[Callable[[Path], Path], list[str]]] = {
     "fat": (make_torch, ["--find-links", "{rocm}", "--gfx", "gfx942"]),
     "prune": (make_torch, ["--gfx", "gfx942"]),
     "stamp": (make_torch, []),
-    "unstamp": (make_variant, ["--local-version", "rocm7.1.0"]),
     "retag": (make_torch, ["--build-tag", "1"]),
+    "retag --label=": (make_variant, ["--local-version", "rocm7.1.0"]),
 }
 
 
@@ -94,7 +94,7 @@ def report(
     def run(*more: str | Path) -> tuple[int, Any]:
         capfd.readouterr()
         code = boundary.run_command(
-            main.cli, ["wheel", request.param, str(wheel), *words, *map(str, more), "--json"]
+            main.cli, ["wheel", *request.param.split(), str(wheel), *words, *map(str, more), "--json"]
         )
         out = capfd.readouterr().out
         return code, json.loads(out) if out else None

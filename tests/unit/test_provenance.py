@@ -17,9 +17,9 @@ from audit_wheels import torch_draft
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
-from rocm_wheels.package import provenance, variant_stamp
+from rocm_wheels.package import provenance
 from rocm_wheels.package.sbom import embed_provenance
-from rocm_wheels.wheels import sbom, write_together
+from rocm_wheels.wheels import sbom
 from rocm_wheels.wheels.edit import WheelEdit
 from rocm_wheels.wheels.rewrite import rewrite_wheel
 from rocm_wheels.wheels.statement import (
@@ -87,9 +87,10 @@ def stamp(wheel: Path, folder: Path) -> Path:
 
 
 def unstamp(wheel: Path, folder: Path) -> Path:
-    with write_together.write_together() as batch:
-        (written,) = variant_stamp.write_stamps(variant_stamp.plan_unstamps([wheel]), folder, batch=batch)
-    return written.path
+    words = ["wheel", "retag", str(wheel), "--label", "", "--output-dir", str(folder)]
+    assert boundary.run_command(main.cli, words) == 0
+    (plain,) = folder.glob("*.whl")
+    return plain
 
 
 def make_key(path: Path) -> Path:
@@ -110,6 +111,20 @@ def test_what_is_done_to_a_wheel_is_said_with_all_that_was_said_before(tmp_path:
     assert names == [retagged.name, locate_statement(retagged).name]
     again = stamp(retagged, tmp_path / "c")
     assert locate_statement(again).read_bytes() == locate_statement(stamped).read_bytes()
+
+
+def test_verify_prints_what_statements_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wheel = make_wheel(tmp_path)
+    stamped = stamp(wheel, tmp_path / "new")
+    assert boundary.run_command(main.cli, ["provenance", "verify", str(stamped)]) == 0
+    printed = capsys.readouterr().out
+    for said in ("urn:test, then stamp gfx942; unsigned", wheel.name, PACKAGE.record, "gitCommit 11111"):
+        assert said in printed
+    locate_statement(wheel).unlink()
+    assert boundary.run_command(main.cli, ["provenance", "verify", str(stamped), str(wheel), "--json"]) == 13
+    first, second = json.loads(capsys.readouterr().out)
+    assert [item["subject"][0]["name"] for item in first["statements"]] == [stamped.name, wheel.name]
+    assert (second["statements"], second["findings"][0]["fault"]) == ([], "no-statement")
 
 
 def test_a_wheel_that_is_given_back_has_its_statement_back(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import pytest
 from audit_wheels import torch_draft
 from sbom_schema import require_valid
 
+from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
-from rocm_wheels.package import variant_stamp
 from rocm_wheels.package.sbom import embed_provenance
-from rocm_wheels.wheels import edit, rewrite, sbom, scan, write_together
+from rocm_wheels.wheels import edit, rewrite, sbom, scan
 
 pytestmark = pytest.mark.contract
 
@@ -113,11 +113,11 @@ def test_variant_and_back_is_the_same_file(tmp_path: Path) -> None:
         edit.WheelEdit(label="gfx942", put={"variant.json": b"{}"}, step="stamp gfx942"),
     ).path
     assert sbom.list_steps(read_sbom(stamped)) == ["stamp gfx942"]
-    with write_together.write_together() as batch:
-        plain = variant_stamp.write_stamps(
-            variant_stamp.plan_unstamps([stamped]), tmp_path / "plain", batch=batch
-        )[0].path
-    assert read_sbom(plain) == read_sbom(wheel)
+    words = ["wheel", "retag", str(stamped), "--label", "", "--output-dir", str(tmp_path)]
+    assert boundary.run_command(main.cli, [*words[:-1], str(tmp_path / "plain")]) == 0
+    assert read_sbom(tmp_path / "plain" / wheel.name) == read_sbom(wheel)
+    assert boundary.run_command(main.cli, [*words, "--build-tag", "1"]) == 0
+    assert sbom.list_steps(read_sbom(*tmp_path.glob("torch-*-1-*.whl"))) == ["stamp gfx942", "retag"]
 
 
 def test_contained_files_are_components_of_the_wheel(tmp_path: Path) -> None:

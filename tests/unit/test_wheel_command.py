@@ -134,8 +134,7 @@ def test_a_label_and_what_variant_json_says_are_one(
     run(capsys, "check", wrong, code=14)
     none = made(tmp_path, name="demo-1.0-py3-none-any-null.whl")
     run(capsys, "check", none, code=14)
-    for label in ("mi200x", ""):
-        run(capsys, "retag", right, "--label", label, "--output-dir", tmp_path / "out", code=2)
+    run(capsys, "retag", right, "--label", "mi200x", "--output-dir", tmp_path / "out", code=2)
     assert not (tmp_path / "out").exists()
 
 

@@ -64,7 +64,9 @@ def check_symbol_versions(
         is_released = wheel.has_recipe and not wheel.expected.unrepaired
         severity: errors.Severity = "error" if is_released else "warning"
         claim = f"installers take {bare_tags[0]} on every Linux, our wheels are for {promised.name}"
-        tip = "build in the image of `container images`; `rocm-wheels wheel repair` computes the tag"
+        tip = (
+            "build in the image that `container resolve` prints; `rocm-wheels wheel repair` computes the tag"
+        )
     else:
         if unknown := [tag for tag in tags if tag not in policy_by_tag]:
             return audited_wheel.SkippedCheck(f"auditwheel has no table for {unknown[0]}")

@@ -194,8 +194,6 @@ _IMAGE_NAME = re.compile(
     r"(?P<tag>:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
     r"(?P<digest>@sha256:[0-9a-f]{64})?"
 )
-_FROM_LINE = re.compile(r"^FROM\s+(?:--\S+\s+)*(?P<image>\S+)", re.IGNORECASE | re.MULTILINE)
-_STAGE_LINE = re.compile(r"^FROM\s.*\sAS\s+(?P<name>\S+)\s*$", re.IGNORECASE | re.MULTILINE)
 _COPY_LINE = re.compile(r"^COPY\s+(?:--\S+\s+)*(?P<paths>.+)$", re.IGNORECASE | re.MULTILINE)
 
 
@@ -240,8 +238,8 @@ def choose_image(
         raise UsageError(f"{text!r} is no name of an image{near}", tip=tip)
     if match["digest"] is None and not allow_unresolved:
         tip = (
-            f"name it with its digest ({text}@sha256:…); {ALLOW_TIP}; `rocm-wheels "
-            "container images` lists ours"
+            f"name it with its digest ({text}@sha256:…); {ALLOW_TIP}; "
+            "`rocm-wheels compat show images` lists ours"
         )
         raise DataError(
             f"image {text} has no digest: it can be another one tomorrow{tables.suggest_name(text, images)}",
@@ -302,25 +300,6 @@ def list_copied_files(dockerfile: str) -> list[str]:
     return [word for match in _COPY_LINE.finditer(dockerfile) for word in match["paths"].split()[:-1]]
 
 
-def list_base_images(dockerfile: str) -> list[str]:
-    """Return the images that a Dockerfile starts from, without its own stages."""
-    stages = {match["name"] for match in _STAGE_LINE.finditer(dockerfile)}
-    return [match["image"] for match in _FROM_LINE.finditer(dockerfile) if match["image"] not in stages]
-
-
-def require_resolved_bases(recipe: ImageRecipe) -> None:
-    """Raise DataError when a Dockerfile starts from an image without a digest."""
-    floating = [
-        image
-        for image in list_base_images(recipe.dockerfile.read_text(encoding="utf-8"))
-        if not ci.IMAGE_DIGEST.fullmatch(image.rpartition("@")[2])
-    ]
-    if floating:
-        raise DataError(
-            f"{recipe.dockerfile.name} starts from {floating[0]}, whose digest is unresolved", tip=ALLOW_TIP
-        )
-
-
 def _complete_name(match: re.Match[str]) -> str:
     """Return a name as docker reads it, for engines that would ask in which registry to look.
 
@@ -337,20 +316,6 @@ _IMAGE_DATE = (
 )
 
 
-def find_image_recipe(name: str, clone: Path | None, *, allow_unresolved: bool) -> ImageRecipe:
-    """Return how an image is made. Raises UsageError for none of ours, DataError for an unknown base."""
-    ours = {key: image for key, image in ci.load_container_table().images.items() if image.dockerfile}
-    if name not in ours:
-        raise UsageError(
-            f"{name} is not an image of this project{tables.suggest_name(name, ours)}",
-            tip=f"made are: {', '.join(ours)}",
-        )
-    recipe = make_image_recipe(name, ours[name], clone)
-    if not allow_unresolved:
-        require_resolved_bases(recipe)
-    return recipe
-
-
 def make_build_argv(engine: Engine, recipe: ImageRecipe, env: Mapping[str, str]) -> list[str]:
     """Return the command. Proxies are named only: their values are in the environment, not in the image."""
     clone = recipe.dockerfile.parent.parent
@@ -364,29 +329,11 @@ def make_build_argv(engine: Engine, recipe: ImageRecipe, env: Mapping[str, str])
     return [engine.program, "build", *named, *dated, *proxies, str(clone)]
 
 
-def make_image_environment(engine: Engine) -> dict[str, str]:
-    """Return the variables of a build: without BuildKit docker knows no ``COPY --chmod``.
-
-    Its default since docker 23; earlier ones must be told, and later ones without the plugin buildx say so.
-    """
-    return {"DOCKER_BUILDKIT": "1"} if engine.name == "docker" else {}
-
-
 def format_build_command(engine: Engine, recipe: ImageRecipe, env: Mapping[str, str]) -> str:
-    """Return the command for a shell."""
-    assignments = [f"{name}={value} " for name, value in make_image_environment(engine).items()]
-    return "".join(assignments) + shell.format_command(make_build_argv(engine, recipe, env))
+    """Return the command for a shell.
 
-
-def build_image(engine: Engine, recipe: ImageRecipe, env: Mapping[str, str]) -> None:
-    """Build, with the engine's own output. Raises EngineError when it fails."""
-    build_env = {**env, **make_image_environment(engine)}
-    code = process.run_on_terminal(
-        make_build_argv(engine, recipe, env), env=build_env, stdin=False, error=EngineError
-    )
-    if code:
-        raise EngineError(
-            f"{engine.program} could not make {recipe.reference}: exit code {code}",
-            tip="its output is above"
-            + ("; without buildx: install docker-buildx" if engine.name == "docker" else ""),
-        )
+    Without BuildKit docker knows no ``COPY --chmod``. It is the default since docker 23; earlier ones must be
+    told, and later ones without the plugin buildx say so.
+    """
+    told = "DOCKER_BUILDKIT=1 " if engine.name == "docker" else ""
+    return told + shell.format_command(make_build_argv(engine, recipe, env))

@@ -10,13 +10,13 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
 import click
 
-from rocm_wheels.core import environment_numbers, errors, extras, log, progress, shell
+from rocm_wheels.core import environment_numbers, errors, extras, forks, log, progress, shell
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -198,6 +198,24 @@ def run_command(command: click.Command, argv: list[str] | None = None) -> int:
         contextlib.redirect_stderr(cast("TextIO", Output(sys.stderr, 2))),
     ):
         return _run_in_boundary(command, argv)
+
+
+_USED_BY_STEPS = ("rocm_wheels.cli.runs", "rocm_wheels.audit.verify", "rocm_wheels.package.repair")
+
+
+@contextlib.contextmanager
+def serve_forks() -> Iterator[forks.ForkServer | None]:
+    """Have commands of ours run as forks of this process inside: to be called once all is imported.
+
+    There is no server where forks cannot be; commands are started as programs then.
+    """
+    from rocm_wheels.cli import main
+
+    with (
+        forks.start_fork_server(lambda words: run_command(main.cli, words), _USED_BY_STEPS)
+        or contextlib.nullcontext() as server
+    ):
+        yield server
 
 
 def _open_missing_streams() -> None:

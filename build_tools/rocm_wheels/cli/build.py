@@ -122,17 +122,20 @@ def build(**options: Any) -> None:
     from rocm_wheels.pipeline import local_executor
     from rocm_wheels.pipeline.run import build_wheels
 
-    env = boundary.read_build_environment()
     if not options["dry_run"]:
         extras.require_extras("a build", "build")
-    request = build_options.make_wheels_request(options, env)
-    if options["write_lock"] is not None:
-        request = _write_lock(request, options, env)
-    if options["dry_run"]:
-        print_plan(request, env, as_json=options["as_json"], details=True, of_done=False)
-        return
-    how = local_executor.ExecutionOptions(options["jobs"], options["keep_going"], options["step_timeout"])
-    summary = build_wheels(request, env, how, boundary.format_command_line())
+    with boundary.serve_forks() as server:
+        env = boundary.read_build_environment()
+        request = build_options.make_wheels_request(options, env)
+        if options["write_lock"] is not None:
+            request = _write_lock(request, options, env)
+        if options["dry_run"]:
+            print_plan(request, env, as_json=options["as_json"], details=True, of_done=False)
+            return
+        how = local_executor.ExecutionOptions(
+            options["jobs"], options["keep_going"], options["step_timeout"], server
+        )
+        summary = build_wheels(request, env, how, boundary.format_command_line())
     _print_summary(summary, env, as_json=options["as_json"])
     if summary.failure is None and summary.record is not None:
         for line in _format_install_lines(summary, request.output, env):

@@ -113,7 +113,6 @@ INDEX_CHANNEL = CHANNEL.but(
     help="Of the known indexes, without --index [default: stable].",
 )
 VERSION_SUFFIX = Entry("--version-suffix", metavar="TEXT", help="Local version.")
-LOCAL_VERSION = Entry("--local-version", metavar="L", help="Local version: rocm7.2.0.")
 BUILD_TAG = Entry("--build-tag", metavar="TAG", help="Build tag of the name, beginning with a digit.")
 GROUP = Entry(
     "--group",

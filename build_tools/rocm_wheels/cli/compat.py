@@ -51,7 +51,10 @@ TABLES = {
     "releases": ("package_indexes:tabulate_releases", "releases of ROCm, and the indexes that have them"),
     "indexes": ("package_indexes:tabulate_indexes", "package indexes that torch comes from, best first"),
     "builds": ("torch_builds:tabulate_builds", "torch by ROCm and index: targets and Pythons"),
-    "images": ("torch_builds:tabulate_images", "container images with a torch, and to build wheels in"),
+    "images": (
+        "torch_builds:tabulate_images",
+        "container images: those of `container run` by name, and others with a torch",
+    ),
     "known": ("torch_builds:tabulate_issues", "known issues of finished builds"),
     "dtypes": ("dtypes:tabulate_dtypes", "data types of torch on each GPU"),
     "libraries": (
@@ -78,8 +81,8 @@ def _complete_table(ctx: click.Context, param: click.Parameter, incomplete: str)
 def show(table: str | None, row: str | None, as_json: bool) -> None:
     """List the compatibility tables, or print TABLE with the source of every row.
 
-    ROW is a value of the first column: of those rows only. Of a release line (lines 2.13, lines nightly):
-    every fact, how it is known and where it was found.
+    ROW is a value of the first column, or of `name`: of those rows only. Of a release line (lines 2.13, lines
+    nightly): every fact, how it is known and where it was found.
 
     \b
     Examples:
@@ -99,9 +102,10 @@ def show(table: str | None, row: str | None, as_json: bool) -> None:
         lines.print_lines(row, as_json=as_json)
         return
     header, rows = _load_rows(table)
-    chosen = rows if row is None else [cells for cells in rows if cells[0] == row]
+    columns = [number for number, word in enumerate(header) if number == 0 or word == "name"]
+    chosen = rows if row is None else [cells for cells in rows if row in (cells[n] for n in columns)]
     if not chosen:
-        names = list(dict.fromkeys(cells[0] for cells in rows))
+        names = list(dict.fromkeys(cells[n] for n in columns for cells in rows))
         raise errors.UsageError(
             f"there is no {header[0]} {row!r} in the table{tables.suggest_name(str(row), names)}",
             tip=f"`rocm-wheels compat show {table}` has all",

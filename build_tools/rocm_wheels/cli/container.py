@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,13 +18,13 @@ if TYPE_CHECKING:
     from rocm_wheels.ci import container_command, container_engine
     from rocm_wheels.models import project_names
 
-F = TypeVar("F", bound=Callable[..., Any])
 _COMMAND_LAST = {"allow_interspersed_args": False}  # what follows the command is its own
 _HELP = """Commands in containers, by docker or podman: in the image that wheels are built in, or tested in.
 
 The folder that you are in, the checkout of rocm-wheels and the cache are mounted at the same paths, and files
 belong to you. Of your variables, only those of proxies and certificates are passed on, and what --env names.
-The exit code is the command's own; 18 when there is no engine, or it does not answer.
+The exit code is the command's own; 18 when there is no engine, or it does not answer, or has no such image:
+the message has the line that makes one of ours.
 """
 
 
@@ -34,28 +33,13 @@ def container_group() -> None:
     """Hold the commands about containers."""
 
 
-def _engine_option(function: F) -> F:
-    return command.option(
-        "--engine",
-        type=click.Choice(["docker", "podman", "auto"]),
-        default="auto",
-        show_default=True,
-        help="auto takes the first that answers.",
-    )(function)
-
-
-def _unresolved_option(function: F) -> F:
-    help_text = "Take an image without a known digest: its bytes may change."
-    return command.option("--allow-unresolved", is_flag=True, help=help_text)(function)
-
-
 _run_options = catalogue.takes(
     command.option(
         "--image",
         default="build",
         show_default=True,
         metavar="NAME|IMAGE",
-        help="One of `container images`, or any other as name@sha256:….",
+        help="A name of `compat show images`, or any other as name@sha256:….",
     ),
     command.option("--gpu", is_flag=True, help="With the GPUs of this machine."),
     command.option(
@@ -81,8 +65,18 @@ _run_options = catalogue.takes(
     command.option("--shm-size", metavar="SIZE", help="A /dev/shm of this size, as 16g, not the machine's."),
     command.option("--network", metavar="NET", help="Network, as engines name it: none, host, bridge."),
     command.option("-i", "--interactive", is_flag=True, help="Pass standard input on, also of a pipe."),
-    _engine_option,
-    _unresolved_option,
+    command.option(
+        "--engine",
+        type=click.Choice(["docker", "podman", "auto"]),
+        default="auto",
+        show_default=True,
+        help="auto takes the first that answers.",
+    ),
+    command.option(
+        "--allow-unresolved",
+        is_flag=True,
+        help="Take an image without a known digest: its bytes may change.",
+    ),
     click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND..."),
 )
 
@@ -130,9 +124,8 @@ def run(
         raise
     argv = container_command.flatten_parts(container_command.compose_command(chosen_engine, machine, request))
     if request.image.made_here:
-        container_command.require_image(
-            chosen_engine, request.image.reference, env, how=_choose_image_tip(settings.image)
-        )
+        how = _say_how_to_make(settings.image, chosen_engine, env)
+        container_command.require_image(chosen_engine, request.image.reference, env, how=how)
     for folder in container_command.list_cache_folders(settings.cache):
         folder.mkdir(parents=True, exist_ok=True)
     return container_command.run_container(
@@ -170,95 +163,6 @@ def _print_run(
         )
 
 
-@container_group.command("container build")
-@click.argument("name", metavar="NAME")
-@command.option("--print", "only_print", is_flag=True, help="Print the command, and run nothing.")
-@_engine_option
-@_unresolved_option
-@catalogue.JSON
-def build(name: str, only_print: bool, engine: str, allow_unresolved: bool, as_json: bool) -> None:
-    """Build an image of this project from its Dockerfile: NAME is build or test.
-
-    Its tag stands for the Dockerfile and all that it copies: `run` takes none that was made of others.
-
-    \b
-    Examples:
-      rocm-wheels container build build
-    """
-    from rocm_wheels.ci import container_engine
-
-    env, clone = boundary.read_environment(), _find_clone()
-    recipe = container_engine.find_image_recipe(name, clone, allow_unresolved=allow_unresolved)
-    try:
-        chosen_engine = container_engine.find_engine(_parse_engine(engine), env)
-    except errors.EngineError as missing:
-        line = container_engine.format_build_command(
-            container_engine.assume_engine(_parse_engine(engine)), recipe, env
-        )
-        if not only_print:
-            log.log_note(f"would have been run: {line}")
-            raise
-        log.log_warning(missing.message)
-        print_result({"command": line}, [line], as_json=as_json)
-        return
-    if only_print:
-        line = container_engine.format_build_command(chosen_engine, recipe, env)
-        print_result({"command": line}, [line], as_json=as_json)
-        return
-    container_engine.build_image(chosen_engine, recipe, env)
-    print_result({"image": recipe.reference}, [recipe.reference], as_json=as_json)
-
-
-@container_group.command("container images")
-@catalogue.JSON
-def images(as_json: bool) -> None:
-    """List the images known by name, their digests, and where those were read.
-
-    \b
-    Examples:
-      rocm-wheels container images
-    """
-    from rocm_wheels.ci import container_engine
-    from rocm_wheels.models import ci
-
-    table, clone = ci.load_container_table(), _find_clone()
-    rows = []
-    for name, image in table.images.items():
-        reference = (
-            container_engine.make_image_recipe(name, image, clone).reference
-            if image.dockerfile and clone
-            else ""
-        )
-        source = table.sources[image.source]
-        rows.append(
-            {
-                "name": name,
-                "about": image.about,
-                "image": image.image,
-                "digest": image.digest,
-                "dockerfile": image.dockerfile,
-                "made_as": reference,
-                "read_from": source.url,
-                "read_on": source.retrieved.isoformat(),
-                "note": image.note,
-            }
-        )
-    if as_json:
-        click.echo(json.dumps(rows, indent=1))
-        return
-    for row in rows:
-        start = "starts from " if row["dockerfile"] else ""
-        click.echo(f"{log.paint_result(row['name'], 'green')}: {row['about']}")
-        click.echo(f"  {start}{row['image']}@{row['digest']}" + (f" ({row['note']})" if row["note"] else ""))
-        click.echo(f"  read on {row['read_on']} from {row['read_from']}")
-        if row["dockerfile"]:
-            click.echo(
-                f"  made by `rocm-wheels container build {row['name']}`"
-                + (f" as {reference}" if (reference := row["made_as"]) else "")
-            )
-    log.log_note("images with a torch in them: `rocm-wheels compat show images`; their digests are unknown")
-
-
 @container_group.command("container resolve")
 @click.argument("image", default="", metavar="[IMAGE]")
 @catalogue.PLATFORM.but(
@@ -271,7 +175,7 @@ def images(as_json: bool) -> None:
 def resolve(image: str, platform: project_names.Platform, github_output: bool, as_json: bool) -> None:
     """Print the image that a job builds wheels in, by its digest, and what it tells `build --plat`.
 
-    IMAGE is one of `container images` that is run as it is, any other as name@sha256:…, or none: on the
+    IMAGE is a name of `compat show images` that is run as it is, any other as name@sha256:…, or none: on the
     machine itself. Without it, or empty: the one that data/containers.yaml names for jobs.
 
     \b
@@ -327,8 +231,12 @@ def _parse_engine(engine: str) -> container_engine.EngineName | None:
     return "docker" if engine == "docker" else "podman" if engine == "podman" else None
 
 
-def _choose_image_tip(image: str) -> str:
+def _say_how_to_make(image: str, engine: container_engine.Engine, env: Mapping[str, str]) -> str:
+    from rocm_wheels.ci import container_engine
     from rocm_wheels.models import ci
 
-    ours = image in ci.load_container_table().images
-    return f"make it: rocm-wheels container build {image}" if ours else "load, import or build it first"
+    known_image = ci.load_container_table().images.get(image)
+    if known_image is None:
+        return "load, import or build it first"
+    recipe = container_engine.make_image_recipe(image, known_image, _find_clone())
+    return f"make it: {container_engine.format_build_command(engine, recipe, env)}"

@@ -95,7 +95,7 @@ def release_set(folder: Path, env: Mapping[str, str], progress: commands.DemoPro
         run_calls([releasing.make_stage_command()])
     with serve_folder(releasing.store) as server:
         with progress.run_step("install the staged set, test it, record the evidence"):
-            serve_command = releasing.make_serve_command(server.server_port)
+            serve_command = commands.make_serve_command(releasing.store, server.server_port)
             log.log_note(f"until the demo ends: {serve_command.format_line()}")
             run_staged_tests(releasing, server.url, uv_env)
             run_calls([releasing.make_evidence_command()])
@@ -304,10 +304,8 @@ def choose_and_install(folder: Path, release: Path, env: Mapping[str, str]) -> N
     from rocm_wheels.sdk import interpreters
 
     with serve_folder(release / "index") as server:
-        served = ("index", "serve", str(release / "index"), "--port", str(server.server_port))
-        log.log_note(
-            f"until the demo ends: {commands.DemoCommand(commands.ROCM_WHEELS, served).format_line()}"
-        )
+        serve_command = commands.make_serve_command(release / "index", server.server_port)
+        log.log_note(f"until the demo ends: {serve_command.format_line()}")
         for call in commands.list_user_commands(folder, server.url, extras.find_uv()):
             if call.program in load_commands():
                 run_calls([call])

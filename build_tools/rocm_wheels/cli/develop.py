@@ -82,7 +82,8 @@ def develop_command(ctx: click.Context, /, project: str, as_json: bool, **option
         request = _make_request(project, options, env)
         edit_loop.note_slow_start(project, result)
         command_line = command_line or boundary.format_command_line()
-        result = edit_loop.begin_loop(request, project, parameters, env, command_line)
+        with boundary.serve_forks() as server:
+            result = edit_loop.begin_loop(request, project, parameters, env, command_line, server=server)
     hipified = f", {result.hipified} hipified" if result.hipified else ""
     line = f"{project} {result.version}: {result.action}{hipified} ({result.seconds:.1f} s); {result.python}"
     print_result(result.as_json(), [line], as_json=as_json)

@@ -1,14 +1,13 @@
-"""``index`` and ``resolve-check``: static package indexes written, checked, served; what installers pick."""
+"""``index`` and ``resolve-check``: static package indexes written and checked; what installers pick."""
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -31,157 +30,111 @@ _wait_option = command.option(
     help="How long to wait for another writer of this index.",
 )
 _family_option = catalogue.FAMILY.but(default="", help="The index of this GPU family.")
-_public_url_option = catalogue.PUBLIC_URL.but(
-    help="Where people see DIR: pages name provenance objects (FILE.provenance, PEP 740) by their whole URL."
+
+
+@command.command("index build")
+@click.argument("folder", type=_PATH, metavar="DIR")
+@click.argument("wheels", nargs=-1, type=_FILE, metavar="[FILE]...")
+@catalogue.FAMILIES.but(
+    multiple=True,
+    help="Put FILEs into the index of this GPU family; without FILEs, a folder in DIR with wheels of one: "
+    "asked for once, remembered, and can be repeated.",
 )
-_allow_pth_option = command.option(
+@command.option("--link", is_flag=True, help="Hard-link FILEs instead of copying them.")
+@command.option(
+    "--files-url",
+    metavar="URL",
+    help="Do not copy FILEs: they lie, or will, at URL/<file name>. Their .metadata files must be put "
+    "beside them. URL may be relative to a project page (../../files/).",
+)
+@command.option(
+    "--digests",
+    type=_DIGESTS_FILE,
+    help="Digests that are known, as sha256sum writes them: taken at their word instead of hashing; without "
+    "FILEs, a wheel with its .metadata file beside it is not opened at all.",
+)
+@command.option(
+    "--drop-missing", is_flag=True, help="Drop wheels that are gone from the pages, and what lay beside them."
+)
+@command.option(
     "--allow-pth",
     "startup_files",
     multiple=True,
     metavar="NAME",
     help="Take wheels with this .pth, which Python reads whenever it starts (a glob). Can be repeated.",
 )
-_DIGESTS_HELP = "Digests that are known, as sha256sum writes them: taken at their word instead of hashing"
-
-
-@command.command("index build")
-@click.argument("folder", type=_PATH, metavar="DIR")
-@catalogue.FAMILIES.but(
-    multiple=True,
-    help="A folder in DIR with wheels of a GPU family; asked for once, remembered. Can be repeated.",
+@catalogue.PUBLIC_URL.but(
+    help="Where people see DIR: pages name provenance objects (FILE.provenance, PEP 740) by their whole URL."
 )
-@command.option(
-    "--digests",
-    type=_DIGESTS_FILE,
-    help=f"{_DIGESTS_HELP}; where a .metadata file lies beside such a wheel, that is not opened at all.",
-)
-@command.option("--drop-missing", is_flag=True, help="Drop wheels that are gone from the pages.")
-@_allow_pth_option
-@_public_url_option
 @_wait_option
 @catalogue.JSON
 def build(  # noqa: PLR0917 - click passes them by name
     folder: Path,
-    families: tuple[str, ...],
-    digests: Path | None,
-    drop_missing: bool,
-    startup_files: tuple[str, ...],
-    public_url: str | None,
-    wait: int,
-    as_json: bool,
-) -> None:
-    """Write the pages for the wheels and source distributions in DIR and in the folders of projects in it.
-
-    A wheel that is known by its name, size and time is not read again; pages that would be the same
-    stay untouched. A wheel that is gone, or has other bytes than before, is an error.
-
-    \b
-    Examples:
-      rocm-wheels index build public
-    """
-    from rocm_wheels.index import update
-
-    built = update.build_index(
-        folder.absolute(),
-        now=read_source_date(boundary.read_environment()),
-        new_families=families,
-        digests=_read_given_digests(digests),
-        drop_missing=drop_missing,
-        public_url=public_url,
-        startup_files=startup_files,
-        patience=wait,
-    )
-    for name in built.missing:
-        log.log_note(f"dropped: {name}")
-    files, projects = tables.format_count(built.files, "file"), tables.format_count(built.projects, "project")
-    options.print_result(
-        asdict(built), [f"{folder}: {files} of {projects}, {built.new} new"], as_json=as_json
-    )
-
-
-@command.command("index add")
-@click.argument("folder", type=_PATH, metavar="DIR")
-@click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="FILE...")
-@catalogue.FAMILY.but(default="", help="Put them into the index of this GPU family.")
-@command.option("--link", is_flag=True, help="Hard-link the files instead of copying them.")
-@command.option(
-    "--files-url",
-    metavar="URL",
-    help="Do not copy: the wheels lie, or will, at URL/<file name>. Their .metadata files must be put "
-    "beside them. URL may be relative to a project page (../../files/).",
-)
-@command.option("--digests", type=_DIGESTS_FILE, help=f"{_DIGESTS_HELP}.")
-@_allow_pth_option
-@_public_url_option
-@_wait_option
-@catalogue.JSON
-def add(  # noqa: PLR0917 - click passes them by name
-    folder: Path,
     wheels: tuple[Path, ...],
-    family: str,
+    families: tuple[str, ...],
     link: bool,
     files_url: str | None,
     digests: Path | None,
-    startup_files: tuple[str, ...],
-    public_url: str | None,
-    wait: int,
+    drop_missing: bool,
     as_json: bool,
+    **settings: Any,
 ) -> None:
-    """Add wheels and source distributions to the index DIR, all or none; DIR is made when it is missing.
+    """Put FILEs into the index DIR, all or none, and write their pages; without FILEs, those of all of DIR.
 
-    Only the pages of their projects change. A wheel that the index has with the same bytes is left; with
-    other bytes it is an error, since what is published is never replaced. A provenance object beside a FILE
-    (FILE.provenance, PEP 740) comes along; one that is not of that file is an error.
+    FILEs are wheels and source distributions; DIR is made when it is missing. What the index has with the
+    same bytes is left; with other bytes it is an error, since what is published is never replaced. A
+    provenance object beside a FILE (FILE.provenance, PEP 740) comes along; one of another file is an error.
+
+    Without FILEs the pages are of what lies in DIR and in the folders of projects in it. A wheel that is
+    known by its name, size and time is not read again; pages that would be the same stay untouched. A wheel
+    that is gone, or has other bytes than before, is an error.
+
+    To take wheels out, delete the files and drop them. Whoever has pinned them finds them gone: yank is the
+    friendlier way.
 
     \b
     Examples:
-      rocm-wheels index add public dist/*.whl --family gfx110X-all
+      rocm-wheels index build public dist/*.whl --family gfx110X-all
+      rocm-wheels index build public --drop-missing
     """
-    from rocm_wheels.index import update
+    from rocm_wheels.index import update, wheel_file
 
+    root = folder.absolute()
+    settings["patience"] = settings.pop("wait")
+    settings["now"] = read_source_date(boundary.read_environment())
+    settings["digests"] = None if digests is None else wheel_file.read_digests_file(digests)
     if link and files_url is not None:
         raise errors.UsageError(
             "--link and --files-url exclude each other", tip="with --files-url nothing is copied"
         )
-    added = update.add_wheels(
-        folder.absolute(),
-        [wheel.absolute() for wheel in wheels],
-        now=read_source_date(boundary.read_environment()),
-        family=family,
-        link=link,
-        files_url=files_url,
-        digests=_read_given_digests(digests),
-        public_url=public_url,
-        startup_files=startup_files,
-        patience=wait,
-    )
-    lines = [*(f"added {name}" for name in added.new), *(f"had {name}" for name in added.unchanged)]
-    options.print_result(
-        {"added": list(added.new), "unchanged": list(added.unchanged)}, lines, as_json=as_json
-    )
-    if files_url is not None and added.new:
-        log.log_note(f"put these wheels and their .metadata files at {files_url} before the pages are seen")
-
-
-@command.command("index remove")
-@click.argument("folder", type=_PATH, metavar="DIR")
-@click.argument("what", nargs=-1, required=True, metavar="WHEEL|NAME==VERSION...")
-@_family_option
-@_wait_option
-@catalogue.JSON
-def remove(folder: Path, what: tuple[str, ...], family: str, wait: int, as_json: bool) -> None:
-    """Take wheels out of the index DIR: from its pages first, then the files.
-
-    Whoever has pinned them finds them gone: yank is the friendlier way.
-
-    \b
-    Examples:
-      rocm-wheels index remove public torch==2.9.0
-    """
-    from rocm_wheels.index import update
-
-    removed = list(update.remove_wheels(folder.absolute(), what, family=family, patience=wait))
-    options.print_result({"removed": removed}, [f"removed {name}" for name in removed], as_json=as_json)
+    if wheels:
+        if drop_missing or len(families) > 1:
+            raise errors.UsageError(
+                "FILEs go into one index, and nothing is dropped: leave out --drop-missing, further --family",
+                tip="first put FILEs in, then call it without them",
+            )
+        paths = [wheel.absolute() for wheel in wheels]
+        family = "".join(families)
+        added = update.add_wheels(root, paths, family=family, link=link, files_url=files_url, **settings)
+        lines = [*(f"added {name}" for name in added.new), *(f"had {name}" for name in added.unchanged)]
+        result = {"added": list(added.new), "unchanged": list(added.unchanged)}
+        options.print_result(result, lines, as_json=as_json)
+        if files_url is not None and added.new:
+            log.log_note(
+                f"put these wheels and their .metadata files at {files_url} before the pages are seen"
+            )
+        return
+    if link or files_url is not None:
+        raise errors.UsageError(
+            f"{'--link' if link else '--files-url'} is about FILEs, and none is named",
+            tip="name them: rocm-wheels index build public dist/*.whl",
+        )
+    built = update.build_index(root, new_families=families, drop_missing=drop_missing, **settings)
+    for name in built.missing:
+        log.log_note(f"dropped: {name}")
+    count, projects = tables.format_count(built.files, "file"), tables.format_count(built.projects, "project")
+    lines = [f"{folder}: {count} of {projects}, {built.new} new"]
+    options.print_result(asdict(built), lines, as_json=as_json)
 
 
 @command.command("index yank")
@@ -222,12 +175,6 @@ def read_source_date(env: Mapping[str, str]) -> str:
     epoch, utc = environment_numbers.read_number(env, "SOURCE_DATE_EPOCH"), datetime.timezone.utc
     moment = datetime.datetime.now(utc) if epoch is None else datetime.datetime.fromtimestamp(epoch, utc)
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
-
-
-def _read_given_digests(digests: Path | None) -> Mapping[str, str] | None:
-    from rocm_wheels.index import wheel_file
-
-    return None if digests is None else wheel_file.read_digests_file(digests)
 
 
 @command.command("index verify")
@@ -292,36 +239,6 @@ def _report_as_json(index: str, report: VerifiedIndex) -> dict[str, object]:
             for finding in report.findings
         ],
     }
-
-
-@command.command("index serve")
-@click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
-@command.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@command.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8000,
-    show_default=True,
-    help="Port to listen on; 0: any that is free.",
-)
-def serve(folder: Path, host: str, port: int) -> None:
-    """Serve DIR until interrupted. Only for tests: no encryption, no access control, no limits.
-
-    Answers as a server that chooses between HTML and JSON (PEP 691). For users, any static server will do.
-
-    \b
-    Examples:
-      rocm-wheels index serve public --port 8080
-    """
-    from rocm_wheels.index import update
-    from rocm_wheels.index.server import IndexServer
-
-    update.require_index(folder)
-    with IndexServer(folder, host, port) as server:
-        click.echo(server.url)
-        log.log_note("only for tests; Ctrl-C ends it")
-        with contextlib.suppress(KeyboardInterrupt):  # the way to end it, and no failure
-            server.serve_forever()
 
 
 _RESOLVE_HELP = """Find out what pip and uv would pick from INDEX (a folder or URL) and new wheels.
@@ -453,14 +370,11 @@ def _list_schemes(index: str, request: resolve_check.ResolveRequest) -> list[dic
 
 
 _COMMANDS = {
-    "build": ("index:build", "Write the pages for the wheels in a folder."),
-    "add": ("index:add", "Add wheels, all or none."),
+    "build": ("index:build", "Put wheels into an index, all or none, and write its pages."),
     "bundle": ("fleet:bundle_command", "Write a folder to install torch from without a network."),
-    "remove": ("index:remove", "Take wheels out."),
     "yank": ("index:yank", "Yank wheels, with a reason, or take that back."),
     "verify": ("index:verify", "Read an index as pip and uv do, and list what is wrong."),
     "resolve-check": ("index:resolve_command", "See whether pip and uv would pick the newest build."),
-    "serve": ("index:serve", "Serve an index on this machine, for tests."),
 }
 _INDEX_HELP = """Static package indexes: PEP 503, 658, 691, 700, 714, variants (PEP 825).
 

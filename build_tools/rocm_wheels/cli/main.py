@@ -31,9 +31,9 @@ SECTIONS = {
     "Wheels": {
         "targets": ("wheel:targets_command", "List the GPU targets of the device code in files."),
         "audit": ("audit:audit_command", "Say what is wrong with wheels, anybody's or our own."),
-        "provenance": ("main:provenance_group", "Show, sign and verify how wheels were made."),
+        "provenance": ("main:provenance_group", "Verify and sign how wheels were made."),
         "wheel": ("main:wheel_group", "Show, compare, retag, repair and stamp wheel files."),
-        "index": ("index:index_group", "Make, change, check and serve static package indexes."),
+        "index": ("index:index_group", "Make, change and check static package indexes."),
     },
     "Release": {
         "set": ("main:set_group", "Stage sets of wheels, judge them, promote them."),
@@ -80,14 +80,13 @@ wheel_group = command.Group(
     lazy={
         "show": ("wheel:show", "Show what wheels say of themselves."),
         "diff": ("wheel:diff", "Show what differs between two wheels."),
-        "retag": ("wheel:retag", "Write wheels again with other versions, tags or requirements."),
+        "retag": ("wheel:retag", "Write wheels again with other versions, tags, labels or requirements."),
         "prune": ("thin:prune_command", "Make thin wheels out of fat ones, with the code of some targets."),
         "repair": ("repair:repair", "Make wheels fit for other machines: tag, libraries, run paths."),
         "fat": ("thin:fat_command", "Make a wheel of torch that carries its ROCm."),
         "split": ("split:split_command", "Split wheels into a host wheel and device wheels."),
         "join": ("split:join_command", "Join host wheels with their device wheels."),
         "stamp": ("stamp:stamp", "Make variant wheels: an installer takes the one for its GPU."),
-        "unstamp": ("stamp:unstamp", "Make plain wheels of variant wheels."),
     },
     aliases={"check": "audit:audit_command --strict"},
     help="""Show, retag and compare wheel files, of any project.
@@ -99,11 +98,10 @@ wheel_group = command.Group(
 provenance_group = command.Group(
     "provenance",
     lazy={
-        "verify": ("provenance:verify", "Compare wheels with their statements, and check signatures."),
-        "show": ("provenance:show", "Show what statements say: from what, with what, by whom."),
+        "verify": ("provenance:verify", "Say how wheels were made, and whether that is true of them."),
         "sign": ("provenance:sign", "Sign statements with an SSH key."),
     },
-    help="""Show, sign and verify the statements beside wheels, which say how they were made.
+    help="""Verify and sign the statements beside wheels, which say how they were made.
 
     `rocm-wheels build` writes WHEEL.intoto.json beside each wheel: an in-toto statement with SLSA's
     provenance. What is done to such a wheel later writes another one, which holds that of before.

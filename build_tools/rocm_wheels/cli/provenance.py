@@ -1,4 +1,4 @@
-"""``provenance``: the statements beside wheels, which say how they were made, shown, signed, verified."""
+"""``provenance``: the statements beside wheels, which say how they were made, verified and signed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _JOBS = 4
 @catalogue.LIST_CHECKS.but(name="list_faults")
 @catalogue.JSON
 def verify(wheels: tuple[Path, ...], keys: tuple[Path, ...], list_faults: bool, as_json: bool) -> None:
-    """Compare WHEELs with the statements beside them (WHEEL.intoto.json); exit code 13 with any fault.
+    """Say how WHEELs were made, by the statements beside them (WHEEL.intoto.json), and compare both.
+
+    Printed is who built each, from what, and what was done since. A fault, and a wheel without a statement,
+    is exit code 13.
 
     The digest of the file, the form of the statement, its signature, and the statements of earlier wheels
     inside it; then the lock and the bill of materials inside the wheel, against what the build says. Nothing
@@ -55,7 +58,8 @@ def verify(wheels: tuple[Path, ...], keys: tuple[Path, ...], list_faults: bool, 
     else:
         for report in reports:
             lines = [f"error: {errors.format_finding(finding)}" for finding in report.findings]
-            click.echo("\n".join(lines or [_describe_verified(report)]))
+            said = [line for item in report.statements for line in _describe_statement(item)]
+            click.echo("\n".join([*(lines or [_describe_verified(report)]), *said]))
     failed = [report for report in reports if not report.passed]
     if failed:
         tips = [finding.tip for report in failed for finding in report.findings if finding.tip]
@@ -65,36 +69,6 @@ def verify(wheels: tuple[Path, ...], keys: tuple[Path, ...], list_faults: bool, 
             else "the wheel failed",
             tip=tips[0] if tips else None,
         )
-
-
-@command.command("provenance show")
-@click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="WHEEL...")
-@catalogue.JSON
-def show(wheels: tuple[Path, ...], as_json: bool) -> None:
-    """Show what the statements beside WHEELs say: who built it, from what, and what was done since.
-
-    Nothing is compared: `rocm-wheels provenance verify` does that.
-
-    \b
-    Examples:
-      rocm-wheels provenance show dist/torch-*.whl
-    """
-    from rocm_wheels.wheels.statement import read_statement, walk_statements
-
-    documents = []
-    for wheel in wheels:
-        if (statement := read_statement(wheel)) is None:
-            raise errors.DataError(
-                f"{wheel} has no statement beside it",
-                tip="`rocm-wheels build` writes one; what is done to a wheel without one has none either",
-            )
-        statements = [statement, *(inner for inner, _ in walk_statements(statement))]
-        if as_json:
-            documents.append([json.loads(item.content) for item in statements])
-        else:
-            click.echo("\n".join(line for item in statements for line in _describe_statement(item)))
-    if as_json:
-        click.echo(json.dumps(documents, indent=1))
 
 
 @command.command("provenance sign")
@@ -144,6 +118,7 @@ def _convert_report(report: provenance.ProvenanceReport) -> dict[str, Any]:
         "steps": list(report.steps),
         "key": report.public_key or None,
         "signer": report.signer or None,
+        "statements": [json.loads(item.content) for item in report.statements],
         "findings": [
             {"fault": finding.check, "what": finding.message, "tip": finding.tip or None}
             for finding in report.findings
@@ -160,4 +135,4 @@ def _describe_statement(statement: ProvenanceStatement) -> list[str]:
     for dependency in statement.dependencies:
         digest = ", ".join(f"{name} {value}" for name, value in dependency.get("digest", {}).items())
         rows.append(("from", f"{dependency.get('uri') or dependency.get('name', '')}  {digest}".rstrip()))
-    return [statement.name, *(f"  {line}" for line in tables.align_rows(rows))]
+    return [f"  the statement of {statement.name}", *(f"    {line}" for line in tables.align_rows(rows))]

@@ -1,4 +1,4 @@
-"""``stamp`` and ``unstamp``: variant wheels from plain ones, and back."""
+"""``wheel stamp``: variant wheels from plain ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from rocm_wheels.core import log
 if TYPE_CHECKING:
     from rocm_wheels.package import variant_stamp
     from rocm_wheels.variants import document
-    from rocm_wheels.wheels import write_together
 
 _PROVIDERS = click.Choice(["rocm-bootstrap", "own", "static"])
 _PROPERTIES = click.Choice(["bundled", "host"])
@@ -132,50 +131,6 @@ def stamp(  # noqa: PLR0917 - click passes them by name
     _print_stamped(done, as_json=as_json)
 
 
-@command.command("wheel unstamp")
-@options.wheels_argument
-@catalogue.LOCAL_VERSION.but(help="Local version to give back: rocm7.2.0.")
-@catalogue.NEW_WHEELS
-def unstamp(  # noqa: PLR0917 - click passes them by name
-    wheels: tuple[Path, ...],
-    local_version: str | None,
-    replace: bool,
-    output_dir: Path | None,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
-    """Make plain wheels of variant wheels: without a label and without variant.json.
-
-    Pins on sibling wheels stay as the stamp left them: without +rocm7.2.
-
-    \b
-    Examples:
-      rocm-wheels wheel unstamp variants/*.whl --output-dir plain
-    """
-    from rocm_wheels.package import variant_stamp
-    from rocm_wheels.wheels import write_together
-
-    planned = variant_stamp.plan_unstamps(wheels, local=local_version)
-    with write_together.write_together(replace=replace) as batch:
-        done = _write_planned(planned, output_dir, batch, dry_run=dry_run)
-    _print_stamped(done, as_json=as_json)
-
-
-def _write_planned(
-    planned: Sequence[variant_stamp.VariantStamp],
-    output_dir: Path | None,
-    batch: write_together.WheelBatch,
-    *,
-    dry_run: bool,
-) -> list[variant_stamp.StampedWheel]:
-    from rocm_wheels.package import variant_stamp
-
-    if dry_run:
-        return [stamp.describe(stamp.find_target(output_dir)) for stamp in planned]
-    with options.show_activity("writing", len(planned)):
-        return variant_stamp.write_stamps(planned, output_dir, batch=batch)
-
-
 def _make_choice(provider: str, rocm_property: str, release: dict[str, Any]) -> document.ProviderChoice:
     from rocm_wheels.variants import document
     from rocm_wheels.variants.targets import parse_target_values
@@ -207,8 +162,7 @@ def _print_stamped(done: Sequence[variant_stamp.StampedWheel], *, as_json: bool)
         for note in stamped.notes:
             log.log_note(f"{stamped.source.name}: {note}")
         if not as_json:
-            described = f"  {document.describe_properties(stamped.properties)}" if stamped.label else ""
-            click.echo(f"{stamped.path}{described}")
+            click.echo(f"{stamped.path}  {document.describe_properties(stamped.properties)}")
     if as_json:
         click.echo(json.dumps([_stamped_as_json(stamped) for stamped in done], indent=1))
 
@@ -217,7 +171,7 @@ def _stamped_as_json(stamped: variant_stamp.StampedWheel) -> dict[str, object]:
     return {
         "source": str(stamped.source),
         "path": str(stamped.path),
-        "label": stamped.label or None,
+        "label": stamped.label,
         "properties": {
             ns: {f: list(v) for f, v in features.items()} for ns, features in stamped.properties.items()
         },

@@ -260,14 +260,12 @@ def _wheel_as_json(wheel: Path) -> dict[str, Any]:
 @command.command("wheel retag")
 @wheels_argument
 @command.option("--version", metavar="V", help="The whole version, local part included.")
-@catalogue.LOCAL_VERSION.but(
-    name="local", help="The local part of the version (rocm7.2.0); '' takes it away."
-)
+@command.option("--local-version", "local", metavar="L", help="Its local part (rocm7.2.0); '' takes it away.")
 @catalogue.BUILD_TAG.but(name="build", help="The build tag, beginning with a digit; '' takes it away.")
 @command.option(
     "--platform-tag", "platforms", multiple=True, metavar="TAG", help="May be given several times."
 )
-@command.option("--label", metavar="LABEL", help="The variant label in the file name; '' takes it away.")
+@command.option("--label", metavar="LABEL", help="The variant label; '' takes it and variant.json away.")
 @command.option("--add-requirement", "added", multiple=True, metavar="R", help="As in Requires-Dist.")
 @command.option("--drop-requirement", "dropped", multiple=True, metavar="NAME", help="All of this project.")
 @command.option("--in-place", is_flag=True, help="The new wheel takes the place of the old one.")
@@ -284,11 +282,13 @@ def retag(  # noqa: PLR0917 - click passes them by name
     """Rewrite WHEELs under another version, tag, label or with other requirements.
 
     File name, METADATA, WHEEL, the names of folders and RECORD follow; all else is copied as it is. The
-    path of each new wheel is printed. `rocm-wheels wheel stamp` gives a label its variant.json.
+    path of each new wheel is printed. `rocm-wheels wheel stamp` makes a variant wheel; --label '' makes a
+    plain one of it again, whose pins on sibling wheels stay as the stamp left them: without +rocm7.2.
 
     \b
     Examples:
       rocm-wheels wheel retag dist/*.whl --local-version rocm7.2.0 --output-dir final
+      rocm-wheels wheel retag variants/*.whl --label '' --output-dir plain
     """
     from rocm_wheels.wheels import rewrite, write_together
     from rocm_wheels.wheels.edit import get_edited_name
@@ -296,8 +296,9 @@ def retag(  # noqa: PLR0917 - click passes them by name
     if in_place and output_dir:
         raise errors.UsageError("--in-place and --output-dir exclude each other")
     edit = _make_edit(**options)
+    edits = dict.fromkeys(wheels, edit)
     if edit.label is not None:
-        _require_no_variant(wheels)
+        edits = {wheel: _relabel(wheel, edit) for wheel in wheels}
     # what cannot be is told before the first is written
     paths = {wheel: (output_dir or wheel.parent) / get_edited_name(wheel.name, edit) for wheel in wheels}
     rewrite.require_distinct_targets(paths.items())
@@ -310,7 +311,7 @@ def retag(  # noqa: PLR0917 - click passes them by name
         with write_together.write_together(replace=replace) as batch, show_activity("writing", len(wheels)):
 
             def write(wheel: Path) -> None:
-                rewrite.rewrite_wheel(wheel, batch.find_stage(paths[wheel].parent), edit)
+                rewrite.rewrite_wheel(wheel, batch.find_stage(paths[wheel].parent), edits[wheel])
                 if in_place:
                     batch.remove(wheel)
 
@@ -318,16 +319,24 @@ def retag(  # noqa: PLR0917 - click passes them by name
     print_result({"wheels": list(paths.values())}, paths.values(), as_json=as_json)
 
 
-def _require_no_variant(wheels: Sequence[Path]) -> None:
-    from rocm_wheels.variants.document import VARIANT_FILE_NAME
-    from rocm_wheels.wheels import rewrite
+def _relabel(wheel: Path, edit: WheelEdit) -> WheelEdit:
+    """Return what becomes of a wheel whose label is given or taken away: its variant.json goes with it."""
+    from dataclasses import replace
 
-    for wheel in wheels:
-        if VARIANT_FILE_NAME in rewrite.read_dist_info_files(wheel):
-            tip = (
-                "`rocm-wheels wheel stamp --replace --label` gives it another, `wheel unstamp` takes it away"
-            )
-            raise errors.UsageError(f"{wheel}: its {VARIANT_FILE_NAME} names its label, too", tip=tip)
+    from rocm_wheels.variants.document import VARIANT_FILE_NAME
+    from rocm_wheels.wheels import dist_info, rewrite
+    from rocm_wheels.wheels.edit import WheelEdit
+
+    is_stamped = VARIANT_FILE_NAME in rewrite.read_dist_info_files(wheel)
+    if not edit.label and not is_stamped and dist_info.parse_wheel_name(wheel.name).label is None:
+        raise errors.DataError(f"{wheel} is not a variant wheel: its name has no label")
+    if not is_stamped:
+        return edit
+    if edit.label:
+        tip = "`rocm-wheels wheel stamp --replace --label` gives it another, `--label ''` takes both away"
+        raise errors.UsageError(f"{wheel}: its {VARIANT_FILE_NAME} names its label, too", tip=tip)
+    gives_back = edit == WheelEdit(label="", local=edit.local, step=edit.step)
+    return replace(edit, drop=frozenset([VARIANT_FILE_NAME]), undone="stamp" if gives_back else "")
 
 
 def _make_edit(

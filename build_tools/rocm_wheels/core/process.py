@@ -34,9 +34,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, TypeAlias, TypeVar
 
-from rocm_wheels.core import errors, shell, tables
+from rocm_wheels.core import errors, forks, shell, tables
 from rocm_wheels.core.log import is_log_detailed, log_detail
 
 _PATIENCE_SECONDS = 10.0
@@ -261,7 +261,10 @@ def _split_lines(stream: IO[bytes], on_output: Callable[[], None]) -> Iterator[b
 _WINDOWS = sys.platform == "win32"
 _GRACE_SECONDS = 5.0
 
-_running: set[subprocess.Popen[bytes]] = set()
+_Child: TypeAlias = "subprocess.Popen[bytes] | forks.Fork"
+_ChildT = TypeVar("_ChildT", "subprocess.Popen[bytes]", forks.Fork)
+
+_running: set[_Child] = set()
 
 
 @dataclass(frozen=True)
@@ -286,6 +289,7 @@ def run_command(
     description: str | None = None,
     tip: str | None = None,
     on_start: Callable[[int], None] | None = None,
+    server: forks.ForkServer | None = None,
 ) -> FinishedProcess:
     """Run a program, stdout and stderr together; each line goes to ``on_line`` and, appended, to ``log``.
 
@@ -293,12 +297,16 @@ def run_command(
     returned when ``check`` is ``None``. The program is ended after ``timeout`` seconds, and when it has
     printed nothing for ``silence`` seconds; that is watched until ``ends_silence`` says yes to a line.
     Standard input is closed. What a program draws over (up to a carriage return) goes to ``on_line`` alone.
-    ``on_start`` is told the number of the process.
+    ``on_start`` is told the number of the process. With a ``server`` that process is forked, not a program.
     """
     name = description or f"`{shell.format_command(argv)}`"
     error = check or errors.BuildError
     begin = time.monotonic()
-    child = _start_process(argv, env=env, cwd=cwd, stderr=subprocess.STDOUT, error=error, name=name)
+    child: _Child
+    if server is None:
+        child = _start_process(argv, env=env, cwd=cwd, stderr=subprocess.STDOUT, error=error, name=name)
+    else:
+        child = _begin_process(argv, server.start, env=env, cwd=cwd, error=error, name=name)
     assert child.stdout is not None
     with (
         contextlib.closing(child.stdout) as stdout,
@@ -312,15 +320,15 @@ def run_command(
             if ends_silence is not None and ends_silence(line):
                 expired.allow_silence()
             output.take_line(line, drawn_over=drawn_over)
-        child.wait()
+        code = child.wait()
     if expired.fired:
         raise error(f"{name} was stopped after {expired.fired}", tip=tip)
-    if child.returncode and check is not None:
+    if code and check is not None:
         raise check(
-            shell.describe_failure(name, child.returncode, output.tail),
+            shell.describe_failure(name, code, output.tail),
             tip=shell.choose_failure_tip(output.tail, tip),
         )
-    return FinishedProcess(child.returncode, time.monotonic() - begin)
+    return FinishedProcess(code, time.monotonic() - begin)
 
 
 def capture_output(
@@ -387,11 +395,12 @@ def run_on_terminal(
         _forget_process(child)
 
 
-def end_process_tree(child: subprocess.Popen[bytes]) -> None:
+def end_process_tree(child: _Child) -> None:
     """End a program and everything that it started: first politely, after 5 seconds by force."""
     if child.poll() is not None and _WINDOWS:
         return
     if _WINDOWS:
+        assert isinstance(child, subprocess.Popen)
         _kill_descendants(child.pid)
         child.kill()
         child.wait()
@@ -426,12 +435,12 @@ def end_all_processes() -> None:
             list(pool.map(end_process_tree, children))
 
 
-def _forget_process(child: subprocess.Popen[bytes]) -> None:
+def _forget_process(child: _Child) -> None:
     note_ended_group(child.pid)
     _running.discard(child)
 
 
-def _wait_for_group(child: subprocess.Popen[bytes], seconds: float) -> bool:
+def _wait_for_group(child: _Child, seconds: float) -> bool:
     """Wait until no process of a group is alive; the first may be gone long before the last."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -447,7 +456,7 @@ class _Watchdog:
     Too long is after ``timeout`` seconds, and after ``silence`` seconds without output.
     """
 
-    def __init__(self, child: subprocess.Popen[bytes], timeout: float | None, silence: float | None) -> None:
+    def __init__(self, child: _Child, timeout: float | None, silence: float | None) -> None:
         self.fired = ""  # what it was ended after
         self._child = child
         self._silence = silence
@@ -514,20 +523,36 @@ def _start_process(
     stdin: bool = False,
     attached: bool = False,
 ) -> subprocess.Popen[bytes]:
-    if is_interrupted():
-        raise error(f"{name} was not begun: interrupted")
-    if is_log_detailed():
-        log_detail(shell.hide_secrets(f"$ {shell.format_command(argv, cwd=cwd)}", shell.find_secrets(env)))
-    try:
-        child = subprocess.Popen(
-            [os.fspath(word) for word in argv],
-            env=dict(env),
+    def start(words: list[str], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            words,
+            env=dict(variables),
             cwd=cwd,
             stdin=(None if attached else subprocess.PIPE) if stdin else subprocess.DEVNULL,
             stdout=None if attached else subprocess.PIPE,
             stderr=stderr,
             start_new_session=not _WINDOWS and not attached,
         )
+
+    return _begin_process(argv, start, env=env, cwd=cwd, error=error, name=name)
+
+
+def _begin_process(
+    argv: Sequence[str | os.PathLike[str]],
+    start: Callable[[list[str], Mapping[str, str]], _ChildT],
+    *,
+    env: Mapping[str, str],
+    cwd: Path | None,
+    error: type[errors.RocmWheelsError],
+    name: str,
+) -> _ChildT:
+    """Start a process, unless everything is being ended, and note it where groups are noted."""
+    if is_interrupted():
+        raise error(f"{name} was not begun: interrupted")
+    if is_log_detailed():
+        log_detail(shell.hide_secrets(f"$ {shell.format_command(argv, cwd=cwd)}", shell.find_secrets(env)))
+    try:
+        child = start([os.fspath(word) for word in argv], env)
     except OSError as cause:
         raise error(f"{name} could not be started") from cause
     _running.add(child)

@@ -228,7 +228,15 @@ def list_plain_commands(release: Path) -> Sequence[DemoCommand]:
     return [
         DemoCommand(
             ROCM_WHEELS,
-            ("wheel", "unstamp", *map(str, sorted(chosen)), "--output-dir", str(release / "plain")),
+            (
+                "wheel",
+                "retag",
+                *map(str, sorted(chosen)),
+                "--label",
+                "",
+                "--output-dir",
+                str(release / "plain"),
+            ),
         )
     ]
 
@@ -244,7 +252,7 @@ def list_index_commands(folder: Path, release: Path) -> Sequence[DemoCommand]:
                 ROCM_WHEELS,
                 (
                     "index",
-                    "add",
+                    "build",
                     index,
                     *(str(w) for wheel_folder in wheel_folders for w in _list_wheels(wheel_folder)),
                 ),
@@ -257,6 +265,13 @@ def list_index_commands(folder: Path, release: Path) -> Sequence[DemoCommand]:
 
 def _list_wheels(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.whl"))
+
+
+def make_serve_command(folder: Path, port: int) -> DemoCommand:
+    """Serve a folder as any static server does."""
+    return DemoCommand(
+        "python3", ("-m", "http.server", str(port), "--bind", "127.0.0.1", "--directory", str(folder))
+    )
 
 
 def list_user_commands(folder: Path, index: str, uv: Path) -> Sequence[DemoCommand]:
@@ -398,12 +413,6 @@ class DemoRelease:
         kind = ("--family", FAMILY, "--layout", "multi-arch")
         return DemoCommand(
             ROCM_WHEELS, ("set", "stage", str(self.store), *map(str, self.wheels), *lock, *kind)
-        )
-
-    def make_serve_command(self, port: int) -> DemoCommand:
-        """Serve the store as any static server does."""
-        return DemoCommand(
-            "python3", ("-m", "http.server", str(port), "--bind", "127.0.0.1", "--directory", str(self.store))
         )
 
     def make_staged_install_commands(self, server: str) -> Sequence[DemoCommand]:

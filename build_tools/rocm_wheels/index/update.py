@@ -1,4 +1,4 @@
-"""Update an index in a folder: build, add (all or none), remove, yank; then publish all pages at once.
+"""Update an index in a folder: add (all or none), build, yank; then publish all pages at once.
 
 The order in which it appears: wheels and METADATA, the state files, variants files, project pages, root
 pages and the pages for ``--find-links``; last what is no longer listed is removed. Pages of a project come
@@ -109,7 +109,7 @@ def add_wheels(
     new: list[str] = []
     objects = _read_provenance_objects(wheels, wheels_read)
     bases = PublicUrls(family, public_url and provenance_object.check_provenance_base(public_url), place)
-    with change_index(root, action="index add", create=True, patience=patience) as change:
+    with change_index(root, action="index build", create=True, patience=patience) as change:
         for project in dict.fromkeys(wheel.project for wheel in wheels_read):
             refuse_family_name(root, project, list_families(root))
             entries = change.read_entries(view, project)
@@ -342,7 +342,8 @@ def build_index(
         check_family_name(root, family)
         if not (root / family).is_dir():
             raise errors.UsageError(
-                f"--family {family}: there is no folder {root / family}", tip="`index add` makes one"
+                f"--family {family}: there is no folder {root / family}",
+                tip=f"`rocm-wheels index build {root} FILE --family {family}` makes one",
             )
     base = public_url and provenance_object.check_provenance_base(public_url)
     count, new, projects, missing = 0, 0, set[str](), list[str]()
@@ -364,9 +365,9 @@ def build_index(
                 entries = reader.read_entries(view, project, files, old_entries)
                 _follow_provenance_objects(PublicUrls(view.family, base), view, project, entries)
                 new += len(entries.keys() - old_entries.keys())
-                missing += [
-                    str(view.file_of(project, e)) for name, e in old_entries.items() if name not in entries
-                ]
+                for entry in [e for name, e in old_entries.items() if name not in entries]:
+                    missing.append(str(view.file_of(project, entry)))
+                    change.remove_beside(view, project, entry)
                 change.set_entries(view, project, entries)
                 count += len(entries)
                 projects |= {project} if entries else set()
@@ -509,33 +510,6 @@ class _EntryReader:
 
 
 _NAME_TIP = "name a wheel's file, or a release: torch==2.9.1+rocm7.1.0"
-
-
-def remove_wheels(
-    root: Path, words: Sequence[str], *, family: str = "", patience: float = LOCK_PATIENCE
-) -> list[str]:
-    """Take wheels out of an index: first from its pages, then the files; return their names.
-
-    A wheel that lies elsewhere (``--files-url``) is only taken from the pages.
-    """
-    removed = []
-    with change_index(root, action="index remove", patience=patience) as change:
-        for project, names in _find_names(change, root, words, family).items():
-            view = IndexFolder(root, family)
-            entries = change.read_entries(view, project)
-            for entry in [entries.pop(name) for name in names]:
-                removed.append(entry.name)
-                files = (
-                    view.file_of(project, entry),
-                    view.sidecar_of(project, entry),
-                    view.provenance_of(project, entry),
-                    *view.statements_of(project, entry),
-                )
-                for file in files:
-                    if file is not None and file.exists():
-                        change.remove_file(file)
-            change.set_entries(view, project, entries)
-    return removed
 
 
 def yank_wheels(
@@ -771,6 +745,13 @@ class IndexChange:
     def remove_file(self, path: Path) -> None:
         """Have a file removed when nothing links to it any more."""
         self._publication.stage_removal(path)
+
+    def remove_beside(self, view: IndexFolder, project: str, entry: IndexEntry) -> None:
+        """Have what lies beside a wheel that is gone removed: METADATA, provenance, statement."""
+        files = (view.sidecar_of(project, entry), view.provenance_of(project, entry))
+        for file in (*files, *view.statements_of(project, entry)):
+            if file is not None and file.exists():
+                self.remove_file(file)
 
     def new_part(self) -> Path:
         """Return a path for a file in the making, on the file system of the index."""

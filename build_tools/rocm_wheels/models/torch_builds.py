@@ -17,7 +17,7 @@ from packaging.version import Version
 from pydantic import field_validator
 
 from rocm_wheels.core import errors, records
-from rocm_wheels.models import facts, package_indexes, project_names, release_lines
+from rocm_wheels.models import ci, facts, package_indexes, project_names, release_lines
 from rocm_wheels.models.gfx import strip_features
 from rocm_wheels.models.project import list_projects
 
@@ -289,11 +289,20 @@ def list_images() -> tuple[TorchImage, ...]:
 
 
 def tabulate_images() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return header and rows: a tag a row."""
-    header = ("image", "use", "rocm", "torch", "python", "system", "family", "kind", "read", "source")
-    rows: list[tuple[str, ...]] = [
+    """Return header and rows: first what `container run` knows by name, then a tag a row."""
+    header = ("image", "name", "use", "rocm", "torch", "python", "system", "family", "kind", "read", "source")
+    table = ci.load_container_table()
+    rows: list[tuple[str, ...]] = []
+    for name, pinned in table.images.items():
+        made = f"made by dockerfiles/{pinned.dockerfile}, which starts from it" if pinned.dockerfile else ""
+        use = "; ".join(filter(None, (pinned.about, made, pinned.note)))
+        source = table.sources[pinned.source]
+        read = (pinned.kind, source.retrieved.isoformat(), source.url)
+        rows.append((f"{pinned.image}@{pinned.digest}", name, use, *[""] * 5, *read))
+    rows += [
         (
             image.name,
+            "",
             image.use,
             str(image.rocm),
             str(image.torch or ""),

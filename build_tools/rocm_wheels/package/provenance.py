@@ -65,17 +65,20 @@ class ProvenanceReport:
         return not self.findings
 
     @property
+    def statements(self) -> tuple[ProvenanceStatement, ...]:
+        """The statement, where there is one, and those inside it."""
+        return () if self.statement is None else (self.statement, *self.earlier)
+
+    @property
     def build(self) -> ProvenanceStatement | None:
         """The statement of the build that all began with, where one is known."""
-        statements = [self.statement, *self.earlier]
-        builds = [item for item in statements if item is not None and item.build_type == BUILD_TYPE]
+        builds = [item for item in self.statements if item.build_type == BUILD_TYPE]
         return builds[-1] if builds else None
 
     @property
     def steps(self) -> tuple[str, ...]:
         """What was done to the wheel since, in that order."""
-        statements = [self.statement, *self.earlier]
-        done = [item for item in statements if item is not None and item.build_type == STEP_TYPE]
+        done = [item for item in self.statements if item.build_type == STEP_TYPE]
         steps: dict[object, str] = {}  # by what it was done to: of a split there are several wheels
         for item in reversed(done):
             step, first = str(item.parameters.get("step", "")), item.dependencies[:1]
@@ -106,7 +109,8 @@ def verify_provenance(
         report.add_finding("bad-statement", errors.explain_error(damaged))
         return report
     if report.statement is None:
-        report.add_finding("no-statement", f"there is no {locate_statement(wheel).name} beside it")
+        tip = "`rocm-wheels build` writes one; what is done to a wheel without one has none either"
+        report.add_finding("no-statement", f"there is no {locate_statement(wheel).name} beside it", tip)
         return report
     _check_subject(report, report.statement, sha256 or hash_file(wheel))
     if env is not None:
@@ -192,8 +196,7 @@ def _check_contents(report: ProvenanceReport) -> None:
     A device wheel is a part of the wheel that was built: it has no lock, and a bill of its own.
     """
     files = rewrite.read_dist_info_files(report.wheel)
-    statements = [item for item in (report.statement, *report.earlier) if item is not None]
-    builds = [item for item in statements if item.build_type == BUILD_TYPE]
+    builds = [item for item in report.statements if item.build_type == BUILD_TYPE]
     project = _find_project(report.wheel.name)
     is_part = all(_find_project(build.name) != project for build in builds)
     lock = files.get(LOCK_MEMBER)

@@ -217,7 +217,7 @@ def require_plain_wheel(wheel: Path) -> None:
     if dist_info.split_wheel_name(wheel.name).label:
         raise errors.PackageError(
             f"{wheel.name} is a variant, whose properties would no longer be true",
-            tip="`rocm-wheels wheel unstamp` makes a plain wheel of it; stamp the new one afterwards",
+            tip="`rocm-wheels wheel retag --label ''` makes a plain wheel of it: stamp it afterwards",
         )
 
 

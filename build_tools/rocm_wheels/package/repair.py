@@ -225,7 +225,7 @@ def plan_repairs(
         if label := dist_info.parse_wheel_name(wheel.name).label:
             raise errors.UsageError(
                 f"{wheel} is a variant wheel: {label}",
-                tip="repair before `wheel stamp`; `wheel unstamp` makes a plain wheel of it",
+                tip="repair before `wheel stamp`; `wheel retag --label ''` makes a plain wheel of it",
             )
     searched, notes = [], []
     for folder in request.library_dirs:

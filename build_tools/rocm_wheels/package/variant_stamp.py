@@ -449,22 +449,6 @@ def stamp_wheels(
         return write_stamps(stamps, folder, batch=batch, begun=begun)
 
 
-def plan_unstamps(wheels: Sequence[Path], *, local: str | None = None) -> list[VariantStamp]:
-    """Decide how variant wheels become plain ones, with local version ``local`` (None: as it is).
-
-    Their ``variant.json`` is left out, whatever it says. DataError for one that is no variant wheel.
-    """
-    stamps = []
-    for wheel in wheels:
-        facts = read_wheel_facts(wheel)
-        if not facts.is_stamped:
-            raise errors.DataError(f"{wheel} is not a variant wheel: its name has no label")
-        drop = frozenset([VARIANT_FILE_NAME] if facts.document is not None else [])
-        edit = WheelEdit(label="", local=local, drop=drop, undone="stamp")
-        stamps.append(VariantStamp(wheel, "", {}, VariantMetadata((), {}), edit))
-    return stamps
-
-
 def _require_stampable(wheel: WheelFacts, *, replace: bool) -> None:
     if wheel.is_stamped and not replace:
         raise errors.DataError(

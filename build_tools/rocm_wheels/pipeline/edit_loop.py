@@ -21,7 +21,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from rocm_wheels.compile import variables
-from rocm_wheels.core import environment_numbers, errors, process, progress
+from rocm_wheels.core import environment_numbers, errors, forks, process, progress
 from rocm_wheels.core.files import write_json_file
 from rocm_wheels.core.log import log_note
 from rocm_wheels.sources import checkout_state
@@ -320,10 +320,13 @@ def begin_loop(
     parameters: Mapping[str, object],
     env: Mapping[str, str],
     command: str,
+    *,
+    server: forks.ForkServer | None = None,
 ) -> LoopResult:
     """Do a full run: install what is missing, run the front end where it has to, compile, and leave a note.
 
-    ``command`` is the line that people gave. Raises what a run of ``build`` raises.
+    ``command`` is the line that people gave, ``server`` what forks the processes of steps. Raises what a run
+    of ``build`` raises.
     """
     from rocm_wheels.models.project import load_project
     from rocm_wheels.pipeline import local_executor, outputs, plan, run, source_checks
@@ -335,7 +338,8 @@ def begin_loop(
     before = SourceChanges.read(source, env)
     source_checks.hipify_stale_sources([recipe], request.sources, checked.env, {})
     sources = SourceChanges.read(source, env)  # what changes from now on is hipified by the next run
-    summary = run.build_wheels(request, env, local_executor.ExecutionOptions(), command, checked=checked)
+    how = local_executor.ExecutionOptions(server=server)
+    summary = run.build_wheels(request, env, how, command, checked=checked)
     if summary.failure is not None:
         raise summary.failure
     step = find_develop_step(request, project, env)

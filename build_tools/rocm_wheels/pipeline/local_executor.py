@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-from rocm_wheels.core import environment_numbers, errors, machine, process
+from rocm_wheels.core import environment_numbers, errors, forks, machine, process
 from rocm_wheels.pipeline import planner, run_record, run_step, status
 from rocm_wheels.pipeline.facts import Facts
 from rocm_wheels.pipeline.plan import settle_step
@@ -35,11 +35,15 @@ _STATE_PHRASES: Mapping[run_step.ExecutionState, str] = {
 
 @dataclass(frozen=True)
 class ExecutionOptions:
-    """How a plan is run: ``jobs`` steps at a time (``None``: by cores), ``timeout`` of a step in seconds."""
+    """How a plan is run: ``jobs`` steps at a time (``None``: by cores), ``timeout`` of a step in seconds.
+
+    ``server``: what forks the processes of steps; without one each starts Python anew.
+    """
 
     jobs: int | None = None
     keep_going: bool = False
     timeout: float | None = None
+    server: forks.ForkServer | None = None
 
 
 @dataclass(frozen=True)
@@ -246,7 +250,7 @@ class LocalExecutor:
         on_line: Callable[[str], None],
     ) -> tuple[int, errors.BuildError | None]:
         """Have a process do a step; return its exit code, and what stopped it when its time was over."""
-        begun = False
+        begun, server = False, self.options.server
 
         def begin(pid: int) -> None:
             nonlocal begun
@@ -255,13 +259,14 @@ class LocalExecutor:
 
         try:
             finished = process.run_command(
-                run_step.run_step_command(self.plan, name),
+                run_step.run_step_command(self.plan, name, forked=server is not None),
                 env=env,
                 on_line=on_line,
                 timeout=self.options.timeout,
                 check=None,
                 description=name,
                 on_start=begin,
+                server=server,
             )
         except errors.BuildError as late:
             if not begun:

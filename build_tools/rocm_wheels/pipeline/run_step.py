@@ -126,9 +126,10 @@ def run_step_line(plan: Path, step: str) -> str:
     return shell.format_command(["rocm-wheels", "run-step", step, "--plan", plan])
 
 
-def run_step_command(plan: Path, step: str) -> list[str]:
-    """Return the same as a program and its arguments."""
-    return [*get_own_command(), "run-step", step, "--plan", str(plan)]
+def run_step_command(plan: Path, step: str, *, forked: bool = False) -> list[str]:
+    """Return the same as a program and its arguments; ``forked``: as the words of a process of ours."""
+    own = ["rocm-wheels"] if forked else get_own_command()
+    return [*own, "run-step", step, "--plan", str(plan)]
 
 
 @contextmanager

@@ -99,12 +99,11 @@ def resolve_line_tools(
     *,
     cwd: Path,
     platform: project_names.Platform,
-) -> dict[str, str]:
-    """Return the versions that the tools of a release line come to by themselves. Raises SdkError."""
-    resolution = resolve_packages.resolve_packages(
+) -> resolve_packages.Resolution:
+    """Return what the tools of a release line come to by themselves. Raises SdkError."""
+    return resolve_packages.resolve_packages(
         line_tools, target, source, env, cwd=cwd, overrides=_list_overrides(platform)
     )
-    return {name: package.version for name, package in resolution.packages.items()}
 
 
 def resolve_project_tools(
@@ -310,7 +309,8 @@ def _resolve_python_tools(
     """Resolve ROCm, the tools of each project, and what their source distributions are built with."""
     target, source = _make_target(lock, python, sdk.python, env), sdk.tools_source
     line_tools = _list_line_tools(lock)
-    line_versions = resolve_line_tools(line_tools, target, source, env, cwd=cwd, platform=lock.platform)
+    line = resolve_line_tools(line_tools, target, source, env, cwd=cwd, platform=lock.platform)
+    line_versions = {name: package.version for name, package in line.packages.items()}
     resolutions: dict[str, resolve_packages.Resolution] = {}
     for name, paths in files.items():
         resolutions[name] = resolve_project_tools(

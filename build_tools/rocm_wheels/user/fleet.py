@@ -197,7 +197,7 @@ def _lock_file(offer: package_offers.PackageOffer, places: Mapping[str, str]) ->
     if sha256 is None:
         raise errors.HostError(
             f"the index states no sha256 of {offer.name}, and a lock has one of every file",
-            tip="take an index that states them; `rocm-wheels index add` makes such indexes",
+            tip="take an index that states them; `rocm-wheels index build` makes such indexes",
         )
     parts = urlsplit(offer.url)
     address = parts.netloc.rpartition("@")[2]  # a lock is passed around: no password of the index in it

@@ -228,8 +228,8 @@ class WheelEdit:
     and ``drop_members`` the files elsewhere that go. ``license_files`` maps the old License-File values to
     the new.
     ``step`` is what the wheel's bill of materials, where it has one of ours, says was done (``retag``);
-    ``undone`` begins the step that is taken back, ``contained`` are packages whose files are now inside. The
-    version in it follows by itself. ``parts``: a new one.
+    ``undone`` begins the step that this one takes back: where that is the last one, both go. ``contained``
+    are packages whose files are now inside. The version in it follows by itself. ``parts``: a new one.
     ``plain_modes``: files are of mode 0644 or, those that their owner may run, 0755, whatever umask they had.
     """
 
@@ -321,7 +321,7 @@ def _edit_sbom(
         fields, _ = read_metadata_fields(metadata, name)
         values = [get_field_values(fields, field) for field in ("Name", "Version", "License-Expression")]
         return format_sbom(edit.parts, *map("".join, values))
-    if content is None or not (version is not None or edit.step or edit.undone):
+    if content is None or not (version is not None or edit.step):
         return None
     return revise_sbom(
         content,

@@ -305,7 +305,6 @@ class BegunRewrite:
         """Write the wheel as ``edit`` makes it; raises as ``rewrite_wheel``. Once only."""
         source = self.archive.path
         origin = None if edit.parts is not None else statement.read_origin(source)
-        step = edit.step or (f"un{edit.undone}" if edit.undone else "edit")
         target = self.folder / get_edited_name(source.name, edit)
         plan = _plan_rewrite(self.archive, edit)
         self.archive.require_whole()  # what is not as RECORD says would be listed anew, as if it were right
@@ -318,7 +317,7 @@ class BegunRewrite:
         if signatures:
             log.log_note(f"{target.name}: left out {', '.join(signatures)}: they sign another RECORD")
         wheel = RewrittenWheel(target, size, plan.record, tuple(sorted(plan.dropped)))
-        return PendingWheel(self.hidden, wheel, origin, step, edit.contained)
+        return PendingWheel(self.hidden, wheel, origin, edit.step or "edit", edit.contained)
 
 
 @contextmanager

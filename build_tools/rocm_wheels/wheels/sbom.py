@@ -117,8 +117,8 @@ def revise_sbom(
 ) -> bytes:
     """Return the document of a wheel that got another version, or that something was done to.
 
-    ``step`` says what (``retag``); ``undone`` takes back what was done last, if it was that. ``contained``:
-    components that are now inside the wheel. Raises DataError for a document that is not ours.
+    ``step`` says what (``retag``), unless it takes back what was done last: what ``undone`` begins.
+    ``contained``: components that are now inside the wheel. Raises DataError for a document that is not ours.
     """
     try:
         document = json.loads(content)
@@ -135,7 +135,7 @@ def revise_sbom(
                 dependency["ref"] = wheel["bom-ref"]
     if undone and steps and steps[-1]["name"] == _STEP and steps[-1]["value"].startswith(undone):
         steps.pop()
-    if step:
+    elif step:
         steps.append({"name": _STEP, "value": step})
     if contained:
         wheel["components"] = [*wheel.get("components", []), *contained]

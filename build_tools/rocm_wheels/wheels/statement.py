@@ -227,7 +227,7 @@ def write_step_statement(
     """Write the statement of a wheel that a step made of others; where one has none, there is none.
 
     ``packages`` are those whose files went into the wheel. A step that gives back a wheel of before gives
-    back its statement as well: ``unstamp`` after ``stamp``.
+    back its statement as well: ``retag --label ''`` after ``stamp``.
     """
     known_origins = [origin for origin in origins if origin is not None]
     if not known_origins or len(known_origins) < len(origins):

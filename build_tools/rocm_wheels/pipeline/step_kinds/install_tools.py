@@ -6,12 +6,12 @@ is being compiled with it.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import cached_property
 from pathlib import Path
 
-from rocm_wheels.core import errors, log
+from rocm_wheels.core import errors, log, parallel
 from rocm_wheels.models import project, project_names
 from rocm_wheels.pipeline import build_environment, tools
 from rocm_wheels.pipeline.outputs import OutputFile
@@ -22,6 +22,7 @@ from rocm_wheels.sdk import interpreters, resolve_packages
 from rocm_wheels.sdk.build_environment import BuildEnvironment, ensure_layer, install_requirements
 
 TOOLS_VERSION = "3"
+_LAYERS_AT_A_TIME = 4  # each waits for an index most of the time
 
 
 def settle_install_tools(planner: Planner, step: Step) -> Step:
@@ -76,14 +77,8 @@ def run_install_tools(step_run: StepRun) -> None:
             log.log_warning(f"required by given wheels, and in no lock: {', '.join(needed)}")
         _install_missing(step_run, needed, unfinished=unfinished)
         installer = _ToolsInstaller(step_run, unfinished=unfinished)
-        for name, tree in facts.trees.items():
-            try:
-                installed = installer.install_project(name)
-            except errors.SdkError as error:
-                if installer.locked is None and not interpreters.is_transient_failure(error.message):
-                    option = f"--no-build-{project_names.get_option_name(name)}"
-                    error.tip = f"see the requirements of {name}; {option} leaves it out"
-                raise
+        done = parallel.run_in_parallel(installer.install_project, facts.trees, jobs=_LAYERS_AT_A_TIME)
+        for (name, tree), installed in zip(facts.trees.items(), done, strict=True):
             step_run.record_packages(installed, locked=installer.locked is not None, project=name)
             files[name] = {package: asdict(entry) for package, entry in installed.items()}
             required = build_environment.find_requirement_closure(
@@ -111,15 +106,30 @@ class _ToolsInstaller:
         # the digests say which files are meant, so that they may lie beside ROCm's
         links = sdk.find_links if self.locked is not None else None
         self._source = replace(sdk.tools_source, find_links=links)
+        self._line: resolve_packages.Resolution | None = None
+        self._line_lock = threading.Lock()
 
     def install_project(self, name: str) -> Mapping[str, resolve_packages.InstalledPackage]:
-        """Bring the layer of a project up to date, and return what it was installed from."""
+        """Bring the layer of a project up to date, and return what it was installed from. Raises SdkError."""
+        try:
+            return self._install_project(name)
+        except errors.SdkError as error:
+            if self.locked is None and not interpreters.is_transient_failure(error.message):
+                option = f"--no-build-{project_names.get_option_name(name)}"
+                error.tip = f"see the requirements of {name}; {option} leaves it out"
+            raise
+
+    def _install_project(self, name: str) -> Mapping[str, resolve_packages.InstalledPackage]:
+        is_new = not build_environment.find_project_layer(
+            name, self._ready, self._facts.workspace
+        ).prefix.exists()
         layer = self._ensure_layer(name)
         installed = self._find_current(name, layer)
         if installed is not None:
             return installed
         resolution = self._resolve(name, layer)
-        layer = self._ensure_layer(name, fresh=True)
+        if not is_new:
+            layer = self._ensure_layer(name, fresh=True)
         resolve_packages.install_packages(
             layer.python, resolution, self._source, self._facts.env,
             activity=f"installing the tools of {name}", cwd=layer.prefix, on_line=self._step_run.echo_line,
@@ -135,16 +145,18 @@ class _ToolsInstaller:
         locked = self._facts.locked
         return str(locked.path) if locked is not None and self.locked is not None else ""
 
-    @cached_property
-    def _line_versions(self) -> Mapping[str, str]:
-        return tools.resolve_line_tools(
-            self._facts.tools,
-            resolve_packages.PackageTarget(self._ready.environment.python),
-            self._source,
-            self._facts.env,
-            cwd=self._ready.environment.prefix,
-            platform=self._facts.request.platform,
-        )
+    def _resolve_line(self) -> resolve_packages.Resolution:
+        with self._line_lock:  # whoever comes first asks for all
+            if self._line is None:
+                self._line = tools.resolve_line_tools(
+                    self._facts.tools,
+                    resolve_packages.PackageTarget(self._ready.environment.python),
+                    self._source,
+                    self._facts.env,
+                    cwd=self._ready.environment.prefix,
+                    platform=self._facts.request.platform,
+                )
+            return self._line
 
     def _ensure_layer(self, name: str, *, fresh: bool = False) -> BuildEnvironment:
         return ensure_layer(
@@ -187,6 +199,10 @@ class _ToolsInstaller:
             return resolve_packages.Resolution(self.locked.projects.get(name, {}))
         installed = resolve_packages.read_installed(layer.prefix / resolve_packages.PACKAGES_NOTE) or {}
         present = {package: entry.version for package, entry in installed.items() if entry.version}
+        line = self._resolve_line()
+        if not present and not self._list_files(name):
+            return line  # it has nothing of its own to ask for
+        versions = {package: locked.version for package, locked in line.packages.items()}
         return tools.resolve_project_tools(
             self._facts.tools,
             self._list_files(name),
@@ -196,7 +212,7 @@ class _ToolsInstaller:
             cwd=layer.prefix,
             version=self._python.version,
             platform=self._facts.request.platform,
-            preferred={**self._line_versions, **present},
+            preferred={**versions, **present},
         )
 
     def _list_files(self, name: str) -> list[Path]:

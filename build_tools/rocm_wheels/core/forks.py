@@ -1,0 +1,216 @@
+"""Run commands of ours in processes of their own, without starting Python and importing all for each.
+
+A process that has imported everything, and done nothing yet, forks for each (``ForkServer``): that takes
+milliseconds, where a start takes half a second of a processor. It has one thread, as a fork must, and
+nobody's locks, files or caches. It ends with whoever started it; what it has forked is ended by whoever
+asked for that (``rocm_wheels.core.process``), as any other program is. Linux alone: elsewhere programs are
+started.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, NoReturn
+
+_LINE = 3  # the lowest descriptor that is no standard stream: the server's line to whoever started it
+_BEGUN, _ENDED = b"b", b"e"  # what is told on the line, each with a number of eight bytes
+_MESSAGE = 9
+
+
+class Fork:
+    """A process that was forked for us: what ``subprocess.Popen`` is for a program, as far as needed."""
+
+    def __init__(self, line: socket.socket, stdout: IO[bytes]) -> None:
+        self.stdout = stdout
+        self.returncode: int | None = None
+        self._line = line
+        self._waiting = threading.Lock()  # threads may ask for the end, and one alone reads it
+        self.pid = self._receive(_BEGUN)
+
+    def poll(self) -> int | None:
+        """Return the exit code, negative for a signal, or ``None`` while the process is at work."""
+        if self.returncode is None and self._waiting.acquire(blocking=False):
+            try:
+                if self.returncode is None:
+                    self._line.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+                    self._take_end()
+            except BlockingIOError:
+                pass
+            finally:
+                self._waiting.release()
+        return self.returncode
+
+    def wait(self) -> int:
+        """Wait for the end, and return the exit code."""
+        with self._waiting:
+            if self.returncode is None:
+                self._take_end()
+        assert self.returncode is not None
+        return self.returncode
+
+    def _take_end(self) -> None:
+        self.returncode = os.waitstatus_to_exitcode(self._receive(_ENDED))
+        self._line.close()
+
+    def _receive(self, kind: bytes) -> int:
+        message = b""
+        while len(message) < _MESSAGE and (part := self._line.recv(_MESSAGE - len(message))):
+            message += part
+        if message[:1] == kind:
+            return int.from_bytes(message[1:], "big")
+        if kind == _ENDED:  # the server was killed: nobody can say any more how this ends
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+            return signal.SIGKILL
+        raise ChildProcessError("the process that forks others is gone")
+
+
+class ForkServer:
+    """Forks processes that call ``run`` with words; a context: at its end nothing more is forked.
+
+    ``run`` returns the exit code. ``modules`` are what those processes use beside what is imported: they
+    are imported for all of them once the first has begun, which rarely needs them. It is to be made where
+    this process has one thread and nothing open that another process is not to have.
+    """
+
+    def __init__(self, run: Callable[[list[str]], int], modules: Sequence[str] = ()) -> None:
+        self._control, theirs = socket.socketpair()
+        self._lock = threading.Lock()
+        sys.stdout.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _serve(theirs.detach(), run, modules)
+        theirs.close()
+
+    def start(self, words: Sequence[str], env: Mapping[str, str]) -> Fork:
+        """Begin a process with these words and this whole environment, in a session of its own.
+
+        Stdin is empty; stdout and stderr are one pipe. Raises OSError when that cannot be.
+        """
+        ours, theirs = socket.socketpair()
+        reading, writing = os.pipe()
+        try:
+            with self._lock:
+                socket.send_fds(self._control, [b"f"], [theirs.fileno(), writing])
+        finally:
+            theirs.close()
+            os.close(writing)
+        stdout = os.fdopen(reading, "rb", 0)
+        try:
+            ours.sendall(json.dumps([list(words), str(Path.cwd()), dict(env)]).encode())
+            ours.shutdown(socket.SHUT_WR)
+            return Fork(ours, stdout)
+        except BaseException:
+            ours.close()
+            stdout.close()
+            raise
+
+    def __enter__(self) -> ForkServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._control.close()
+        with suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+
+
+def start_fork_server(run: Callable[[list[str]], int], modules: Sequence[str] = ()) -> ForkServer | None:
+    """Start a server, where this system and the state of this process allow that; else there is none."""
+    return ForkServer(run, modules) if sys.platform == "linux" and threading.active_count() == 1 else None
+
+
+def _serve(control: int, run: Callable[[list[str]], int], modules: Sequence[str]) -> NoReturn:
+    """Fork for each request until whoever makes them is gone. Never returns."""
+    try:
+        os.setsid()  # a terminal's Ctrl-C is for whoever asks
+        interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for number in (0, 1, 2):
+            os.dup2(nowhere, number)
+        os.dup2(control, _LINE)
+        _close_files(_LINE + 1)
+        requests = socket.socket(fileno=_LINE)
+        awake, wake = socket.socketpair()
+        for end in (awake, wake):
+            end.setblocking(False)
+        signal.set_wakeup_fd(wake.fileno())
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        lines: dict[int, socket.socket] = {}  # of the processes at work
+        while True:
+            for source in select.select([requests, awake], [], [])[0]:
+                if source is awake:
+                    awake.recv(4096)
+                    continue
+                word, files, _, _ = socket.recv_fds(requests, 1, 2)
+                if not word:
+                    os._exit(0)
+                if (pid := os.fork()) == 0:
+                    signal.set_wakeup_fd(-1)
+                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                    signal.signal(signal.SIGINT, interrupted)
+                    _work(files[0], files[1], run)
+                os.close(files[1])
+                lines[pid] = socket.socket(fileno=files[0])
+                for name in modules:
+                    importlib.import_module(name)
+            while lines:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if not pid:
+                    break
+                with lines.pop(pid) as line, suppress(OSError):
+                    line.sendall(_ENDED + status.to_bytes(_MESSAGE - 1, "big"))
+    finally:
+        os._exit(1)
+
+
+def _work(line_file: int, output: int, run: Callable[[list[str]], int]) -> NoReturn:
+    """Become the process that was asked for, do its work, and end. Never returns."""
+    code = 1
+    try:
+        os.setsid()
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        with socket.socket(fileno=line_file) as line:
+            line.sendall(_BEGUN + os.getpid().to_bytes(_MESSAGE - 1, "big"))
+            request = b""
+            while part := line.recv(1 << 16):
+                request += part
+        _close_files(_LINE)
+        words, folder, env = json.loads(request)
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(env)
+        sys.argv = words
+        for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+            stream = open(number, mode, 1, encoding="utf-8", errors="surrogateescape")  # noqa: SIM115
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)
+        code = run(words[1:])
+    except SystemExit as leave:
+        code = leave.code if isinstance(leave.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+        os._exit(code & 0xFF)
+
+
+def _close_files(first: int) -> None:
+    """Close every descriptor from ``first`` on."""
+    for entry in [*Path("/proc/self/fd").iterdir()]:
+        if int(entry.name) >= first:
+            with suppress(OSError):  # that of the folder itself
+                os.close(int(entry.name))
