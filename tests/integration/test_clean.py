@@ -147,14 +147,6 @@ def test_by_age(work: Path) -> None:
 
 
 @pytest.mark.contract
-def test_by_size_what_was_used_longest_ago_goes(work: Path) -> None:
-    filled(work / "rejected" / "large", days=60, size=5 << 20)
-    filled(work / "rejected" / "larger", days=0, size=6 << 20)
-    assert cleaned(work, "--max-size", "7M") == ["rejected/large"]
-    assert cleaned(work, "--max-size", "7M") == []
-
-
-@pytest.mark.contract
 def test_by_kind(work: Path) -> None:
     assert cleaned(work, "--kind", "rejected", "--kind", "fresh") == [
         "rejected/torch-2.9-cp311",
@@ -162,22 +154,6 @@ def test_by_kind(work: Path) -> None:
     ]
     assert cleaned(work, "--kind", "set-aside") == ["trees/pytorch/unnamed-1"]
     assert cleaned(work, "--kind", "trees", "--older-than", "5d") == ["trees/pytorch/aaaaaaaaaaaa"]
-
-
-def test_by_step_takes_all_that_a_step_left(work: Path) -> None:
-    assert cleaned(work, "--step", "build-pytorch-cp311") == [
-        "trees/pytorch/aaaaaaaaaaaa",
-        "fresh/build-pytorch-cp311",
-        "steps/build-pytorch-cp311.json",
-    ]
-    assert cleaned(work, "--step", "install-rocm-cp311") == [
-        "steps/install-rocm-cp311.json",
-        "environments/py3.11-rocm-gt1.0",
-    ]
-    assert (
-        "did you mean build-pytorch-cp312"
-        in clean("--work-dir", work, "--step", "build-pytorch-cp31", code=2).stderr
-    )
 
 
 @pytest.mark.contract

@@ -189,31 +189,3 @@ def test_seven_hundred_steps_are_estimated_in_no_time() -> None:
     for number in range(700):
         estimates.estimate_step("pytorch", number % 28 + 1, LARGE, history)
     assert time.process_time() - begin < 0.2  # 20 ms alone on a machine
-
-
-def test_long_steps_are_remembered_for_builds_in_other_folders(tmp_path: Path) -> None:
-    env, runs, others = {"XDG_STATE_HOME": str(tmp_path / "state")}, tmp_path / "runs", tmp_path / "others"
-    for step in ("build-apex-cp312", "install-tools-cp312"):
-        cpu_seconds = 400.0 if step.startswith("build") else 4.0
-        estimates.remember_run(runs / record(runs, step, cpu_seconds=cpu_seconds), env)
-    history = estimates.read_history(others, env)
-    assert history.steps == {"apex": (estimates.read_history(runs).steps["apex"][0],)}
-    assert len(estimates.read_history(runs, env).steps["apex"]) == 1
-    assert estimates.read_history(others).steps == {}
-    file = tmp_path / "state" / "rocm-wheels" / "history.jsonl"
-    whole = file.read_text()
-    file.write_text('{"step": 3}\n[' + "\n" + whole + whole[:20])
-    assert estimates.read_history(others, env).steps == history.steps
-    estimates.remember_run(runs / "20261120-220000", {"XDG_STATE_HOME": str(file)})
-
-
-def test_a_history_keeps_its_newest_steps(tmp_path: Path) -> None:
-    env, runs = {"XDG_STATE_HOME": str(tmp_path / "state")}, tmp_path / "runs"
-    folder = runs / record(runs, "build-apex-cp312")
-    file = tmp_path / "state" / "rocm-wheels" / "history.jsonl"
-    file.parent.mkdir(parents=True)
-    file.write_text("{}\n" * 1000)
-    estimates.remember_run(folder, env)
-    lines = file.read_text().splitlines()
-    assert len(lines) == 500
-    assert json.loads(lines[-1])["run"] == folder.name

@@ -367,19 +367,6 @@ _KIND_NAMES = ("trees", "environments", "runs", "rejected", "fresh", "built", "s
 @build_options.work_options
 @option("--older-than", type=Duration(), metavar="TIME", help="What was not used for so long: 7d, 12h.")
 @option(
-    "--max-size",
-    type=ByteSize(),
-    metavar="SIZE",
-    help="What was used longest ago, until all has at most this size: 50G.",
-)
-@option(
-    "--step",
-    "steps",
-    multiple=True,
-    metavar="ID",
-    help="What a step left, such as build-pytorch-cp311; may be repeated.",
-)
-@option(
     "--kind", "what", multiple=True, type=click.Choice(_KIND_NAMES), help="Only this kind; may be repeated."
 )
 @catalogue.takes(catalogue.DRY_RUN, catalogue.JSON)
@@ -395,7 +382,7 @@ def clean_command(**options: Any) -> None:
     steps         what each step last did: without it, it is done again
     set-aside     somebody else's build trees that --clean set aside
 
-    The last two go only when they are named, by --kind or (steps) by --step. Wheels in an output folder,
+    The last two go only when --kind names them. Wheels in an output folder,
     checkouts, and the build tree that is in place in one, are not touched. With --work-dir alone, trees that
     wait in checkouts stay.
 
@@ -406,24 +393,23 @@ def clean_command(**options: Any) -> None:
     """
     from rocm_wheels.pipeline import clean
 
-    choice = clean.LeftoverSelection(options["older_than"], options["max_size"], options["steps"])
-    if not (options["dry_run"] or options["what"] or choice != clean.LeftoverSelection()):
+    older_than = options["older_than"]
+    if not (options["dry_run"] or options["what"] or older_than is not None):
         raise errors.UsageError(
-            "nothing selected to delete: give --older-than, --max-size, --step or --kind",
+            "nothing selected to delete: give --older-than or --kind",
             tip="--dry-run alone lists everything",
         )
     env, workspace = boundary.read_environment(), build_options.find_workspace(options)
     sources, kinds = _find_sources(options), _choose_kinds(options)
     if options["dry_run"]:
         pieces = clean.find_leftovers(workspace, kinds, sources=sources, env=env)
-        _print_pieces(
-            clean.select_leftovers(pieces, choice, now=time.time()), done=False, as_json=options["as_json"]
-        )
+        pieces = clean.select_leftovers(pieces, older_than, now=time.time())
+        _print_pieces(pieces, done=False, as_json=options["as_json"])
         return
     removed: list[clean.Leftover] = []
     with clean.hold_for_cleaning(workspace, [source for source in sources.values() if source.is_dir()], env):
         pieces = clean.find_leftovers(workspace, kinds, sources=sources, env=env)
-        for piece in clean.select_leftovers(pieces, choice, now=time.time()):
+        for piece in clean.select_leftovers(pieces, older_than, now=time.time()):
             clean.remove_leftover(piece)
             removed.append(piece)
     _print_pieces(removed, done=True, as_json=options["as_json"])
@@ -432,9 +418,7 @@ def clean_command(**options: Any) -> None:
 def _choose_kinds(options: Mapping[str, Any]) -> tuple[clean.LeftoverKind, ...]:
     from rocm_wheels.pipeline import clean
 
-    if options["what"]:
-        return (*options["what"], "remains")
-    return (*clean.DEFAULT_LEFTOVER_KINDS, "steps") if options["steps"] else clean.DEFAULT_LEFTOVER_KINDS
+    return (*options["what"], "remains") if options["what"] else clean.DEFAULT_LEFTOVER_KINDS
 
 
 def _find_sources(options: Mapping[str, Any]) -> dict[str, Path]:

@@ -97,7 +97,7 @@ def make_snakefile(
 ) -> str:
     """Return the text of a workflow that is to lie at ``snakefile``. See ``write_snakefile``."""
     plan = find_snakemake_plan(snakefile)
-    history = estimates.read_history(workspace.Workspace(file.request.work).runs, env)
+    history = estimates.read_history(workspace.Workspace(file.request.work).runs)
     steps = [step for step in file.plan if step.verdict != "left out"]
     marks = {step.id: snakefile.with_name(f"{snakefile.name}.done") / step.id for step in steps}
     names = {step.id: re.sub(r"\W", "_", step.id) for step in steps}

@@ -1,4 +1,4 @@
-"""Delete what builds left, by kind, age, size or step: never anything that is not ours or is in use.
+"""Delete what builds left, by kind and age: never anything that is not ours or is in use.
 
 ``find_leftovers`` finds what there is, ``select_leftovers`` (pure) says what goes, ``remove_leftover``
 deletes it. Only what lies where we put it counts. A link among the leftovers is one itself, of no size; a
@@ -8,9 +8,7 @@ in the middle, nothing that is half there looks whole, and the next cleaning goe
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from rocm_wheels.compile import build_trees
-from rocm_wheels.core import errors, files, log, tables
+from rocm_wheels.core import files, log
 from rocm_wheels.core.workspace import Workspace
 from rocm_wheels.pipeline import run_record
 from rocm_wheels.sources import checkout_state
@@ -50,13 +48,11 @@ DEFAULT_LEFTOVER_KINDS: tuple[LeftoverKind, ...] = (
 )
 DELETING_PREFIX = ".going-"
 _LOCKS_FOLDER = ".locks"
-_BUILD_STEP_ID = re.compile(r"build-(?P<project>[\w-]+?)-(?P<tag>cp3\d+t?)(?:-\S+)?")
-_INSTALL_STEP_ID = re.compile(r"install-rocm-cp3(?P<minor>\d+)(?P<free>t?)(?:-\S+)?")
 
 
 @dataclass(frozen=True)
 class Leftover:
-    """One thing that can be deleted. ``size``: bytes that the disk gets back; ``used``: seconds since 1970.
+    """One thing that can be deleted. ``size``: bytes on the disk; ``used``: seconds since 1970.
 
     ``source``: the checkout that a build tree waits in; ``None`` in a work directory.
     """
@@ -66,7 +62,6 @@ class Leftover:
     name: str
     size: int
     used: float
-    steps: frozenset[str] = frozenset()
     source: Path | None = None
 
     def as_json(self) -> dict[str, object]:
@@ -89,18 +84,17 @@ def find_leftovers(
 ) -> list[Leftover]:
     """Return the pieces of some kinds in a work directory, and trees that wait in ``sources``, by project."""
     selected_kinds = set(kinds)
-    steps = sorted(path.stem for path in _list_entries(workspace.steps) if path.suffix == ".json")
     leftovers: list[Leftover] = []
     if selected_kinds & {"trees", "set-aside", "remains"}:
         for folder in _list_entries(workspace.root / "trees"):
-            leftovers += _find_trees(folder, folder.name, steps, None)
+            leftovers += _find_trees(folder, folder.name, None)
         for project, source in sources.items():
             if source.is_dir():
                 leftovers += _find_trees(
-                    build_trees.find_parking_folder(source, env) / project, project, steps, source
+                    build_trees.find_parking_folder(source, env) / project, project, source
                 )
     if "environments" in selected_kinds:
-        leftovers += _find_environments(workspace, steps)
+        leftovers += _find_environments(workspace)
     if "runs" in selected_kinds:
         leftovers += _find_runs(workspace)
     if "rejected" in selected_kinds:
@@ -109,14 +103,14 @@ def find_leftovers(
         fresh_folders = [
             path for path in _list_entries(workspace.fresh_wheels) if not path.is_dir() or any(path.iterdir())
         ]
-        leftovers += [_make_leftover("fresh", path, steps=frozenset({path.name})) for path in fresh_folders]
+        leftovers += [_make_leftover("fresh", path) for path in fresh_folders]
     if "built" in selected_kinds:
-        built_folders = _list_entries(workspace.built_wheels)
-        leftovers += [_make_leftover("built", path, steps=frozenset({path.name})) for path in built_folders]
+        leftovers += [_make_leftover("built", path) for path in _list_entries(workspace.built_wheels)]
     if "steps" in selected_kinds:
         leftovers += [
-            _make_leftover("steps", workspace.steps / f"{step}.json", name=step, steps=frozenset({step}))
-            for step in steps
+            _make_leftover("steps", path, name=path.stem)
+            for path in _list_entries(workspace.steps)
+            if path.suffix == ".json"
         ]
     if "remains" in selected_kinds:
         for parent in (
@@ -131,7 +125,7 @@ def find_leftovers(
     return [leftover for leftover in leftovers if leftover.kind in selected_kinds]
 
 
-def _find_trees(folder: Path, project: str, steps: Iterable[str], source: Path | None) -> Iterator[Leftover]:
+def _find_trees(folder: Path, project: str, source: Path | None) -> Iterator[Leftover]:
     for path in _list_entries(folder):
         if not path.is_dir():
             continue  # a note of the build that is running
@@ -147,26 +141,13 @@ def _find_trees(folder: Path, project: str, steps: Iterable[str], source: Path |
             ),
             None,
         )
-        tree_steps = {step for step in steps if _step_uses_tree(step, project, key)}
         used = key.stat().st_mtime if key is not None else None
-        yield _make_leftover("trees", path, name=name, used=used, steps=frozenset(tree_steps), source=source)
+        yield _make_leftover("trees", path, name=name, used=used, source=source)
     for path in _list_entries(folder, deleting=True):
         yield _make_leftover("remains", path, name=f"{project}/{path.name}", source=source)
 
 
-def _step_uses_tree(step: str, project: str, key: Path | None) -> bool:
-    """Tell whether a step builds a project in trees like this one: of its Python, or shared by all."""
-    match = _BUILD_STEP_ID.fullmatch(step)
-    if match is None or match["project"] != project:
-        return False
-    try:
-        tag = json.loads(key.read_bytes())["parts"].get("python tag") if key is not None else None
-    except (OSError, ValueError, KeyError, AttributeError):
-        return True  # damaged: nobody else's either
-    return tag in (None, match["tag"])
-
-
-def _find_environments(workspace: Workspace, steps: Iterable[str]) -> Iterator[Leftover]:
+def _find_environments(workspace: Workspace) -> Iterator[Leftover]:
     """Yield environments; each was last used by the newest run whose plan names it."""
     environments = [path for path in _list_entries(workspace.environments) if path.name != _LOCKS_FOLDER]
     used: dict[Path, float] = {}
@@ -179,16 +160,8 @@ def _find_environments(workspace: Workspace, steps: Iterable[str]) -> Iterator[L
             moment = plan.stat().st_mtime
             used.update({path: moment for path in environments if path not in used and path.name in text})
     for path in environments:
-        environment_steps = {
-            step for step in steps if (name := _environment_prefix(step)) and path.name.startswith(name)
-        }
         touched = max(used.get(path, 0.0), path.lstat().st_mtime)
-        yield _make_leftover("environments", path, used=touched, steps=frozenset(environment_steps))
-
-
-def _environment_prefix(step: str) -> str | None:
-    match = _INSTALL_STEP_ID.fullmatch(step)
-    return f"py3.{match['minor']}{match['free']}-" if match else None
+        yield _make_leftover("environments", path, used=touched)
 
 
 def _find_runs(workspace: Workspace) -> Iterator[Leftover]:
@@ -221,76 +194,37 @@ def _make_leftover(
     *,
     name: str | None = None,
     used: float | None = None,
-    steps: frozenset[str] = frozenset(),
     source: Path | None = None,
 ) -> Leftover:
     moment = path.lstat().st_mtime if used is None else used
-    return Leftover(kind, path, name or path.name, measure_disk_size(path), moment, steps, source)
+    return Leftover(kind, path, name or path.name, measure_disk_size(path), moment, source)
 
 
 def measure_disk_size(path: Path) -> int:
-    """Return the bytes that the disk gets back: links are not followed, files also linked elsewhere stay."""
-    total = 0
-    shared: dict[tuple[int, int], tuple[int, int]] = {}  # inode → links not seen yet, bytes
+    """Return the bytes that a file or folder has on the disk, as ``du`` counts them."""
+    sizes: dict[tuple[int, int], int] = {}  # by inode: a file has several names
     pending = [path]
     while pending:
         item = pending.pop()
         state = item.lstat()
-        size = getattr(state, "st_blocks", -(-state.st_size // 512)) * 512
+        sizes[state.st_dev, state.st_ino] = getattr(state, "st_blocks", -(-state.st_size // 512)) * 512
         if stat.S_ISDIR(state.st_mode):
-            total += size
             pending.extend(Path(entry.path) for entry in os.scandir(item))
-        elif state.st_nlink > 1:
-            key = (state.st_dev, state.st_ino)
-            shared[key] = (shared.get(key, (state.st_nlink, 0))[0] - 1, size)
-        else:
-            total += size
-    return total + sum(size for remaining_links, size in shared.values() if remaining_links == 0)
-
-
-@dataclass(frozen=True)
-class LeftoverSelection:
-    """What shall go: pieces of ``steps`` (empty: all) that were not used for ``older_than`` seconds, and of
-    those the ones used longest ago until what is left has ``max_size`` bytes. ``None``: no such limit.
-    """
-
-    older_than: float | None = None
-    max_size: int | None = None
-    steps: tuple[str, ...] = ()
+    return sum(sizes.values())
 
 
 def select_leftovers(
-    leftovers: Sequence[Leftover], selection: LeftoverSelection, *, now: float
+    leftovers: Sequence[Leftover], older_than: float | None, *, now: float
 ) -> list[Leftover]:
-    """Return the pieces that go, the one used longest ago first.
+    """Return the pieces that were not used for ``older_than`` seconds, the one used longest ago first.
 
-    Raises UsageError for a step that nothing belongs to.
+    ``None``: all. What is half deleted goes whatever its age.
     """
-    known_steps = {step for leftover in leftovers for step in leftover.steps}
-    for step in selection.steps:
-        if step not in known_steps:
-            raise errors.UsageError(
-                f"nothing belongs to a step {step}{tables.suggest_name(step, known_steps)}",
-                tip=f"steps that left something: {', '.join(sorted(known_steps)) or 'none'}",
-            )
-    oldest = sorted(
-        leftovers, key=lambda leftover: (leftover.kind != "remains", leftover.used, leftover.name)
+    limit = float("inf") if older_than is None else now - older_than
+    return sorted(
+        (piece for piece in leftovers if piece.used <= limit or piece.kind == "remains"),
+        key=lambda piece: (piece.kind != "remains", piece.used, piece.name),
     )
-    matching = [
-        leftover for leftover in oldest if not selection.steps or leftover.steps & set(selection.steps)
-    ]
-    if selection.older_than is not None:
-        limit = now - selection.older_than
-        matching = [leftover for leftover in matching if leftover.used <= limit or leftover.kind == "remains"]
-    if selection.max_size is None:
-        return matching
-    remaining_size, selected = sum(leftover.size for leftover in leftovers), []
-    for leftover in matching:
-        if remaining_size <= selection.max_size and leftover.kind != "remains":
-            break
-        selected.append(leftover)
-        remaining_size -= leftover.size
-    return selected
 
 
 @contextmanager

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rocm_wheels.core import files, log, tables, user_folders
+from rocm_wheels.core import tables
 from rocm_wheels.core.machine import MachineResources, count_compile_jobs
 from rocm_wheels.models import estimates
 from rocm_wheels.models.project import get_step_costs
@@ -23,8 +22,6 @@ from rocm_wheels.pipeline import run_record
 
 _MAX_RUNS = 60  # the newest ones
 _MAX_SAMPLES = 5  # of them, in which a step was done; the longest counts, for the others may have gone on
-_LEAST_REMEMBERED = 120.0  # seconds of processors that a step took
-_MAX_LINES = 500  # of the user's history; twice as many before the oldest go
 _HEAD, _TAIL = 1 << 16, 1 << 19
 _STEP_ID = re.compile(
     r"(?:build-(?P<project>[\w-]+?)|(?P<packaging>repair|fat|split|variant)-[\w-]+?|(?P<kind>[a-z-]+?))"
@@ -124,18 +121,15 @@ def _memory_per_job(costs: estimates.StepCosts, past_steps: tuple[PastStep, ...]
     return int(max(past.peak_memory / past.jobs for past in whole) * _MEMORY_MARGIN)
 
 
-def read_history(runs: Path, env: Mapping[str, str] | None = None) -> History:
-    """Read what the steps of earlier runs took: those below ``runs``, then the user's in other folders.
+def read_history(runs: Path) -> History:
+    """Read what the steps of earlier runs took, those whose records are below ``runs``.
 
-    ``env`` says who the user is; without it only ``runs`` count. Of a record its ends are read, and of its
-    steps those that were done count. One that is damaged, or being written, tells what is whole in it.
+    Of a record its ends are read, and of its steps those that were done count. One that is damaged, or being
+    written, tells what is whole in it.
     """
     past_steps = [
         item for run in run_record.list_run_ids(runs)[:_MAX_RUNS] for item in _read_past_steps(runs / run)
     ]
-    seen = {(name, past.run) for name, past in past_steps}
-    others = [] if env is None else _read_user_history(_find_history_file(env))
-    past_steps += [(name, past) for name, past in others if (name, past.run) not in seen]
     steps_by_name: dict[str, list[PastStep]] = {}
     counted: Counter[tuple[str, int]] = Counter()
     for name, past in past_steps:
@@ -143,53 +137,6 @@ def read_history(runs: Path, env: Mapping[str, str] | None = None) -> History:
             steps_by_name.setdefault(name, []).append(past)
             counted[name, past.targets] += 1
     return History({name: tuple(steps) for name, steps in steps_by_name.items()})
-
-
-def remember_run(folder: Path, env: Mapping[str, str]) -> None:
-    """Add the long steps of a run that has ended to the user's history, which builds in other folders ask.
-
-    What took little is left out: it says nothing of another tree. Where the file
-    cannot be written, nothing is: it only makes estimates better.
-    """
-    lines = [
-        json.dumps({"step": name, **asdict(past)}) + "\n"
-        for name, past in _read_past_steps(folder)
-        if past.cpu_seconds >= _LEAST_REMEMBERED
-    ]
-    if not lines:
-        return
-    path = _find_history_file(env)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as file:
-            file.write("".join(lines))
-        every_line = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        if len(every_line) > 2 * _MAX_LINES:
-            files.write_atomically(path, "".join(every_line[-_MAX_LINES:]))
-    except (OSError, ValueError) as cause:
-        log.log_detail(f"{path} does not remember this run: {cause}")
-
-
-def _find_history_file(env: Mapping[str, str]) -> Path:
-    return user_folders.find_state_folder(env, sys.platform) / "history.jsonl"
-
-
-def _read_user_history(path: Path) -> list[tuple[str, PastStep]]:
-    """Return the steps that a user's history has, the newest first; lines that are damaged are left out."""
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
-    past_steps = []
-    for line in reversed(lines):
-        try:
-            entry = json.loads(line)
-            past = PastStep(**{field.name: entry[field.name] for field in fields(PastStep)})
-            if past.seconds > 0 and past.jobs > 0 and past.targets > 0:
-                past_steps.append((str(entry["step"]), past))
-        except (ValueError, TypeError, KeyError):
-            continue
-    return past_steps
 
 
 def _read_past_steps(folder: Path) -> Iterator[tuple[str, PastStep]]:

@@ -193,7 +193,7 @@ def gather_facts(
         trees=_gather_trees(request, tree_projects, env, locked, identified),
         done=_read_done_steps(workspace, sorted(path.stem for path in workspace.steps.glob("*.json"))),
         machine=measure_machine(env),
-        history=estimates.read_history(workspace.runs, env),
+        history=estimates.read_history(workspace.runs),
         tools=_list_required_tools(request),
         cache=cache,
         cache_version="" if cache is None else cache.ask_version(env),

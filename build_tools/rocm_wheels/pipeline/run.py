@@ -14,7 +14,6 @@ from rocm_wheels.core import errors, files, log
 from rocm_wheels.core.workspace import Workspace
 from rocm_wheels.models import gfx, project
 from rocm_wheels.pipeline import (
-    estimates,
     local_executor,
     outputs,
     preflight,
@@ -284,7 +283,6 @@ def _run_plan(
         else 0
     )
     record.write("run-ended", outcome=outcome, seconds=round(seconds, 3), exit_code=code)
-    estimates.remember_run(record.folder, env)
     rows = make_rows(planned.plan, executor.facts, executor.outcomes)
     return RunSummary(rows, failure, seconds, record.folder)
 

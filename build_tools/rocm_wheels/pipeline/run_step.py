@@ -361,7 +361,7 @@ def count_step_jobs(file: PlanFile, step: Step, machine: MachineResources, env: 
     requested_jobs = environment_numbers.read_number(env, "MAX_JOBS")
     if requested_jobs is not None or step.kind not in COMPILING_KINDS:
         return count_compile_jobs(machine, None, requested_jobs)
-    history = estimates.read_history(Workspace(file.request.work).runs, env)
+    history = estimates.read_history(Workspace(file.request.work).runs)
     expected = estimates.estimate_step(str(step.project), max(len(file.plan.targets), 1), machine, history)
     return count_compile_jobs(machine, expected.memory_per_job or None, None)
 
@@ -392,7 +392,6 @@ def run_single_step(file: PlanFile, path: Path, name: str, env: Mapping[str, str
         raise
     finally:
         _record_single_end(record, step, end, usage, time.monotonic() - begin)
-        estimates.remember_run(record.folder, env)
 
 
 @dataclass(frozen=True)
