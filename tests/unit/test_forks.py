@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are made 
 DEADLINE = 20.0
 
 
-def work(words: list[str]) -> int:
+def work(words: list[str], env: dict[str, str]) -> int:
     """What a fork does: the first word says it."""
     kind, *rest = words
     if kind == "exit":
@@ -29,14 +29,14 @@ def work(words: list[str]) -> int:
         print("out", flush=True)
         print("err", file=sys.stderr, flush=True)
         os.write(1, b"\xff\n")
-        print(os.environ.get("SAID"), os.environ.get("HOME"), Path.cwd(), sys.stdin.read() == "")
+        print(env.get("SAID"), env.get("HOME"), Path.cwd(), sys.stdin.read() == "")
         print(os.getsid(0) == os.getpid(), len(list(Path("/proc/self/fd").iterdir())))
     elif kind == "raise":
         raise ValueError("a bug")
     elif kind == "leave":
         sys.exit(7)
     elif kind == "sleep":
-        subprocess.Popen(["sleep", "600"])
+        subprocess.Popen(["sleep", "600"], env=env)
         print("asleep", flush=True)
         time.sleep(600)
     return 0
@@ -130,7 +130,7 @@ def test_nothing_is_forked_beside_threads() -> None:
 def test_it_ends_with_who_started_it() -> None:
     script = (
         "import os, sys; from rocm_wheels.core import forks\n"
-        "server = forks.start_fork_server(lambda words: __import__('time').sleep(600))\n"
+        "server = forks.start_fork_server(lambda *_: __import__('time').sleep(600))\n"
         "child = server.start(['x'], {}); print(server.pid, child.pid, flush=True); sys.stdin.read()\n"
     )
     pipe = subprocess.PIPE

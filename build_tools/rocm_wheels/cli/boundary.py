@@ -211,10 +211,12 @@ def serve_forks() -> Iterator[forks.ForkServer | None]:
     """
     from rocm_wheels.cli import main
 
-    with (
-        forks.start_fork_server(lambda words: run_command(main.cli, words), _USED_BY_STEPS)
-        or contextlib.nullcontext() as server
-    ):
+    def run(words: list[str], env: dict[str, str]) -> int:
+        os.environ.clear()
+        os.environ.update(env)
+        return run_command(main.cli, words)
+
+    with forks.start_fork_server(run, _USED_BY_STEPS) or contextlib.nullcontext() as server:
         yield server
 
 

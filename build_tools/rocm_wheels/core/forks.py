@@ -26,6 +26,7 @@ from typing import IO, NoReturn
 _LINE = 3  # the lowest descriptor that is no standard stream: the server's line to whoever started it
 _BEGUN, _ENDED = b"b", b"e"  # what is told on the line, each with a number of eight bytes
 _MESSAGE = 9
+_Run = Callable[[list[str], dict[str, str]], int]  # words and environment → exit code
 
 
 class Fork:
@@ -42,11 +43,10 @@ class Fork:
         """Return the exit code, negative for a signal, or ``None`` while the process is at work."""
         if self.returncode is None and self._waiting.acquire(blocking=False):
             try:
-                if self.returncode is None:
-                    self._line.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-                    self._take_end()
-            except BlockingIOError:
-                pass
+                with suppress(BlockingIOError):
+                    if self.returncode is None:  # nobody took it meanwhile
+                        self._line.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+                        self._take_end()
             finally:
                 self._waiting.release()
         return self.returncode
@@ -79,12 +79,13 @@ class Fork:
 class ForkServer:
     """Forks processes that call ``run`` with words; a context: at its end nothing more is forked.
 
-    ``run`` returns the exit code. ``modules`` are what those processes use beside what is imported: they
-    are imported for all of them once the first has begun, which rarely needs them. It is to be made where
-    this process has one thread and nothing open that another process is not to have.
+    ``run`` makes the environment its own, and returns the exit code. ``modules`` are what those processes
+    use beside what is imported: they are imported for all of them once the first has begun, which rarely
+    needs them. It is to be made where this process has one thread and nothing open that another process is
+    not to have.
     """
 
-    def __init__(self, run: Callable[[list[str]], int], modules: Sequence[str] = ()) -> None:
+    def __init__(self, run: _Run, modules: Sequence[str] = ()) -> None:
         self._control, theirs = socket.socketpair()
         self._lock = threading.Lock()
         sys.stdout.flush()
@@ -125,12 +126,12 @@ class ForkServer:
             os.waitpid(self.pid, 0)
 
 
-def start_fork_server(run: Callable[[list[str]], int], modules: Sequence[str] = ()) -> ForkServer | None:
+def start_fork_server(run: _Run, modules: Sequence[str] = ()) -> ForkServer | None:
     """Start a server, where this system and the state of this process allow that; else there is none."""
     return ForkServer(run, modules) if sys.platform == "linux" and threading.active_count() == 1 else None
 
 
-def _serve(control: int, run: Callable[[list[str]], int], modules: Sequence[str]) -> NoReturn:
+def _serve(control: int, run: _Run, modules: Sequence[str]) -> NoReturn:
     """Fork for each request until whoever makes them is gone. Never returns."""
     try:
         os.setsid()  # a terminal's Ctrl-C is for whoever asks
@@ -175,7 +176,7 @@ def _serve(control: int, run: Callable[[list[str]], int], modules: Sequence[str]
         os._exit(1)
 
 
-def _work(line_file: int, output: int, run: Callable[[list[str]], int]) -> NoReturn:
+def _work(line_file: int, output: int, run: _Run) -> NoReturn:
     """Become the process that was asked for, do its work, and end. Never returns."""
     code = 1
     try:
@@ -190,14 +191,12 @@ def _work(line_file: int, output: int, run: Callable[[list[str]], int]) -> NoRet
         _close_files(_LINE)
         words, folder, env = json.loads(request)
         os.chdir(folder)
-        os.environ.clear()
-        os.environ.update(env)
         sys.argv = words
         for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
             stream = open(number, mode, 1, encoding="utf-8", errors="surrogateescape")  # noqa: SIM115
             setattr(sys, name, stream)
             setattr(sys, f"__{name}__", stream)
-        code = run(words[1:])
+        code = run(words[1:], env)
     except SystemExit as leave:
         code = leave.code if isinstance(leave.code, int) else 1
     except BaseException:
