@@ -32,12 +32,16 @@ from pathlib import Path
 
 real, (side, event, step) = os.write, os.environ["KILLED"].split()
 
-def kill():
-    pid = os.getpid()
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+def list_children(pid):
     threads = Path(f"/proc/{pid}/task").glob("*/children")
-    family = [child for thread in threads for child in thread.read_text().split()]
-    family = family if event in PARENTS else [os.getppid()]
+    return [child for thread in threads for child in thread.read_text().split()]
+
+def kill():  # steps are forked by a child of the run
+    pid = os.getpid()
+    if event in PARENTS:
+        family = [step for server in list_children(pid) for step in list_children(server)]
+    else:
+        family = [Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1]]
     for other in family:
         os.kill(int(other), signal.SIGKILL)
     os.kill(pid, signal.SIGKILL)

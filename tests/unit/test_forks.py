@@ -83,6 +83,8 @@ def test_an_end_that_nobody_could_tell_is_a_signal(server: forks.ForkServer) -> 
     child = server.start(["work", "sleep"], {"PATH": os.environ["PATH"]})
     assert child.stdout.readline() == b"asleep\n"
     assert child.poll() is None
+    shown = Path(f"/proc/{child.pid}/cmdline").read_bytes()
+    assert shown.rstrip(b"\0") == b"work\0sleep"  # no word of who started it
     seen: list[int] = []
     threads = [threading.Thread(target=lambda: seen.append(child.wait())) for _ in range(3)]
     for thread in threads:

@@ -137,6 +137,7 @@ def _serve(control: int, run: _Run, modules: Sequence[str]) -> NoReturn:
         os.setsid()  # a terminal's Ctrl-C is for whoever asks
         interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        _set_title(["rocm-wheels", "forks the steps of its parent"])
         nowhere = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):
             os.dup2(nowhere, number)
@@ -191,6 +192,7 @@ def _work(line_file: int, output: int, run: _Run) -> NoReturn:
         _close_files(_LINE)
         words, folder, env = json.loads(request)
         os.chdir(folder)
+        _set_title(words)
         sys.argv = words
         for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
             stream = open(number, mode, 1, encoding="utf-8", errors="surrogateescape")  # noqa: SIM115
@@ -205,6 +207,19 @@ def _work(line_file: int, output: int, run: _Run) -> NoReturn:
         with suppress(OSError, ValueError):
             sys.stdout.flush()
         os._exit(code & 0xFF)
+
+
+def _set_title(words: Sequence[str]) -> None:
+    """Have ``ps`` show these words: ours are those of who started us, which may hold a password.
+
+    What it shows lies where the kernel says (proc(5): arg_start, arg_end), and is ours to write.
+    """
+    import ctypes
+
+    begin, end = map(int, Path("/proc/self/stat").read_text().rpartition(")")[2].split()[45:47])
+    if begin:
+        title = "\0".join(words).encode("utf-8", "surrogateescape")
+        ctypes.memmove(begin, title[: end - begin - 1].ljust(end - begin, b"\0"), end - begin)
 
 
 def _close_files(first: int) -> None:
