@@ -55,7 +55,7 @@ LONG = (
     "test_workflows_run",
     *SHARED[1],
     *("test_snakemake_slurm", "test_quickstart", "test_torch_across_pythons", "test_patches"),
-    *("test_checkout_killed", "test_checkout", "test_lock", "test_submodules"),
+    *("test_checkout_killed", "test_own_work", "test_checkout", "test_lock", "test_submodules"),
     *(
         "test_build_trees",
         "test_status",

@@ -319,15 +319,12 @@ def test_one_run_at_a_time(trees: Tree) -> None:
 def test_one_run_at_a_time_makes_a_tree(trees: Tree) -> None:
     from rocm_wheels.core.files import lock_folder
 
-    unfinished = trees.directory.with_name(f".{trees.directory.name}.unfinished")
     with (
-        lock_folder(unfinished, purpose="a test"),
+        lock_folder(trees.directory / ".git/rocm-wheels", purpose="a test"),
         pytest.raises(errors.UsageError, match=r"in use by process .*a test"),
     ):
         trees.checkout(hipify=False)
-    assert not trees.directory.exists()
     assert trees.checkout(hipify=False).changed
-    assert not unfinished.exists()
 
 
 def test_an_empty_folder_is_filled_as_it_stands(trees: Tree) -> None:

@@ -10,7 +10,6 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,7 +46,6 @@ class Killed:
 
     def __init__(self, upstream: Upstream, folder: Path) -> None:
         self.upstream, self.folder, self.tree = upstream, folder, folder / "tree"
-        self.unfinished = folder / ".tree.unfinished"  # beside: a tree that is not there yet is made in it
         self.hipify = True
         self.bin = folder / "bin"
         self.bin.mkdir()
@@ -108,9 +106,7 @@ def test_killed_and_run_again(
         if start != "nothing":
             shutil.copytree(template, killed.tree, symlinks=True)
         killed.run("feature", at, how, commit=commit)
-        assert killed.tree.exists() == (start != "nothing"), (at, log[at - 1])
         result = killed.again("feature", commit=commit)
-        assert not killed.unfinished.exists()
         assert (result.head, content(killed.tree)) == (head, wanted), (at, log[at - 1])
         status = upstream.git(killed.tree, "status", "--porcelain", "-uall", "--ignore-submodules=none")
         assert not commit or not status, (at, log[at - 1])
@@ -129,7 +125,6 @@ def test_killed_between_two_steps_of_our_own(
 
     def begin() -> None:
         shutil.rmtree(killed.tree, ignore_errors=True)
-        shutil.rmtree(killed.unfinished, ignore_errors=True)
         if empty:
             killed.tree.mkdir()
 
@@ -221,7 +216,7 @@ def test_killed_while_a_submodule_is_connected(
     """Between its places in its parent's configuration, its pointer, its own configuration and its index."""
     killed = Killed(upstream, tmp_path)
     killed.run("main", whole.log.index("checkout") + 1, "after")  # the root's
-    tree = killed.unfinished / "tree"
+    tree = killed.tree
     module, repository = tree / "third_party/middle", tree / ".git/modules/third_party/middle"
 
     upstream.git(tree, "submodule", "--quiet", "init")
@@ -242,47 +237,9 @@ def test_killed_while_a_submodule_is_connected(
 def test_a_submodule_whose_clone_was_cut(upstream: Upstream, whole: Whole, tmp_path: Path) -> None:
     killed = Killed(upstream, tmp_path)
     killed.run("main", whole.log.index("checkout") + 1, "after")  # the root's
-    tree = killed.unfinished / "tree"
+    tree = killed.tree
     place = tree / ".git/modules/third_party/middle"
     shutil.rmtree(place)
     upstream.git(tree, "init", "-q", f"--separate-git-dir={place}", "third_party/middle")
     assert killed.again("main").changed
     assert (killed.tree / "third_party/middle/deep dir/hip/deep.hip").exists()
-
-
-@pytest.mark.parametrize("renamed", [False, True])
-def test_killed_when_a_new_tree_gets_its_name(upstream: Upstream, tmp_path: Path, *, renamed: bool) -> None:
-    killed = Killed(upstream, tmp_path)
-
-    def kill_at_rename(
-        folder: Path, target: Path, rename: Callable[[Path, Path], Path] = Path.rename
-    ) -> Path:
-        if target == killed.tree and not renamed:
-            os.kill(os.getpid(), signal.SIGKILL)
-        done = rename(folder, target)
-        if target == killed.tree:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return done
-
-    def check_out() -> None:
-        Path.rename = kill_at_rename  # type: ignore[assignment,method-assign]
-        killed.again("main")
-
-    assert in_a_process(check_out, os.environ) == -9
-    assert killed.tree.exists() == renamed and killed.unfinished.exists()
-    result = killed.again("main")
-    assert result.changed == (not renamed)
-    assert result.directory == killed.tree and result.head == upstream.git(killed.tree, "rev-parse", "HEAD")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bin", "tree"]
-    assert not killed.again("main").changed
-
-
-def test_what_a_killed_run_began_goes_when_the_tree_comes_otherwise(
-    upstream: Upstream, whole: Whole, tmp_path: Path
-) -> None:
-    killed = Killed(upstream, tmp_path)
-    killed.run("main", whole.log.index("checkout") + 1, "after")
-    upstream.git(tmp_path, "clone", "-q", upstream.url, "tree")
-    assert killed.unfinished.exists()
-    assert killed.again("main").changed
-    assert not killed.unfinished.exists()

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from source_trees import ALL, Upstream, content, write_lock
 
-from rocm_wheels.core import errors
-from rocm_wheels.sources import checkout_state, patches
+from rocm_wheels.sources import patches
 
 pytestmark = pytest.mark.contract
 
@@ -151,16 +150,6 @@ def test_one_that_fails_takes_no_other_away(github: Upstream, tmp_path: Path) ->
     assert sorted(path.name for path in trees.iterdir()) == [name for name in ALL if name != "apex"]
     alone = github.checkout(tmp_path, "apex", "--lock", "l.json", "--source-dir", "other/place")
     assert (alone.code, (tmp_path / "other").exists()) == (10, False)
-
-
-def test_two_runs_make_the_folder_above_them(tmp_path: Path) -> None:
-    folders = [tmp_path / "deep/er" / name for name in ("first", "second")]
-    with pytest.raises(errors.SourceError), checkout_state.hold_new_folder(folders[0], purpose="a test"):
-        with pytest.raises(errors.SourceError), checkout_state.hold_new_folder(folders[1], purpose="a test"):
-            raise errors.SourceError("no network")
-        assert [path.name for path in (tmp_path / "deep/er").iterdir()] == [".first.unfinished"]
-        raise errors.SourceError("no network")
-    assert list(tmp_path.iterdir()) == []
 
 
 def _wrong_submodule(lock: dict[str, Any]) -> None:

@@ -191,6 +191,8 @@ def test_own_changes_stay_and_come_back_from_patches(odd: Odd, tmp_path: Path) -
     assert tree.status().labels == ("patched", "hipified")
     with pytest.raises(patches.PatchRefusedError):
         tree.checkout(first)
+    assert tree.status().interrupted == "checkout"
+    tree.checkout(second)
     assert files(tree.directory) == before
 
 

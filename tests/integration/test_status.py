@@ -196,23 +196,6 @@ def test_interrupted(tree: Tree) -> None:
     assert "interrupted" not in tree.status().labels
 
 
-def test_a_submodule_that_went_and_came_back(tree: Tree, upstream: Upstream) -> None:
-    upstream.git("root", "checkout", "-q", "-B", "without", "main")
-    upstream.git("root", "rm", "-q", "-f", MIDDLE)
-    upstream.commit("root", "without submodule")
-    upstream.git("root", "checkout", "-q", "main")
-    tree.checkout(patch=False)
-    before = tree.everything()
-    tree.patch_set = tree.patch_set.parent / "bad"
-    patch = tree.patch_set / "hipified/x.patch"
-    patch.parent.mkdir(parents=True)
-    mail = "From: A <a@b.c>\nDate: Sat, 21 Nov 2026 11:25:01 +0000\nSubject: x\n\n---\n"
-    patch.write_text(f"{mail}diff --git a/n b/n\n--- a/n\n+++ b/n\n@@ -1 +1 @@\n-a\n+b\n")
-    with pytest.raises(errors.SourceError, match=r"hipified/x\.patch does not apply"):
-        tree.checkout("without")
-    assert tree.everything() == before
-
-
 def test_doors(tree: Tree, upstream: Upstream) -> None:
     sets = tree.patch_set.parent.parent
     sets.mkdir()

@@ -2,8 +2,7 @@
 
 A ``Pin`` says which commit (options, torch's pins, release line, recipe: ``pins``); a ``Lock`` holds pins
 for all projects (``lock``, ``resolve_lock``, ``lock_diff``). ``checkout`` brings a working tree to a pin:
-commits come by ``network`` and ``mirrors``, submodules by ``submodules``, files by ``tree_writer``;
-``patches`` and ``hipify`` commit on top, tagged with the names of TheRock. What was left is a
-``CheckoutState``; ``tree_identity`` says what a tree holds now, and ``own_work`` keeps what somebody else
-put there.
+refuse own work (``own_changes``), fetch (``network``, ``mirrors``, ``submodules``), ``git checkout``, ``git
+submodule update``; ``patches`` and ``hipify`` commit on top (``commits``), tagged with the names of TheRock.
+What was left is a ``CheckoutState``, which also says what is half done; ``trees`` says what is there now.
 """

@@ -1,14 +1,17 @@
 """Check a project's sources out at one upstream commit, tagged, patched, hipified, as often as asked.
 
-The order makes a run that was killed repeatable: fetch (touches no file), note what is
-under way, write the files, tag, hipify, note what was left. Several projects are checked out side by side:
-one that fails stops none of the others.
+A checkout can be cut anywhere: what is under way is in the state before a file is touched, nothing builds
+from such a tree, and the same command ends what was cut. The user's own work is refused before anything is
+done, or kept on a branch (``own_changes``). Several projects are checked out side by side: one that fails
+stops none of the others.
 """
 
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,12 +20,14 @@ from rocm_wheels.models.project import Project
 from rocm_wheels.sources import (
     checkout_state,
     commits,
+    hipify,
     hipify_record,
-    local_changes,
     mirrors,
     network,
+    own_changes,
+    patches,
     pins,
-    tree_writer,
+    submodules,
     trees,
 )
 from rocm_wheels.sources.git import (
@@ -35,28 +40,7 @@ from rocm_wheels.sources.git import (
     read_configuration,
     write_configuration,
 )
-from rocm_wheels.sources.hipify import (
-    check_hipify,
-    hipify_checkout,
-    hipify_repositories,
-    is_build_env_current,
-    settle_state,
-    skip_hipify,
-    write_build_env,
-)
-from rocm_wheels.sources.patches import (
-    PatchRefusedError,
-    PatchSet,
-    apply_stage,
-    check_patch_request,
-    require_base_applies,
-)
-from rocm_wheels.sources.submodules import (
-    RepositoryCommit,
-    SubmoduleFetch,
-    fetch_submodules,
-    find_moved_submodules,
-)
+from rocm_wheels.sources.patches import PatchSet
 
 
 @dataclass(frozen=True)
@@ -110,273 +94,436 @@ class CheckoutResult:
         return self.state.left[""].head
 
 
-@dataclass(frozen=True)
-class PreparedRepository:
-    """A repository with the wanted commit in it, and its configuration; ``created`` by this run.
+def checkout_project(request: CheckoutRequest, *, env: Mapping[str, str], python: Path) -> CheckoutResult:
+    """Check a project out; a tree that is there already is brought to the wanted commit.
 
-    ``noted``: the state that says so on the disk, where this run has written one. ``tree``: the commit's,
-    where the repository was made.
+    ``python`` runs the project's hipify script. Does nothing when all is as wanted. Raises
+    SourceError: no such ref, no network, somebody's own work in the tree, a folder of
+    something else; then no file was touched. What fails later leaves a tree that says so in its state.
     """
-
-    commit: str
-    config: GitConfiguration
-    created: bool
-    noted: checkout_state.CheckoutState | None
-    tree: str
-
-
-def prepare_repository(
-    request: CheckoutRequest,
-    git_dir: Path,
-    state: checkout_state.CheckoutState | None,
-    commit: str,
-    source: str,
-    *,
-    env: Mapping[str, str],
-) -> PreparedRepository:
-    """Have a repository with the wanted commit in it; no file of the tree is touched."""
-    pin, plain = request.pin, Git(request.directory, env)
-    linked = is_linked(git_dir)
-    present = {name for name in checkout_state.REPOSITORY_NAMES if (git_dir / name).exists()}
-    noted, fresh, created = (
-        None,
-        not linked and present != checkout_state.REPOSITORY_NAMES,
-        not linked and not present,
+    extras.require_extras("a checkout", "build")
+    directory, pin = request.directory.absolute(), request.pin
+    network.check_ref(pin.ref)
+    git = Git(checkout_state.find_existing_folder(directory), env)
+    branch = request.branch
+    if branch.startswith("-") or (branch and not git.succeeds("check-ref-format", "--branch", branch)):
+        raise errors.UsageError(f"--branch {branch!r} is no name of a branch", tip="such as my-kernels")
+    mirrors.refuse_mirrors_inside(request.transport.mirrors, directory)
+    patches.check_patch_request(
+        request.patches, hipify=request.hipify, commit=request.commit_hipify, submodules=request.submodules
     )
-    if fresh or (state is not None and state.operation is not None):
-        blank = checkout_state.CheckoutState(
-            network.strip_credentials(pin.origin),
-            pin.ref,
+    checkout_state.is_fresh_folder(directory, request.option_names.folder)  # or refused
+    description = f"{pin.ref} at {pin.commit[:12]}" if pin.commit not in ("", pin.ref) else pin.ref
+    description += f" of {shell.hide_credentials(pin.origin)} ({pin.why})"
+    log.log_note(log.name_log_line(request.project.name, f"{description} → {directory}"))
+    result = _TreeCheckout(replace(request, directory=directory), env, python).run()
+    commit = result.upstream.commit
+    if result.changed:
+        hipified = f", HEAD {result.head[:12]}" if result.head != commit else ""
+        log.log_note(f"{directory} is at {commit[:12]}{hipified}")
+    else:
+        log.log_note(f"{directory} is at {commit[:12]} already; nothing to do")
+    return result
+
+
+class _TreeCheckout:
+    """One checkout of one project; ``git``: without the content filters of the user's own configuration."""
+
+    def __init__(self, request: CheckoutRequest, env: Mapping[str, str], python: Path) -> None:
+        self.request, self.env, self.python = request, env, python
+        self.git = self.plain = Git(request.directory, env)
+        self.fresh = checkout_state.is_fresh_folder(request.directory, request.option_names.folder)
+        self.git_dir = request.directory / ".git" if self.fresh else find_git_directory(self.plain)
+
+    def run(self) -> CheckoutResult:
+        """Do what is missing."""
+        request, directory, pin = self.request, self.request.directory, self.request.pin
+        commit, source = network.resolve_ref(
+            Git(checkout_state.find_existing_folder(directory), self.env),
+            pin.origin,
+            pin.commit or pin.ref,
+            transport=request.transport,
+            options=(request.option_names.origin, request.option_names.ref),
+        )
+        state = None if self.fresh else checkout_state.read_state(self.git_dir)
+        if not self.fresh and request.branch and self._may_continue(commit):
+            return self._continue_branch(state, commit)
+        if state is not None and self._is_up_to_date(state, commit):
+            self._attach_branch()
+            return CheckoutResult(directory, replace(pin, commit=commit), state, False)
+        new_folders = [folder for folder in (directory, *directory.parents) if not folder.exists()]
+        with self._hold_tree():
+            state = checkout_state.read_state(self.git_dir)
+            interrupted = state is not None and state.operation is not None
+            if interrupted or network.was_interrupted(self.git_dir):
+                own_changes.clear_leftovers(self.git_dir)
+            try:
+                with network.mark_under_way(self.git_dir):
+                    commit, configuration = self._fetch_root(state, commit, source)
+            except BaseException:
+                if self.fresh:  # nothing is in it to keep; what others put beside it is theirs
+                    shutil.rmtree(self.git_dir)
+                    checkout_state.remove_empty_folders(new_folders)
+                raise
+            self.git = disable_filters(self.plain, configuration.values)
+            try:
+                wanted = self._fetch_submodules(commit)
+                new, tree = self._bring_to_commit(state, commit, configuration, wanted)
+            except BaseException:
+                left = checkout_state.read_state(self.git_dir)
+                if left is not None and left.operation is not None:
+                    log.log_note(f"{directory} is half done, and says so; another checkout there ends it")
+                raise
+            self._attach_branch()
+        return CheckoutResult(directory, replace(pin, commit=commit), new, True, tree)
+
+    def _hold_tree(self) -> AbstractContextManager[None]:
+        """Hold the tree for this run alone; raises UsageError while another run is at work in it."""
+        purpose = f"checkout of {self.request.project.name}"
+        return files.lock_folder(self.git_dir / checkout_state.OWN_FOLDER, purpose=purpose)
+
+    def _fetch_root(
+        self, state: checkout_state.CheckoutState | None, commit: str, source: str
+    ) -> tuple[str, GitConfiguration]:
+        """Have a repository with the wanted commit in it; no file of the tree is touched.
+
+        Returns the commit that came, and the repository's configuration as it was.
+        """
+        request, pin, plain = self.request, self.request.pin, self.plain
+        interrupted = state is not None and state.operation is not None
+        fresh = not is_linked(self.git_dir) and not all(
+            (self.git_dir / name).exists() for name in checkout_state.REPOSITORY_NAMES
+        )
+        if fresh or interrupted:
+            if state is None:
+                checkout_state.write_state(self.git_dir, self._plan_state(commit))
+            plain.text("init", "--quiet", "--initial-branch=main", "--template=")
+        configuration = read_configuration(plain)
+        if configuration.values.get("extensions.objectformat", "sha1") != "sha1":
+            raise network.make_sha256_error(f"the repository in {request.directory}")
+        origin, names = configuration.origin, request.option_names
+        if origin != pin.origin and state is None and not fresh:
+            kind = f"a clone of {shell.hide_credentials(origin)}, not" if origin else "no clone"
+            raise errors.SourceError(
+                f"{request.directory} is {kind} of {shell.hide_credentials(pin.origin)}",
+                tip=f"name another folder with {names.folder}"
+                + (f", or give that origin with {names.origin}" if origin and names.origin else ""),
+            )
+        if not fresh and not interrupted:  # before a server is asked; and again before a file is touched
+            git = disable_filters(plain, configuration.values)
+            own_changes.refuse_own_work(trees.list_repositories(git), state)
+        if fresh or not trees.has_whole_commit(plain, commit):
+            depth = request.depth
+            if depth is not None and trees.has_head_commit(plain) and not network.is_shallow(plain):
+                log.log_note("the checkout has its whole history already; --depth is not needed")
+                depth = None
+            wanted = network.CommitRequest(pin.origin, source)
+            commit = mirrors.obtain_commit(plain, wanted, commit, depth=depth, transport=request.transport)
+        elif source == commit:  # asked for by its id, which may be that of a tag
+            commit = plain.text("rev-parse", f"{commit}^{{commit}}")
+        return commit, configuration
+
+    def _fetch_submodules(self, commit: str) -> submodules.WantedSubmodules:
+        """Have the commits of all submodules; base patches that do not apply to them are refused."""
+        request, git = self.request, self.git
+        trusting = git.with_settings("protocol.file.allow=always") if request.local_origin else git
+        root = submodules.RepositoryCommit("", trusting, self.git_dir, request.pin.origin, commit)
+        base = request.patches.base if request.patches is not None else {}
+        self._try_patches({"": root}, {path: series for path, series in base.items() if not path})
+        wanted = submodules.fetch_submodules(
+            root,
+            {part.path: part for part in trees.list_repositories(git) if part.path},
+            enabled=request.submodules,
+            depth=request.depth,
+            transport=request.transport,
+        )
+        self._try_patches({"": root, **wanted.repositories}, base)
+        return wanted
+
+    @staticmethod
+    def _try_patches(
+        repositories: Mapping[str, submodules.RepositoryCommit], series: patches.PatchSeries
+    ) -> None:
+        """Refuse patches that do not apply to commits of repositories, by path. No file is touched."""
+        parts, states = [], {}
+        for path, module in repositories.items() if series else ():
+            tree = module.git.text("rev-parse", f"{module.commit}^{{tree}}")
+            states[path] = checkout_state.RepositoryState(module.commit, module.commit, tree)
+            parts.append(trees.TreePart(path, module.git, module.commit, module.folder, module.commit, tree))
+        if series:
+            patches.plan_stage(parts, states, series, "base")
+
+    def _bring_to_commit(
+        self,
+        state: checkout_state.CheckoutState | None,
+        commit: str,
+        configuration: GitConfiguration,
+        wanted: submodules.WantedSubmodules,
+    ) -> tuple[checkout_state.CheckoutState, str]:
+        """Bring the tree to commits that are there, patch and hipify it; return state and upstream's tree."""
+        request, git, git_dir, project = self.request, self.git, self.git_dir, self.request.project
+        # nobody's own work is in the tree from here on, but on branches and refs of its own
+        if state is not None and state.operation is not None:
+            own_changes.rescue_all(git, state, commit)
+        else:
+            own_changes.refuse_own_work(trees.list_repositories(git), state)
+        parts = trees.list_repositories(git)
+        with network.mark_under_way(git_dir):  # killed here, git leaves locks, and no operation is noted yet
+            write_configuration(
+                git, configuration, request.pin.origin
+            )  # relative submodules need it from here
+            git.text("update-ref", checkout_state.FETCHED_REF, commit)
+            own_changes.keep_commits(parts, state, commit)
+
+        times_file = git_dir / checkout_state.OWN_FOLDER / checkout_state.TIMES_FILE
+        times = commits.list_all_files(parts, project.build.trees, state)
+        times |= commits.load_times(times_file)  # those that a run that was cut had noted are older
+        if times:
+            commits.save_times(times_file, times)
+        new = self._plan_state(commit)
+        checkout_state.write_state(git_dir, replace(state or new, operation="checkout"))
+        parts = self._write_files(state, parts, commit, wanted)
+        tree = parts[0].tree
+        plain = request.patches is None and request.hipify and not project.hipify.script  # as upstream has it
+        new = replace(new, left=commits.tag_upstream_commits(parts, hipified=plain and request.commit_hipify))
+        checkout_state.write_state(git_dir, new)
+        records: Mapping[str, hipify_record.HipifyRecord] = {}
+        if plain:
+            new = hipify.skip_hipify(project, new, commit=request.commit_hipify)
+        else:
+            new, records = self._patch_and_hipify(parts, new)
+        parts = trees.list_repositories(git)
+        if times:
+            commits.restore_times(git, times, commits.list_all_files(parts, project.build.trees, new))
+        hipify.write_build_env(git, git_dir, project, hipified=request.hipify)
+        git.text("update-ref", "-d", checkout_state.FETCHED_REF)
+        new = hipify.settle_state(new, parts[0])
+        hipify_record.write_hipify_records(parts, records, new.identity)
+        checkout_state.write_state(git_dir, new)
+        times_file.unlink(missing_ok=True)
+        return new, tree
+
+    def _plan_state(self, commit: str) -> checkout_state.CheckoutState:
+        """Return the state of a tree that is being made, and has nothing of ours yet."""
+        request = self.request
+        return checkout_state.CheckoutState(
+            network.strip_credentials(request.pin.origin),
+            request.pin.ref,
             commit,
             submodules=request.submodules,
+            patches=request.patched_with,
+            patch_set=request.patches.folder.name if request.patches is not None else "",
             operation="checkout",
         )
-        noted = state or blank
-        checkout_state.write_state(git_dir, noted)
-        plain.text("init", "--quiet", "--initial-branch=main", "--template=")
-    config = read_configuration(plain)
-    if config.values.get("extensions.objectformat", "sha1") != "sha1":
-        raise network.make_sha256_error(f"the repository in {request.directory}")
-    origin = config.origin
-    if origin != pin.origin and state is None and not fresh:
-        kind = f"a clone of {shell.hide_credentials(origin)}, not" if origin else "no clone"
-        origin_option = request.option_names.origin
-        raise errors.SourceError(
-            f"{request.directory} is {kind} of {shell.hide_credentials(pin.origin)}",
-            tip=f"name another folder with {request.option_names.folder}"
-            + (f", or give that origin with {origin_option}" if origin and origin_option else ""),
+
+    def _write_files(
+        self,
+        state: checkout_state.CheckoutState | None,
+        parts: Sequence[trees.TreePart],
+        commit: str,
+        wanted: submodules.WantedSubmodules,
+    ) -> list[trees.TreePart]:
+        """Make the files of the tree those of ``commit``; return its repositories then. No server is asked.
+
+        What is not tracked, and not ours, stays.
+        """
+        git, cleared = self.git, False
+        for part in parts:
+            ours = _list_our_files(part, state)
+            commits.remove_files(git.directory, ours)
+            (part.git_dir / checkout_state.OWN_FOLDER / checkout_state.SIDE_INDEX).unlink(missing_ok=True)
+            # what differs then is ours, and anybody's own files were looked for
+            if changed := bool(part.head) and own_changes.has_changes(part):
+                part.git.text("checkout", "--quiet", "--force", "--detach")
+            cleared = cleared or changed or bool(ours)
+        if state is not None and state.generated:
+            commits.remove_files(git.directory, state.generated)
+            cleared = True
+        gone = [part.path for part in reversed(parts) if part.path and not wanted.keeps(part.path)]
+        for path in gone:
+            _remove_submodule_folder(git, self.git_dir, path)
+        try:
+            own_changes.switch_to_commit(git, commit)
+        except own_changes.FilesInTheWayError:
+            if not cleared and not gone:  # all is as it was
+                self._forget_operation(state)
+            raise
+        if gone:  # makes empty folders of those that are not wanted
+            git.text("checkout", "--quiet", "--force", "--detach")
+        for part in parts:
+            if part.path in wanted.repositories and trees.is_populated(part.git.directory):
+                own_changes.switch_to_commit(part.git, wanted.repositories[part.path].commit)
+        if wanted.repositories:
+            git.text("submodule", "--quiet", "sync", "--recursive")
+        # Only those that are not there yet: a git that outlives a run that is killed moves no other one.
+        for path in sorted(wanted.repositories, key=lambda path: path.split("/")):
+            if not trees.is_populated(git.directory / path):
+                holder = trees.find_holder(path, ("", *wanted.repositories))
+                name = path.removeprefix(f"{holder}/") if holder else path
+                _update_submodules(git.in_directory(git.directory / holder), "--", name)
+        return trees.list_repositories(git)
+
+    def _forget_operation(self, state: checkout_state.CheckoutState | None) -> None:
+        """Have the state that a tree had before, in which nothing was touched."""
+        checkout_state.locate_state_file(self.git_dir).unlink()
+        (self.git_dir / checkout_state.OWN_FOLDER / checkout_state.TIMES_FILE).unlink(missing_ok=True)
+        if state is not None:
+            checkout_state.write_state(self.git_dir, state)
+
+    def _patch_and_hipify(
+        self, parts: Sequence[trees.TreePart], state: checkout_state.CheckoutState
+    ) -> tuple[checkout_state.CheckoutState, Mapping[str, hipify_record.HipifyRecord]]:
+        """Apply base patches, hipify, apply hipified patches; return the state, and what hipify did."""
+        request, git_dir, project = self.request, self.git_dir, self.request.project
+        patch_set = request.patches
+        if patch_set is not None:
+            state = patches.apply_stage(parts, git_dir, state, patch_set.base, "base")
+        if not request.hipify:
+            return state, {}
+        state, _, records = hipify.hipify_repositories(
+            trees.list_repositories(self.git),
+            project,
+            state,
+            commit=request.commit_hipify,
+            python=self.python,
         )
-    tree = ""
-    if created or not trees.has_whole_commit(plain, commit):
-        depth = request.depth
-        if depth is not None and trees.has_head_commit(plain) and not network.is_shallow(plain):
-            log.log_note("the checkout has its whole history already; --depth is not needed")
-            depth = None
-        commit_request = network.CommitRequest(pin.origin, source)
-        commit, tree = mirrors.obtain_commit(
-            plain, commit_request, commit, depth=depth, transport=request.transport
-        )
-    elif source == commit:  # asked for by its id, which may be that of a tag
-        commit = plain.text("rev-parse", f"{commit}^{{commit}}")
-    if created and not tree:
-        tree = plain.text("rev-parse", f"{commit}^{{tree}}")
-    return PreparedRepository(commit, config, created, noted, tree if created else "")
-
-
-def bring_to_commit(
-    request: CheckoutRequest,
-    git_dir: Path,
-    state: checkout_state.CheckoutState | None,
-    ready: PreparedRepository,
-    *,
-    env: Mapping[str, str],
-    python: Path,
-) -> tuple[checkout_state.CheckoutState, str]:
-    """Bring the tree to the wanted commit, patch and hipify it; return what was left, and upstream's tree."""
-    commit, config, project = ready.commit, ready.config, request.project
-    git = disable_filters(Git(request.directory, env), config.values)
-    require_base_applies(git, commit, request.patches)
-    parts, clean = _secure_own_work(git, git_dir, state, ready)
-    ours = tree_writer.list_our_files(parts, state, clean=clean)
-    change = trees.compare_commits(git, [(parts[0].head, commit)])[0] if clean and parts[0].head else None
-    local_changes.refuse_blocking_files(git, commit, ours, change.changes if change is not None else None)
-    modules = _fetch_submodules(request, parts, ready, change)
-    snapshot = tree_writer.take_snapshot(parts, state, ours) if request.patched_with else None
-    with network.mark_under_way(git_dir):  # killed here, git leaves locks, and no operation is noted yet
-        # refused, it stays; relative submodules need it from here on
-        write_configuration(git, git_dir, config, request.pin.origin, created=ready.created)
-        local_changes.keep_commits(parts, state, commit)
-    # with these, no others come or go, and the tree of the commit is known
-    tree = change.tree if change is not None and tree_writer.is_switch(parts, modules) else ready.tree
-    same_submodules = change is not None and bool(tree)
-    switch = same_submodules and _needs_no_writing(request, state)
-    times = (
-        {} if switch else _note_times(git_dir, tree_writer.list_all_files(parts, project, state, clean=clean))
-    )
-    new = _plan_state(request, commit)
-    noted_state = replace(state or new, operation="checkout")
-    if noted_state != ready.noted:
-        checkout_state.write_state(git_dir, noted_state)
-    if switch:
-        parts, touched = tree_writer.switch_files(parts, commit, tree, modules)
-    else:
-        moved = any(part.path for part in parts) or config.knows_submodules
-        parts = touched = tree_writer.write_commit_files(
-            parts,
-            git_dir,
-            commit,
-            ours,
-            modules=modules,
-            moved=modules.redirected if same_submodules else moved,
-            tree=tree,
-        )
-    # nothing was changed before, and the user's configuration merges nothing: all is as the commits have it
-    as_planned = same_submodules and all(part.head == modules.parts[part.path].head for part in parts[1:])
-    tree, final = parts[0].tree, request.patches is None
-    records: Mapping[str, hipify_record.HipifyRecord] = {}
-    hipified = _stays_plain(request) and request.commit_hipify
-    tagged = {part.path for part in parts} - {part.path for part in touched}
-    new = replace(
-        new, left=tree_writer.tag_upstream_commits(parts, hipified=hipified, fetched=final, tagged=tagged)
-    )
-    if not _stays_plain(request):  # else nothing comes that would write another file
-        checkout_state.write_state(git_dir, replace(new, operation="checkout"))
-    try:
-        new, records = _patch_and_hipify(request, parts, git_dir, new, python)
-    except PatchRefusedError:
-        tree_writer.restore_tree(git, git_dir, snapshot, project, times)
-        raise
-    if times:
-        commits.restore_times(git, times, tree_writer.list_all_files(parts, project, new, clean=clean))
-    write_build_env(git, git_dir, project, hipified=request.hipify)
-    if not final:  # until now the tree could be put back, without the tags
-        git.text("update-ref", "-d", checkout_state.FETCHED_REF)
-    parts = trees.update_heads(parts, new.left)
-    new = settle_state(replace(new, operation="checkout"), parts, clean=as_planned)
-    hipify_record.write_hipify_records(parts, records, new.identity)
-    checkout_state.write_state(git_dir, new)
-    (git_dir / checkout_state.OWN_FOLDER / checkout_state.TIMES_FILE).unlink(missing_ok=True)
-    return new, tree
-
-
-def _secure_own_work(
-    git: Git, git_dir: Path, state: checkout_state.CheckoutState | None, ready: PreparedRepository
-) -> tuple[Sequence[trees.TreePart], bool]:
-    """Return the repositories of a tree once nothing in them is at risk: own work is refused, or rescued.
-
-    And whether all is as the commits in them have it.
-    """
-    if state is not None and state.operation is not None:
-        local_changes.refuse_unfinished_operations(
-            trees.list_repositories(git), locks=False
-        )  # a killed git of ours left those
-        local_changes.rescue_all(git, state, ready.commit)
-        return trees.list_repositories(git), False
-    if ready.created:
-        return [trees.TreePart("", git, "", git_dir, "", "")], False
-    parts = trees.list_repositories(git, state)
-    return parts, local_changes.refuse_own_work(parts, state)
-
-
-def _fetch_submodules(
-    request: CheckoutRequest,
-    parts: Sequence[trees.TreePart],
-    ready: PreparedRepository,
-    change: trees.CommitComparison | None,
-) -> SubmoduleFetch:
-    """Fetch the commits of all submodules; ``change``: what the commit changes in a tree without changes."""
-    if change is not None and request.submodules and ready.config.origin == request.pin.origin:
-        by_path = {part.path: part for part in parts}
-        if (moved := find_moved_submodules(by_path, change, ready.config)) is not None:
-            return moved
-    root = parts[0]
-    submodule_git = root.git.with_settings("protocol.file.allow=always") if request.local_origin else root.git
-    return fetch_submodules(
-        RepositoryCommit("", submodule_git, root.git_dir, request.pin.origin, ready.commit),
-        {part.path: part for part in parts if part.path},
-        ready.config,
-        enabled=request.submodules,
-        whole=change is not None,
-        depth=request.depth,
-        transport=request.transport,
-    )
-
-
-def _note_times(git_dir: Path, now: commits.FileListing) -> commits.FileListing:
-    """Note the files that are there ``now``, and return them; after a killed run, those that it had noted."""
-    path = git_dir / checkout_state.OWN_FOLDER / checkout_state.TIMES_FILE
-    before = {**now, **commits.load_times(path)}
-    if before:
-        commits.save_times(path, before)
-    return before
-
-
-def _plan_state(request: CheckoutRequest, commit: str) -> checkout_state.CheckoutState:
-    """Return the state of a tree that has nothing of ours yet."""
-    return checkout_state.CheckoutState(
-        network.strip_credentials(request.pin.origin),
-        request.pin.ref,
-        commit,
-        submodules=request.submodules,
-        patches=request.patched_with,
-        patch_set=request.patches.folder.name if request.patches is not None else "",
-    )
-
-
-def _needs_no_writing(request: CheckoutRequest, state: checkout_state.CheckoutState | None) -> bool:
-    """Tell whether we wrote nothing into a tree, and shall not: what is there is git's alone."""
-    if state is None or state.patches or request.patches is not None or state.hipify != request.hipify_way:
-        return False
-    return not request.hipify or _stays_plain(request)
-
-
-def _stays_plain(request: CheckoutRequest) -> bool:
-    """Tell whether hipify and patches leave the tree as upstream has it."""
-    return request.patches is None and request.hipify and not request.project.hipify.script
-
-
-def _patch_and_hipify(
-    request: CheckoutRequest,
-    parts: Sequence[trees.TreePart],
-    git_dir: Path,
-    state: checkout_state.CheckoutState,
-    python: Path,
-) -> tuple[checkout_state.CheckoutState, Mapping[str, hipify_record.HipifyRecord]]:
-    """Apply base patches, hipify, apply hipified patches; return the state, and what hipify did."""
-    patches, project = request.patches, request.project
-    if _stays_plain(request):
-        return skip_hipify(project, state, commit=request.commit_hipify), {}
-    if patches is not None:
-        state = apply_stage(parts, git_dir, state, patches.base, "base")
-    if not request.hipify:
-        return state, {}
-    current_parts = trees.update_heads(parts, state.left)
-    state, _, records = hipify_repositories(
-        current_parts, project, state, commit=request.commit_hipify, python=python
-    )
-    checkout_state.write_state(git_dir, replace(state, operation="checkout"))
-    if patches is not None and patches.hipified and project.hipify.script:
-        before, state = state, apply_stage(parts, git_dir, state, patches.hipified, "hipified")
-        current_parts = trees.update_heads(parts, state.left)
+        checkout_state.write_state(git_dir, replace(state, operation="checkout"))
+        if patch_set is None or not patch_set.hipified:
+            return state, records
+        before, state = state, patches.apply_stage(parts, git_dir, state, patch_set.hipified, "hipified")
+        if not project.hipify.script:
+            return state, records
+        parts = trees.list_repositories(self.git)
         records = {
-            part.path: hipify_record.accept_rewritten_files(part, records[part.path])
-            for part in current_parts
+            part.path: hipify_record.accept_rewritten_files(part, records[part.path]) for part in parts
         }
-        if any(_touches_sources(part, before, records[part.path]) for part in current_parts):
-            previous_records = dict(records)
-            state, _, records = hipify_repositories(
-                current_parts,
+        if any(_touches_sources(part, before, records[part.path]) for part in parts):
+            state, _, records = hipify.hipify_repositories(
+                parts,
                 project,
                 state,
                 commit=True,
-                python=python,
-                known_records=previous_records,
+                python=self.python,
+                known_records=dict(records),
                 keep_edited=True,
             )
             checkout_state.write_state(git_dir, replace(state, operation="checkout"))
-    elif patches is not None:
-        state = apply_stage(parts, git_dir, state, patches.hipified, "hipified")
-    return state, records
+        return state, records
+
+    def _is_up_to_date(self, state: checkout_state.CheckoutState, commit: str) -> bool:
+        """Tell whether the tree is what is asked for, and nobody changed it."""
+        request, git, origin = self.request, self.plain, self.request.pin.origin
+        was = (state.operation, state.upstream, state.hipify, state.submodules, state.patches)
+        if was != (None, commit, request.hipify_way, request.submodules, request.patched_with):
+            return False
+        # credentials that are named are those that its git has
+        named = network.strip_credentials(origin)
+        if named != state.origin or (named != origin and read_configuration(git).origin != origin):
+            return False
+        if not commits.is_tagged(git, commit, hipified=state.hipify == "committed"):
+            return False
+        if not hipify.is_build_env_current(
+            request.project, request.directory, self.git_dir, hipified=request.hipify
+        ):
+            return False
+        now = trees.read_current_tree(disable_private_filters(git), state)
+        return now == (state.left[""].head, state.identity)
+
+    def _may_continue(self, commit: str) -> bool:
+        """Tell whether a branch goes on as it is: commits of somebody's own are on top of the wanted commit.
+
+        Without any it is made anew. Raises SourceError where they lie on another commit: it has diverged.
+        """
+        git, branch = self.plain, self.request.branch
+        if not git.text("for-each-ref", "--format=%(objectname)", f"refs/heads/{branch}"):
+            return False
+        excluded = (commit, checkout_state.UPSTREAM_TAG, "--remotes", f"--glob={network.SERVED_REFS}")
+        own = commits.list_foreign_commits(git, *excluded, tip=f"refs/heads/{branch}")
+        if not own or git.succeeds("merge-base", "--is-ancestor", commit, f"refs/heads/{branch}"):
+            return bool(own)
+        end = git.text("rev-parse", f"{own[-1].split(' ', 1)[0]}^")
+        raise errors.SourceError(
+            f"branch {branch} of {self.request.directory} has "
+            f"{tables.format_count(len(own), 'commit')} of yours, "
+            f"and does not have {commit[:12]}, which {self.request.pin.ref} is now",
+            tip=f"check out into another branch (--branch {branch}-new), then take them there: "
+            f"`git rebase --onto {branch}-new {end[:12]} {branch}`",
+        )
+
+    def _continue_branch(self, state: checkout_state.CheckoutState | None, commit: str) -> CheckoutResult:
+        """Go to a branch with somebody's own commits, of which none changes; hipify it where it is not."""
+        request, directory, git = self.request, self.request.directory, disable_private_filters(self.plain)
+        if state is not None and state.operation is not None:
+            raise errors.SourceError(
+                f"the {state.operation} in {directory} was interrupted",
+                tip="run `checkout` again without --branch; it continues",
+            )
+        moved = git.text("rev-parse", "--symbolic-full-name", "HEAD") != f"refs/heads/{request.branch}"
+        if moved:
+            with self._hold_tree():
+                own_changes.refuse_own_work(trees.list_repositories(git), state)
+                git.text("switch", "--quiet", "--no-overwrite-ignore", request.branch)
+                if request.submodules and trees.inspect_repository("", git, "").links:
+                    _update_submodules(git, "--recursive")
+        log.log_note(f"{directory} is on branch {request.branch}, with your commits")
+        if (
+            request.hipify
+            and request.project.hipify.script
+            and hipify.check_hipify(request.project, git) != "current"
+        ):
+            result = hipify.hipify_checkout(
+                request.project, directory, commit=request.commit_hipify, env=self.env, python=self.python
+            )
+            moved = moved or bool(result.changed)
+        new = checkout_state.read_state(self.git_dir) or self._plan_state(commit)
+        if "" not in new.left:
+            root = trees.inspect_repository("", git, "")
+            new = replace(new, left={"": checkout_state.RepositoryState(root.head, commit, root.tree)})
+        return CheckoutResult(directory, replace(request.pin, commit=commit), new, moved)
+
+    def _attach_branch(self) -> None:
+        """Have HEAD on the branch, which is made, or moved there; nothing of somebody's own is on it."""
+        branch, git = self.request.branch, self.plain
+        if branch and git.text("rev-parse", "--symbolic-full-name", "HEAD") != f"refs/heads/{branch}":
+            git.text("switch", "--quiet", "--no-track", "--force-create", branch)
+            log.log_note(f"{self.request.project.name} is on branch {branch}")
+
+
+def _list_our_files(part: trees.TreePart, state: checkout_state.CheckoutState | None) -> list[str]:
+    """List the files of a repository, from the root, that we wrote and did not commit; they may go."""
+    if state is None or not part.head:
+        return []
+    paths = hipify_record.list_new_outputs(part) if state.hipify == "committed" else []
+    recorded = state.left.get(part.path)
+    if recorded is not None and recorded.uncommitted and trees.has_object(part.git, recorded.head):
+        committed = {entry.path for entry in trees.list_tree(part.git, recorded.head)}
+        written = trees.list_tree(part.git, recorded.tree)
+        paths += [entry.path for entry in written if entry.path not in committed]
+    return [part.path_from_root(path) for path in paths]
+
+
+def _update_submodules(git: Git, *options: str) -> None:
+    """Put submodules at the commits that their parents name; none is fetched or forced."""
+    near = git.with_settings("protocol.allow=never").with_variables(GIT_LITERAL_PATHSPECS="1")
+    near.text("submodule", "--quiet", "update", "--init", "--no-fetch", *options)
+
+
+def _remove_submodule_folder(git: Git, git_dir: Path, path: str) -> None:
+    """Remove a submodule's folder; with ignored files in it, it is moved into the repository instead."""
+    directory = git.directory / path
+    options = ("-o", "-i", "-z", "--directory", "--exclude-standard")
+    # one of an older git has its repository, with branches of anybody's, in it
+    if (directory / ".git").is_dir() or git.in_directory(directory).fields("ls-files", *options):
+        kept_folder = git_dir / checkout_state.OWN_FOLDER / "kept"
+        kept_folder.mkdir(exist_ok=True)
+        target = Path(tempfile.mkdtemp(prefix=f"{directory.name}-", dir=kept_folder)) / directory.name
+        directory.rename(target)
+        log.log_warning(
+            f"{path} is no longer a submodule; its folder, with files that git ignores, is now {target}"
+        )
+    else:
+        shutil.rmtree(directory)
+    commits.remove_files(git.directory, [path])  # empty folders above it
 
 
 def _touches_sources(
@@ -388,197 +535,6 @@ def _touches_sources(
         not change.of_submodule and change.path not in record.made and change.path not in record.rewritten
         for change in changes
     )
-
-
-def checkout_project(request: CheckoutRequest, *, env: Mapping[str, str], python: Path) -> CheckoutResult:
-    """Check a project out; a tree that is there already is brought to the wanted commit.
-
-    ``python`` runs the project's hipify script. Does nothing when all is as wanted. Raises
-    SourceError: no such ref, no network, somebody's own work in the tree, a folder of
-    something else; then no file was touched.
-    """
-    extras.require_extras("a checkout", "build")
-    directory, pin = request.directory.absolute(), request.pin
-    network.check_ref(pin.ref)
-    _check_branch_name(request, env)
-    mirrors.refuse_mirrors_inside(request.transport.mirrors, directory)
-    check_patch_request(
-        request.patches, hipify=request.hipify, commit=request.commit_hipify, submodules=request.submodules
-    )
-    checkout_state.is_fresh_folder(directory, request.option_names.folder)  # or refused
-    description = f"{pin.ref} at {pin.commit[:12]}" if pin.commit not in ("", pin.ref) else pin.ref
-    description += f" of {shell.hide_credentials(pin.origin)} ({pin.why})"
-    log.log_note(log.name_log_line(request.project.name, f"{description} → {directory}"))
-    with checkout_state.hold_new_folder(directory, purpose=f"checkout of {request.project.name}") as folder:
-        result = _checkout_into(replace(request, directory=folder), env, python)
-    result = replace(result, directory=directory, changed=result.changed or folder != directory)
-    commit = result.upstream.commit
-    if result.changed:
-        hipified = f", HEAD {result.head[:12]}" if result.head != commit else ""
-        log.log_note(f"{directory} is at {commit[:12]}{hipified}")
-    else:
-        log.log_note(f"{directory} is at {commit[:12]} already; nothing to do")
-    return result
-
-
-def _checkout_into(request: CheckoutRequest, env: Mapping[str, str], python: Path) -> CheckoutResult:
-    directory, pin = request.directory, request.pin
-    fresh = checkout_state.is_fresh_folder(directory, request.option_names.folder)
-    git_dir = directory / ".git" if fresh else find_git_directory(Git(directory, env))
-    env = {**env, local_changes.TREE_VARIABLE: str(git_dir)}
-    commit, source = network.resolve_ref(
-        Git(checkout_state.find_existing_folder(directory), env),
-        pin.origin,
-        pin.commit or pin.ref,
-        transport=request.transport,
-        options=(request.option_names.origin, request.option_names.ref),
-    )
-    state = None if fresh else checkout_state.read_state(git_dir)
-    tip = _find_branch(Git(directory, env), request.branch) if request.branch and not fresh else ""
-    if tip and _may_continue(request, Git(directory, env), tip, commit):
-        return _continue_branch(request, git_dir, state, tip, commit, env=env, python=python)
-    if state is not None and _is_up_to_date(request, state, commit, git_dir, env):
-        _attach_branch(request, Git(directory, env))
-        return CheckoutResult(directory, replace(pin, commit=commit), state, False)
-    begun = git_dir if directory.exists() else directory
-    with files.lock_folder(
-        git_dir / checkout_state.OWN_FOLDER, purpose=f"checkout of {request.project.name}"
-    ):
-        before = checkout_state.read_state(git_dir)
-        if (before is not None and before.operation is not None) or network.was_interrupted(git_dir):
-            local_changes.clear_leftovers(git_dir, env)
-        try:
-            with network.mark_under_way(git_dir):
-                ready = prepare_repository(request, git_dir, before, commit, source, env=env)
-        except BaseException:
-            if fresh:  # nothing is in it to keep
-                shutil.rmtree(begun)
-            raise
-        commit = ready.commit
-        new_state, tree = bring_to_commit(request, git_dir, before, ready, env=env, python=python)
-        _attach_branch(request, Git(directory, env))
-    return CheckoutResult(directory, replace(pin, commit=commit), new_state, True, tree)
-
-
-def _check_branch_name(request: CheckoutRequest, env: Mapping[str, str]) -> None:
-    """Raise UsageError for a name that no local branch may have."""
-    git = Git(checkout_state.find_existing_folder(request.directory.absolute()), env)
-    branch = request.branch or ""
-    if branch.startswith("-") or (branch and not git.succeeds("check-ref-format", "--branch", branch)):
-        raise errors.UsageError(
-            f"--branch {request.branch!r} is no name of a branch", tip="such as my-kernels"
-        )
-
-
-def _find_branch(git: Git, branch: str) -> str:
-    """Return the commit of a local branch; empty where there is no such branch."""
-    return git.text("for-each-ref", "--format=%(objectname)", f"refs/heads/{branch}")
-
-
-def _may_continue(request: CheckoutRequest, git: Git, tip: str, commit: str) -> bool:
-    """Tell whether a branch goes on as it is: it has commits of somebody's own, on top of the wanted commit.
-
-    Without any it is made anew. Raises SourceError where they lie on another commit: it has diverged.
-    """
-    has_wanted = git.succeeds("merge-base", "--is-ancestor", commit, tip)
-    excluded = (commit, checkout_state.UPSTREAM_TAG, "--remotes", f"--glob={network.SERVED_REFS}")
-    own = commits.list_foreign_commits(git, *excluded, tip=f"refs/heads/{request.branch}")
-    if not own or has_wanted:
-        return bool(own)
-    end = git.text("rev-parse", f"{own[-1].split(' ', 1)[0]}^")
-    raise errors.SourceError(
-        f"branch {request.branch} of {request.directory} has "
-        f"{tables.format_count(len(own), 'commit')} of yours, "
-        f"and does not have {commit[:12]}, which {request.pin.ref} is now",
-        tip=f"check out into another branch (--branch {request.branch}-new), then take them there: "
-        f"`git rebase --onto {request.branch}-new {end[:12]} {request.branch}`",
-    )
-
-
-def _continue_branch(
-    request: CheckoutRequest,
-    git_dir: Path,
-    state: checkout_state.CheckoutState | None,
-    tip: str,
-    commit: str,
-    *,
-    env: Mapping[str, str],
-    python: Path,
-) -> CheckoutResult:
-    """Go to a branch with somebody's own commits, and hipify it where it is not. No commit of it changes."""
-    directory, git = request.directory, disable_private_filters(Git(request.directory, env))
-    if state is not None and state.operation is not None:
-        raise errors.SourceError(
-            f"the {state.operation} in {directory} was interrupted",
-            tip="run `checkout` again without --branch; it continues",
-        )
-    name, moved = f"refs/heads/{request.branch}", False
-    if git.text("rev-parse", "--symbolic-full-name", "HEAD") != name:
-        with files.lock_folder(
-            git_dir / checkout_state.OWN_FOLDER, purpose=f"checkout of {request.project.name}"
-        ):
-            local_changes.refuse_own_work(trees.list_repositories(git, state), state)
-            git.text("switch", "--quiet", request.branch)
-            if request.submodules:
-                tree_writer.update_submodules(git)
-        moved = True
-    log.log_note(f"{directory} is on branch {request.branch}, with your commits")
-    head = tip
-    if request.hipify and request.project.hipify.script and check_hipify(request.project, git) != "current":
-        commit_hipify = request.commit_hipify
-        result = hipify_checkout(request.project, directory, commit=commit_hipify, env=env, python=python)
-        head, moved = result.head, moved or bool(result.changed)
-    new = checkout_state.read_state(git_dir) or _plan_state(request, commit)
-    if "" not in new.left:
-        new = replace(
-            new,
-            left={
-                "": checkout_state.RepositoryState(head, commit, git.text("rev-parse", f"{head}^{{tree}}"))
-            },
-        )
-    return CheckoutResult(directory, replace(request.pin, commit=commit), new, moved)
-
-
-def _attach_branch(request: CheckoutRequest, git: Git) -> None:
-    """Have HEAD on the branch, which is made, or moved there; nothing of somebody's own is on it."""
-    name = f"refs/heads/{request.branch}"
-    if not request.branch or (git.text("rev-parse", "--symbolic-full-name", "HEAD") == name):
-        return
-    git.text("switch", "--quiet", "--no-track", "--force-create", request.branch)
-    log.log_note(f"{request.project.name} is on branch {request.branch}")
-
-
-def _is_up_to_date(
-    request: CheckoutRequest,
-    state: checkout_state.CheckoutState,
-    commit: str,
-    git_dir: Path,
-    env: Mapping[str, str],
-) -> bool:
-    if state.operation is not None or state.upstream != commit:
-        return False
-    git = Git(request.directory, env)
-    if not _is_from_origin(git, request.pin.origin, state):
-        return False
-    if (state.hipify, state.submodules) != (request.hipify_way, request.submodules):
-        return False
-    if state.patches != request.patched_with:
-        return False
-    committed = state.hipify == "committed"
-    if not commits.is_tagged(git, commit, hipified=committed):
-        return False
-    if not is_build_env_current(request.project, request.directory, git_dir, hipified=request.hipify):
-        return False
-    return trees.read_current_tree(disable_private_filters(git), state) == (
-        state.left[""].head,
-        state.identity,
-    )
-
-
-def _is_from_origin(git: Git, origin: str, state: checkout_state.CheckoutState) -> bool:
-    """Tell whether a tree is from an origin; credentials that are named are those that its git has."""
-    plain = network.strip_credentials(origin)
-    return plain == state.origin and (plain == origin or tree_writer.read_configured_origin(git) == origin)
 
 
 @dataclass(frozen=True)

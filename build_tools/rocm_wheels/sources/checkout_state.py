@@ -1,26 +1,21 @@
-"""The folder that a checkout is made in, and its state: kept in its repository, under ``rocm-wheels/``.
+"""The state of a checkout: a file in its repository, under ``rocm-wheels/``.
 
-It names the upstream commit, what we left in the tree (root and submodules), and the
-operation under way: an entry there after a crash says that the tree is half done.
-One run at a time works in a tree, whatever its work directory.
-
-A tree that is not there yet is made beside, in a hidden folder, and gets its name when it is whole. A run
-that is killed leaves the hidden folder, with which the next one carries on. A folder that is there, though
-empty, is somebody's (a mount, a shell's own): it is filled as it stands.
+It names the upstream commit, what we left in the tree (root and submodules), and the operation under way: an
+entry there says that the tree is half done. Nothing builds from such a tree, and the same command ends what
+was cut. One run at a time works in a tree, whatever its work directory.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rocm_wheels.core import errors, files, log
+from rocm_wheels.core import errors, files
 from rocm_wheels.sources import git, pins
 
 UPSTREAM_TAG = "THEROCK_UPSTREAM_DIFFBASE"
@@ -28,7 +23,6 @@ HIPIFY_TAG = "THEROCK_HIPIFY_DIFFBASE"
 HIPIFY_MESSAGE = "DO NOT SUBMIT: HIPIFY"
 OWN_FOLDER = "rocm-wheels"  # inside the git directory
 SIDE_INDEX = "index"  # inside OWN_FOLDER: the index of a tree that hipify changed without a commit
-INDEXES_FILE = "indexes.json"  # inside OWN_FOLDER: what is in the indexes of the tree (``write_index_notes``)
 TIMES_FILE = "times.json"  # inside OWN_FOLDER: times of the files before the operation under way
 FETCHED_REF = "refs/rocm-wheels/fetched"
 LEFT_REF = "refs/rocm-wheels/left"  # keeps the tree of SIDE_INDEX from garbage collection
@@ -171,61 +165,6 @@ def is_fresh_folder(directory: Path, option: str = pins.ONE_PROJECT_OPTIONS.fold
             tip=f"name another folder with {option}, or move this one away",
         )
     return False
-
-
-def locate_unfinished(directory: Path) -> Path:
-    """Return the hidden folder in which a tree is while it is made for the first time."""
-    return directory.parent / f".{directory.name}.unfinished"
-
-
-@contextmanager
-def hold_new_folder(directory: Path, *, purpose: str) -> Iterator[Path]:
-    """Give the folder to check out into: ``directory`` where it is there, else one beside.
-
-    That one gets the name of ``directory`` at the end. After a failure what has come stays in it. Raises
-    UsageError while another run makes the same tree.
-    """
-    unfinished = locate_unfinished(directory)
-    if os.path.lexists(directory):
-        _remove_unfinished(unfinished)
-        yield directory
-        return
-    created = [folder for folder in directory.parents if not os.path.lexists(folder)]
-    tree = unfinished / directory.name
-    try:
-        with files.lock_folder(unfinished, purpose=purpose):
-            try:
-                if os.path.lexists(directory):  # another run has just made it
-                    yield directory
-                else:
-                    yield tree
-                    _rename_tree(tree, directory)
-            finally:
-                if not tree.exists():
-                    shutil.rmtree(unfinished, ignore_errors=True)  # Windows keeps the lock's file
-    except BaseException:
-        if tree.exists():
-            log.log_note(f"what has come is kept in {unfinished}; the same command carries on with it")
-        raise
-    finally:
-        remove_empty_folders(created)
-
-
-def _rename_tree(tree: Path, directory: Path) -> None:
-    try:
-        tree.rename(directory)
-    except OSError as failure:
-        raise errors.SourceError(
-            f"{directory} came into being while it was checked out ({failure.strerror})",
-            tip="move it away, then run the same command again",
-        ) from failure
-
-
-def _remove_unfinished(unfinished: Path) -> None:
-    """Remove what a killed run had begun, once its tree was made in another way."""
-    if unfinished.is_dir():
-        with suppress(errors.UsageError), files.lock_folder(unfinished, purpose="removing it"):
-            shutil.rmtree(unfinished)
 
 
 def remove_empty_folders(folders: Sequence[Path]) -> None:

@@ -1,8 +1,7 @@
 """Listings of the files in working trees, and commits and tags made of them.
 
 A commit is the same object for the same input, on any day and by anybody. GitPython's object database stores
-it, in process: no hook runs, nothing is signed, no configured name, date or encoding enters. (Its ``Repo``
-would read the process's own environment.)
+it, in process: no hook runs, nothing is signed, no configured name, date or encoding enters.
 
 Files of equal content keep their time. Compilers' drivers go by times: a file that is written again with the
 same content would be compiled again, and with it all that includes it (pytorch/pytorch#82190).
@@ -13,14 +12,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
+import shutil
 import stat
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
-from rocm_wheels.core import errors
 from rocm_wheels.core.files import write_atomically
 from rocm_wheels.sources import checkout_state, network, trees
 from rocm_wheels.sources.git import OUR_EMAIL, OUR_NAME, Git, find_objects_folder
@@ -47,82 +47,76 @@ class RepositoryListing(NamedTuple):
     ignored: FileListing
 
 
+@dataclass(frozen=True)
 class RepositoryScan:
-    """Lists the files of one repository, again and again, through an index of our own.
+    """Lists the files of one repository, again and again, through an index of our own (a file).
 
     Only the project's ``.gitignore`` files decide what is a source: the user's own excludes must not change
     a commit. Objects of sources are stored. Submodules are not listed, nor new files above 8 MiB: what a
     build left there is no source. Ignored files are listed but for the folders ``skip`` (build trees).
-
-    ``index``: a file that is brought up to date. ``clean``: it is a copy of git's own, and git finds no
-    change; after the first listing, also that it held all sources.
     """
 
-    def __init__(self, git: Git, index: Path, skip: Sequence[str], *, clean: bool = False) -> None:
-        self.git, self.index, self.skip, self.clean = git, index, skip, clean
-        self.index_git = git.with_variables(GIT_INDEX_FILE=str(index))
-        self._top = f"{git.directory}/"
-        self._sources: FileListing | None = None
-        self._alone = False  # there were no other files, not even ignored ones
+    git: Git
+    index: Path
+    skip: Sequence[str]
+
+    @property
+    def index_git(self) -> Git:
+        """A git that uses the index."""
+        return self.git.with_variables(GIT_INDEX_FILE=str(self.index))
 
     def list_files(self) -> RepositoryListing:
         """List the files as they are now."""
-        first, last = self._sources is None, self._sources or {}
-        same = {path: entry for path, entry in last.items() if self._is_as_listed(path, entry)}
-        self._alone = (self.clean if first else self._alone and len(same) == len(last)) and not (
-            self.index_git.fields("ls-files", "-o", "--directory", "-z")
+        directory, index_git, excludes = (
+            self.git.directory,
+            self.index_git,
+            "--exclude-per-directory=.gitignore",
         )
-        if self._alone:
-            self._sources = self._read_index({}) if first else last
-            return RepositoryListing(self._sources, {})
-        if first and not self.clean:
-            self.index_git.text("add", "-u", "--", ".")
-        new = self._list_new()
-        self.clean = self.clean and not (first and new)
-        if names := [*(path for path in last if path not in same), *new]:
-            data = "".join(f"{path}\0" for path in names).encode("utf-8", "surrogateescape")
-            self.index_git.text("update-index", "--add", "--remove", "-z", "--stdin", stdin=data)
-        self._sources = self._read_index(same)
-        return RepositoryListing(self._sources, self._list_ignored())
-
-    def _read_index(self, same: FileListing) -> FileListing:
-        """List what is in the index and on the disk; those that are the ``same`` are not looked at again."""
-        listing: FileListing = {}
-        for line in self.index_git.fields("ls-files", "-s", "-z"):
+        index_git.text("add", "-u", "--", ".")
+        new = [
+            path
+            for path in index_git.fields("ls-files", "-o", "-z", excludes)
+            if (status := _lstat_or_none(directory / path)) is not None
+            and not stat.S_ISDIR(status.st_mode)  # git lists a repository inside as a folder
+            and status.st_size <= _LARGEST_GENERATED
+        ]
+        if new:
+            data = "".join(f"{path}\0" for path in new).encode("utf-8", "surrogateescape")
+            index_git.text("update-index", "--add", "-z", "--stdin", stdin=data)
+        sources: FileListing = {}
+        for line in index_git.fields("ls-files", "-s", "-z"):
             facts, path = line.split("\t", 1)
-            if path in same:
-                listing[path] = same[path]
-            elif facts[:6] != trees.GITLINK and (status := _lstat_or_none(self._top + path)) is not None:
-                stamp = (status.st_ino, status.st_ctime_ns)
-                listing[path] = FileStamp(facts[:6], facts[7:47], status.st_mtime_ns, stamp)
-        return listing
-
-    def _is_as_listed(self, path: str, entry: FileStamp) -> bool:
-        status = _lstat_or_none(self._top + path)
-        return status is not None and (status.st_ino, status.st_ctime_ns) == entry.stamp
-
-    def _list_new(self) -> list[str]:
-        """List sources that are not in the index."""
-        paths = self.index_git.fields("ls-files", "-o", "-z", "--exclude-per-directory=.gitignore")
-        return [path for path in paths if _may_be_source(self.git.directory / path)]
-
-    def _list_ignored(self) -> FileListing:
-        """List git-ignored files by content: generated sources are often ignored.
-
-        Files above 8 MiB are taken for build products.
-        """
-        listing: FileListing = {}
-        options = ("-i", "--directory", "--exclude-per-directory=.gitignore")
-        for path in self.git.fields("ls-files", "-o", "-z", *options):
-            for name in _list_below(self.git.directory, path, self.skip):
-                file = self.git.directory / name
-                status = _lstat_or_none(file)
+            if facts[:6] != trees.GITLINK and (status := _lstat_or_none(directory / path)) is not None:
+                identity = (status.st_ino, status.st_ctime_ns)
+                sources[path] = FileStamp(facts[:6], facts[7:47], status.st_mtime_ns, identity)
+        ignored: FileListing = {}  # by content: generated sources are often ignored
+        for path in self.git.fields("ls-files", "-o", "-z", "-i", "--directory", excludes):
+            for name in _list_below(directory, path, self.skip):
+                status = _lstat_or_none(directory / name)
                 if status is None or not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_GENERATED:
                     continue
-                oid = hashlib.sha1(file.read_bytes(), usedforsecurity=False).hexdigest()
-                stamp = (status.st_ino, status.st_ctime_ns)
-                listing[name] = FileStamp(oct(status.st_mode), oid, status.st_mtime_ns, stamp)
-        return listing
+                oid = hashlib.sha1((directory / name).read_bytes(), usedforsecurity=False).hexdigest()
+                identity = (status.st_ino, status.st_ctime_ns)
+                ignored[name] = FileStamp(oct(status.st_mode), oid, status.st_mtime_ns, identity)
+        return RepositoryListing(sources, ignored)
+
+
+def list_all_files(
+    parts: Sequence[trees.TreePart], skip: Sequence[str], state: checkout_state.CheckoutState | None
+) -> FileListing:
+    """List all files of a tree, from its root, git-ignored ones too; ``skip``: build trees of the root."""
+
+    def look(item: tuple[int, trees.TreePart]) -> FileListing:
+        index, part = Path(folder, str(item[0])), item[1]
+        seed = trees.choose_seed_index(part.git_dir, part.head, state, part.path)
+        if seed.exists():
+            shutil.copy2(seed, index)
+        listing = RepositoryScan(part.git, index, () if part.path else skip).list_files()
+        return {part.path_from_root(path): entry for files in listing for path, entry in files.items()}
+
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-index-") as folder:
+        listings = trees.run_side_by_side(look, enumerate(part for part in parts if part.head))
+    return {path: entry for listing in listings for path, entry in listing.items()}
 
 
 def find_touched_files(before: FileListing, after: FileListing) -> dict[str, FileStamp | None]:
@@ -148,13 +142,9 @@ def restore_times(git: Git, before: FileListing, after: FileListing) -> list[str
                 os.utime(file, ns=(file.stat().st_atime_ns, old.mtime_ns))
                 restored = True
     if restored:
-        refresh_index(git)
+        # let the index learn the new times, so that the next `git status` is quick
+        git.succeeds("update-index", "-q", "--refresh")
     return changed + [path for path in before if path not in after]
-
-
-def prefix_listing(prefix: str, listing: FileListing) -> FileListing:
-    """Return a submodule's listing with paths from the root."""
-    return {f"{prefix}/{path}" if prefix else path: entry for path, entry in listing.items()}
 
 
 def save_times(path: Path, listing: FileListing) -> None:
@@ -197,11 +187,6 @@ def _list_below(root: Path, path: str, skip: Sequence[str]) -> Iterator[str]:
         yield from (f"{relative_folder}/{name}" for name in sorted(files) if name != ".git")
 
 
-def _may_be_source(path: Path) -> bool:
-    status = _lstat_or_none(path)  # git lists a repository inside as a folder
-    return status is not None and not stat.S_ISDIR(status.st_mode) and status.st_size <= _LARGEST_GENERATED
-
-
 def _lstat_or_none(path: Path | str) -> os.stat_result | None:
     try:
         return os.lstat(path)
@@ -219,38 +204,16 @@ def write_commit(git: Git, tree: str, parents: Sequence[str], message: str, *, d
     """
     from gitdb import IStream, LooseObjectDB  # type: ignore[import-untyped]  # gitdb has no types
 
-    authored, committed = _read_dates(git, dated_like)
+    dates = ["0 +0000", "0 +0000"]
+    if dated_like is not None:
+        options = ("-1", "--no-show-signature", "--date=raw", "--format=%ad%n%cd")
+        dates = git.text("log", *options, dated_like, "--").split("\n")
     person = f"{OUR_NAME} <{OUR_EMAIL}>"
     lines = [f"tree {tree}", *(f"parent {parent}" for parent in parents)]
-    lines += [f"author {person} {authored}", f"committer {person} {committed}", "", message, ""]
+    lines += [f"author {person} {dates[0]}", f"committer {person} {dates[1]}", "", message, ""]
     data = "\n".join(lines).encode("utf-8")
     stored = LooseObjectDB(str(find_objects_folder(git))).store(IStream("commit", len(data), BytesIO(data)))
     return str(stored.hexsha.decode("ascii"))
-
-
-def _read_dates(git: Git, commit: str | None) -> tuple[str, str]:
-    """Return the dates (seconds and zone) of a commit's author and committer."""
-    if commit is None:
-        return "0 +0000", "0 +0000"
-    dates = []
-    head = git.text("cat-file", "commit", commit).split("\n\n", 1)[0]
-    for role in ("author", "committer"):
-        match = re.search(rf"^{role} .*> (\d+) ([+-])(\d\d)(\d\d)", head, re.MULTILINE)
-        if match is None:
-            raise errors.SourceError(f"commit {commit} in {git.directory} has no date for its {role}")
-        seconds, sign, hours, minutes = match.groups()
-        off = 60 * int(hours) + int(minutes)
-        dates.append(f"{seconds} {sign if off else '+'}{off // 60:02}{off % 60:02}")
-    return dates[0], dates[1]
-
-
-def move_submodules(index_git: Git, links: Mapping[str, str]) -> str:
-    """Move submodules to commits in an index; return its tree."""
-    if links:
-        lines = "".join(f"{trees.GITLINK} {commit}\t{path}\0" for path, commit in sorted(links.items()))
-        data = lines.encode("utf-8", "surrogateescape")
-        index_git.text("update-index", "-z", "--index-info", stdin=data)
-    return index_git.text("write-tree")
 
 
 def build_tree(git: Git, base: str, changes: Mapping[str, FileStamp | None], links: Mapping[str, str]) -> str:
@@ -259,69 +222,43 @@ def build_tree(git: Git, base: str, changes: Mapping[str, FileStamp | None], lin
         f"{entry.mode} {entry.object}\t{path}" if entry is not None else f"0 {_ABSENT_OBJECT}\t{path}"
         for path, entry in sorted(changes.items())
     ]
+    lines += [f"{trees.GITLINK} {commit}\t{path}" for path, commit in sorted(links.items())]
     data = "".join(f"{line}\0" for line in lines).encode("utf-8", "surrogateescape")
     with trees.temporary_index(git, None, keep=True) as index_git:
         index_git.text("read-tree", base)
         index_git.text("update-index", "-z", "--index-info", stdin=data)
-        return move_submodules(index_git, links)
+        return index_git.text("write-tree")
 
 
-def commit_hipify(
-    part: trees.TreePart, tree: str, upstream: str, *, untagged: bool, index: Path | None
-) -> str:
-    """Commit ``tree`` on top of HEAD, move HEAD and the index there, and tag it; return the commit.
-
-    ``untagged``: there is surely no such tag yet. ``index``: one that holds just that tree, if there is one.
-    """
-    git, head = part.git, part.head
-    commit = write_commit(git, tree, [head], checkout_state.HIPIFY_MESSAGE, dated_like=upstream)
-    moves = f"update HEAD {commit} {head}\n{_plan_tag_move(git, head, commit, untagged=untagged)}"
-    git.text("update-ref", "-m", checkout_state.HIPIFY_MESSAGE, "--stdin", stdin=moves.encode("ascii"))
-    if index is not None:
-        _replace_index(part.git_dir, index)
-    else:
-        git.text("reset", "--mixed", "--no-quiet")  # not quiet, it learns the files' new times as well
+def commit_hipify(part: trees.TreePart, tree: str, upstream: str) -> str:
+    """Commit ``tree`` on top of HEAD, move HEAD and the index there, and tag it; return the commit."""
+    commit = write_commit(part.git, tree, [part.head], checkout_state.HIPIFY_MESSAGE, dated_like=upstream)
+    moves = f"update HEAD {commit} {part.head}\n{_plan_tag_move(part.git, part.head, commit)}"
+    part.git.text("update-ref", "-m", checkout_state.HIPIFY_MESSAGE, "--stdin", stdin=moves.encode("ascii"))
+    part.git.text("reset", "--mixed", "--no-quiet")  # not quiet, it learns the files' new times as well
     return commit
 
 
-def _replace_index(git_dir: Path, index: Path) -> None:
-    """Have git use another index, under the lock by which git itself replaces it."""
-    lock = git_dir / "index.lock"
-    try:
-        with lock.open("xb") as file:
-            file.write(index.read_bytes())
-    except FileExistsError as cause:
-        raise errors.SourceError(
-            f"another git is at work in {git_dir.parent}: there is {lock}",
-            tip="wait for it to end; if there is none, remove that file",
-        ) from cause
-    lock.chmod((git_dir / "index").stat().st_mode)
-    lock.replace(git_dir / "index")
+def tag_upstream_commits(
+    parts: Sequence[trees.TreePart], *, hipified: bool
+) -> dict[str, checkout_state.RepositoryState]:
+    """Tag every repository's commit as upstream's, lightweight; return what lies there.
 
-
-def refresh_index(git: Git) -> None:
-    """Let the index learn the files' new times, so that the next `git status` is quick."""
-    git.succeeds("update-index", "-q", "--refresh")
-
-
-def tag_upstream(git: Git, commit: str, *, hipified: bool, fetched: bool) -> None:
-    """Tag the upstream commit, lightweight; what an earlier hipify is known by goes.
-
-    ``hipified``: it is what hipify leaves, too, and is tagged as that. ``fetched``: the ref that a
-    transfer left is no longer needed.
+    What an earlier hipify is known by goes. ``hipified``: the commit is what hipify leaves, too.
     """
-    lines = [
-        f"update refs/tags/{checkout_state.UPSTREAM_TAG} {commit}",
-        f"delete {checkout_state.LEFT_REF}",
-        f"delete {checkout_state.HIPIFIED_REF}",
-    ]
-    lines.append(
-        f"update refs/tags/{checkout_state.HIPIFY_TAG} {commit}"
-        if hipified
-        else f"delete refs/tags/{checkout_state.HIPIFY_TAG}"
-    )
-    lines += [f"delete {checkout_state.FETCHED_REF}"] if fetched else []
-    git.text("update-ref", "--stdin", stdin="".join(f"{line}\n" for line in lines).encode("ascii"))
+    hipify_tag = f"refs/tags/{checkout_state.HIPIFY_TAG}"
+
+    def tag(part: trees.TreePart) -> tuple[str, checkout_state.RepositoryState]:
+        trees.require_commit(part)
+        lines = [
+            f"update refs/tags/{checkout_state.UPSTREAM_TAG} {part.head}",
+            f"update {hipify_tag} {part.head}" if hipified else f"delete {hipify_tag}",
+            *(f"delete {ref}" for ref in (checkout_state.LEFT_REF, checkout_state.HIPIFIED_REF)),
+        ]
+        part.git.text("update-ref", "--stdin", stdin="".join(f"{line}\n" for line in lines).encode("ascii"))
+        return part.path, checkout_state.RepositoryState(part.head, part.head, part.tree)
+
+    return dict(trees.run_side_by_side(tag, parts))
 
 
 def is_tagged(git: Git, upstream: str, *, hipified: bool) -> bool:
@@ -332,31 +269,20 @@ def is_tagged(git: Git, upstream: str, *, hipified: bool) -> bool:
     return tags.get(names[0]) == upstream and (not hipified or names[1] in tags)
 
 
-def has_tag_files(git_dir: Path, upstream: str, *, hipified: bool) -> bool:
-    """Tell whether our tags of a commit are files in a repository; packed, or elsewhere, they are not."""
-    names = (
-        (checkout_state.UPSTREAM_TAG, checkout_state.HIPIFY_TAG)
-        if hipified
-        else (checkout_state.UPSTREAM_TAG,)
-    )
-    tags = [git_dir / "refs/tags" / name for name in names]
-    return all(tag.is_file() and tag.read_bytes().strip() == upstream.encode("ascii") for tag in tags)
-
-
-def tag_unchanged(git: Git, head: str, *, untagged: bool) -> None:
-    """Tag what hipify made where it changed nothing; ``untagged`` as in ``commit_hipify``."""
-    if move := _plan_tag_move(git, head, head, untagged=untagged):
+def tag_unchanged(git: Git, head: str) -> None:
+    """Tag what hipify made where it changed nothing."""
+    if move := _plan_tag_move(git, head, head):
         git.text("update-ref", "--stdin", stdin=move.encode("ascii"))
 
 
-def _plan_tag_move(git: Git, before: str, after: str, *, untagged: bool) -> str:
+def _plan_tag_move(git: Git, before: str, after: str) -> str:
     """Return what moves the hipify tag to ``after``, for `git update-ref --stdin`.
 
     A tag that the history already holds stays: what came after it is somebody's work, and
     that work is what lies between the tag and HEAD.
     """
     name = f"refs/tags/{checkout_state.HIPIFY_TAG}"
-    current = "" if untagged else git.text("for-each-ref", "--format=%(objectname)", name)
+    current = git.text("for-each-ref", "--format=%(objectname)", name)
     if not current or (
         current != before and not git.succeeds("merge-base", "--is-ancestor", current, before)
     ):

@@ -362,23 +362,12 @@ def read_configuration(git: Git) -> GitConfiguration:
     return GitConfiguration(values, local)
 
 
-def write_configuration(
-    git: Git, git_dir: Path, current: GitConfiguration, origin: str, *, created: bool
-) -> None:
+def write_configuration(git: Git, current: GitConfiguration, origin: str) -> None:
     """Note the origin, and what lets the user's own git see the files as ours does.
 
-    ``current`` is the configuration as it is. ``created``: this run has just made the repository in
-    ``git_dir``, so that nobody else writes its file.
+    ``current`` is the configuration as it is.
     """
     if current.origin == origin:
-        return
-    if created and not {"core.autocrlf", "core.eol"} & current.local.keys():
-        config = git_dir / "config"
-        mode, url = config.stat().st_mode, origin.replace("\\", "\\\\").replace('"', '\\"')
-        lines = '[core]\n\tautocrlf = false\n\teol = lf\n[remote "origin"]\n'
-        lines += f'\turl = "{url}"\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n'
-        files.write_atomically(config, config.read_bytes() + lines.encode("utf-8", "surrogateescape"))
-        config.chmod(mode)
         return
     if current.origin:
         log.log_note(f"origin was {shell.hide_credentials(current.origin)}")

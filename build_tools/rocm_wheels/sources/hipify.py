@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rocm_wheels.core import errors, log, process, progress, shell, tables
 from rocm_wheels.core.files import lock_folder, write_atomically
-from rocm_wheels.sources import checkout_state, commits, hipify_record, local_changes, trees
+from rocm_wheels.sources import checkout_state, commits, hipify_record, own_changes, trees
 from rocm_wheels.sources.git import Git, disable_private_filters, find_git_directory, is_linked
 
 if TYPE_CHECKING:
@@ -100,12 +100,12 @@ def _exclude_from_git(git: Git, git_dir: Path) -> None:
 
 @dataclass(frozen=True)
 class HipifyRepository:
-    """One repository of the tree while the script runs; ``untagged``: hipify has no tag in it yet."""
+    """One repository of the tree while the script runs."""
 
     part: trees.TreePart
     state: checkout_state.RepositoryState
     scan: commits.RepositoryScan
-    untagged: bool
+    clean: bool  # git finds no change of anybody's
 
     @property
     def git(self) -> Git:
@@ -220,7 +220,7 @@ def _is_first_run(
     """
     if known_records is None:  # just checked out
         return True
-    if any(known_records.values()) or not all(part.scan.clean for part in parts):
+    if any(known_records.values()) or not all(part.clean for part in parts):
         return False
     return not any("hip" in path.lower() for paths in unknown.values() for path in paths)
 
@@ -311,10 +311,9 @@ def _collect_output(part: HipifyRepository, before: commits.RepositoryListing) -
     written = commits.find_touched_files(before.sources, after.sources)
     touched = commits.find_touched_files(before.ignored, after.ignored)
     generated = [path for path, entry in touched.items() if entry is not None]
-    git = part.scan.index_git if part.scan.clean else part.git
     changed = [
-        *commits.restore_times(git, before.sources, after.sources),
-        *commits.restore_times(git, before.ignored, after.ignored),
+        *commits.restore_times(part.git, before.sources, after.sources),
+        *commits.restore_times(part.git, before.ignored, after.ignored),
     ]
     inside = part.part.path_from_root
     return ScriptOutput(written, [inside(path) for path in changed], [inside(path) for path in generated])
@@ -347,12 +346,11 @@ def hipify_repositories(
     python: Path,
     known_records: Mapping[str, hipify_record.HipifyRecord | None] | None = None,
     keep_edited: bool = False,
-    clean: bool = False,
 ) -> HipifyOutcome:
     """Run the recipe's script in a tree (its repositories, as they are) and settle what it wrote.
 
     ``known_records``: what hipify did in them; without, they were just checked out, and their tags removed.
-    ``keep_edited``: an edit of a file that the script makes is the last word. ``clean``: git finds no change.
+    ``keep_edited``: an edit of a file that the script makes is the last word.
     Without a state (a checkout of somebody else's) HEAD counts as upstream.
     """
     if project.hipify.by != "script":
@@ -366,7 +364,6 @@ def hipify_repositories(
             known_records,
             folder=Path(name),
             keep_edited=keep_edited,
-            clean=clean,
         )
         states = _commit_all(run.parts, run.written) if commit else _remember_all(run.parts, run.written)
     blank = state or checkout_state.CheckoutState(origin="", ref="", upstream=run.parts[0].state.upstream)
@@ -392,7 +389,6 @@ def run_hipify(
     *,
     folder: Path,
     keep_edited: bool = False,
-    clean: bool = False,
 ) -> HipifyRun:
     """Run the script where anything changed since it ran, and settle what it wrote (see ``hipified``).
 
@@ -401,7 +397,7 @@ def run_hipify(
     generated: set[str] = set(state.generated) if state is not None else set()
     items = [(part, folder / f"index{number}") for number, part in enumerate(tree)]
     parts = trees.run_side_by_side(
-        lambda item: _inspect_repository(*item, project, state, untagged=known_records is None, clean=clean),
+        lambda item: _inspect_repository(*item, project, state),
         items,
     )
     records = {path: record for path, record in (known_records or {}).items() if record is not None}
@@ -424,7 +420,7 @@ def _is_current(
     root = records.get("")
     if root is None or not root.whole:
         return False
-    return root.is_current(tree[0].git.directory, trees.hash_whole_tree(tree, state))
+    return root.is_current(tree[0].git.directory, trees.hash_tree(tree[0], state)[0])
 
 
 def skip_hipify(
@@ -444,9 +440,6 @@ def _inspect_repository(
     index: Path,
     project: Project,
     state: checkout_state.CheckoutState | None,
-    *,
-    untagged: bool,
-    clean: bool,
 ) -> HipifyRepository:
     trees.require_commit(part)
     git, head = part.git, part.head
@@ -456,10 +449,8 @@ def _inspect_repository(
     seed = trees.choose_seed_index(part.git_dir, head, state, part.path)
     if seed.exists():
         shutil.copy2(seed, index)
-    just_written = untagged and recorded.tree == part.tree
-    skip = project.build.trees if not part.path else ()
-    scan = commits.RepositoryScan(git, index, skip, clean=clean or just_written)
-    return HipifyRepository(part, recorded, scan, untagged)
+    scan = commits.RepositoryScan(git, index, project.build.trees if not part.path else ())
+    return HipifyRepository(part, recorded, scan, not own_changes.has_changes(part))
 
 
 def _tag_upstream_of(part: trees.TreePart) -> str:
@@ -508,17 +499,12 @@ def _commit_repository(
     part: HipifyRepository, files: dict[str, commits.FileStamp | None], links: dict[str, str]
 ) -> checkout_state.RepositoryState:
     tree, head = part.state.tree, part.head
-    if part.scan.clean and (files or links):
-        tree = commits.move_submodules(part.scan.index_git, links)
-    elif files or links:
+    if files or links:
         tree = commits.build_tree(part.git, tree, files, links)
     if tree != part.part.tree:
-        index = part.scan.index if part.scan.clean else None
-        head = commits.commit_hipify(
-            part.part, tree, part.state.upstream, untagged=part.untagged, index=index
-        )
+        head = commits.commit_hipify(part.part, tree, part.state.upstream)
     elif head == part.state.upstream or not commits.list_foreign_commits(part.git, part.state.upstream):
-        commits.tag_unchanged(part.git, head, untagged=part.untagged)  # not somebody's own commit
+        commits.tag_unchanged(part.git, head)  # not somebody's own commit
     return checkout_state.RepositoryState(head, part.state.upstream, tree)
 
 
@@ -583,9 +569,10 @@ def hipify_checkout(
                 f"the checkout in {directory} was interrupted", tip="run `checkout` again; it continues"
             )
         if commit and state is not None and state.operation == "hipify":
-            local_changes.recover_hipify(git, state)
+            own_changes.recover_hipify(git, git_dir, state)
         parts = trees.list_repositories(git)
-        clean = commit and local_changes.refuse_uncommitted(parts, state)
+        if commit:
+            own_changes.refuse_uncommitted(parts, state)
         if script and (state is None or state.submodules):
             _refuse_missing_submodules(directory, parts)
         before = state
@@ -601,21 +588,20 @@ def hipify_checkout(
                 commit=commit,
                 python=python,
                 known_records=read_hipify_records(parts),
-                clean=clean,
             )
         except (hipify_record.EditedOutputError, FailedScriptError):
             if before is not None:
                 checkout_state.write_state(git_dir, replace(before, operation=None))  # the tree is as it was
             raise
         write_build_env(git, git_dir, project, hipified=True)
-        now = trees.update_heads(parts, new.left)
-        done = settle_state(new, now, clean=clean)
+        now = trees.list_repositories(git)
+        done = settle_state(new, now[0])
         hipify_record.write_hipify_records(now, records, done.identity)
         if state is not None:
             shared = replace(done, identity="")  # of a tree in which not all is ours
             for part in now:
-                edits = [] if clean else local_changes.list_own_changes(part, done)
-                if edits or local_changes.list_own_commits(part, shared, done.upstream):
+                edits = own_changes.list_own_changes(part, done)
+                if edits or own_changes.list_own_commits(part, shared, done.upstream):
                     done = shared
             checkout_state.write_state(git_dir, done)
     return HipifyResult(directory, new.left[""].head, changed)
@@ -655,7 +641,7 @@ def hipify_changes(
             run = run_hipify(parts, project, state, python, read_hipify_records(parts), folder=Path(name))
         if run.changed:
             log_changed_files(project, run.changed)
-        whole = trees.hash_whole_tree(parts, state)
+        whole = trees.hash_tree(parts[0], state)[0]
         hipify_record.write_hipify_records(parts, run.records, whole)
         if state is not None:
             checkout_state.write_state(git_dir, replace(state, generated=run.generated))
@@ -665,7 +651,7 @@ def hipify_changes(
 def check_hipify(project: Project, git: Git, whole: str = "") -> str:
     """Say whether a tree is hipified, by content: ``current``, ``stale`` (something changed since), ``no``.
 
-    ``unknown`` where nobody remembers that it ever was. ``whole``: its ``hash_combined_tree``, if at hand.
+    ``unknown`` where nobody remembers that it ever was. ``whole``: its ``hash_tree``, if at hand.
     """
     record = hipify_record.read_hipify_record(git) if project.hipify.script else None
     if record is None:
@@ -676,27 +662,15 @@ def check_hipify(project: Project, git: Git, whole: str = "") -> str:
     return "current" if record.is_current(git.directory, whole) else "stale"
 
 
-def settle_state(
-    state: checkout_state.CheckoutState, tree: Sequence[trees.TreePart], *, clean: bool = False
-) -> checkout_state.CheckoutState:
-    """Return the state of a tree (its repositories) on which nothing is under way, with its identity now.
+def settle_state(state: checkout_state.CheckoutState, root: trees.TreePart) -> checkout_state.CheckoutState:
+    """Return the state of a tree on which nothing is under way, with its identity now.
 
-    ``clean``: nothing was changed in it before, and so all that is in it are commits; it is not looked at.
-    What is in its indexes is noted. While something is under way, they are brought up to date: git reads a
-    file again, at each look, that was written in the same moment as its index.
+    Its indexes are brought up to date meanwhile: git reads a file again, at each look, that was written in
+    the same moment as its index.
     """
-    if clean and not any(repository.uncommitted for repository in state.left.values()):
-        trees.write_index_notes(tree, tree[0].git_dir)
-        return replace(state, operation=None, identity=state.left[""].tree)
-    locks = "0" if state.operation is None else "1"
-    looked_at = [replace(part, git=part.git.with_variables(GIT_OPTIONAL_LOCKS=locks)) for part in tree]
-    unchanged = [part for part in tree if part.index == trees.stamp_index(part.git_dir)]
     state = replace(state, operation=None)
-    state = replace(state, identity=trees.hash_whole_tree(looked_at, state))
-    trees.write_index_notes(
-        [replace(part, index=trees.stamp_index(part.git_dir)) for part in unchanged], tree[0].git_dir
-    )
-    return state
+    git = root.git.with_variables(GIT_OPTIONAL_LOCKS="1")
+    return replace(state, identity=trees.hash_tree(replace(root, git=git), state)[0])
 
 
 def read_hipify_records(tree: Sequence[trees.TreePart]) -> dict[str, hipify_record.HipifyRecord | None]:

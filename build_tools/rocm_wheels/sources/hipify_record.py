@@ -45,7 +45,7 @@ class HipifyRecord:
 
     ``made``: files that the script makes, as it wrote them; ``ignored``: those of them that git ignores.
     ``rewritten``: sources that it translates in place, as they were left. ``whole``, of the root: the
-    ``hash_combined_tree`` that was left, empty where that is not known.
+    ``hash_tree`` that was left, empty where that is not known.
     """
 
     made: Mapping[str, str] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class HipifyRecord:
         return not present.isdisjoint(git.fields("ls-files", "-z"))
 
     def is_current(self, directory: Path, whole: str) -> bool:
-        """Tell whether nothing changed: the ``hash_combined_tree`` (``whole``), and what git ignores."""
+        """Tell whether nothing changed: the ``hash_tree`` (``whole``), and what git ignores."""
         return self.whole == whole and len(_list_unchanged(directory, self.ignored)) == len(self.ignored)
 
 
@@ -120,7 +120,7 @@ def _read_hipify_commit(git: Git) -> HipifyRecord | None:
 def write_hipify_records(
     parts: Sequence[trees.TreePart], records: Mapping[str, HipifyRecord], whole: str
 ) -> None:
-    """Remember what was done in the repositories of a tree, whose ``hash_combined_tree`` now is ``whole``."""
+    """Remember what was done in the repositories of a tree, whose ``hash_tree`` now is ``whole``."""
 
     def write(part: trees.TreePart) -> None:
         record = records[part.path]

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels.core import errors, files, log
-from rocm_wheels.sources import checkout_state, local_changes, network, trees
+from rocm_wheels.sources import checkout_state, network, trees
 from rocm_wheels.sources.git import FETCH_SECONDS, Git, find_objects_folder
 
 _LINK_ATTEMPTS = 20
@@ -138,10 +138,7 @@ def locate_mirror(
 ) -> Mirror:
     """Return the mirror of an origin; it need not be there yet."""
     mirror_folder = folder / f"{name_repository(origin)}.git"
-    outside = {
-        name: value for name, value in env.items() if name != local_changes.TREE_VARIABLE
-    }  # it outlives this checkout
-    git = Git(mirror_folder, outside, settings, {"GIT_DIR": str(mirror_folder)})
+    git = Git(mirror_folder, env, settings, {"GIT_DIR": str(mirror_folder)})
     return Mirror(mirror_folder, git, f"refs/origins/{make_origin_slug(origin)}")
 
 
@@ -161,7 +158,7 @@ def make_origin_slug(origin: str) -> str:
 
 def obtain_commit(
     git: Git, request: network.CommitRequest, commit: str, *, depth: int | None, transport: network.Transport
-) -> network.FetchedCommit:
+) -> str:
     """Have a commit in a checkout's repository as FETCHED_REF, by way of the mirror if there is one.
 
     ``commit`` is what ``request.source`` was when the origin was asked; returns the commit that came.
@@ -184,7 +181,7 @@ def obtain_commit(
         activity=f"taking {commit[:12]} from {mirror.folder}",
         tip=_MIRROR_TIP,
     )
-    return network.FetchedCommit(commit)
+    return commit
 
 
 def ensure_mirrored(
@@ -204,7 +201,6 @@ def ensure_mirrored(
     tip = "wait for it to end, then run this again"
     activity = f"fetching {request.description}"
     with (
-        transport.lock_folder(mirror.folder),
         files.lock_folder(
             mirror.folder / checkout_state.OWN_FOLDER, purpose=activity, tip=tip, patience=FETCH_SECONDS
         ),
@@ -214,10 +210,9 @@ def ensure_mirrored(
             _make_mirror(mirror)
         if not mirror_has_commit(mirror, commit):
             target = f"{mirror.space}/fetched"
-            came = network.fetch_commit(
+            commit = network.fetch_commit(
                 mirror.git, request, target, depth=None, transport=transport, space=mirror.space
             )
-            commit = came.commit
             words = f"update {mirror.space}/commits/{commit} {commit}\ndelete {target}\n"
             mirror.git.text("update-ref", "--stdin", stdin=words.encode("ascii"))
     return mirror, commit

@@ -12,11 +12,11 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from rocm_wheels.core import errors, log, process, retry, shell, tables
 from rocm_wheels.sources import checkout_state, trees
@@ -76,22 +76,13 @@ class Transport:
     mirrors: Path | None = None
     jobs: int = 8
     _places: threading.Semaphore = field(init=False, repr=False, compare=False)
-    _folders: dict[Path, threading.Lock] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_places", threading.Semaphore(max(self.jobs, 1)))
 
-    @contextmanager
-    def hold_slot(self) -> Iterator[None]:
+    def hold_slot(self) -> AbstractContextManager[bool]:
         """Wait until one of the ``jobs`` places is free, and hold it for one transfer."""
-        with self._places:
-            yield
-
-    @contextmanager
-    def lock_folder(self, folder: Path) -> Iterator[None]:
-        """Wait until no other thread is at work in a folder: one line less about it than for another run."""
-        with self._folders.setdefault(folder, threading.Lock()):
-            yield
+        return self._places
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -113,7 +104,7 @@ def is_transient(failure: errors.SourceError) -> bool:
 def attempt_with_retries(attempt: Callable[[], _T], *, transport: Transport, activity: str) -> _T:
     """Return what ``attempt`` returns; after a failure that may pass it is made again, and that is said.
 
-    Raises the last SourceError.
+    Raises the last SourceError; a server that lets nobody in, or is damaged, gets the tip that helps there.
     """
 
     def warn_of_retry(failure: Exception, number: int, seconds: float) -> None:
@@ -121,18 +112,13 @@ def attempt_with_retries(attempt: Callable[[], _T], *, transport: Transport, act
         wait = f"{tables.format_duration(round(seconds))} ({number} of {transport.retries})"
         log.log_warning(f"{activity}: {reason}; trying again in {wait}")
 
-    return retry.run_with_retries(
-        lambda: _attempt_once(attempt),
-        policy=retry.RetryPolicy(transport.retries),
-        is_transient=lambda failure: isinstance(failure, errors.SourceError) and is_transient(failure),
-        on_retry=warn_of_retry,
-    )
-
-
-def _attempt_once(attempt: Callable[[], _T]) -> _T:
-    """Make an attempt; a server that lets nobody in, or is damaged, gets the tip that helps there."""
     try:
-        return attempt()
+        return retry.run_with_retries(
+            attempt,
+            policy=retry.RetryPolicy(transport.retries),
+            is_transient=lambda failure: isinstance(failure, errors.SourceError) and is_transient(failure),
+            on_retry=warn_of_retry,
+        )
     except errors.SourceError as failure:
         if _NO_ACCESS.search(str(failure)):
             failure.tip = _LOG_IN_TIP
@@ -218,36 +204,34 @@ def resolve_ref(
     if is_commit(ref):
         return ref.lower(), ref.lower()
     origin_name = shell.hide_credentials(origin)
-    with add_advice(git.directory), _explain_mirrors(transport, options[1]):
-        refs = _list_refs(git, origin, ref, transport=transport, option=options[0])
-    return _select_ref(ref, refs, origin_name)
-
-
-def _list_refs(git: Git, origin: str, ref: str, *, transport: Transport, option: str) -> dict[str, str]:
-    """Return the refs of ``origin`` that end like ``ref``, with their commits; a tag with what it is of."""
-    asking, activity = (
-        git.with_settings(*transport.settings),
-        f"asking {shell.hide_credentials(origin)} for {ref}",
+    asking, activity = git.with_settings(*transport.settings), f"asking {origin_name} for {ref}"
+    tip = (
+        f"check {options[0]} and the network"
+        if options[0]
+        else "check the network and the origin in the recipe"
     )
-    advice = f"check {option} and the network" if option else "check the network and the origin in the recipe"
-    output = attempt_with_retries(
-        lambda: process.capture_output(
-            asking.command(["ls-remote", "--quiet", "--", origin, ref, f"{ref}^{{}}"]),
-            env=asking.environment(),
-            cwd=asking.directory,
-            timeout=transport.timeout,
-            check=errors.SourceError,
-            description=activity,
-            tip=f"{advice}; nothing was changed",
-        ),
-        transport=transport,
-        activity=activity,
-    )
-    return {name: commit for commit, name in (line.split("\t", 1) for line in output.splitlines())}
+    tip += "; nothing was changed"
 
+    def ask() -> str:
+        with add_advice(git.directory):
+            return process.capture_output(
+                asking.command(["ls-remote", "--quiet", "--", origin, ref, f"{ref}^{{}}"]),
+                env=asking.environment(),
+                cwd=asking.directory,
+                timeout=transport.timeout,
+                check=errors.SourceError,
+                description=activity,
+                tip=tip,
+            )
 
-def _select_ref(ref: str, refs: Mapping[str, str], origin_name: str) -> tuple[str, str]:
-    """Return which of ``refs`` is meant: its commit, and its name. Raises SourceError."""
+    try:
+        output = attempt_with_retries(ask, transport=transport, activity=activity)
+    except errors.SourceError as failure:
+        if transport.mirrors is not None:
+            hint = f"A mirror never answers for a branch or tag; it does for a commit ({options[1]})"
+            failure.tip = f"{failure.tip}. {hint}"
+        raise
+    refs = {name: commit for commit, name in (line.split("\t", 1) for line in output.splitlines())}
     names = [ref, f"refs/{ref}", f"refs/heads/{ref}", f"refs/tags/{ref}"]
     if ref in refs and (ref == "HEAD" or ref.startswith("refs/")):
         names = [ref]  # a whole name, whatever else ends like it
@@ -263,24 +247,12 @@ def _select_ref(ref: str, refs: Mapping[str, str], origin_name: str) -> tuple[st
         raise make_sha256_error(origin_name)
     commits = {name: refs.get(f"{name}^{{}}", refs[name]) for name in names}
     if len(set(commits.values())) > 1:
+        meanings = ", ".join(f"{name} is {commit[:12]}" for name, commit in commits.items())
         raise errors.SourceError(
-            f"{ref} of {origin_name} is ambiguous: "
-            + ", ".join(f"{n} is {c[:12]}" for n, c in commits.items()),
+            f"{ref} of {origin_name} is ambiguous: {meanings}",
             tip=f"give the whole name, {' or '.join(commits)}",
         )
     return commits[names[0]], names[0]
-
-
-@contextmanager
-def _explain_mirrors(transport: Transport, option: str) -> Iterator[None]:
-    """Say of a server that cannot be asked that a mirror does not stand in for it."""
-    try:
-        yield
-    except errors.SourceError as failure:
-        if transport.mirrors is not None:
-            hint = f"A mirror never answers for a branch or tag; it does for a commit ({option})"
-            failure.tip = f"{failure.tip}. {hint}"
-        raise
 
 
 SERVED_REFS = "refs/rocm-wheels/served"  # all branches and tags of a server that gives out nothing else
@@ -317,13 +289,6 @@ class CommitRequest:
         return f"{source} of {shell.hide_credentials(self.origin)}" + (f" ({self.name})" if self.name else "")
 
 
-class FetchedCommit(NamedTuple):
-    """A commit that is there now, and its tree (empty where nobody looked)."""
-
-    commit: str
-    tree: str = ""
-
-
 def fetch_commit(
     git: Git,
     request: CommitRequest,
@@ -332,7 +297,7 @@ def fetch_commit(
     depth: int | None,
     transport: Transport,
     space: str = SERVED_REFS,
-) -> FetchedCommit:
+) -> str:
     """Fetch into the ref ``target`` and return the commit that came; no file of a tree is touched.
 
     A server that cuts no history gives the whole one, and one that gives out commits only by
@@ -346,7 +311,19 @@ def fetch_commit(
         _run_transfer(git, request, [*options, f"+{request.source}:{target}"], transport)
     except errors.SourceError as refused:
         if is_commit(request.source) and _BY_NAME_ONLY.search(str(refused)):
-            _fetch_all(git, request, target, space, transport)
+            log.log_warning(
+                f"{request.description}: the server gives out branches and tags only; "
+                "fetching all, with whole history"
+            )
+            names = [f"+refs/{kind}/*:{space}/{kind}/*" for kind in ("heads", "tags")]
+            deepen = ["--unshallow"] if is_shallow(git) else []
+            _run_transfer(git, request, [*deepen, "--prune", *names], transport)
+            if not trees.has_object(git, request.source):
+                raise errors.SourceError(
+                    f"no branch or tag of {shell.hide_credentials(request.origin)} holds {request.source}",
+                    tip="name another commit, or an origin that has it",
+                ) from refused
+            git.text("update-ref", target, request.source)
         elif depth is not None and _NO_DEPTH.search(str(refused)):
             log.log_warning(
                 f"{request.description}: the server cuts no history (--depth); fetching all of it"
@@ -354,10 +331,13 @@ def fetch_commit(
             _run_transfer(git, request, [*whole, f"+{request.source}:{target}"], transport)
         else:
             raise
-    query = f"{target}^{{}}\n{target}^{{tree}}\n".encode("ascii")
-    answers = git.text("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=query).split("\n")
-    (commit, kind), tree = answers[0].split(" "), answers[1].split(" ")[0]
-    if kind == "missing" or (kind == "commit" and answers[1].endswith(" missing")):
+    objects = git.text(
+        "cat-file",
+        "--batch-check=%(objectname) %(objecttype)",
+        stdin=f"{target}^{{}}\n{target}^{{tree}}\n".encode(),
+    ).split("\n")
+    (commit, kind), complete = objects[0].split(" "), not objects[1].endswith(" missing")
+    if kind == "missing" or (kind == "commit" and not complete):
         raise errors.SourceError(
             f"git fetched {request.description} without its {'commit' if kind == 'missing' else 'tree'}",
             tip=f"compare `git clone {shell.hide_credentials(request.origin)}`"
@@ -369,7 +349,7 @@ def fetch_commit(
         raise errors.SourceError(
             f"{request.description} is a {kind}, not a commit", tip="name a branch, a commit, or a tag of one"
         )
-    return FetchedCommit(commit, tree)
+    return commit
 
 
 def is_shallow(git: Git) -> bool:
@@ -385,7 +365,7 @@ def mark_under_way(git_dir: Path) -> Iterator[None]:
     """
     mark = git_dir / checkout_state.OWN_FOLDER / _FETCHING_MARK
     if was_interrupted(git_dir):
-        _remove_leftovers(git_dir)
+        remove_leftovers(git_dir)
     mark.parent.mkdir(parents=True, exist_ok=True)
     mark.touch()
     try:
@@ -399,24 +379,10 @@ def was_interrupted(git_dir: Path) -> bool:
     return (git_dir / checkout_state.OWN_FOLDER / _FETCHING_MARK).exists()
 
 
-def _fetch_all(git: Git, request: CommitRequest, target: str, space: str, transport: Transport) -> None:
-    log.log_warning(
-        f"{request.description}: the server gives out branches and tags only; "
-        "fetching all, with whole history"
-    )
-    names = [f"+refs/{kind}/*:{space}/{kind}/*" for kind in ("heads", "tags")]
-    _run_transfer(git, request, [*(["--unshallow"] if is_shallow(git) else []), "--prune", *names], transport)
-    if not trees.has_object(git, request.source):
-        raise errors.SourceError(
-            f"no branch or tag of {shell.hide_credentials(request.origin)} holds {request.source}",
-            tip="name another commit, or an origin that has it",
-        )
-    git.text("update-ref", target, request.source)
-
-
 def _run_transfer(git: Git, request: CommitRequest, arguments: Sequence[str], transport: Transport) -> None:
     asking = git.with_settings(*transport.settings)
-    if not any((find_objects_folder(git) / "pack").glob("*.pack")):
+    packs = find_objects_folder(git) / "pack"
+    if not any(packs.glob("*.pack")):
         # the first comes as one file, however small: hundreds of files are slow to write, and not synced
         asking = asking.with_settings("fetch.unpackLimit=1")
     if not request.trusted:
@@ -431,21 +397,21 @@ def _run_transfer(git: Git, request: CommitRequest, arguments: Sequence[str], tr
         )
 
     def attempt() -> None:
-        with transport.hold_slot(), _remove_partial_packs(git):
-            asking.run_network(
-                "fetch",
-                "--progress",
-                "--no-tags",
-                "--no-recurse-submodules",
-                "--force",
-                *options,
-                "--",
-                request.origin,  # not a remote's name: a fetch that fails leaves the configuration as it was
-                *arguments[len(options) :],
-                activity=activity,
-                silence=transport.timeout,
-                tip=tip,
-            )
+        before = set(packs.glob("tmp_*"))
+        try:
+            with transport.hold_slot():
+                # by its URL: with a remote's name, a fetch that fails leaves another configuration
+                asking.run_network(
+                    "fetch", "--progress", "--no-tags", "--no-recurse-submodules", "--force",
+                    *options, "--", request.origin, *arguments[len(options) :],
+                    activity=activity, silence=transport.timeout, tip=tip,
+                )  # fmt: skip
+        except BaseException:
+            for scrap in (
+                set(packs.glob("tmp_*")) - before
+            ):  # git keeps the beginning of a pack, and never uses it
+                scrap.unlink(missing_ok=True)
+            raise
 
     try:
         attempt_with_retries(attempt, transport=transport, activity=activity)
@@ -457,31 +423,21 @@ def _run_transfer(git: Git, request: CommitRequest, arguments: Sequence[str], tr
         raise
 
 
-@contextmanager
-def _remove_partial_packs(git: Git) -> Iterator[None]:
-    """Remove what a transfer that fails leaves: git keeps the beginning of a pack and never uses it."""
-    packs = find_objects_folder(git) / "pack"
-    before = set(packs.glob("tmp_*"))
-    try:
-        yield
-    except BaseException:
-        for scrap in set(packs.glob("tmp_*")) - before:
-            scrap.unlink(missing_ok=True)
-        raise
+def remove_leftovers(git_dir: Path) -> None:
+    """Remove what a git that was killed left in a repository and those of its submodules.
 
-
-def _remove_leftovers(git_dir: Path) -> None:
-    """Remove locks and beginnings of packs in a repository and those of its submodules."""
+    These are its lock files, and beginnings of packs and of repositories, which git never uses again.
+    """
     for begun in (git_dir / checkout_state.OWN_FOLDER).glob(f"{NEW_FOLDER_PREFIX}*"):
         shutil.rmtree(begun)
     for folder, folders, files in os.walk(git_dir):
-        path = Path(folder)
-        if path.name == "objects":
-            folders[:] = [name for name in folders if name == "pack"]
-        folders[:] = [name for name in folders if name not in ("worktrees", checkout_state.OWN_FOLDER)]
-        in_packs = path.name == "pack" and path.parent.name == "objects"
+        if folder == str(git_dir) or ("HEAD" in files and "objects" in folders):  # elsewhere, parts of a name
+            folders[:] = [
+                name for name in folders if name not in ("objects", "worktrees", checkout_state.OWN_FOLDER)
+            ]
+            for pattern in ("tmp_*", ".pack-*"):
+                for scrap in Path(folder, "objects/pack").glob(pattern):
+                    scrap.unlink(missing_ok=True)
         for name in files:
-            if (in_packs and name.startswith(("tmp_", ".pack-"))) or (
-                not in_packs and name.endswith(".lock")
-            ):
-                (path / name).unlink(missing_ok=True)
+            if name.endswith(".lock"):
+                Path(folder, name).unlink(missing_ok=True)

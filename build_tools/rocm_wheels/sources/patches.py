@@ -24,7 +24,7 @@ from pathlib import Path
 from rocm_wheels.core import errors, log
 from rocm_wheels.core.files import lock_folder, write_atomically
 from rocm_wheels.models.project import Project
-from rocm_wheels.sources import checkout_state, local_changes, trees
+from rocm_wheels.sources import checkout_state, own_changes, trees
 from rocm_wheels.sources.commits import build_tree, write_commit
 from rocm_wheels.sources.git import OUR_EMAIL, OUR_NAME, Git, disable_private_filters, find_git_directory
 
@@ -387,12 +387,6 @@ def check_patch_request(patches: PatchSet | None, *, hipify: bool, commit: bool,
         log.log_note(f"{patches.folder / 'hipified'} is left out: the tree is not hipified")
 
 
-def require_base_applies(git: Git, commit: str, patches: PatchSet | None) -> None:
-    """Raise PatchRefusedError when the root's base patches do not apply to ``commit``; no file is touched."""
-    if patches is not None and patches.base:
-        commit_series(git, commit, patches.base.get("", ()), where=f"upstream's {commit[:12]}")
-
-
 def apply_stage(
     parts: Sequence[trees.TreePart],
     git_dir: Path,
@@ -455,13 +449,11 @@ def write_stage(
     Raises PatchRefusedError, before any file is written, when a file that git ignores is in the way.
     """
     moved = [part for part in parts if new[part.path].head != old[part.path].head]
-    for part in moved:
+    for part in reversed(moved):
         try:
-            local_changes.refuse_blocking_files(part.git, new[part.path].head, ())
+            own_changes.switch_to_commit(part.git, new[part.path].head)
         except errors.SourceError as cause:
             raise PatchRefusedError("the patches cannot be applied", tip=cause.tip) from cause
-    for part in reversed(moved):
-        part.git.text("checkout", "--quiet", "--force", "--detach", new[part.path].head)
 
 
 def _plan_repository(
@@ -535,9 +527,7 @@ def save_patches(
     with lock_folder(git_dir / checkout_state.OWN_FOLDER, purpose=f"save-patches of {project.name}"):
         state = checkout_state.read_state(git_dir)
         _require_settled_tree(git, state)
-        tagged = [
-            _read_tags(part) for part in trees.list_repositories(git) if trees.has_head_commit(part.git)
-        ]
+        tagged = [_read_tags(part) for part in trees.list_repositories(git) if part.head]
         old = read_patch_set(folder)
         known_digests = ("", state.patches, state.saved) if state is not None else ("",)
         base = {t.part.path: _make_series(t, "base") for t in tagged}
@@ -573,21 +563,21 @@ def _require_settled_tree(git: Git, state: checkout_state.CheckoutState | None) 
             tip="run `checkout` again; it continues",
         )
     parts = trees.list_repositories(git)
-    local_changes.refuse_unfinished_operations(parts)
+    own_changes.refuse_unfinished_operations(parts)
     root = state.left.get("") if state is not None else None
     if state is not None and state.hipify == "uncommitted" and root is not None:
         for part in trees.list_repositories(git):
             recorded = state.left.get(part.path)
             if recorded is None or not recorded.uncommitted or _is_hipified(part.git):
                 continue
-            if trees.read_head_and_folder(part.git)[0] != recorded.head:
+            if part.head != recorded.head:
                 raise errors.SourceError(
                     f"{part.git.directory} has commits made while what hipify wrote was not committed; "
                     "the two cannot be told apart",
                     tip="check out with --commit-hipify (or --no-hipify) and commit there",
                 )
     files = [
-        part.path_from_root(path) for part in parts for _, path in local_changes.list_own_changes(part, state)
+        part.path_from_root(path) for part in parts for _, path in own_changes.list_own_changes(part, state)
     ]
     if files:
         raise errors.SourceError(
@@ -604,7 +594,7 @@ def _is_hipified(git: Git) -> bool:
 
 def _read_tags(part: trees.TreePart) -> _TaggedRepository:
     git = part.git
-    head = trees.read_head_and_folder(git)[0]
+    head = part.head
     commits = []
     for name in (checkout_state.UPSTREAM_TAG, checkout_state.HIPIFY_TAG):
         commits.append(git.text("for-each-ref", "--format=%(objectname)", f"refs/tags/{name}"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rocm_wheels.core import errors, shell
 from rocm_wheels.models.project import Project
-from rocm_wheels.sources import checkout_state, local_changes, trees
+from rocm_wheels.sources import checkout_state, own_changes, trees
 from rocm_wheels.sources.git import OUR_EMAIL, Git, disable_private_filters
 from rocm_wheels.sources.hipify import check_hipify
 from rocm_wheels.sources.patches import is_our_commit
@@ -89,7 +89,7 @@ def read_tree_status(project: Project, directory: Path, *, env: Mapping[str, str
             f"nothing is checked out in {directory} yet", tip="run `checkout` again; it continues"
         )
     state = checkout_state.read_state(root.git_dir)
-    whole = trees.hash_combined_tree(root, [link.path for link in root.links], state)[0]
+    whole = trees.hash_tree(root, state)[0]
     untouched = (
         state is not None
         and state.operation is None
@@ -156,8 +156,8 @@ def _read_repository_status(
         )  # those below the hipify of another program are patches
         above, base = [], base if theirs else []
     else:
-        commits = [] if untouched else local_changes.list_own_commits(part, state, upstream)
-    files = [] if untouched else local_changes.list_own_changes(part, state)
+        commits = [] if untouched else own_changes.list_own_commits(part, state, upstream)
+    files = [] if untouched else own_changes.list_own_changes(part, state)
     added = removed = 0
     if commits:
         added, removed = _count_commit_lines(git, commits)

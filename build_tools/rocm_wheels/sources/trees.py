@@ -1,36 +1,30 @@
-"""The files of a working tree as git trees, without touching the user's index.
+"""The repositories of a working tree and what is in them, looked at without touching the user's index.
 
-A snapshot is made in a temporary copy of an index: its stat data make it cheap, and what
-is ignored stays out. Submodules are repositories of their own, found through gitlinks.
-
-Starting git is what costs most where there are many submodules: a ``TreePart`` holds what is asked of a
-repository again and again, and independent ones are looked at side by side.
+A snapshot is made in a temporary copy of an index: its stat data make it cheap, and what is ignored stays
+out. Submodules are repositories of their own, found through gitlinks. What a tree holds right now has one id,
+by which the fingerprint of a build knows it.
 
 A build may replace tracked links by copies of what they point to: ROCm/apex's setup.py does so with
 ``apex/csrc`` and ``apex/op_builder``, because wheels hold no links (ROCm/apex#291). Git calls that a removed
 file; a tree with such copies and nothing else is unchanged.
-
-What a tree holds right now has one id, by which the fingerprint of a build knows it.
 """
 
 from __future__ import annotations
 
 import filecmp
 import hashlib
-import json
 import os
 import posixpath
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from rocm_wheels.core import errors, log, parallel
-from rocm_wheels.core.files import write_atomically
 from rocm_wheels.sources import checkout_state
 from rocm_wheels.sources.git import (
     OUR_EMAIL,
@@ -40,97 +34,17 @@ from rocm_wheels.sources.git import (
     read_git_pointer,
 )
 
-SYMLINK_MODE = "120000"  # the mode of a symbolic link in trees and indexes
-
-
-class CopiedLink(NamedTuple):
-    """A tracked link, from the top of its repository: its object id, and what it points to."""
-
-    path: str
-    object: str
-    target: str
-
-
-def find_copied_links(git: Git) -> list[CopiedLink]:
-    """List the tracked links at whose place is a copy of what they point to.
-
-    A copy may lack files. Each that it has is as in the target, or as the commit has it there, or ignored by
-    git; with any other file in it, it is somebody's own work, and not listed.
-    """
-    replaced = []
-    for line in git.fields("ls-files", "-s", "-z"):
-        facts, path = line.split("\t", 1)
-        target = git.directory / path
-        if facts.startswith(SYMLINK_MODE) and not target.is_symlink() and target.exists():
-            link = facts.split(" ")[1]
-            replaced.append(CopiedLink(path, link, git.text("cat-file", "blob", link)))
-    return [link for link in replaced if _is_copied_link(git, link)]
-
-
-def restore_links(directory: Path, env: Mapping[str, str]) -> None:
-    """Put the links of a checkout back at whose place a build left copies; a plain folder is left alone."""
-    if not (directory / ".git").exists():
-        return
-    links = find_copied_links(Git(directory, env))
-    for link in links:
-        target = directory / link.path
-        if target.is_dir():
-            shutil.rmtree(target)
-        else:
-            target.unlink()
-        target.symlink_to(link.target)
-    if links:
-        names = ", ".join(link.path for link in links)
-        log.log_note(f"the build had put copies in the place of links, which are links again: {names}")
-
-
-def _is_copied_link(git: Git, link: CopiedLink) -> bool:
-    base = posixpath.normpath(posixpath.join(posixpath.dirname(link.path), link.target))
-    if base.startswith(("/", "..")):
-        return False
-    copy, original = git.directory / link.path, git.directory / base
-    if not copy.is_dir():
-        return original.is_file() and filecmp.cmp(copy, original, shallow=False)
-    strange = [name for name in _list_files(copy) if not _is_same_file(copy / name, original / name)]
-    committed = _list_committed_blobs(git, base) if strange else {}
-    strange = [name for name in strange if _hash_blob(copy / name) != committed.get(f"{base}/{name}")]
-    return all(git.succeeds("check-ignore", "-q", "--", f"{link.path}/{name}") for name in strange)
-
-
-def _list_files(folder: Path) -> Iterable[str]:
-    for path in folder.rglob("*"):
-        if path.is_symlink() or not path.is_dir():
-            yield path.relative_to(folder).as_posix()
-
-
-def _is_same_file(copy: Path, original: Path) -> bool:
-    """Compare what readers of both see: a copy has no links."""
-    return original.is_file() and copy.is_file() and filecmp.cmp(copy, original, shallow=False)
-
-
-def _list_committed_blobs(git: Git, base: str) -> dict[str, str]:
-    fields = git.fields("ls-tree", "-r", "-z", "--full-tree", "HEAD", "--", base)
-    return {path: facts.split(" ")[2] for facts, path in (field.split("\t", 1) for field in fields)}
-
-
-def _hash_blob(path: Path) -> str:
-    content = os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes()
-    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
-
-
 GITLINK = "160000"  # the mode of a submodule in trees and indexes
-_REPOSITORY_ANSWER = re.compile(r"(.*?)(?:\n([0-9a-f]{40}))?(?:\n([0-9a-f]{40}))?", re.DOTALL)
+SYMLINK_MODE = "120000"  # the mode of a symbolic link there
 CHECKOUT_TIP = (
     "run `checkout` first, or name the folder: --checkout-dir of the project's script, --pytorch-dir and the"
     " like of `rocm-wheels`"
 )
+_REPOSITORY_ANSWER = re.compile(r"(.*?)(?:\n([0-9a-f]{40}))?(?:\n([0-9a-f]{40}))?", re.DOTALL)
 _JOBS = min(2 * (os.cpu_count() or 1), 16)  # repositories of one tree at a time
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
-
-
-IndexStamp = tuple[int, ...]  # of the file: inode, bytes, ns of its last write and of its last change
 
 
 class TreeEntry(NamedTuple):
@@ -147,8 +61,7 @@ class TreePart:
 
     As they were when it was listed: ``git_dir``, its folder; ``head`` and ``tree``, the commit that is
     checked out and that commit's tree (empty before the first commit); ``hidden``, the files on the
-    disk that git was told not to look at; ``links``, the submodules in its index; ``index``, what tells
-    whether that is still the same one (``stamp_index``; empty: not known).
+    disk that git was told not to look at; ``links``, the submodules in its index.
     """
 
     path: str
@@ -159,7 +72,6 @@ class TreePart:
     tree: str
     hidden: tuple[str, ...] = ()
     links: tuple[TreeEntry, ...] = ()
-    index: IndexStamp = ()
 
     def path_from_root(self, path: str) -> str:
         """Return a path of this repository as seen from the root."""
@@ -178,6 +90,172 @@ class TreeChange(NamedTuple):
     def of_submodule(self) -> bool:
         """Tell whether there is or was a gitlink."""
         return GITLINK in (self.before[0], self.after[0])
+
+
+def list_repositories(git: Git) -> list[TreePart]:
+    """List root and every populated submodule, recursively, outermost first, as they are now."""
+
+    def look(location: tuple[str, Git, str]) -> tuple[TreePart, list[tuple[str, Git, str]]]:
+        part = inspect_repository(*location)
+        return part, [
+            (part.path_from_root(entry.path), git.in_directory(part.git.directory / entry.path), entry.object)
+            for entry in part.links
+            if is_populated(part.git.directory / entry.path)
+        ]
+
+    parts = parallel.run_growing_work(look, [("", git, "")], jobs=_JOBS)
+    return sorted(parts, key=lambda part: part.path.split("/") if part.path else [])
+
+
+def inspect_repository(path: str, git: Git, link: str) -> TreePart:
+    """Look at one repository, without those below it."""
+    links, hidden = _read_index(git)
+    # a revision that there is not yet is left out, without an error
+    output = git.text("rev-parse", "--absolute-git-dir", "--revs-only", "HEAD^{commit}", "HEAD^{tree}")
+    git_dir, head, tree = _REPOSITORY_ANSWER.fullmatch(output).groups(default="")  # type: ignore[union-attr]
+    return TreePart(path, git, link, Path(git_dir), head, tree, hidden, tuple(links))
+
+
+def require_commit(part: TreePart) -> None:
+    """Raise SourceError, with git's own words, for a repository without a commit."""
+    if not part.head:
+        part.git.text("rev-parse", "HEAD")
+
+
+def list_missing_submodules(directory: Path, *, env: Mapping[str, str]) -> list[str]:
+    """List the submodules of a tree, recursively, that its commits name and nobody fetched.
+
+    None of a folder that is no checkout, or of a tree that was checked out without them.
+    """
+    if not (directory / ".git").exists():
+        return []
+    parts = list_repositories(Git(directory, env, variables={"GIT_OPTIONAL_LOCKS": "0"}))
+    state = checkout_state.read_state(parts[0].git_dir)
+    return [] if state is not None and not state.submodules else select_missing_submodules(parts)
+
+
+def select_missing_submodules(tree: Iterable[TreePart]) -> list[str]:
+    """Return the paths, from the root, of the submodules that the repositories of a tree name and lack."""
+    return [
+        part.path_from_root(link.path)
+        for part in tree
+        for link in part.links
+        if not is_populated(part.git.directory / link.path)
+    ]
+
+
+def run_side_by_side(work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
+    """Return ``work(item)`` for every item, in their order; for what touches one repository each."""
+    return parallel.run_in_parallel(work, items, jobs=_JOBS)
+
+
+def find_holder(path: str, paths: Iterable[str]) -> str:
+    """Return, of the repositories' ``paths``, the one that holds the submodule at ``path``."""
+    return max(
+        (
+            candidate
+            for candidate in paths
+            if candidate != path and (not candidate or path.startswith(f"{candidate}/"))
+        ),
+        key=len,
+    )
+
+
+def is_populated(directory: Path) -> bool:
+    """Tell whether a submodule's folder has its repository (a clone that was cut leaves a dangling name)."""
+    pointer = directory / ".git"
+    if pointer.is_dir():
+        return True
+    if not pointer.is_file():
+        return False
+    return (read_git_pointer(pointer) / "HEAD").is_file()
+
+
+def has_head_commit(git: Git) -> bool:
+    """Tell whether HEAD names a commit (a repository just made has none)."""
+    return git.succeeds("rev-parse", "-q", "--verify", "HEAD^{commit}")
+
+
+def has_object(git: Git, commit: str) -> bool:
+    """Tell whether a commit is in the repository."""
+    return bool(commit) and git.succeeds("cat-file", "-e", f"{commit}^{{commit}}")
+
+
+def is_held_commit(git: Git, commit: str) -> bool:
+    """Tell whether a ref holds a commit: git vouches for all that it needs, and keeps it."""
+    try:
+        return bool(git.text("for-each-ref", "--count=1", "--contains", commit, "--format=%(refname)"))
+    except (
+        errors.SourceError
+    ):  # git knows no such commit; whatever else it is, the fetch that follows says so
+        return False
+
+
+def has_whole_commit(git: Git, commit: str) -> bool:
+    """Tell whether a commit is there with all that it needs.
+
+    Git vouches for what a ref holds, and here looks at the rest, as `git fetch` does before it asks for
+    anything: a fetch that was killed leaves commits without their files.
+    """
+    options = ("--objects", "--quiet", "--exclude-promisor-objects")
+    # whatever else is wrong there, the fetch that follows says so
+    return git.succeeds("rev-list", *options, f"{commit}^{{commit}}", "--not", "--all")
+
+
+def list_tree(git: Git, tree: str) -> list[TreeEntry]:
+    """List a tree's files and gitlinks, in the order of git."""
+    entries = []
+    for line in git.fields("ls-tree", "-r", "-z", "--full-tree", tree):
+        facts, path = line.split("\t", 1)
+        mode, _, oid = facts.split(" ")
+        entries.append(TreeEntry(path, mode, oid))
+    return entries
+
+
+def read_blobs(git: Git, oids: Iterable[str]) -> dict[str, bytes]:
+    """Return files by their object ids. Raises SourceError for one that is not there."""
+    unique_oids = list(dict.fromkeys(oids))
+    if not unique_oids:
+        return {}
+    # the last question is none: what is at the very end of an answer may be cut
+    stdin = "".join(f"{oid}\n" for oid in (*unique_oids, "end")).encode("ascii")
+    rest = git.text("cat-file", "--batch", stdin=stdin).encode("utf-8", "surrogateescape")
+    files = {}
+    for oid in unique_oids:
+        facts, _, rest = rest.partition(b"\n")
+        if not facts.startswith(f"{oid} blob ".encode("ascii")):
+            kind = facts.decode("utf-8", "replace").split(" ")[1]
+            raise errors.SourceError(
+                f"{git.directory} lacks the object {oid}"
+                if kind == "missing"
+                else f"{oid} is a {kind} of {git.directory}, not a file",
+                tip="`git fsck` in that repository says what it lacks; a new checkout has all of it",
+            )
+        size = int(facts.split(b" ")[2])
+        files[oid], rest = rest[:size], rest[size + 1 :]
+    return files
+
+
+def read_blob_texts(git: Git, oids: Iterable[str]) -> dict[str, str]:
+    """Return the text of files by their object ids, each without its last newline, as ``Git.text`` gives it.
+
+    Raises SourceError for one that is not there.
+    """
+    return {
+        oid: content.decode("utf-8", "surrogateescape").removesuffix("\n").removesuffix("\r")
+        for oid, content in read_blobs(git, oids).items()
+    }
+
+
+def list_differences(git: Git, command: str, *arguments: str) -> list[TreeChange]:
+    """List what `git diff-tree` or `git diff-index` finds, submodules' other commits included."""
+    options = ("--raw", "-z", "--no-renames", "--ignore-submodules=none")
+    fields = git.fields(command, *options, *arguments)
+    changes = []
+    for facts, path in zip(fields[::2], fields[1::2], strict=True):
+        old, new, old_object, new_object, letter = facts.lstrip(":").split(" ")
+        changes.append(TreeChange(path, letter[:1], (old, old_object), (new, new_object)))
+    return changes
 
 
 @contextmanager
@@ -260,315 +338,78 @@ def stage_files(index_git: Git) -> None:
         index_git.text("update-index", "--add", "--cacheinfo", f"{SYMLINK_MODE},{link.object},{link.path}")
 
 
-def list_tree(git: Git, tree: str) -> list[TreeEntry]:
-    """List a tree's files and gitlinks, in the order of git."""
-    return [_parse_entry(field) for field in git.fields("ls-tree", "-r", "-z", "--full-tree", tree)]
-
-
-def read_blobs(git: Git, oids: Iterable[str]) -> dict[str, bytes]:
-    """Return files by their object ids. Raises SourceError for one that is not there."""
-    unique_oids = list(dict.fromkeys(oids))
-    if not unique_oids:
-        return {}
-    # the last question is none: what is at the very end of an answer may be cut
-    stdin = "".join(f"{oid}\n" for oid in (*unique_oids, "end")).encode("ascii")
-    rest = git.text("cat-file", "--batch", stdin=stdin).encode("utf-8", "surrogateescape")
-    files = {}
-    for oid in unique_oids:
-        facts, _, rest = rest.partition(b"\n")
-        if not facts.startswith(f"{oid} blob ".encode("ascii")):
-            kind = facts.decode("utf-8", "replace").split(" ")[1]
-            raise errors.SourceError(
-                f"{git.directory} lacks the object {oid}"
-                if kind == "missing"
-                else f"{oid} is a {kind} of {git.directory}, not a file",
-                tip="`git fsck` in that repository says what it lacks; a new checkout has all of it",
-            )
-        size = int(facts.split(b" ")[2])
-        files[oid], rest = rest[:size], rest[size + 1 :]
-    return files
-
-
-def read_blob_texts(git: Git, oids: Iterable[str]) -> dict[str, str]:
-    """Return the text of files by their object ids, each without its last newline, as ``Git.text`` gives it.
-
-    Raises SourceError for one that is not there.
-    """
-    return {
-        oid: content.decode("utf-8", "surrogateescape").removesuffix("\n").removesuffix("\r")
-        for oid, content in read_blobs(git, oids).items()
-    }
-
-
-def list_differences(git: Git, command: str, *arguments: str) -> list[TreeChange]:
-    """List what `git diff-tree` or `git diff-index` finds, submodules' other commits included."""
-    options = ("--raw", "-z", "--no-renames", "--ignore-submodules=none")
-    fields = git.fields(command, *options, *arguments)
-    changes = []
-    for facts, path in zip(fields[::2], fields[1::2], strict=True):
-        changes.append(_parse_change(facts, path))
-    return changes
-
-
-def _parse_change(facts: str, path: str) -> TreeChange:
-    old, new, old_object, new_object, letter = facts.lstrip(":").split(" ")
-    return TreeChange(path, letter[:1], (old, old_object), (new, new_object))
-
-
-class CommitComparison(NamedTuple):
-    """The tree of a commit, and what differs in it from another one."""
-
-    tree: str
-    changes: list[TreeChange]
-
-
-def compare_commits(git: Git, pairs: Iterable[tuple[str, str]]) -> list[CommitComparison]:
-    """Compare the second commit of each pair with the first, all by one git."""
-    stdin = "".join(f"{new} {old}\n" for old, new in pairs).encode("ascii")
-    options = ("--raw", "-z", "--no-renames", "--ignore-submodules=none", "--always", "--format=%T")
-    fields = iter(git.fields("diff-tree", "--stdin", "-r", *options, stdin=stdin))
-    comparisons: list[CommitComparison] = []
-    for facts in fields:
-        if facts.startswith(("\n:", ":")):
-            comparisons[-1].changes.append(_parse_change(facts.lstrip("\n"), next(fields)))
-        else:
-            comparisons.append(CommitComparison(facts, []))
-    return comparisons
-
-
-def borrow_objects(git: Git, lenders: Iterable[TreePart]) -> Git:
-    """Return a git that sees the objects of other repositories of a tree as well."""
-    folders = [_quote_path(str(find_objects_folder(part.git).resolve())) for part in lenders]
-    return git.with_variables(GIT_ALTERNATE_OBJECT_DIRECTORIES=os.pathsep.join(folders))
-
-
-def list_gitlinks(git: Git) -> list[TreeEntry]:
-    """List the submodules in the index, populated or not."""
-    return _read_index(git)[0]
-
-
-def list_repositories(git: Git, state: checkout_state.CheckoutState | None = None) -> list[TreePart]:
-    """List root and every populated submodule, recursively, outermost first, as they are now.
-
-    ``state``: what we left in them, which need not be asked for again.
-    """
-    recorded = state.left if state is not None else {}
-    notes = _read_index_notes(_locate_git_directory(git)) if state is not None else {}
-
-    def look(location: tuple[str, Git, str]) -> tuple[TreePart, list[tuple[str, Git, str]]]:
-        path = location[0]
-        part = inspect_repository(*location, recorded.get(path), notes.get(path))
-        populated = [entry for entry in part.links if is_populated(part.git.directory / entry.path)]
-        return part, [
-            (part.path_from_root(entry.path), git.in_directory(part.git.directory / entry.path), entry.object)
-            for entry in populated
-        ]
-
-    parts = parallel.run_growing_work(look, [("", git, "")], jobs=_JOBS)
-    return sorted(parts, key=lambda part: part.path.split("/") if part.path else [])
-
-
-def inspect_repository(
-    path: str,
-    git: Git,
-    link: str,
-    recorded: checkout_state.RepositoryState | None = None,
-    note: _IndexNote | None = None,
-) -> TreePart:
-    """Look at one repository, without those below it; ``recorded``: what we left in it.
-
-    ``note``: what was in its index, which may be another one now.
-    """
-    git_dir = _locate_git_directory(git)
-    index = stamp_index(git_dir)  # before it is read: one that comes meanwhile is another one
-    if note is not None and note.stamp == index:
-        links, hidden = note.links, tuple[str, ...]()
-    else:
-        links, hidden = _read_index(git)
-    committed = recorded is not None and not recorded.uncommitted
-    if recorded is not None and committed and read_detached_head(git_dir) == recorded.head:
-        head, tree = recorded.head, recorded.tree
-    else:
-        # a revision that there is not yet is left out, without an error
-        answer = git.text("rev-parse", "--absolute-git-dir", "--revs-only", "HEAD^{commit}", "HEAD^{tree}")
-        answers = _REPOSITORY_ANSWER.fullmatch(answer).groups(default="")  # type: ignore[union-attr]
-        git_dir, head, tree = Path(answers[0]), answers[1], answers[2]
-    return TreePart(path, git, link, git_dir, head, tree, hidden, tuple(links), index)
-
-
-class _IndexNote(NamedTuple):
-    """An index in which no file is marked as one that git is not to look at, and its submodules."""
-
-    stamp: IndexStamp
-    links: list[TreeEntry]
-
-
-def stamp_index(git_dir: Path) -> IndexStamp:
-    """Return what changes whenever git writes a repository's index; empty where there is none."""
-    try:
-        status = (git_dir / "index").stat()
-    except OSError:
-        return ()
-    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-
-
-def write_index_notes(parts: Sequence[TreePart], git_dir: Path) -> None:
-    """Note what is in indexes of a tree (its root is in ``git_dir``), for who lists its repositories next."""
-    notes = {
-        part.path: [part.index, part.links]
-        for part in parts
-        if part.index and not part.hidden and part.index == stamp_index(part.git_dir)
-    }
-    write_atomically(git_dir / checkout_state.OWN_FOLDER / checkout_state.INDEXES_FILE, json.dumps(notes))
-
-
-def _read_index_notes(git_dir: Path) -> dict[str, _IndexNote]:
-    path = git_dir / checkout_state.OWN_FOLDER / checkout_state.INDEXES_FILE
-    if not path.is_file():
-        return {}
-    notes = json.loads(path.read_text(encoding="ascii"))
-    return {
-        name: _IndexNote(tuple(index), [TreeEntry(*link) for link in links])
-        for name, (index, links) in notes.items()
-    }
-
-
-def _locate_git_directory(git: Git) -> Path:
-    """Return a repository's own folder, by the name at the top of its working tree."""
-    pointer = git.directory / ".git"
-    return Path(os.path.realpath(read_git_pointer(pointer) if pointer.is_file() else pointer))
-
-
-def read_detached_head(git_dir: Path) -> str:
-    """Return the commit that is checked out without a branch; what else HEAD holds is none."""
-    head = git_dir / "HEAD"
-    return head.read_text(encoding="utf-8", errors="surrogateescape").strip() if head.is_file() else ""
-
-
-def update_heads(
-    parts: Sequence[TreePart], states: Mapping[str, checkout_state.RepositoryState]
-) -> list[TreePart]:
-    """Return the repositories of a tree in which now ``states`` are checked out."""
-    return [
-        replace(part, head=state.head, tree=state.tree, link=state.head if part.path else "")
-        if (state := states[part.path]).head != part.head
-        else part
-        for part in parts
-    ]
-
-
-def require_commit(part: TreePart) -> None:
-    """Raise SourceError, with git's own words, for a repository without a commit."""
-    if not part.head:
-        read_head_and_folder(part.git)
-
-
-def list_missing_submodules(directory: Path, *, env: Mapping[str, str]) -> list[str]:
-    """List the submodules of a tree, recursively, that its commits name and nobody fetched.
-
-    None of a folder that is no checkout, or of a tree that was checked out without them.
-    """
-    if not (directory / ".git").exists():
-        return []
-    git = Git(directory, env, variables={"GIT_OPTIONAL_LOCKS": "0"})
-    state = checkout_state.read_state(_locate_git_directory(git))
-    if state is not None and not state.submodules:
-        return []
-    return select_missing_submodules(list_repositories(git, state))
-
-
-def select_missing_submodules(tree: Iterable[TreePart]) -> list[str]:
-    """Return the paths, from the root, of the submodules that the repositories of a tree name and lack."""
-    return [
-        part.path_from_root(link.path)
-        for part in tree
-        for link in part.links
-        if not is_populated(part.git.directory / link.path)
-    ]
-
-
-def run_side_by_side(work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
-    """Return ``work(item)`` for every item, in their order; for what touches one repository each."""
-    return parallel.run_in_parallel(work, items, jobs=_JOBS)
-
-
-def find_holder(path: str, paths: Iterable[str]) -> str:
-    """Return, of the repositories' ``paths``, the one that holds the submodule at ``path``."""
-    return max(
-        (
-            candidate
-            for candidate in paths
-            if candidate != path and (not candidate or path.startswith(f"{candidate}/"))
-        ),
-        key=len,
-    )
-
-
-def is_populated(directory: Path) -> bool:
-    """Tell whether a submodule's folder has its repository (a clone that was cut leaves a dangling name)."""
-    pointer = directory / ".git"
-    if pointer.is_dir():
-        return True
-    if not pointer.is_file():
-        return False
-    return (read_git_pointer(pointer) / "HEAD").is_file()
-
-
-def read_head_and_folder(git: Git) -> tuple[str, Path]:
-    """Return the commit that is checked out and the folder of the repository."""
-    git_dir, _, head = git.text("rev-parse", "--absolute-git-dir", "HEAD").rpartition("\n")
-    return head, Path(git_dir)
-
-
-def has_head_commit(git: Git) -> bool:
-    """Tell whether HEAD names a commit (a repository just made has none)."""
-    return git.succeeds("rev-parse", "-q", "--verify", "HEAD^{commit}")
-
-
-def has_object(git: Git, commit: str) -> bool:
-    """Tell whether a commit is in the repository."""
-    return bool(commit) and git.succeeds("cat-file", "-e", f"{commit}^{{commit}}")
-
-
-def can_list_tree(git: Git, commit: str) -> bool:
-    """Tell whether a commit's own listing can be read."""
-    return git.succeeds("ls-tree", "-r", "-t", "--name-only", "--full-tree", commit)
-
-
-def is_held_commit(git: Git, commit: str) -> bool:
-    """Tell whether a ref holds a commit: git vouches for all that it needs, and keeps it."""
-    try:
-        return bool(git.text("for-each-ref", "--count=1", "--contains", commit, "--format=%(refname)"))
-    except (
-        errors.SourceError
-    ):  # git knows no such commit; whatever else it is, the fetch that follows says so
-        return False
-
-
-def has_whole_commit(git: Git, commit: str) -> bool:
-    """Tell whether a commit is there with all that it needs.
-
-    Git vouches for what a ref holds, and here looks at the rest, as `git fetch` does before it asks for
-    anything: a fetch that was killed leaves commits without their files.
-    """
-    options = ("--objects", "--quiet", "--exclude-promisor-objects")
-    # whatever else is wrong there, the fetch that follows says so
-    return git.succeeds("rev-list", *options, f"{commit}^{{commit}}", "--not", "--all")
-
-
-def _parse_entry(field: str) -> TreeEntry:
-    facts, path = field.split("\t", 1)
-    mode, _, oid = facts.split(" ")
-    return TreeEntry(path, mode, oid)
-
-
 def _quote_path(path: str) -> str:
     if ":" not in path and not path.startswith('"'):
         return path
     return '"' + path.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-_DIRTY_LETTERS = ("1", "2", "u", "?")  # the first letters of what counts in `git status --porcelain=2`
+class CopiedLink(NamedTuple):
+    """A tracked link, from the top of its repository: its object id, and what it points to."""
+
+    path: str
+    object: str
+    target: str
+
+
+def find_copied_links(git: Git) -> list[CopiedLink]:
+    """List the tracked links at whose place is a copy of what they point to.
+
+    A copy may lack files. Each that it has is as in the target, or as the commit has it there, or ignored by
+    git; with any other file in it, it is somebody's own work, and not listed.
+    """
+    copies = []
+    for line in git.fields("ls-files", "-s", "-z"):
+        facts, path = line.split("\t", 1)
+        if not facts.startswith(SYMLINK_MODE):
+            continue
+        copy = git.directory / path
+        if copy.exists() and not copy.is_symlink():
+            link = facts.split(" ")[1]
+            copies.append(CopiedLink(path, link, git.text("cat-file", "blob", link)))
+    return [link for link in copies if _is_copied_link(git, link)]
+
+
+def _is_copied_link(git: Git, link: CopiedLink) -> bool:
+    base = posixpath.normpath(posixpath.join(posixpath.dirname(link.path), link.target))
+    if base.startswith(("/", "..")):
+        return False
+    copy, original = git.directory / link.path, git.directory / base
+    if not copy.is_dir():
+        return original.is_file() and filecmp.cmp(copy, original, shallow=False)
+    for file in copy.rglob("*"):
+        if file.is_dir() and not file.is_symlink():
+            continue
+        name = file.relative_to(copy).as_posix()
+        source = original / name
+        # readers of both see the same: a copy has no links
+        if source.is_file() and file.is_file() and filecmp.cmp(file, source, shallow=False):
+            continue
+        content = os.fsencode(file.readlink()) if file.is_symlink() else file.read_bytes()
+        blob = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+        committed = git.fields("ls-tree", "-z", "--full-tree", "HEAD", "--", f"{base}/{name}")
+        if [line.split(" ")[2].split("\t")[0] for line in committed] == [blob]:
+            continue
+        if not git.succeeds("check-ignore", "-q", "--", f"{link.path}/{name}"):
+            return False
+    return True
+
+
+def restore_links(directory: Path, env: Mapping[str, str]) -> None:
+    """Put the links of a checkout back at whose place a build left copies; a plain folder is left alone."""
+    if not (directory / ".git").exists():
+        return
+    links = find_copied_links(Git(directory, env))
+    for link in links:
+        target = directory / link.path
+        if target.is_dir():
+            shutil.rmtree(target)
+        else:
+            target.unlink()
+        target.symlink_to(link.target)
+    if links:
+        names = ", ".join(link.path for link in links)
+        log.log_note(f"the build had put copies in the place of links, which are links again: {names}")
 
 
 @dataclass(frozen=True)
@@ -592,7 +433,7 @@ class TreeIdentity:
 def identify_tree(directory: Path, *, env: Mapping[str, str]) -> TreeIdentity:
     """Identify the sources in ``directory``, the top of a git checkout. Nothing is written there.
 
-    Raises SourceError when it is no checkout or has no commit.
+    Raises SourceError when it is no checkout, has no commit, or a checkout there was cut.
     """
     if not (directory / ".git").exists():
         raise errors.SourceError(
@@ -603,15 +444,22 @@ def identify_tree(directory: Path, *, env: Mapping[str, str]) -> TreeIdentity:
     part = inspect_repository("", git, "")
     require_commit(part)
     state = checkout_state.read_state(part.git_dir)
-    tree, changed = hash_combined_tree(part, _list_links(part), state)
-    upstream = state.upstream if state is not None else _read_upstream_tag(git)
+    if state is not None and state.operation == "checkout":
+        raise errors.SourceError(
+            f"the checkout in {directory} was interrupted", tip="run `checkout` again; it continues"
+        )
+    tree, changed = hash_tree(part, state)
+    tag = f"refs/tags/{checkout_state.UPSTREAM_TAG}"
+    upstream = (
+        state.upstream if state is not None else git.text("for-each-ref", "--format=%(objectname)", tag)
+    )
     ours = state is not None and state.operation is None and state.identity == tree
     epoch = int(git.text("rev-list", "--timestamp", "-1", part.head, "--").split(" ")[0])
     source = _find_source_commit(git, part.head, upstream)
     return TreeIdentity(part.head, upstream or None, tree, changed and not ours, epoch, source)
 
 
-def _find_source_commit(git: Git, head: str, upstream: str | None) -> str:
+def _find_source_commit(git: Git, head: str, upstream: str) -> str:
     if not upstream or upstream == head:
         return head
     form = "--format=%H%x09%ce%x09%s"
@@ -622,85 +470,31 @@ def _find_source_commit(git: Git, head: str, upstream: str | None) -> str:
     return upstream
 
 
-def read_current_tree(git: Git, state: checkout_state.CheckoutState | None) -> tuple[str, str]:
-    """Return the commit and the tree (as in ``TreeIdentity``) that are there now."""
-    part = inspect_repository("", git, "")
-    require_commit(part)
-    return part.head, hash_combined_tree(part, _list_links(part), state)[0]
-
-
-def hash_whole_tree(parts: Sequence[TreePart], state: checkout_state.CheckoutState | None) -> str:
-    """Return the tree of all repositories of a tree (as in ``TreeIdentity``)."""
-    paths = [part.path for part in parts]
-    return hash_combined_tree(
-        parts[0], [path for path in paths if path and not find_holder(path, paths)], state
-    )[0]
-
-
-def hash_combined_tree(
-    part: TreePart, links: Iterable[str], state: checkout_state.CheckoutState | None
-) -> tuple[str, bool]:
-    """Return the id of a tree with its submodules (in ``links``), and whether it differs from its commit.
+def hash_tree(part: TreePart, state: checkout_state.CheckoutState | None) -> tuple[str, bool]:
+    """Return the id of a tree with its submodules, and whether it differs from its commit.
 
     It is git's own tree id where no submodule differs from its gitlink; else a SHA-1 over
     that and the ids of the submodules that do.
     """
-    changed, modules = _find_changes(part, links)
-    if not changed:
+    require_commit(part)
+    with show_hidden_files(part) as git:
+        options = ("-z", "--untracked-files=normal", "--ignore-submodules=none", "--no-renames")
+        changes = git.fields("status", "--porcelain=v2", *options)
+    if not changes:
         return part.tree, False
     tree = write_snapshot(part.git, choose_seed_index(part.git_dir, part.head, state, part.path))
-
-    def below(path: str) -> tuple[str, str]:
-        git = replace(part.git, directory=part.git.directory / path)
-        module = inspect_repository(part.path_from_root(path), git, "")
-        require_commit(module)
-        return path, hash_combined_tree(module, _list_links(module), state)[0]
-
-    module_trees = run_side_by_side(below, sorted(modules))
-    if not module_trees:
-        return tree, tree != part.tree
     digest = hashlib.sha1(tree.encode("ascii"), usedforsecurity=False)
-    for path, module_tree in module_trees:
+    # `1 XY S<commit><modified><untracked> mH mI mW hH hI path`: submodules with other files than their commit
+    fields = [line.split(" ", 8) for line in changes if line.startswith("1 ")]
+    modules = sorted(words[8] for words in fields if words[2][0] == "S" and words[2][2:] != "..")
+    for path in modules:
+        git = part.git.in_directory(part.git.directory / path)
+        module_tree, _ = hash_tree(inspect_repository(part.path_from_root(path), git, ""), state)
         digest.update(b"\0" + path.encode("utf-8", "surrogateescape") + b"\0" + module_tree.encode("ascii"))
-    return digest.hexdigest(), True
+    return (digest.hexdigest(), True) if modules else (tree, tree != part.tree)
 
 
-def _list_links(part: TreePart) -> list[str]:
-    return [link.path for link in part.links]
-
-
-def _find_changes(part: TreePart, links: Iterable[str]) -> tuple[bool, set[str]]:
-    """Tell whether anything differs from the commit, and in which submodules files do.
-
-    It is what `git status --ignore-submodules=none` says, which asks one submodule after the other by
-    just this command (git's submodule.c, is_submodule_modified); here they are asked side by side.
-    """
-    modules = {path for path in links if is_populated(part.git.directory / path)}
-
-    def ask(path: str) -> list[str]:
-        if path:
-            inside = replace(part.git, directory=part.git.directory / path).with_variables(GIT_DIR=".git")
-            return [
-                line
-                for line in inside.text("status", "--porcelain=2").split("\n")
-                if line[:1] in _DIRTY_LETTERS
-            ]
-        with show_hidden_files(part) as index_git:
-            return index_git.fields(
-                "status",
-                "--porcelain=v2",
-                "-z",
-                "--untracked-files=normal",
-                "--ignore-submodules=dirty",
-                "--no-renames",
-            )
-
-    paths = ["", *sorted(modules)]
-    statuses = dict(zip(paths, run_side_by_side(ask, paths), strict=True))
-    unmerged = {record.split(" ", 10)[10] for record in statuses[""] if record.startswith("u ")}
-    return any(statuses.values()), {path for path in modules - unmerged if statuses[path]}
-
-
-def _read_upstream_tag(git: Git) -> str | None:
-    tags = git.text("for-each-ref", "--format=%(objectname)", f"refs/tags/{checkout_state.UPSTREAM_TAG}")
-    return tags or None
+def read_current_tree(git: Git, state: checkout_state.CheckoutState | None) -> tuple[str, str]:
+    """Return the commit and the tree (as in ``TreeIdentity``) that are there now."""
+    part = inspect_repository("", git, "")
+    return part.head, hash_tree(part, state)[0]
