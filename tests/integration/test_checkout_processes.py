@@ -37,12 +37,12 @@ def started(trace: Path) -> Counter[str]:
 
 # what → how often git may be started for the root and for each submodule
 BOUNDS: dict[str, tuple[int, int]] = {
-    "first": (53, 40),  # nothing is passed on from one step to the next: each looks at what is there
+    "first": (30, 19),  # three for what hipify did there
     "nothing to do": (7, 0),
-    "status": (13, 6),
-    "another ref": (64, 60),
-    "not hipified": (40, 33),
-    "another ref, not hipified": (36, 30),
+    "status": (10, 4),
+    "another ref": (35, 30),  # twice what there is, own work above all: before a server is asked, and after
+    "not hipified": (17, 12),
+    "another ref, not hipified": (14, 10),  # and four for one that stays
 }
 
 

@@ -31,14 +31,15 @@ from rocm_wheels.sources import (
     trees,
 )
 from rocm_wheels.sources.git import (
+    ORIGIN_KEY,
     Git,
-    GitConfiguration,
+    add_origin,
+    change_origin,
     disable_filters,
     disable_private_filters,
     find_git_directory,
     is_linked,
     read_configuration,
-    write_configuration,
 )
 from rocm_wheels.sources.patches import PatchSet
 
@@ -127,13 +128,20 @@ def checkout_project(request: CheckoutRequest, *, env: Mapping[str, str], python
 
 
 class _TreeCheckout:
-    """One checkout of one project; ``git``: without the content filters of the user's own configuration."""
+    """One checkout of one project; ``git``: without the content filters of the user's own configuration.
+
+    ``parts``: the repositories as they are before a file is touched; ``changed``: those in which files differ
+    from their commit, and all that does is ours. ``interrupted``: the last run was cut.
+    """
 
     def __init__(self, request: CheckoutRequest, env: Mapping[str, str], python: Path) -> None:
         self.request, self.env, self.python = request, env, python
         self.git = self.plain = Git(request.directory, env)
         self.fresh = checkout_state.is_fresh_folder(request.directory, request.option_names.folder)
         self.git_dir = request.directory / ".git" if self.fresh else find_git_directory(self.plain)
+        self.interrupted = False
+        self.parts: list[trees.TreePart] = []
+        self.changed: frozenset[str] = frozenset()
 
     def run(self) -> CheckoutResult:
         """Do what is missing."""
@@ -154,21 +162,24 @@ class _TreeCheckout:
         new_folders = [folder for folder in (directory, *directory.parents) if not folder.exists()]
         with self._hold_tree():
             state = checkout_state.read_state(self.git_dir)
-            interrupted = state is not None and state.operation is not None
-            if interrupted or network.was_interrupted(self.git_dir):
+            names = checkout_state.REPOSITORY_NAMES  # another run may have made it meanwhile
+            self.fresh = not is_linked(self.git_dir) and not all((self.git_dir / n).exists() for n in names)
+            self.interrupted = state is not None and state.operation is not None
+            if self.interrupted or network.was_interrupted(self.git_dir):
                 own_changes.clear_leftovers(self.git_dir)
             try:
                 with network.mark_under_way(self.git_dir):
-                    commit, configuration = self._fetch_root(state, commit, source)
+                    commit, configuration, fetched = self._fetch_root(state, commit, source)
             except BaseException:
                 if self.fresh:  # nothing is in it to keep; what others put beside it is theirs
                     shutil.rmtree(self.git_dir)
                     checkout_state.remove_empty_folders(new_folders)
                 raise
-            self.git = disable_filters(self.plain, configuration.values)
             try:
-                wanted = self._fetch_submodules(commit)
-                new, tree = self._bring_to_commit(state, commit, configuration, wanted)
+                wanted = self._fetch_submodules(commit, configuration)
+                if fetched or wanted.fetched:  # which takes its time
+                    self._inspect_tree(state)
+                new, tree = self._bring_to_commit(state, commit, configuration.get(ORIGIN_KEY, ""), wanted)
             except BaseException:
                 left = checkout_state.read_state(self.git_dir)
                 if left is not None and left.operation is not None:
@@ -184,24 +195,23 @@ class _TreeCheckout:
 
     def _fetch_root(
         self, state: checkout_state.CheckoutState | None, commit: str, source: str
-    ) -> tuple[str, GitConfiguration]:
+    ) -> tuple[str, Mapping[str, str], bool]:
         """Have a repository with the wanted commit in it; no file of the tree is touched.
 
-        Returns the commit that came, and the repository's configuration as it was.
+        Returns the commit that came, the configuration as it was, and whether a server was asked.
         """
-        request, pin, plain = self.request, self.request.pin, self.plain
-        interrupted = state is not None and state.operation is not None
-        fresh = not is_linked(self.git_dir) and not all(
-            (self.git_dir / name).exists() for name in checkout_state.REPOSITORY_NAMES
-        )
-        if fresh or interrupted:
+        request, pin, plain, fresh = self.request, self.request.pin, self.plain, self.fresh
+        if fresh or self.interrupted:
             if state is None:
                 checkout_state.write_state(self.git_dir, self._plan_state(commit))
             plain.text("init", "--quiet", "--initial-branch=main", "--template=")
+            config = self.git_dir / "config"
+            if config.exists() and b'[remote "origin"]' not in config.read_bytes():
+                add_origin(self.git_dir, pin.origin)
         configuration = read_configuration(plain)
-        if configuration.values.get("extensions.objectformat", "sha1") != "sha1":
+        if configuration.get("extensions.objectformat", "sha1") != "sha1":
             raise network.make_sha256_error(f"the repository in {request.directory}")
-        origin, names = configuration.origin, request.option_names
+        origin, names = configuration.get(ORIGIN_KEY, ""), request.option_names
         if origin != pin.origin and state is None and not fresh:
             kind = f"a clone of {shell.hide_credentials(origin)}, not" if origin else "no clone"
             raise errors.SourceError(
@@ -209,10 +219,10 @@ class _TreeCheckout:
                 tip=f"name another folder with {names.folder}"
                 + (f", or give that origin with {names.origin}" if origin and names.origin else ""),
             )
-        if not fresh and not interrupted:  # before a server is asked; and again before a file is touched
-            git = disable_filters(plain, configuration.values)
-            own_changes.refuse_own_work(trees.list_repositories(git), state)
-        if fresh or not trees.has_whole_commit(plain, commit):
+        self.git = disable_filters(plain, configuration)
+        self._inspect_tree(state)
+        missing = fresh or not trees.has_whole_commit(plain, commit)
+        if missing:
             depth = request.depth
             if depth is not None and trees.has_head_commit(plain) and not network.is_shallow(plain):
                 log.log_note("the checkout has its whole history already; --depth is not needed")
@@ -221,9 +231,18 @@ class _TreeCheckout:
             commit = mirrors.obtain_commit(plain, wanted, commit, depth=depth, transport=request.transport)
         elif source == commit:  # asked for by its id, which may be that of a tag
             commit = plain.text("rev-parse", f"{commit}^{{commit}}")
-        return commit, configuration
+        return commit, configuration, missing
 
-    def _fetch_submodules(self, commit: str) -> submodules.WantedSubmodules:
+    def _inspect_tree(self, state: checkout_state.CheckoutState | None) -> None:
+        """List the repositories, and refuse somebody's own work; after a run that was cut that is rescued."""
+        if self.fresh:
+            self.parts = [trees.TreePart("", self.git, "", self.git_dir, "", "")]
+            return
+        self.parts = trees.list_repositories(self.git)
+        if not self.interrupted:
+            self.changed = own_changes.refuse_own_work(self.parts, state)
+
+    def _fetch_submodules(self, commit: str, configuration: Mapping[str, str]) -> submodules.WantedTree:
         """Have the commits of all submodules; base patches that do not apply to them are refused."""
         request, git = self.request, self.git
         trusting = git.with_settings("protocol.file.allow=always") if request.local_origin else git
@@ -232,12 +251,14 @@ class _TreeCheckout:
         self._try_patches({"": root}, {path: series for path, series in base.items() if not path})
         wanted = submodules.fetch_submodules(
             root,
-            {part.path: part for part in trees.list_repositories(git) if part.path},
+            {part.path: part for part in self.parts},
+            configuration,
+            settled=not self.interrupted,
             enabled=request.submodules,
             depth=request.depth,
             transport=request.transport,
         )
-        self._try_patches({"": root, **wanted.repositories}, base)
+        self._try_patches(wanted.repositories, base)
         return wanted
 
     @staticmethod
@@ -257,34 +278,45 @@ class _TreeCheckout:
         self,
         state: checkout_state.CheckoutState | None,
         commit: str,
-        configuration: GitConfiguration,
-        wanted: submodules.WantedSubmodules,
+        origin: str,
+        wanted: submodules.WantedTree,
     ) -> tuple[checkout_state.CheckoutState, str]:
         """Bring the tree to commits that are there, patch and hipify it; return state and upstream's tree."""
         request, git, git_dir, project = self.request, self.git, self.git_dir, self.request.project
         # nobody's own work is in the tree from here on, but on branches and refs of its own
-        if state is not None and state.operation is not None:
+        if state is not None and self.interrupted:
             own_changes.rescue_all(git, state, commit)
-        else:
-            own_changes.refuse_own_work(trees.list_repositories(git), state)
-        parts = trees.list_repositories(git)
+            self.parts = trees.list_repositories(git)
+            self.changed = frozenset(part.path for part in self.parts)
+        parts = self.parts
         with network.mark_under_way(git_dir):  # killed here, git leaves locks, and no operation is noted yet
-            write_configuration(
-                git, configuration, request.pin.origin
-            )  # relative submodules need it from here
-            git.text("update-ref", checkout_state.FETCHED_REF, commit)
+            # relative submodules need it from here
+            change_origin(git, origin, request.pin.origin)
             own_changes.keep_commits(parts, state, commit)
 
         times_file = git_dir / checkout_state.OWN_FOLDER / checkout_state.TIMES_FILE
-        times = commits.list_all_files(parts, project.build.trees, state)
+        # git alone writes no file that stays; what hipify and patches write is written twice
+        plain = request.patches is None and not (request.hipify and project.hipify.script)
+        left = state.left if state is not None else {}
+        rewritten = {
+            part.path
+            for part in parts
+            if not plain
+            or part.path in self.changed
+            or part.path not in left
+            or part.head != left[part.path].upstream
+        }
+        times = commits.list_all_files(
+            [part for part in parts if part.path in rewritten], project.build.trees, state
+        )
         times |= commits.load_times(times_file)  # those that a run that was cut had noted are older
         if times:
             commits.save_times(times_file, times)
         new = self._plan_state(commit)
         checkout_state.write_state(git_dir, replace(state or new, operation="checkout"))
-        parts = self._write_files(state, parts, commit, wanted)
+        parts = self._write_files(state, commit, wanted)
         tree = parts[0].tree
-        plain = request.patches is None and request.hipify and not project.hipify.script  # as upstream has it
+        plain = plain and request.hipify  # as upstream has it
         new = replace(new, left=commits.tag_upstream_commits(parts, hipified=plain and request.commit_hipify))
         checkout_state.write_state(git_dir, new)
         records: Mapping[str, hipify_record.HipifyRecord] = {}
@@ -292,11 +324,11 @@ class _TreeCheckout:
             new = hipify.skip_hipify(project, new, commit=request.commit_hipify)
         else:
             new, records = self._patch_and_hipify(parts, new)
-        parts = trees.list_repositories(git)
+        parts = trees.move_parts(parts, new.left)
         if times:
-            commits.restore_times(git, times, commits.list_all_files(parts, project.build.trees, new))
+            listed = [part for part in parts if part.path in rewritten]
+            commits.restore_times(git, times, commits.list_all_files(listed, project.build.trees, new))
         hipify.write_build_env(git, git_dir, project, hipified=request.hipify)
-        git.text("update-ref", "-d", checkout_state.FETCHED_REF)
         new = hipify.settle_state(new, parts[0])
         hipify_record.write_hipify_records(parts, records, new.identity)
         checkout_state.write_state(git_dir, new)
@@ -319,23 +351,19 @@ class _TreeCheckout:
     def _write_files(
         self,
         state: checkout_state.CheckoutState | None,
-        parts: Sequence[trees.TreePart],
         commit: str,
-        wanted: submodules.WantedSubmodules,
+        wanted: submodules.WantedTree,
     ) -> list[trees.TreePart]:
         """Make the files of the tree those of ``commit``; return its repositories then. No server is asked.
 
         What is not tracked, and not ours, stays.
         """
-        git, cleared = self.git, False
+        git, parts, cleared = self.git, self.parts, bool(self.changed)
         for part in parts:
-            ours = _list_our_files(part, state)
-            commits.remove_files(git.directory, ours)
             (part.git_dir / checkout_state.OWN_FOLDER / checkout_state.SIDE_INDEX).unlink(missing_ok=True)
-            # what differs then is ours, and anybody's own files were looked for
-            if changed := bool(part.head) and own_changes.has_changes(part):
+            if part.path in self.changed and part.head:
+                commits.remove_files(git.directory, _list_our_files(part, state))
                 part.git.text("checkout", "--quiet", "--force", "--detach")
-            cleared = cleared or changed or bool(ours)
         if state is not None and state.generated:
             commits.remove_files(git.directory, state.generated)
             cleared = True
@@ -350,18 +378,29 @@ class _TreeCheckout:
             raise
         if gone:  # makes empty folders of those that are not wanted
             git.text("checkout", "--quiet", "--force", "--detach")
+        untouched = {}
         for part in parts:
-            if part.path in wanted.repositories and trees.is_populated(part.git.directory):
+            if (
+                not part.path
+                or part.path not in wanted.repositories
+                or not trees.is_populated(part.git.directory)
+            ):
+                continue
+            if not wanted.has_commit(part.path, part.head) or trees.is_on_branch(part):
                 own_changes.switch_to_commit(part.git, wanted.repositories[part.path].commit)
-        if wanted.repositories:
+            elif part.path not in self.changed:
+                untouched[part.path] = part
+        if wanted.moved:
             git.text("submodule", "--quiet", "sync", "--recursive")
         # Only those that are not there yet: a git that outlives a run that is killed moves no other one.
-        for path in sorted(wanted.repositories, key=lambda path: path.split("/")):
+        missing: dict[str, list[str]] = {}
+        for path in sorted(wanted.repositories):
             if not trees.is_populated(git.directory / path):
-                holder = trees.find_holder(path, ("", *wanted.repositories))
-                name = path.removeprefix(f"{holder}/") if holder else path
-                _update_submodules(git.in_directory(git.directory / holder), "--", name)
-        return trees.list_repositories(git)
+                holder = trees.find_holder(path, wanted.repositories)
+                missing.setdefault(holder, []).append(path.removeprefix(f"{holder}/"))
+        for holder in sorted(missing, key=lambda path: path.split("/")):
+            _update_submodules(git.in_directory(git.directory / holder), "--", *missing[holder])
+        return trees.list_repositories(git, untouched)
 
     def _forget_operation(self, state: checkout_state.CheckoutState | None) -> None:
         """Have the state that a tree had before, in which nothing was touched."""
@@ -381,7 +420,7 @@ class _TreeCheckout:
         if not request.hipify:
             return state, {}
         state, _, records = hipify.hipify_repositories(
-            trees.list_repositories(self.git),
+            trees.move_parts(parts, state.left),
             project,
             state,
             commit=request.commit_hipify,
@@ -390,10 +429,11 @@ class _TreeCheckout:
         checkout_state.write_state(git_dir, replace(state, operation="checkout"))
         if patch_set is None or not patch_set.hipified:
             return state, records
+        parts = trees.move_parts(parts, state.left)
         before, state = state, patches.apply_stage(parts, git_dir, state, patch_set.hipified, "hipified")
         if not project.hipify.script:
             return state, records
-        parts = trees.list_repositories(self.git)
+        parts = trees.move_parts(parts, state.left)
         records = {
             part.path: hipify_record.accept_rewritten_files(part, records[part.path]) for part in parts
         }
@@ -418,7 +458,7 @@ class _TreeCheckout:
             return False
         # credentials that are named are those that its git has
         named = network.strip_credentials(origin)
-        if named != state.origin or (named != origin and read_configuration(git).origin != origin):
+        if named != state.origin or (named != origin and read_configuration(git).get(ORIGIN_KEY) != origin):
             return False
         if not commits.is_tagged(git, commit, hipified=state.hipify == "committed"):
             return False

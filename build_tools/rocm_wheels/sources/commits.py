@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -21,6 +22,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
+from rocm_wheels.core import errors
 from rocm_wheels.core.files import write_atomically
 from rocm_wheels.sources import checkout_state, network, trees
 from rocm_wheels.sources.git import OUR_EMAIL, OUR_NAME, Git, find_objects_folder
@@ -67,31 +69,37 @@ class RepositoryScan:
 
     def list_files(self) -> RepositoryListing:
         """List the files as they are now."""
-        directory, index_git, excludes = (
-            self.git.directory,
-            self.index_git,
-            "--exclude-per-directory=.gitignore",
-        )
-        index_git.text("add", "-u", "--", ".")
-        new = [
+        directory, index_git = self.git.directory, self.index_git
+        # what is tracked (H, with mode and id), of that what changed (C); what is not (?), folders as one
+        lines = index_git.fields("ls-files", "-t", "-s", "-m", "-o", "--directory", "-z")
+        others, new = [line[2:] for line in lines if line[0] == "?"], []
+        if others:
+            new = index_git.fields("ls-files", "-o", "-z", "--exclude-per-directory=.gitignore")
+        changed = [line.split("\t", 1)[1] for line in lines if line[0] == "C"]
+        changed += [
             path
-            for path in index_git.fields("ls-files", "-o", "-z", excludes)
+            for path in new
             if (status := _lstat_or_none(directory / path)) is not None
             and not stat.S_ISDIR(status.st_mode)  # git lists a repository inside as a folder
             and status.st_size <= _LARGEST_GENERATED
         ]
-        if new:
-            data = "".join(f"{path}\0" for path in new).encode("utf-8", "surrogateescape")
-            index_git.text("update-index", "--add", "-z", "--stdin", stdin=data)
+        if changed:
+            data = "".join(f"{path}\0" for path in changed).encode("utf-8", "surrogateescape")
+            index_git.text("update-index", "--add", "--remove", "-z", "--stdin", stdin=data)
+            lines = index_git.fields("ls-files", "-t", "-s", "-z")
         sources: FileListing = {}
-        for line in index_git.fields("ls-files", "-s", "-z"):
-            facts, path = line.split("\t", 1)
-            if facts[:6] != trees.GITLINK and (status := _lstat_or_none(directory / path)) is not None:
+        for line in lines:
+            facts, _, path = line[2:].partition("\t")
+            tracked = line[0] in "HS" and facts[:6] != trees.GITLINK
+            if tracked and (status := _lstat_or_none(directory / path)) is not None:
                 identity = (status.st_ino, status.st_ctime_ns)
                 sources[path] = FileStamp(facts[:6], facts[7:47], status.st_mtime_ns, identity)
         ignored: FileListing = {}  # by content: generated sources are often ignored
-        for path in self.git.fields("ls-files", "-o", "-z", "-i", "--directory", excludes):
-            for name in _list_below(directory, path, self.skip):
+        named = {path.rstrip("/") for path in new}
+        for path in others:
+            for name in _list_below(directory, path, (*self.skip, *named)):
+                if name in named:
+                    continue
                 status = _lstat_or_none(directory / name)
                 if status is None or not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_GENERATED:
                     continue
@@ -197,17 +205,22 @@ def _lstat_or_none(path: Path | str) -> os.stat_result | None:
 _ABSENT_OBJECT = "0" * 40
 
 
-def write_commit(git: Git, tree: str, parents: Sequence[str], message: str, *, dated_like: str | None) -> str:
+def write_commit(
+    git: Git, tree: str, parents: Sequence[str], message: str, *, dated_like: str | None, model: bytes = b""
+) -> str:
     """Store a commit with our name and the dates (and time zones) of ``dated_like``; return its id.
 
-    Without a model the dates are those of the epoch.
+    Without one the dates are those of the epoch. ``model``: its content, if at hand.
     """
     from gitdb import IStream, LooseObjectDB  # type: ignore[import-untyped]  # gitdb has no types
 
     dates = ["0 +0000", "0 +0000"]
     if dated_like is not None:
-        options = ("-1", "--no-show-signature", "--date=raw", "--format=%ad%n%cd")
-        dates = git.text("log", *options, dated_like, "--").split("\n")
+        head = (model or trees.read_objects(git, [dated_like])[0][2]).split(b"\n\n")[0]
+        found = re.findall(rb"^(?:author|committer) .*> (\d+) ([+-]\d+)$", head, re.MULTILINE)
+        if len(found) != 2:
+            raise errors.SourceError(f"commit {dated_like} in {git.directory} has no date")
+        dates = [f"{int(seconds)} {int(zone):+05}" for seconds, zone in found]
     person = f"{OUR_NAME} <{OUR_EMAIL}>"
     lines = [f"tree {tree}", *(f"parent {parent}" for parent in parents)]
     lines += [f"author {person} {dates[0]}", f"committer {person} {dates[1]}", "", message, ""]
@@ -218,24 +231,33 @@ def write_commit(git: Git, tree: str, parents: Sequence[str], message: str, *, d
 
 def build_tree(git: Git, base: str, changes: Mapping[str, FileStamp | None], links: Mapping[str, str]) -> str:
     """Return the tree ``base`` with files changed (``None``: removed) and submodules moved to commits."""
+    with trees.temporary_index(git, None, keep=True) as index_git:
+        index_git.text("read-tree", base)
+        return change_index(index_git, changes, links)
+
+
+def change_index(git: Git, changes: Mapping[str, FileStamp | None], links: Mapping[str, str]) -> str:
+    """Change files (``None``: removed) and submodules' commits in git's index; return the tree of that."""
     lines = [
         f"{entry.mode} {entry.object}\t{path}" if entry is not None else f"0 {_ABSENT_OBJECT}\t{path}"
         for path, entry in sorted(changes.items())
     ]
     lines += [f"{trees.GITLINK} {commit}\t{path}" for path, commit in sorted(links.items())]
     data = "".join(f"{line}\0" for line in lines).encode("utf-8", "surrogateescape")
-    with trees.temporary_index(git, None, keep=True) as index_git:
-        index_git.text("read-tree", base)
-        index_git.text("update-index", "-z", "--index-info", stdin=data)
-        return index_git.text("write-tree")
+    git.text("update-index", "-z", "--index-info", stdin=data)
+    return git.text("write-tree")
 
 
 def commit_hipify(part: trees.TreePart, tree: str, upstream: str) -> str:
-    """Commit ``tree`` on top of HEAD, move HEAD and the index there, and tag it; return the commit."""
-    commit = write_commit(part.git, tree, [part.head], checkout_state.HIPIFY_MESSAGE, dated_like=upstream)
-    moves = f"update HEAD {commit} {part.head}\n{_plan_tag_move(part.git, part.head, commit)}"
-    part.git.text("update-ref", "-m", checkout_state.HIPIFY_MESSAGE, "--stdin", stdin=moves.encode("ascii"))
-    part.git.text("reset", "--mixed", "--no-quiet")  # not quiet, it learns the files' new times as well
+    """Commit ``tree``, which is the index's, on top of HEAD, and tag that; return the commit."""
+    git, tag = part.git, f"refs/tags/{checkout_state.HIPIFY_TAG}"
+    (_, _, model), (tagged, kind, _) = trees.read_objects(git, [upstream, f"{tag}^{{commit}}"])
+    message = checkout_state.HIPIFY_MESSAGE
+    commit = write_commit(git, tree, [part.head], message, dated_like=upstream, model=model)
+    moves = f"update HEAD {commit} {part.head}\n"
+    if kind == "missing" or not _holds_tag(git, tagged, part.head):
+        moves += f"update {tag} {commit}\n"
+    git.text("update-ref", "-m", message, "--stdin", stdin=moves.encode("ascii"))
     return commit
 
 
@@ -254,6 +276,7 @@ def tag_upstream_commits(
             f"update refs/tags/{checkout_state.UPSTREAM_TAG} {part.head}",
             f"update {hipify_tag} {part.head}" if hipified else f"delete {hipify_tag}",
             *(f"delete {ref}" for ref in (checkout_state.LEFT_REF, checkout_state.HIPIFIED_REF)),
+            *([] if part.path else [f"delete {checkout_state.FETCHED_REF}"]),  # the tag holds what it did
         ]
         part.git.text("update-ref", "--stdin", stdin="".join(f"{line}\n" for line in lines).encode("ascii"))
         return part.path, checkout_state.RepositoryState(part.head, part.head, part.tree)
@@ -271,23 +294,18 @@ def is_tagged(git: Git, upstream: str, *, hipified: bool) -> bool:
 
 def tag_unchanged(git: Git, head: str) -> None:
     """Tag what hipify made where it changed nothing."""
-    if move := _plan_tag_move(git, head, head):
-        git.text("update-ref", "--stdin", stdin=move.encode("ascii"))
-
-
-def _plan_tag_move(git: Git, before: str, after: str) -> str:
-    """Return what moves the hipify tag to ``after``, for `git update-ref --stdin`.
-
-    A tag that the history already holds stays: what came after it is somebody's work, and
-    that work is what lies between the tag and HEAD.
-    """
     name = f"refs/tags/{checkout_state.HIPIFY_TAG}"
-    current = git.text("for-each-ref", "--format=%(objectname)", name)
-    if not current or (
-        current != before and not git.succeeds("merge-base", "--is-ancestor", current, before)
-    ):
-        return f"update {name} {after}\n"
-    return ""
+    tagged = git.text("for-each-ref", "--format=%(objectname)", name)
+    if not tagged or not _holds_tag(git, tagged, head):
+        git.text("update-ref", name, head)
+
+
+def _holds_tag(git: Git, tagged: str, head: str) -> bool:
+    """Tell whether the history of a commit holds the hipify tag, which then stays.
+
+    What came after it is somebody's work, and that work is what lies between the tag and HEAD.
+    """
+    return tagged == head or git.succeeds("merge-base", "--is-ancestor", tagged, head)
 
 
 def find_upstream_commit(git: Git, head: str) -> str:

@@ -310,7 +310,7 @@ def disable_private_filters(git: Git) -> Git:
 
     A tree must not depend on whose machine wrote it. Git LFS stays: it gives everybody the same.
     """
-    return disable_filters(git, git.fields("config", "-z", "--name-only", "--list"))
+    return disable_filters(git, read_configuration(git))
 
 
 def disable_filters(git: Git, keys: Iterable[str]) -> Git:
@@ -329,53 +329,37 @@ def disable_filters(git: Git, keys: Iterable[str]) -> Git:
     return git.with_settings(*off)
 
 
-_ORIGIN_KEY = "remote.origin.url"
+ORIGIN_KEY = "remote.origin.url"
 
 
-@dataclass(frozen=True)
-class GitConfiguration:
-    """Keys (in lower letters but for their middle) and values; ``local``: of the repository's file alone."""
+def read_configuration(git: Git) -> dict[str, str]:
+    """Return git's configuration in a repository; what is set last counts.
 
-    values: Mapping[str, str]
-    local: Mapping[str, str]
-
-    @property
-    def origin(self) -> str:
-        """The origin, with the credentials in it; empty where there is none."""
-        return self.values.get(_ORIGIN_KEY, "")
-
-    @property
-    def knows_submodules(self) -> bool:
-        """Tell whether something was said of a submodule."""
-        return any(key.startswith("submodule.") for key in self.local)
-
-
-def read_configuration(git: Git) -> GitConfiguration:
-    """Read git's configuration in a repository; what is set last counts."""
-    fields = git.fields("config", "-z", "--show-scope", "--list")
-    values, local = {}, {}
-    for scope, record in zip(fields[::2], fields[1::2], strict=True):
-        key, _, value = record.partition("\n")
-        values[key] = value
-        if scope in ("local", "worktree"):
-            local[key] = value
-    return GitConfiguration(values, local)
-
-
-def write_configuration(git: Git, current: GitConfiguration, origin: str) -> None:
-    """Note the origin, and what lets the user's own git see the files as ours does.
-
-    ``current`` is the configuration as it is.
+    Keys are in lower letters but for their middle. The origin has its credentials in it.
     """
-    if current.origin == origin:
-        return
-    if current.origin:
-        log.log_note(f"origin was {shell.hide_credentials(current.origin)}")
-    for key, value in (
-        ("remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*"),
-        ("core.autocrlf", "false"),
-        ("core.eol", "lf"),
-        (_ORIGIN_KEY, origin),  # the last: with it, all are there
-    ):
-        if current.local.get(key) != value:
-            git.text("config", "--replace-all", key, value)
+    records = (record.partition("\n") for record in git.fields("config", "-z", "--list"))
+    return {key: value for key, _, value in records}
+
+
+def add_origin(git_dir: Path, origin: str) -> None:
+    """Note the origin in a new repository, and what lets the user's own git see the files as ours does."""
+    url = origin.replace("\\", "\\\\").replace('"', '\\"')
+    text = f"""\
+[core]
+	autocrlf = false
+	eol = lf
+[remote "origin"]
+	url = "{url}"
+	fetch = +refs/heads/*:refs/remotes/origin/*
+"""
+    config = git_dir / "config"
+    files.write_atomically(config, config.read_bytes() + text.encode("utf-8", "surrogateescape"))
+
+
+def change_origin(git: Git, current: str, origin: str) -> None:
+    """Have the origin of a repository of ours, which has another one, or none any more."""
+    if not current:
+        git.text("remote", "add", "origin", origin)
+    elif current != origin:
+        log.log_note(f"origin was {shell.hide_credentials(current)}")
+        git.text("config", "--replace-all", ORIGIN_KEY, origin)

@@ -105,7 +105,6 @@ class HipifyRepository:
     part: trees.TreePart
     state: checkout_state.RepositoryState
     scan: commits.RepositoryScan
-    clean: bool  # git finds no change of anybody's
 
     @property
     def git(self) -> Git:
@@ -145,6 +144,11 @@ def run_keeping_edits(
 
     Raises EditedOutputError, with the tree as it was, where an edit cannot be kept.
     """
+    # what the script changes the first time, it changes at each run
+    just_made = known_records is None
+    ran_before = known_records is not None and (
+        any(known_records.values()) or bool(own_changes.select_changed(part.part for part in parts))
+    )
     listings = trees.run_side_by_side(lambda part: part.scan.list_files(), parts)
     items = list(zip(parts, listings, strict=True))
 
@@ -175,7 +179,10 @@ def run_keeping_edits(
         part.path: _find_rewritten(records[part.path], listing.sources, output)
         for (part, listing), output in zip(items, outputs, strict=True)
     }
-    if any(unknown.values()) and not _is_first_run(parts, known_records, unknown):
+    # where nothing is recorded it may have run in a commit of somebody's: what it makes of another file has
+    # ``hip`` in its path, as all that PyTorch's hipify makes
+    unclear = not just_made and any("hip" in path.lower() for paths in unknown.values() for path in paths)
+    if any(unknown.values()) and (unclear or ran_before):
         unknown = _find_always_rewritten(parts, run, records, outputs, unknown)
         outputs = settle()
     generated |= {path for output in outputs for path in output.generated}
@@ -206,23 +213,6 @@ def _find_rewritten(
         and path not in record.made
         and path not in record.rewritten
     ]
-
-
-def _is_first_run(
-    parts: Sequence[HipifyRepository],
-    known_records: Mapping[str, hipify_record.HipifyRecord | None] | None,
-    unknown: Mapping[str, list[str]],
-) -> bool:
-    """Tell whether the script surely ran for the first time: what it changed then, it changes at each run.
-
-    Where nothing is recorded it may have run in a commit of somebody's. What it made there has ``hip`` in its
-    path, as all that PyTorch's hipify makes of another file.
-    """
-    if known_records is None:  # just checked out
-        return True
-    if any(known_records.values()) or not all(part.clean for part in parts):
-        return False
-    return not any("hip" in path.lower() for paths in unknown.values() for path in paths)
 
 
 def _find_always_rewritten(
@@ -450,7 +440,7 @@ def _inspect_repository(
     if seed.exists():
         shutil.copy2(seed, index)
     scan = commits.RepositoryScan(git, index, project.build.trees if not part.path else ())
-    return HipifyRepository(part, recorded, scan, not own_changes.has_changes(part))
+    return HipifyRepository(part, recorded, scan)
 
 
 def _tag_upstream_of(part: trees.TreePart) -> str:
@@ -499,8 +489,10 @@ def _commit_repository(
     part: HipifyRepository, files: dict[str, commits.FileStamp | None], links: dict[str, str]
 ) -> checkout_state.RepositoryState:
     tree, head = part.state.tree, part.head
-    if files or links:
-        tree = commits.build_tree(part.git, tree, files, links)
+    if tree != part.part.tree:  # written before, and not committed
+        part.git.text("read-tree", tree)
+    if files or links:  # the index is that of the commit: nothing of anybody's own is in it
+        tree = commits.change_index(part.git, files, links)
     if tree != part.part.tree:
         head = commits.commit_hipify(part.part, tree, part.state.upstream)
     elif head == part.state.upstream or not commits.list_foreign_commits(part.git, part.state.upstream):

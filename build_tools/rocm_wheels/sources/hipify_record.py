@@ -13,7 +13,6 @@ gone goes.
 from __future__ import annotations
 
 import difflib
-import hashlib
 import os
 import re
 import tempfile
@@ -25,7 +24,7 @@ from rocm_wheels.core import errors
 from rocm_wheels.sources import checkout_state, trees
 from rocm_wheels.sources.git import Git, is_inside_tree
 
-_WHOLE_TREE = "whole"
+_WHOLE_TREE = "whole"  # as a gitlink, behind which git looks for no object
 
 
 class EditedOutputError(errors.SourceError):
@@ -89,7 +88,7 @@ def read_hipify_record(git: Git) -> HipifyRecord | None:
     for entry in trees.list_tree(git, tree):
         group, _, path = entry.path.partition("/")
         if group == _WHOLE_TREE:
-            whole = trees.read_blobs(git, [entry.object])[entry.object].decode("ascii")
+            whole = entry.object
         elif group in groups and is_inside_tree(path):  # what is in it is written, or removed
             groups[group][path] = entry.object
         else:
@@ -169,7 +168,7 @@ def _write_record(git: Git, record: HipifyRecord) -> None:
         f"100644 {blob}\t{name}/{path}" for name, blobs in groups.items() for path, blob in blobs.items()
     ]
     if record.whole:
-        lines.append(f"100644 {_store_blob(git, record.whole.encode('ascii'))}\t{_WHOLE_TREE}")
+        lines.append(f"{trees.GITLINK} {record.whole}\t{_WHOLE_TREE}")
     data = "".join(f"{line}\0" for line in lines).encode("utf-8", "surrogateescape")
     with trees.temporary_index(git, None, keep=True) as index_git:
         index_git.text("update-index", "--add", "-z", "--index-info", stdin=data)
@@ -185,7 +184,7 @@ def set_outputs_aside(part: trees.TreePart, record: HipifyRecord) -> KeptFiles:
     directory = part.git.directory
     content = _read_files(directory, (*record.made, *record.ignored, *record.rewritten))
     for path, blob in {**record.made, **record.ignored}.items():
-        if path in content and hash_blob(content[path]) == blob:
+        if path in content and trees.hash_blob(content[path]) == blob:
             (directory / path).unlink()
     return KeptFiles(content)
 
@@ -221,7 +220,7 @@ def _merge_generated(
     edited = [
         path
         for path, blob in record.made.items()
-        if path in changed and hash_blob(kept_files.content[path]) != blob
+        if path in changed and trees.hash_blob(kept_files.content[path]) != blob
     ]
     past = trees.read_blobs(git, sorted({record.made[path] for path in edited}))
     generated, conflicts = {}, []
@@ -229,7 +228,7 @@ def _merge_generated(
         if not _is_regular_file(directory / path):
             continue
         content = (directory / path).read_bytes()
-        generated[path] = hash_blob(content)
+        generated[path] = trees.hash_blob(content)
         if path in edited:
             _store_blob(git, content)
             mine = kept_files.content[path]
@@ -278,7 +277,7 @@ def renew_record(
     directory = part.git.directory
     unchanged = [path for path in _list_unchanged(directory, record.made) if path not in record.ignored]
     to_store = sorted({*new, *ignored, *rewritten, *record.rewritten, *unchanged})
-    hashes = {path: hash_blob(content) for path, content in _read_files(directory, to_store).items()}
+    hashes = {path: trees.hash_blob(content) for path, content in _read_files(directory, to_store).items()}
     files = hashes | store_blobs(part.git, [path for path in hashes if hashes[path] != stored.get(path)])
     return HipifyRecord(
         made={**record.made, **{path: files[path] for path in new if path in files}},
@@ -361,11 +360,6 @@ def _pair_line(matcher: difflib.SequenceMatcher[bytes], line: int) -> int:
     return max(line, 1)
 
 
-def hash_blob(content: bytes) -> str:
-    """Return the id that git gives a file's content (no filter, no change of line ends)."""
-    return hashlib.sha1(b"blob %d\0%b" % (len(content), content), usedforsecurity=False).hexdigest()
-
-
 def store_blobs(git: Git, paths: Sequence[str]) -> dict[str, str]:
     """Store files as they are on the disk; return their blobs by path."""
     if not paths:
@@ -389,7 +383,7 @@ def _merge_edit(git: Git, mine: bytes, base: bytes, theirs: bytes) -> bytes | No
 def _list_unchanged(directory: Path, blobs: Mapping[str, str]) -> list[str]:
     """List the files that are as their blobs say."""
     files = _read_files(directory, blobs)
-    return [path for path, content in files.items() if hash_blob(content) == blobs[path]]
+    return [path for path, content in files.items() if trees.hash_blob(content) == blobs[path]]
 
 
 def _is_regular_file(file: Path) -> bool:

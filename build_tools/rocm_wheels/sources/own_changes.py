@@ -62,21 +62,28 @@ _MOST_SHOWN = 12
 _CHANGE_WORDS = {"A": "new", "D": "removed", "M": "modified", "T": "modified", "U": "unmerged"}
 
 
-def refuse_own_work(parts: Sequence[trees.TreePart], state: checkout_state.CheckoutState | None) -> None:
-    """Raise SourceError, with a tip, when files of a tree hold work that a checkout would lose."""
+def refuse_own_work(
+    parts: Sequence[trees.TreePart], state: checkout_state.CheckoutState | None
+) -> frozenset[str]:
+    """Raise SourceError, with a tip, when files of a tree hold work that a checkout would lose.
+
+    Returns the repositories, by path, in which files differ from their commit: all that does is ours.
+    """
     refuse_unfinished_operations(parts)
-    if files := _list_changed_files([part for part in parts if part.head], state):
+    changed = select_changed(part for part in parts if part.head)
+    if files := _list_changed_files(changed, state):
         raise errors.SourceError(
             _format_list(f"{parts[0].git.directory} has changes of yours", files),
             tip="keep them with `git stash -u` in that repository, or move the files away; "
             "or check out into another folder with --source-dir",
         )
+    return frozenset(part.path for part in changed)
 
 
 def refuse_uncommitted(parts: Sequence[trees.TreePart], state: checkout_state.CheckoutState | None) -> None:
     """Raise SourceError when files of somebody's own would get into our commit."""
     refuse_unfinished_operations(parts)
-    if files := _list_changed_files(parts, state, links=True):
+    if files := _list_changed_files(select_changed(parts), state, links=True):
         raise errors.SourceError(
             _format_list(
                 f"{parts[0].git.directory} has changes of yours, which the hipify commit would mix in", files
@@ -85,13 +92,18 @@ def refuse_uncommitted(parts: Sequence[trees.TreePart], state: checkout_state.Ch
         )
 
 
-def has_changes(part: trees.TreePart) -> bool:
-    """Tell whether git finds a change in one repository; what is in submodules is theirs."""
-    trees.require_commit(part)
-    with trees.show_hidden_files(part) as git:
-        return bool(
-            git.text("status", "--porcelain", "--untracked-files=normal", "--ignore-submodules=dirty")
-        )
+def select_changed(parts: Iterable[trees.TreePart]) -> list[trees.TreePart]:
+    """Return the repositories in which git finds a change; what is in submodules is theirs."""
+
+    def look(part: trees.TreePart) -> bool:
+        trees.require_commit(part)
+        with trees.show_hidden_files(part) as git:
+            return bool(
+                git.text("status", "--porcelain", "--untracked-files=normal", "--ignore-submodules=dirty")
+            )
+
+    parts = list(parts)
+    return [part for part, changed in zip(parts, trees.run_side_by_side(look, parts), strict=True) if changed]
 
 
 def keep_commits(
@@ -145,18 +157,16 @@ def switch_to_commit(git: Git, commit: str) -> None:
 
 
 def list_own_changes(
-    part: trees.TreePart, state: checkout_state.CheckoutState | None, *, links: bool = False
+    part: trees.TreePart, state: checkout_state.CheckoutState | None
 ) -> list[tuple[str, str]]:
-    """List (what, path) of the work in one repository that is neither ours nor committed.
-
-    ``links``: count submodules at another commit as well.
-    """
-    return _list_changes(part, state, links=links) if has_changes(part) else []
+    """List (what, path) of the work in one repository that is neither ours nor committed."""
+    return _list_changes(part, state, links=False) if select_changed([part]) else []
 
 
 def _list_changes(
     part: trees.TreePart, state: checkout_state.CheckoutState | None, *, links: bool
 ) -> list[tuple[str, str]]:
+    """``links``: count submodules at another commit as well."""
     git, head, git_dir = part.git, part.head, part.git_dir
     recorded = state.left.get(part.path) if state is not None else None
     expected = [part.tree]
@@ -208,8 +218,8 @@ def list_own_commits(
 def _list_changed_files(
     parts: Sequence[trees.TreePart], state: checkout_state.CheckoutState | None, *, links: bool = False
 ) -> list[str]:
-    """List what is somebody's own in repositories; ``links``: submodules at other commits, too."""
-    results = trees.run_side_by_side(lambda part: list_own_changes(part, state, links=links), parts)
+    """List what is somebody's own in changed repositories; ``links``: submodules at other commits, too."""
+    results = trees.run_side_by_side(lambda part: _list_changes(part, state, links=links), parts)
     return [
         f"{word} {part.path_from_root(path)}"
         for part, items in zip(parts, results, strict=True)

@@ -14,14 +14,13 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
 from rocm_wheels.core import errors, parallel, progress, shell
 from rocm_wheels.core.files import write_atomically
 from rocm_wheels.sources import checkout_state, mirrors, network, trees
-from rocm_wheels.sources.git import Git, is_inside_tree, read_configuration
+from rocm_wheels.sources.git import Git, add_origin, is_inside_tree, read_configuration
 
 GITMODULES_FILE = ".gitmodules"
 _REMOTE = re.compile(r"[^/]*:")  # a scheme, or host:path as for ssh
@@ -64,10 +63,10 @@ def parse_gitmodules(listed: str, *, name: str) -> dict[str, Submodule]:
         if path is None:
             continue
         path = path.rstrip("/")
-        for field, text in (("name", section), ("path", path)):
+        for part, text in (("name", section), ("path", path)):
             if not is_inside_tree(text):
                 raise errors.SourceError(
-                    f"{name}: the {field} of a submodule, {text!r}, does not stay in the tree"
+                    f"{name}: the {part} of a submodule, {text!r}, does not stay in the tree"
                 )
         if url is not None and _UNSAFE.search(url):
             raise errors.SourceError(f"{name}: submodule {section}: {url!r} is not a repository")
@@ -170,34 +169,45 @@ class _SubmoduleLink:
         return f"{self.parent.path}/{self.module.path}" if self.parent.path else self.module.path
 
 
-class WantedSubmodules(NamedTuple):
-    """The submodules of a commit, recursively, by path: those that git updates, and those that it leaves."""
+@dataclass
+class WantedTree:
+    """A commit with its submodules, recursively, by path: those that git updates, and those that it leaves.
 
-    repositories: Mapping[str, RepositoryCommit]
-    left_out: tuple[str, ...]
+    ``fetched``: some were asked for. ``moved``: some come from elsewhere than git has noted.
+    """
+
+    repositories: dict[str, RepositoryCommit]
+    left_out: list[str] = field(default_factory=list)
+    fetched: bool = False
+    moved: bool = False
+
+    def has_commit(self, path: str, commit: str) -> bool:
+        """Tell whether a repository is to be at a commit."""
+        return path in self.repositories and self.repositories[path].commit == commit
 
     def keeps(self, path: str) -> bool:
-        """Tell whether a submodule has its place in the tree."""
+        """Tell whether a repository has its place in the tree."""
         return path in self.repositories or any(f"{path}/".startswith(f"{other}/") for other in self.left_out)
 
 
 def fetch_submodules(
     root: RepositoryCommit,
     parts: Mapping[str, trees.TreePart],
+    values: Mapping[str, str],
     *,
+    settled: bool,
     enabled: bool,
     depth: int | None,
     transport: network.Transport,
-) -> WantedSubmodules:
+) -> WantedTree:
     """Have the commits of all submodules, recursively, if they are ``enabled``. No file is touched.
 
-    For somebody who holds the tree. ``parts``: the repositories of the submodules that are in it. Raises
-    SourceError: a server, a submodule without URL, names that clash on this disk (looked for in the root
-    alone when submodules are not wanted).
+    For somebody who holds the tree. ``parts``: the repositories in it, ``settled`` where no run was cut;
+    ``values``: the root's configuration. Raises SourceError: a server, a submodule without URL, names that
+    clash on this disk (looked for in the root alone when submodules are not wanted).
     """
-    ignore_case = read_configuration(root.git).values.get("core.ignorecase", "").lower() in _TRUE_WORDS
-    repositories: dict[str, RepositoryCommit] = {}
-    left_out: list[str] = []
+    ignore_case = values.get("core.ignorecase", "").lower() in _TRUE_WORDS
+    wanted = WantedTree({"": root})
 
     def list_links(repository: RepositoryCommit) -> list[_SubmoduleLink]:
         files = trees.list_tree(repository.git, repository.commit)
@@ -205,9 +215,7 @@ def fetch_submodules(
             refuse_case_clash((entry.path for entry in files), repository.description)
         if not enabled:
             return []
-        links, others = _select_links(repository, files)
-        left_out.extend(f"{repository.path}/{path}".lstrip("/") for path in others)
-        return links
+        return _select_links(repository, files, values, wanted)
 
     def fetch(link: _SubmoduleLink) -> tuple[None, list[_SubmoduleLink]]:
         part = parts.get(link.path)
@@ -217,40 +225,48 @@ def fetch_submodules(
         fresh = not (folder / "HEAD").is_file()
         if fresh:
             _make_repository(root, folder, link)
-        if fresh or not trees.has_whole_commit(git, link.commit):
+        in_place = settled and part is not None and part.head == link.commit
+        if fresh or not (in_place or trees.has_whole_commit(git, link.commit)):
+            wanted.fetched = True
             trusted = network.is_server(link.url)
             request = network.CommitRequest(link.url, link.commit, _make_printable(link.path), trusted)
             link_depth = depth
             if depth is None and link.module.shallow and transport.mirrors is None:
                 link_depth = 1
-            if not (folder / "shallow").exists() and git.text("for-each-ref", "--count=1"):
+            known = "" if fresh else (part and part.head) or git.text("for-each-ref", "--count=1")
+            if known and not (folder / "shallow").exists():
                 link_depth = None  # a repository that has whole histories keeps them so
             mirrors.obtain_commit(git, request, link.commit, depth=link_depth, transport=transport)
         head = (folder / "HEAD").read_text(encoding="utf-8", errors="surrogateescape")
-        if head.startswith("ref:") and not trees.has_head_commit(git):
+        if head.startswith("ref:") and (fresh or not trees.has_head_commit(git)):
             # cut before its files are written, git would find no revision to go on from
             write_atomically(folder / "HEAD", f"{link.commit}\n")
-        repositories[link.path] = RepositoryCommit(link.path, git, folder, link.url, link.commit)
-        return None, list_links(repositories[link.path])
+        wanted.repositories[link.path] = RepositoryCommit(link.path, git, folder, link.url, link.commit)
+        if part is not None and in_place and not part.links:
+            return None, []
+        return None, list_links(wanted.repositories[link.path])
 
     if enabled or ignore_case:
         with network.mark_under_way(root.folder):
             parallel.run_growing_work(fetch, list_links(root), jobs=transport.jobs)
         progress.show_live_line("")
-    return WantedSubmodules(repositories, tuple(left_out))
+    return wanted
 
 
 def _select_links(
-    repository: RepositoryCommit, files: Sequence[trees.TreeEntry]
-) -> tuple[list[_SubmoduleLink], list[str]]:
-    """Return the submodules of a commit that git would update, and the paths of the others.
+    repository: RepositoryCommit,
+    files: Sequence[trees.TreeEntry],
+    values: Mapping[str, str],
+    wanted: WantedTree,
+) -> list[_SubmoduleLink]:
+    """Return the submodules of a commit that git would update; the others are noted in ``wanted``.
 
-    Raises SourceError for one without URL, and for one whose repository would lie in another's, which git
-    refuses as well.
+    ``values``: the configuration of the root's. Raises SourceError for one without URL, and for one whose
+    repository would lie in another's, which git refuses as well.
     """
     gitlinks = [entry for entry in files if entry.mode == trees.GITLINK]
     if not gitlinks:
-        return [], []
+        return []
     modules: Mapping[str, Submodule] = {}
     # a link instead of a file is one that git does not follow
     if any(entry.path == GITMODULES_FILE and entry.mode[:3] == "100" for entry in files):
@@ -258,8 +274,9 @@ def _select_links(
         blob = f"{repository.commit}:{GITMODULES_FILE}"
         text = repository.git.text("config", "--blob", blob, "-z", "--list", activity=activity)
         modules = parse_gitmodules(text, name=f"{GITMODULES_FILE} of {repository.description}")
-    values = read_configuration(repository.git).values
-    links, left_out = [], []
+    if repository.path:
+        values = read_configuration(repository.git)
+    links = []
     for entry in gitlinks:
         module = modules.get(entry.path)
         if module is None or (module.url is None and module.enabled):
@@ -272,9 +289,11 @@ def _select_links(
         key = f"submodule.{module.name}"
         updated = values[f"{key}.update"] != "none" if f"{key}.update" in values else module.enabled
         if module.url is None or not updated or values.get(f"{key}.active", "true").lower() in _FALSE_WORDS:
-            left_out.append(entry.path)
+            wanted.left_out.append(f"{repository.path}/{entry.path}".lstrip("/"))
             continue
         url = resolve_submodule_url(repository.origin, module.url)
+        if values.get(f"{key}.url", url) != url:
+            wanted.moved = True
         links.append(_SubmoduleLink(repository, module, entry.object, url))
     names = {link.module.name for link in links}
     for name in sorted(names):
@@ -284,7 +303,7 @@ def _select_links(
                 f"{repository.description} has submodules named {outer[0]!r} and {name!r}: "
                 "the repository of one would lie inside the other's"
             )
-    return links, left_out
+    return links
 
 
 def _make_repository(root: RepositoryCommit, folder: Path, link: _SubmoduleLink) -> None:
@@ -299,16 +318,9 @@ def _make_repository(root: RepositoryCommit, folder: Path, link: _SubmoduleLink)
     with tempfile.TemporaryDirectory(
         prefix=network.NEW_FOLDER_PREFIX, dir=root.folder / checkout_state.OWN_FOLDER
     ) as holder:
-        new = Path(holder, "repository")
-        git = root.git.with_variables(GIT_DIR=str(new))
-        git.text("init", "--quiet", "--bare", "--template=")
-        for key, value in (
-            ("core.bare", "false"),
-            ("core.logAllRefUpdates", "true"),
-            ("remote.origin.url", link.url),
-            ("remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*"),
-        ):
-            git.text("config", key, value)
+        root.git.text("init", "--quiet", "--initial-branch=main", "--template=", holder)
+        new = Path(holder, ".git")
+        add_origin(new, link.url)
         folder.parent.mkdir(parents=True, exist_ok=True)
         if folder.exists():  # the beginning of a clone that was killed; never one that others are in
             names = {entry.name for entry in folder.iterdir()}

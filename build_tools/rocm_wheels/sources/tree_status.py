@@ -103,7 +103,9 @@ def read_tree_status(project: Project, directory: Path, *, env: Mapping[str, str
         for path, recorded in (state.left.items() if state is not None else ())
         if path and untouched and recorded.head == recorded.upstream
     }
-    parts = [part for part in trees.list_repositories(git) if part.path not in plain]
+    repositories = trees.list_repositories(git)
+    parts = [part for part in repositories if part.path not in plain]
+    wants_submodules = state is None or state.submodules
     all_statuses = trees.run_side_by_side(lambda part: _read_repository_status(part, state, untouched), parts)
     statuses = [
         status
@@ -122,7 +124,7 @@ def read_tree_status(project: Project, directory: Path, *, env: Mapping[str, str
         hipified == "stale",
         hipified == "no",
         tuple(statuses),
-        tuple(trees.list_missing_submodules(directory.absolute(), env=env)),
+        tuple(trees.select_missing_submodules(repositories) if wants_submodules else ()),
     )
 
 

@@ -18,10 +18,11 @@ import posixpath
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from rocm_wheels.core import errors, log, parallel
@@ -92,11 +93,15 @@ class TreeChange(NamedTuple):
         return GITLINK in (self.before[0], self.after[0])
 
 
-def list_repositories(git: Git) -> list[TreePart]:
-    """List root and every populated submodule, recursively, outermost first, as they are now."""
+def list_repositories(git: Git, known: Mapping[str, TreePart] = MappingProxyType({})) -> list[TreePart]:
+    """List root and every populated submodule, recursively, outermost first, as they are now.
+
+    ``known``: those, by path, that nobody touched since they were listed.
+    """
 
     def look(location: tuple[str, Git, str]) -> tuple[TreePart, list[tuple[str, Git, str]]]:
-        part = inspect_repository(*location)
+        path, _, link = location
+        part = replace(known[path], link=link) if path in known else inspect_repository(*location)
         return part, [
             (part.path_from_root(entry.path), git.in_directory(part.git.directory / entry.path), entry.object)
             for entry in part.links
@@ -114,6 +119,17 @@ def inspect_repository(path: str, git: Git, link: str) -> TreePart:
     output = git.text("rev-parse", "--absolute-git-dir", "--revs-only", "HEAD^{commit}", "HEAD^{tree}")
     git_dir, head, tree = _REPOSITORY_ANSWER.fullmatch(output).groups(default="")  # type: ignore[union-attr]
     return TreePart(path, git, link, Path(git_dir), head, tree, hidden, tuple(links))
+
+
+def move_parts(
+    parts: Iterable[TreePart], left: Mapping[str, checkout_state.RepositoryState]
+) -> list[TreePart]:
+    """Return the repositories of a tree at the commits that we left there."""
+    return [
+        part if state.head == part.head else replace(part, head=state.head, tree=state.tree)
+        for part in parts
+        for state in (left[part.path],)
+    ]
 
 
 def require_commit(part: TreePart) -> None:
@@ -171,6 +187,11 @@ def is_populated(directory: Path) -> bool:
     return (read_git_pointer(pointer) / "HEAD").is_file()
 
 
+def is_on_branch(part: TreePart) -> bool:
+    """Tell whether HEAD is a branch, which moves with what is committed."""
+    return (part.git_dir / "HEAD").read_text(encoding="utf-8", errors="surrogateescape").startswith("ref:")
+
+
 def has_head_commit(git: Git) -> bool:
     """Tell whether HEAD names a commit (a repository just made has none)."""
     return git.succeeds("rev-parse", "-q", "--verify", "HEAD^{commit}")
@@ -179,16 +200,6 @@ def has_head_commit(git: Git) -> bool:
 def has_object(git: Git, commit: str) -> bool:
     """Tell whether a commit is in the repository."""
     return bool(commit) and git.succeeds("cat-file", "-e", f"{commit}^{{commit}}")
-
-
-def is_held_commit(git: Git, commit: str) -> bool:
-    """Tell whether a ref holds a commit: git vouches for all that it needs, and keeps it."""
-    try:
-        return bool(git.text("for-each-ref", "--count=1", "--contains", commit, "--format=%(refname)"))
-    except (
-        errors.SourceError
-    ):  # git knows no such commit; whatever else it is, the fetch that follows says so
-        return False
 
 
 def has_whole_commit(git: Git, commit: str) -> bool:
@@ -212,27 +223,34 @@ def list_tree(git: Git, tree: str) -> list[TreeEntry]:
     return entries
 
 
+def read_objects(git: Git, names: Sequence[str]) -> list[tuple[str, str, bytes]]:
+    """Return (id, kind, content) of objects by their names; the kind of one that is not there is missing."""
+    # the last question is none: what is at the very end of an answer may be cut
+    stdin = "".join(f"{name}\n" for name in (*names, "end")).encode("ascii")
+    rest = git.text("cat-file", "--batch", stdin=stdin).encode("utf-8", "surrogateescape")
+    objects = []
+    for _ in names:
+        facts, _, rest = rest.partition(b"\n")
+        oid, kind, *size = facts.decode("utf-8", "replace").split(" ")
+        end = int(size[0]) if size else -1
+        objects.append((oid, kind, rest[: max(end, 0)]))
+        rest = rest[end + 1 :]
+    return objects
+
+
 def read_blobs(git: Git, oids: Iterable[str]) -> dict[str, bytes]:
     """Return files by their object ids. Raises SourceError for one that is not there."""
     unique_oids = list(dict.fromkeys(oids))
-    if not unique_oids:
-        return {}
-    # the last question is none: what is at the very end of an answer may be cut
-    stdin = "".join(f"{oid}\n" for oid in (*unique_oids, "end")).encode("ascii")
-    rest = git.text("cat-file", "--batch", stdin=stdin).encode("utf-8", "surrogateescape")
     files = {}
-    for oid in unique_oids:
-        facts, _, rest = rest.partition(b"\n")
-        if not facts.startswith(f"{oid} blob ".encode("ascii")):
-            kind = facts.decode("utf-8", "replace").split(" ")[1]
+    for oid, kind, content in read_objects(git, unique_oids) if unique_oids else ():
+        if kind != "blob":
             raise errors.SourceError(
                 f"{git.directory} lacks the object {oid}"
                 if kind == "missing"
                 else f"{oid} is a {kind} of {git.directory}, not a file",
                 tip="`git fsck` in that repository says what it lacks; a new checkout has all of it",
             )
-        size = int(facts.split(b" ")[2])
-        files[oid], rest = rest[:size], rest[size + 1 :]
+        files[oid] = content
     return files
 
 
@@ -386,13 +404,17 @@ def _is_copied_link(git: Git, link: CopiedLink) -> bool:
         if source.is_file() and file.is_file() and filecmp.cmp(file, source, shallow=False):
             continue
         content = os.fsencode(file.readlink()) if file.is_symlink() else file.read_bytes()
-        blob = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
         committed = git.fields("ls-tree", "-z", "--full-tree", "HEAD", "--", f"{base}/{name}")
-        if [line.split(" ")[2].split("\t")[0] for line in committed] == [blob]:
+        if [line.split(" ")[2].split("\t")[0] for line in committed] == [hash_blob(content)]:
             continue
         if not git.succeeds("check-ignore", "-q", "--", f"{link.path}/{name}"):
             return False
     return True
+
+
+def hash_blob(content: bytes) -> str:
+    """Return the id that git gives a file's content (no filter, no change of line ends)."""
+    return hashlib.sha1(b"blob %d\0%b" % (len(content), content), usedforsecurity=False).hexdigest()
 
 
 def restore_links(directory: Path, env: Mapping[str, str]) -> None:
