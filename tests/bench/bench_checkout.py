@@ -6,11 +6,13 @@ The tree has as many files, folders, .cu files and submodules as PyTorch 2.6 (it
 Rows run in the order shown, each new tree goes into a folder of its own; a ratio compares a row with the row
 of git that stands last above it, of the same run. Nothing is hipified where a row does not say so.
 
-Going to another ref is measured by turns: whole commands, from main to next and back, with all commits here.
+The first checkout is measured by turns, beside ``git clone --jobs 8``, each into a folder of its own.
+Going to another ref as well: whole commands, from main to next and back, with all commits here.
 Five submodules move, with those that are nested in them. Git's side is ``git switch`` (or, as ours asks the
 server for the ref, ``git fetch`` and ``git checkout``) and ``git submodule update --init --recursive``.
 ``--pytorch``: the unpacked sources of PyTorch, on which its ``build_amd.py`` alone and our ``hipify`` are
-measured by turns. Ratios by turns are of the least times of processors.
+measured by turns. Ratios by turns are of the medians of seconds, and of the least times of processors.
+``--turns-only`` leaves out all that is not measured by turns.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ from peer_lines import check_lines
 CLONE = Path(__file__).resolve().parents[2]
 DOOR = CLONE / "repos" / "pytorch_torch_repo.py"
 MAKE_HIPIFIED = [sys.executable, str(DOOR), "hipify", "--checkout-dir", "."]
+CLONE_MAIN = ["git", "clone", "--quiet", "--recurse-submodules", "--branch", "main"]
+MOVED = ("git clone --recurse-submodules", "git clone, --jobs 8", "checkout", "checkout, hipified")
 LINES = 60  # of a file
 ROUNDS = 5  # of what is repeated
 HIPIFY = """\
@@ -187,7 +191,6 @@ def rows(url: str, peer: Path | None) -> list[tuple[str, int, list[list[str]]]]:
         where = ["--checkout-dir", folder, "--origin", url, "--ref", ref]
         return [[sys.executable, str(DOOR), "checkout", *where, *words]]
 
-    clone = ["git", "clone", "--quiet", "--recurse-submodules", "--branch", "main"]
     mirror, plain = ("--mirror-dir", "mirrors"), "--no-hipify"
     every = [[sys.executable, "-m", "rocm_wheels", "checkout", "--all", "--source-dir", "five"]]
     theirs = []
@@ -199,8 +202,8 @@ def rows(url: str, peer: Path | None) -> list[tuple[str, int, list[list[str]]]]:
             ("TheRock's script, again", 1, [[*script, "--repo-hashtag", "main"]]),
         ]
     return [
-        ("git clone --recurse-submodules", 1, [[*clone, url, "clone"]]),
-        ("git clone, --jobs 8", 1, [[*clone, "--jobs", "8", url, "clone-8"]]),
+        ("git clone --recurse-submodules", 1, [[*CLONE_MAIN, url, "clone"]]),
+        ("git clone, --jobs 8", 1, [[*CLONE_MAIN, "--jobs", "8", url, "clone-8"]]),
         ("checkout", 1, ours("main", "bare", plain)),
         ("checkout, cold mirror", 1, ours("main", "cold", plain, *mirror)),
         ("checkout, warm mirror", 1, ours("main", "warm", plain, *mirror)),
@@ -210,6 +213,25 @@ def rows(url: str, peer: Path | None) -> list[tuple[str, int, list[list[str]]]]:
         ("five projects", 1, every),
         ("five projects, nothing to do", ROUNDS, every),
     ]
+
+
+def list_firsts(url: str, folder: str) -> dict[str, list[list[str]]]:
+    """Return by name what makes a tree in a folder."""
+    where = ["--checkout-dir", f"{folder}/ours", "--origin", url, "--ref", "main"]
+    return {
+        "git clone, --jobs 8": [[*CLONE_MAIN, "--jobs", "8", url, f"{folder}/git"]],
+        "first checkout": [[sys.executable, str(DOOR), "checkout", *where, "--no-hipify"]],
+    }
+
+
+def measure_firsts(url: str, env: dict[str, str], folder: Path, rounds: int) -> None:
+    """Make trees by turns, which go again."""
+    measured: dict[str, list[tuple[float, float]]] = {}
+    for number in range(rounds):
+        for what, commands in list_firsts(url, f"turn-{number}").items():
+            measured.setdefault(what, []).append(run(commands, env, folder))
+        shutil.rmtree(folder / f"turn-{number}")
+    print_turns(measured)
 
 
 def list_moves(url: str, ref: str) -> dict[str, list[list[str]]]:
@@ -262,7 +284,11 @@ def print_turns(measured: dict[str, list[tuple[float, float]]]) -> None:
     for what, timings in measured.items():
         median = statistics.median(seconds for seconds, _ in timings)
         processor = statistics.median(processor for _, processor in timings)
-        ratios = [f"{least[what] / least[other]:5.2f}" for other in measured if other.startswith("git ")]
+        others = [other for other in measured if other.startswith("git ")]
+        ratios = [f"{least[what] / least[other]:5.2f}" for other in others]
+        ratios[:0] = [
+            f"{median / statistics.median(s for s, _ in measured[other]):5.2f}," for other in others
+        ]
         print(
             f"{what:38} {median:7.2f} s; of processor {processor:6.3f} s, at least {least[what]:6.3f} s; "
             f"ratios {' '.join(ratios)}",
@@ -276,6 +302,7 @@ def main() -> None:
     )
     parser.add_argument("--peer", type=Path)
     parser.add_argument("--check", action="store_true", help="only check the command lines")
+    parser.add_argument("--turns-only", action="store_true", help="only what is measured by turns")
     parser.add_argument("--pytorch", type=Path)
     numbers = (("files", 15_000), ("submodules", 58), ("nested", 20), ("each", 200), ("rounds", ROUNDS))
     for name, default in numbers:
@@ -284,6 +311,7 @@ def main() -> None:
     if given.check:
         url = "file:///upstream/pytorch.git"
         check_lines(line for *_, lines in rows(url, given.peer) for line in lines)
+        check_lines(line for lines in list_firsts(url, "turn-0").values() for line in lines)
         check_lines(line for lines in list_moves(url, "next").values() for line in lines)
         check_lines([MAKE_HIPIFIED])
         return
@@ -298,6 +326,8 @@ def main() -> None:
         print(f"{shape.files} files and {shape.submodules} submodules of {shape.each}")
         git_seconds = git_processor = 0.0
         for what, often, commands in rows(url, given.peer and given.peer.resolve()):
+            if given.turns_only and what not in MOVED:
+                continue
             timings = [run(commands, env, folder / "work") for _ in range(often)]
             seconds, processor = (statistics.median(values) for values in zip(*timings, strict=True))
             if what.startswith("git "):
@@ -305,6 +335,7 @@ def main() -> None:
             ratios = (seconds / git_seconds, processor / git_processor)
             line = f"{what:36} {seconds:7.2f} s {ratios[0]:5.2f}; of processor {processor:6.3f} s"
             print(f"{line} {ratios[1]:5.2f}", flush=True)
+        measure_firsts(url, env, folder / "work", given.rounds)
         measure_moves(url, env, folder / "work", given.rounds)
         if given.pytorch is not None:
             measure_hipify(given.pytorch.resolve(), env, folder / "work", given.rounds)
