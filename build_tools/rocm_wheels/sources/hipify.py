@@ -160,12 +160,12 @@ def run_keeping_edits(
     try:
         run()
         records: dict[str, hipify_record.HipifyRecord] = {}
-        conflicts: list[str] = []
+        conflicts: dict[str, str] = {}
         for part in parts:
-            records[part.path], edited = hipify_record.merge_outputs(
+            records[part.path], edited = hipify_record.settle_outputs(
                 part.part, past[part.path], kept_files[part.path]
             )
-            conflicts += [part.part.path_from_root(path) for path in edited]
+            conflicts |= {part.part.path_from_root(path): source for path, source in edited.items()}
         outputs = settle()
         if conflicts and not keep_edited:
             _remove_new(items, outputs)

@@ -5,7 +5,7 @@ the user changed in a file that it makes it writes over. So each repository reme
 held by a ref of the working tree's own) which files the script makes, with what it wrote, and which it
 rewrites in place.
 
-Then a file that it makes is written when its translation changed, and an edit of it is merged; in a file
+Then a file that it makes is written when its translation changed, unless somebody edited it; in a file
 that it rewrites in place only lines are translated that are new since; what is made of a source that is
 gone goes.
 """
@@ -15,7 +15,6 @@ from __future__ import annotations
 import difflib
 import os
 import re
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,13 +27,14 @@ _WHOLE_TREE = "whole"  # as a gitlink, behind which git looks for no object
 
 
 class EditedOutputError(errors.SourceError):
-    """Files that hipify makes were edited, and it now writes something else into the same lines."""
+    """Files that hipify makes were edited, and it now writes something else there; sources by file."""
 
-    def __init__(self, directory: Path, paths: Sequence[str]) -> None:
-        names = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
+    def __init__(self, directory: Path, sources: Mapping[str, str]) -> None:
+        shown = [f"{path} (made of {source})" if source else path for path, source in sources.items()][:5]
+        more = f" and {len(sources) - 5} more" if len(sources) > 5 else ""
         super().__init__(
-            f"{names} in {directory}: edited, and hipify now writes something else into the same lines",
-            tip="move your file away, hipify, and make your change again in the file that it writes",
+            f"{', '.join(shown)}{more} in {directory}: edited, and hipify now writes something else there",
+            tip="change what it is made of instead, and move the edited file away: hipify makes it again",
         )
 
 
@@ -189,17 +189,18 @@ def set_outputs_aside(part: trees.TreePart, record: HipifyRecord) -> KeptFiles:
     return KeptFiles(content)
 
 
-def merge_outputs(
+def settle_outputs(
     part: trees.TreePart, record: HipifyRecord, kept_files: KeptFiles
-) -> tuple[HipifyRecord, list[str]]:
+) -> tuple[HipifyRecord, dict[str, str]]:
     """Put right what the script wrote over what was there; return what it makes now, and conflicts.
 
-    A conflict: a file that it makes was edited where its translation changed as well. The edit stays.
+    A conflict: a file that it makes was edited where its translation changed as well. The edit stays; by its
+    path stands what it is made of, "" where that cannot be told.
     """
     changed = _find_overwritten(part.git.directory, kept_files)
     _merge_rewritten(part, record, kept_files, changed)
-    generated, conflicts = _merge_generated(part, record, kept_files, changed)
-    return replace(record, made=generated), conflicts
+    generated, conflicts = _keep_edits(part, record, kept_files, changed)
+    return replace(record, made=generated), {path: _find_source(part.git, path, record) for path in conflicts}
 
 
 def _merge_rewritten(
@@ -212,30 +213,31 @@ def _merge_rewritten(
         _write_file(part.git.directory / path, result)
 
 
-def _merge_generated(
+def _keep_edits(
     part: trees.TreePart, record: HipifyRecord, kept_files: KeptFiles, changed: Mapping[str, bytes]
 ) -> tuple[dict[str, str], list[str]]:
-    """Merge edits into files that were made anew; return the blobs that the script made, and conflicts."""
-    git, directory = part.git, part.git.directory
-    edited = [
-        path
-        for path, blob in record.made.items()
-        if path in changed and trees.hash_blob(kept_files.content[path]) != blob
-    ]
-    past = trees.read_blobs(git, sorted({record.made[path] for path in edited}))
+    """Write edits back over what was made anew; return the blobs that the script made, and conflicts."""
+    directory = part.git.directory
     generated, conflicts = {}, []
     for path, blob in record.made.items():
         if not _is_regular_file(directory / path):
             continue
         content = (directory / path).read_bytes()
         generated[path] = trees.hash_blob(content)
-        if path in edited:
-            _store_blob(git, content)
-            mine = kept_files.content[path]
-            merged = mine if generated[path] == blob else _merge_edit(git, mine, past[blob], content)
-            conflicts += [path] if merged is None else []
-            _write_file(directory / path, mine if merged is None else merged)
+        if path in changed and trees.hash_blob(kept_files.content[path]) != blob:
+            _store_blob(part.git, content)
+            _write_file(directory / path, kept_files.content[path])
+            conflicts += [path] if generated[path] != blob else []
     return generated, conflicts
+
+
+def _find_source(git: Git, path: str, record: HipifyRecord) -> str:
+    """Return the file that hipify makes ``path`` of, "" where none has such a name."""
+    name = _strip_hipify_words(path)
+    for other in git.fields("ls-files", "-z", "--cached", "--others", "--exclude-standard"):
+        if _strip_hipify_words(other) == name and other != path and other not in record.made:
+            return other
+    return ""
 
 
 def _find_overwritten(directory: Path, kept_files: KeptFiles) -> dict[str, bytes]:
@@ -367,17 +369,6 @@ def store_blobs(git: Git, paths: Sequence[str]) -> dict[str, str]:
     names = "".join(f"{_quote_path(path)}\n" for path in paths).encode("utf-8", "surrogateescape")
     output = git.text("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=names)
     return dict(zip(paths, output.split("\n"), strict=True))
-
-
-def _merge_edit(git: Git, mine: bytes, base: bytes, theirs: bytes) -> bytes | None:
-    """Merge an edit of a file into its new translation; ``None`` where both change the same lines."""
-    with tempfile.TemporaryDirectory(prefix="rocm-wheels-merge-") as folder:
-        files = [Path(folder, name) for name in ("mine", "base", "theirs")]
-        for file, content in zip(files, (mine, base, theirs), strict=True):
-            file.write_bytes(content)
-        if not git.succeeds("merge-file", "--quiet", *map(str, files)):
-            return None
-        return files[0].read_bytes()
 
 
 def _list_unchanged(directory: Path, blobs: Mapping[str, str]) -> list[str]:
