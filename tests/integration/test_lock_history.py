@@ -90,20 +90,20 @@ def between(
     *,
     repos: Path,
     mirrors: Path | None = None,
-) -> lock_diff.CommitRange | str:
+) -> dict[str, Any]:
     a, b = (
         Lock(projects={"torch": LockedProject(origin=origin, ref="main", why="given", commit=commit)})
         for origin, commit in (old, new)
     )
-    histories = lock_diff.read_histories(
-        lock_diff.compare_locks(a, b), repos=repos, submodules=False, mirrors=mirrors, env=env
-    )
-    return histories["torch", ""]
+    diff = lock_diff.compare_locks(a, b)
+    lock_diff.add_histories(diff, repos=repos, submodules=False, mirrors=mirrors, limit=20, env=env)
+    found: dict[str, Any] = diff["projects"]["torch"]["history"]
+    return found
 
 
-def subjects(found: lock_diff.CommitRange | str) -> tuple[list[str], list[str]]:
-    assert isinstance(found, lock_diff.CommitRange)
-    return [one.subject for one in found.added], [one.subject for one in found.dropped]
+def subjects(found: dict[str, Any]) -> tuple[list[str], ...]:
+    assert found["complete"]
+    return tuple([one["subject"] for one in found[side]["commits"]] for side in ("added", "dropped"))
 
 
 def test_a_branch_that_was_pushed_with_force(
@@ -124,9 +124,8 @@ def test_a_branch_that_was_pushed_with_force(
         ["taken back 2", "taken back 1"],
     )
     back = between((upstream.url, new), (upstream.url, old), env, repos=tmp_path)
-    assert isinstance(found, lock_diff.CommitRange) and isinstance(back, lock_diff.CommitRange)
-    assert found.added[0].id == new
-    assert (back.added, back.dropped) == (found.dropped, found.added)
+    assert found["added"]["commits"][0]["commit"] == new
+    assert (back["added"], back["dropped"]) == (found["dropped"], found["added"])
 
 
 def test_a_checkout_is_read_and_nobody_asked(
@@ -138,7 +137,7 @@ def test_a_checkout_is_read_and_nobody_asked(
     gone = "file:///no/such/repository"
     found = between((gone, old), (gone, new), env, repos=tmp_path)
     assert subjects(found) == (["three"], [])
-    assert isinstance(found, lock_diff.CommitRange) and found.source == str(checkout)
+    assert found["source"] == str(checkout)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +179,7 @@ def test_a_checkout_that_has_not_all_is_passed_over(
         Path(checkout, ".git/objects", inner[:2], inner[2:]).unlink()
     origin = "https://github.com/o/r"
     found = between((origin, old), (origin, new), env, repos=tmp_path)
-    assert found == f"{origin}/compare/{old}...{new}"
+    assert found == {"complete": False, "compare": f"{origin}/compare/{old}...{new}"}
     if how == "partial":  # looking did not fetch what was missing
         listed = upstream.git("-C", str(checkout), "cat-file", "--batch-all-objects", "--batch-check")
         assert new not in listed
@@ -194,9 +193,9 @@ def test_a_mirror_is_read_and_nobody_asked(upstream: Repository, tmp_path: Path,
     upstream.up.folder.rename(tmp_path / "away")
     found = between((upstream.url, old), (upstream.url, new), env, repos=tmp_path / "none", mirrors=mirrors)
     assert subjects(found) == (["three"], [])
-    assert isinstance(found, lock_diff.CommitRange) and found.source == str(place)
+    assert found["source"] == str(place)
     nobody = between((upstream.url, old), (upstream.url, NOBODY), env, repos=tmp_path, mirrors=mirrors)
-    assert nobody == ""
+    assert nobody == {"complete": False, "compare": None}
 
 
 def test_subjects_come_as_they_are_whatever_the_user_has_configured(

@@ -607,14 +607,15 @@ def _print_changes(old: Lock, new: Lock, options: Mapping[str, Any]) -> None:
     from rocm_wheels.sources import lock_diff
 
     diff = lock_diff.compare_locks(old, new)
-    history = lock_diff.read_histories(
+    lock_diff.add_histories(
         diff,
         repos=find_checkouts(options),
         submodules=False,
         mirrors=checkout_options.find_mirrors(options),
+        limit=_MOST_COMMITS,
         env=boundary.read_environment(),
     )
-    click.echo("\n".join(lock_diff.format_diff_report(diff, history, limit=_MOST_COMMITS)))
+    click.echo("\n".join(lock_diff.format_diff_report(diff)))
 
 
 update_command = _make_update_command()
@@ -678,19 +679,16 @@ def _run_diff(**given: Any) -> None:
     if given["a"].resolve() == given["b"].resolve():
         log.log_warning(f"{given['a']} is compared with itself")
     diff = lock_diff.compare_locks(*locks)
-    history = lock_diff.read_histories(
+    lock_diff.add_histories(
         diff,
         repos=checkout_options.find_checkouts_folder(given["repo"]),
         submodules=given["submodules"],
         mirrors=mirrors,
+        limit=given["max_commits"],
         env=boundary.read_environment(),
     )
-    if given["as_json"]:
-        click.echo(
-            json.dumps(lock_diff.format_diff_json(diff, history, limit=given["max_commits"]), indent=1)
-        )
-    else:
-        click.echo("\n".join(lock_diff.format_diff_report(diff, history, limit=given["max_commits"])))
+    lines = [json.dumps(diff, indent=1)] if given["as_json"] else lock_diff.format_diff_report(diff)
+    click.echo("\n".join(lines))
 
 
 diff_command = _make_diff_command()

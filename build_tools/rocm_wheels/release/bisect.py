@@ -640,7 +640,7 @@ class BisectAnswer:
     probes: tuple[SetProbe, ...]
     versions: tuple[tuple[str, str, str], ...]
     locks: tuple[Path, Path]
-    diff: lock_diff.LockDiff | None
+    diff: lock_diff.Document | None
     why_not: str = ""
 
 
@@ -684,8 +684,8 @@ def format_bisect_answer(answer: BisectAnswer) -> Iterator[str]:
     if answer.diff is None:
         yield f"  the locks cannot be compared: {answer.why_not}"
         return
-    yield from (f"  {text}".rstrip() for text in lock_diff.format_diff_report(answer.diff, {}, limit=0))
-    if not answer.diff.same:
+    yield from (f"  {text}".rstrip() for text in lock_diff.format_diff_report(answer.diff))
+    if not answer.diff["same"]:
         yield f"the commits between: {_diff_command(answer)}"
 
 
@@ -700,7 +700,7 @@ def convert_bisect_answer_to_json(answer: BisectAnswer) -> dict[str, Any]:
         "differs": {
             "versions": {project: {"old": old, "new": new} for project, old, new in answer.versions},
             "rocm": {"old": answer.good.rocm_in_words or None, "new": answer.bad.rocm_in_words or None},
-            "lock": None if answer.diff is None else lock_diff.format_diff_json(answer.diff, {}, limit=0),
+            "lock": answer.diff,
             "lock_diff": None if answer.diff is None else _diff_command(answer),
             "why_not": answer.why_not or None,
         },
