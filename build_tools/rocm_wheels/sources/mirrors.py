@@ -193,7 +193,7 @@ def ensure_mirrored(
     """
     assert transport.mirrors is not None
     mirror = locate_mirror(request.origin, transport.mirrors, git.env, git.settings)
-    if _is_ready(mirror) and trees.has_whole_commit(mirror.git, commit):
+    if _is_ready(mirror) and mirror_has_commit(mirror, commit):
         log.log_note(
             f"{commit[:12]}{f' ({request.name})' if request.name else ''} is in the mirror {mirror.folder}"
         )
@@ -208,7 +208,7 @@ def ensure_mirrored(
     ):
         if not _is_ready(mirror):
             _make_mirror(mirror)
-        if not trees.has_whole_commit(mirror.git, commit):
+        if not mirror_has_commit(mirror, commit):
             target = f"{mirror.space}/fetched"
             commit = network.fetch_commit(
                 mirror.git, request, target, depth=None, transport=transport, space=mirror.space
@@ -216,6 +216,13 @@ def ensure_mirrored(
             words = f"update {mirror.space}/commits/{commit} {commit}\ndelete {target}\n"
             mirror.git.text("update-ref", "--stdin", stdin=words.encode("ascii"))
     return mirror, commit
+
+
+def mirror_has_commit(mirror: Mirror, commit: str) -> bool:
+    """Tell whether a mirror has a commit with all that it needs."""
+    return trees.has_object(mirror.git, f"{mirror.space}/commits/{commit}") or trees.is_held_commit(
+        mirror.git, commit
+    )
 
 
 def _is_ready(mirror: Mirror) -> bool:

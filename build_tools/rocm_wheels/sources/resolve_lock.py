@@ -136,7 +136,7 @@ class CommitReader:
                 return git
         if self._transport.mirrors is not None:
             mirror = mirrors.locate_mirror(location.origin, self._transport.mirrors, self._env)
-            if (mirror.folder / "HEAD").is_file() and trees.has_whole_commit(mirror.git, location.commit):
+            if (mirror.folder / "HEAD").is_file() and mirrors.mirror_has_commit(mirror, location.commit):
                 return mirror.git
         return None
 

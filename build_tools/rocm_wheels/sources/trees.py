@@ -202,6 +202,14 @@ def has_object(git: Git, commit: str) -> bool:
     return bool(commit) and git.succeeds("cat-file", "-e", f"{commit}^{{commit}}")
 
 
+def is_held_commit(git: Git, commit: str) -> bool:
+    """Tell whether a ref holds a commit: git vouches for all that it needs, and keeps it."""
+    try:
+        return bool(git.text("for-each-ref", "--count=1", "--contains", commit, "--format=%(refname)"))
+    except errors.SourceError:
+        return False  # git knows no such commit; whatever else it is, the fetch that follows says so
+
+
 def has_whole_commit(git: Git, commit: str) -> bool:
     """Tell whether a commit is there with all that it needs.
 
