@@ -224,22 +224,26 @@ def test_a_template_lists_what_build_files_read(
     tree.mkdir()
     (tree / "setup.py").write_text(
         "import os\nfrom os import getenv\n# os.environ['OLD']\nA = getenv('MY_VERSION')\n"
+        "'''say os.environ['OLD']'''\nNAME = 'FORCE_BUILD'\n"
+        "os.getenv(NAME, 'FALSE'), os.getenv(f'{NAME}_X')\n"
         "os.environ['FORCE_CUDA'] = '1'\nif 'DEBUG' in os.environ: os.environ.get(\"LEVEL\", 0)\n"
         "raise RuntimeError('run')\n"
     )
     (tree / "CMakeLists.txt").write_text(
-        'option(USE_ROCM "Build\n  for AMD" ON)\nOPTION(USE_X "X")\n#option(OLD "" ON)\n'
-        "set(A $ENV{MY_ARCH})\n"
+        'option(USE_ROCM "Build\n  for #1, \\"AMD\\"" ON)\nOPTION(USE_X "X")\n#option(OLD "" ON)\n'
+        'set(A $ENV{MY_ARCH} "$ENV{TEXT}#")\n#[[\noption(OLD "" ON)\n]]\noption(PLAIN)\n'
+        'message("option(OLD ON)" [=[option(OLD) ]]]=])\nset(B "option(OLD ON)'
     )
     monkeypatch.chdir(tmp_path)
     assert boundary.run_command(main.cli, ["recipe", "new", "my-pkg", "--from", "tree"]) == 0
     draft = project.load_project("my_pkg", tmp_path / "recipes")
     assert (draft.distribution, draft.checks.import_name) == ("my-pkg", "my_pkg")
-    assert (tmp_path / "recipes/my_pkg.yaml").read_text().splitlines()[-4:] == [
-        "# Option of CMakeLists.txt: USE_ROCM (ON): Build for AMD",
+    assert (tmp_path / "recipes/my_pkg.yaml").read_text().splitlines()[-5:] == [
+        '# Option of CMakeLists.txt: USE_ROCM (ON): Build for #1, \\"AMD\\"',
         "# Option of CMakeLists.txt: USE_X (OFF): X",
-        "# Variables that CMakeLists.txt reads: MY_ARCH",
-        "# Variables that setup.py reads: DEBUG, FORCE_CUDA, LEVEL, MY_VERSION",
+        "# Option of CMakeLists.txt: PLAIN (OFF)",
+        "# Variables that CMakeLists.txt reads: MY_ARCH, TEXT",
+        "# Variables that setup.py reads: DEBUG, FORCE_BUILD, FORCE_CUDA, LEVEL, MY_VERSION",
     ]
     capsys.readouterr()
     code, faults = check(capsys=capsys)  # where its repository is, is for people to say
@@ -257,6 +261,20 @@ def test_a_template_lists_what_build_files_read(
     assert boundary.run_command(main.cli, ["recipe", "new", "plain"]) == 0
     assert project.load_project("plain", tmp_path / "recipes").hipify.by == "none"
     capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"print 'two'\n", b"\0", b"# coding: klingon\n", b"'\xff'\n", b"(" * 5000, b"#" * 2_000_001],
+    ids=["python2", "binary", "coding", "latin", "deep", "huge"],
+)
+def test_a_file_that_cannot_be_read_is_a_comment(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "setup.py").write_bytes(content)
+    (tmp_path / "CMakeLists.txt").mkdir()
+    cmake, setup = draft_recipe.draft_recipe("fast_ops", tmp_path).splitlines()[-2:]
+    assert setup.startswith("# setup.py was not read: ") and cmake.startswith(
+        "# CMakeLists.txt was not read: "
+    )
 
 
 def test_a_template_without_its_comments_holds(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ and setup.py read are listed in comments.
 
 from __future__ import annotations
 
+import ast
 import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,9 +45,15 @@ checks:
       reason: TODO which libraries hold kernels, and for which targets
       required: false # true: a wheel without such a file is refused
 """
-_CMAKE_OPTION = re.compile(r'\boption\s*\(\s*(\w+)\s+"((?:[^"\\]|\\.)*)"\s*(\w*)', re.IGNORECASE)
-_VARIABLE = re.compile(
-    r"""(?:\bgetenv|\benviron(?:\.\w+)?)\s*[\[(]\s*["'](\w+)["']|\bENV\{(\w+)\}|["'](\w+)["']\s+(?:not\s+)?in\s+os\.environ"""
+_MOST_BYTES = 2_000_000  # build files that people write are far smaller
+# What ends nowhere ends with the file. A comment or a text that comes first hides what is in it.
+_CMAKE = re.compile(
+    r"""\#\[(?P<c>=*)\[.*?(?:\](?P=c)\]|\Z) | \#[^\n]*
+    | \b(?:cmake_dependent_)?option\s*\(\s*(?P<option>[^\s()"\#]+)
+      (?:\s+"(?P<words>(?:[^"\\]|\\.)*)")?(?:\s+(?P<default>[^\s()"\#]+))?
+    | \bENV\{(?P<variable>\w+)\}
+    | "(?P<text>(?:[^"\\]|\\.)*)(?:"|\Z) | \[(?P<b>=*)\[.*?(?:\](?P=b)\]|\Z)""",
+    re.IGNORECASE | re.DOTALL | re.VERBOSE,
 )
 
 
@@ -57,13 +65,60 @@ def draft_recipe(name: str, checkout: Path | None) -> str:
 
 def _list_switches(tree: Path) -> Iterator[str]:
     """List the options of CMakeLists.txt, and the variables that it and setup.py read."""
-    for name in ("CMakeLists.txt", "setup.py"):
-        if not (tree / name).is_file():
+    for name, read in (("CMakeLists.txt", _read_cmake), ("setup.py", _read_python)):
+        try:
+            size = (tree / name).stat().st_size
+            if size > _MOST_BYTES:
+                yield f"{name} was not read: it has {size} bytes"
+                continue
+            options, variables = read((tree / name).read_bytes())
+        except FileNotFoundError:
             yield f"There is no {name}."
-            continue
-        text = re.sub(r"#.*", "", (tree / name).read_text(encoding="utf-8", errors="replace"))
-        options = _CMAKE_OPTION.findall(text) if name == "CMakeLists.txt" else []
-        variables = sorted({"".join(groups) for groups in _VARIABLE.findall(text)})
-        for option, words, default in options:
-            yield f"Option of {name}: {option} ({default or 'OFF'}): {' '.join(words.split())}"
-        yield f"Variables that {name} reads: {', '.join(variables) or 'none found'}"
+        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as wrong:
+            yield f"{name} was not read: {' '.join(str(wrong).split()) or type(wrong).__name__}"
+        else:
+            yield from (f"Option of {name}: {option}" for option in options)
+            yield f"Variables that {name} reads: {', '.join(sorted(variables)) or 'none found'}"
+
+
+def _read_cmake(content: bytes) -> tuple[list[str], set[str]]:
+    options, variables = [], set()
+    for found in _CMAKE.finditer(content.decode("utf-8", "replace")):
+        if found["option"]:
+            words = " ".join((found["words"] or "").split())
+            options.append(f"{found['option']} ({found['default'] or 'OFF'}): {words}".removesuffix(": "))
+        variables |= {found["variable"] or "", *re.findall(r"\bENV\{(\w+)\}", found["text"] or "")}
+    return options, variables - {""}
+
+
+def _read_python(content: bytes) -> tuple[list[str], set[str]]:
+    """List what is asked of the environment by a name that stands there, as itself or as a constant."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of escapes that are none: no business of ours
+        nodes = list(ast.walk(ast.parse(content)))
+    constants = {
+        target.id: node.value
+        for node in nodes
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    asked: list[ast.expr] = []
+    for node in nodes:
+        if isinstance(node, ast.Call) and node.args:
+            function = node.func
+            of = function.value if isinstance(function, ast.Attribute) else None
+            if _get_last_name(function) == "getenv" or _get_last_name(of) == "environ":
+                asked.append(node.args[0])
+        elif isinstance(node, ast.Subscript) and _get_last_name(node.value) == "environ":
+            asked.append(node.slice)
+        elif isinstance(node, ast.Compare) and _get_last_name(node.comparators[0]) == "environ":
+            asked.append(node.left)
+    values = [constants.get(name.id) if isinstance(name, ast.Name) else name for name in asked]
+    return [], {
+        value.value for value in values if isinstance(value, ast.Constant) and isinstance(value.value, str)
+    }
+
+
+def _get_last_name(node: ast.AST | None) -> str | None:
+    return getattr(node, "attr", None) or getattr(node, "id", None)
