@@ -19,10 +19,12 @@ from typing import Any
 import psutil
 import pytest
 from small_project import Make, base, compiled, library, make, python, recipe, source, status
-from source_trees import GIT
+from source_trees import GIT, commit_files
+from uv import find_uv_bin
 
 from rocm_wheels.compile import build_trees
 from rocm_wheels.core import errors
+from rocm_wheels.models import project
 
 __all__ = ["base", "make", "python", "recipe", "source"]
 
@@ -303,6 +305,61 @@ def test_a_damaged_key_file_is_an_error(make: Make, source: Path) -> None:
 def test_a_killed_build_goes_on_where_it_was(make: Make, source: Path, tmp_path: Path) -> None:
     (source / "src/c.c").write_text("sleep\n")
     (source / "stop").touch()
+    kill_a_build(make, source, tmp_path)
+    assert compiled(source) == ["a", "b", "c"]
+    (source / "stop").unlink()
+    assert make().tree == "continued"
+    assert compiled(source) == ["c"]
+
+
+SCIKIT_BUILD = {
+    "pyproject.toml": """
+[build-system]
+requires = ["scikit-build-core"]
+build-backend = "scikit_build_core.build"
+[project]
+name = "small"
+version = "1.0"
+""",
+    "CMakeLists.txt": """
+cmake_minimum_required(VERSION 3.26)
+project(small LANGUAGES NONE)
+foreach(name a b c)
+  add_custom_command(OUTPUT ${name}.o DEPENDS src/${name}.c ${objects}
+    COMMAND sh compile.sh src/${name}.c ${CMAKE_BINARY_DIR}/${name}.o WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  list(APPEND objects ${CMAKE_BINARY_DIR}/${name}.o)
+endforeach()
+add_custom_target(all_objects ALL DEPENDS ${objects})
+install(FILES ${objects} DESTINATION small)
+""",
+}
+
+
+@pytest.mark.contract_slow
+@pytest.mark.slow
+@pytest.mark.network
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_a_killed_build_of_scikit_build_core_goes_on_where_it_was(
+    make: Make, recipe: project.Project, source: Path, tmp_path: Path, python: Path
+) -> None:
+    tools = ("cmake>=3.26", "scikit-build-core>=1.0")
+    subprocess.run([find_uv_bin(), "pip", "install", "-q", "--python", python, *tools], check=True)
+    script = (source / "compile.sh").read_text().replace("../", "")
+    commit_files(source, {**SCIKIT_BUILD, "compile.sh": script, "src/c.c": "sleep\n"}, "scikit-build")
+    (source / "stop").touch()
+    changes = {"version": project.VersionRecipe(), "build": project.BuildRecipe(front_end="pep517")}
+    one = {"project": recipe.model_copy(update=changes), "version": None}
+    kill_a_build(lambda: make(**one), source, tmp_path)
+    assert compiled(source) == ["a", "b", "c"]
+    (source / "stop").unlink()
+    assert make(**one).tree == "continued"
+    assert compiled(source) == ["c"]
+    assert make(**one).tree == "continued"
+    assert compiled(source) == []
+
+
+def kill_a_build(make: Callable[[], object], source: Path, place: Path) -> None:
+    """Kill a build while it compiles the file that waits."""
     child = os.fork()
     if child == 0:  # the build that will be killed: a process of its own, with its own children
         try:
@@ -311,15 +368,11 @@ def test_a_killed_build_goes_on_where_it_was(make: Make, source: Path, tmp_path:
             os._exit(1)
     deadline = time.monotonic() + 60
     while not (source / "asleep").exists():
-        assert time.monotonic() < deadline, (tmp_path / "logs/small.log").read_text()
+        assert time.monotonic() < deadline, (place / "logs/small.log").read_text()
         time.sleep(0.05)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     _end_what_works_in(source)
-    assert compiled(source) == ["a", "b", "c"]
-    (source / "stop").unlink()
-    assert make().tree == "continued"
-    assert compiled(source) == ["c"]
 
 
 def _end_what_works_in(source: Path) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from build_requests import request
 
-from rocm_wheels.compile import build_trees, frontend, sdk_tree
-from rocm_wheels.compile.hooks import pytorch
+from rocm_wheels.compile import build_request, build_trees, frontend, sdk_tree
 from rocm_wheels.core import errors
 
 PYTHON = Path("/env/bin/python")
@@ -50,9 +49,9 @@ def test_each_project_has_its_front_end(tmp_path: Path) -> None:
     ],
 )
 def test_scikit_build_core_is_recognised(tmp_path: Path, text: str, uses: bool) -> None:
-    assert pytorch.uses_scikit_build_core(tmp_path) is False
+    assert build_request.uses_scikit_build_core(tmp_path) is False
     (tmp_path / "pyproject.toml").write_text(text)
-    assert pytorch.uses_scikit_build_core(tmp_path) is uses
+    assert build_request.uses_scikit_build_core(tmp_path) is uses
 
 
 TAG = "cp311-cp311-linux_x86_64.whl"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,3 +82,12 @@ class BuildRequest:
             f"{self.project.name}: no {' or '.join(names)} in {' or '.join(map(str, candidates))}",
             tip="is this the right folder, and is its checkout complete?",
         )
+
+
+def uses_scikit_build_core(folder: Path) -> bool:
+    """Tell whether a tree's back end is scikit-build-core, also behind a wrapper of the tree's own."""
+    path = folder / "pyproject.toml"
+    if not path.is_file():
+        return False
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return any(re.search(r"\bscikit_build_core\.build\b", line.split("#", 1)[0]) for line in lines)

@@ -299,6 +299,15 @@ def prepare_parking_folder(source: Path, env: Mapping[str, str]) -> Path:
     return parking
 
 
+def set_build_folder(request: build_request.BuildRequest, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment in which scikit-build-core compiles in the tree: else its folder is temporary,
+    and a build that is killed begins again. A folder that recipe or user name stays.
+    """
+    if not build_request.uses_scikit_build_core(request.folder):
+        return dict(env)
+    return {"SKBUILD_BUILD_DIR": request.project.build.trees[0], **env}
+
+
 _CMAKE_FOLDER = ".cmake-program"
 _CMAKE_SCRIPT = """
 import importlib.util

@@ -362,7 +362,8 @@ def _prepare_front_end(
             ending.callback(restore)
         key = build_trees.make_tree_key(request, env, python=python, python_tag=python_tag)
         tree = build_trees.enter_tree(request, key, parking, env=base, clean=clean)
-        env = set_wheel_commit(request, parking, build_trees.keep_cmake_path(request, python, env))
+        env = build_trees.set_build_folder(request, build_trees.keep_cmake_path(request, python, env))
+        env = set_wheel_commit(request, parking, env)
         hooks.find_hooks(request.project).prepare(request, hooks.Preparation(base, preloads))
         yield _FrontEnd(request, base, env, python, out_dir, Path(name).absolute(), log, tree)
 

@@ -218,8 +218,9 @@ class BuildRecipe(records.Record):
     projects that it is built ``after`` (when they are built at all), it ``needs`` some to be installed while
     it is built; of those, its wheel ``pins`` some.
     ``trees`` are the folders (relative to the tree) that hold objects and survive between builds of the
-    same configuration. Each Python has its own, unless ``across_pythons`` says what one tree for all of
-    them needs. ``configure_first``: CMake says in seconds whether hours of compiling will be in vain.
+    same configuration; scikit-build-core is told the first. Each Python has its own, unless
+    ``across_pythons`` says what one tree for all of them needs. ``configure_first``: CMake says in seconds
+    whether hours of compiling will be in vain.
     ``generated``: what its own build leaves beside its sources and its .gitignore does not name, besides what
     hipify makes, which says so itself. Patterns as there: a name at any depth, with ``/`` in front a path
     from the tree's top, with ``/`` at the end a folder.

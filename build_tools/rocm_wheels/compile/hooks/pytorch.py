@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import shutil
 from collections.abc import Mapping
@@ -98,7 +97,7 @@ def _list_config_settings(request: build_request.BuildRequest, folder: Path) -> 
 
     To be deleted when pytorch/pytorch#191625 and #191629 are in every release that is built.
     """
-    if not uses_scikit_build_core(folder):
+    if not build_request.uses_scikit_build_core(folder):
         return ()
     files = [_INIT_MODULE]
     if request.platform == "windows":
@@ -107,15 +106,6 @@ def _list_config_settings(request: build_request.BuildRequest, folder: Path) -> 
         if request.flash_attention:
             files += ["torch/lib/aotriton_v2.dll", "torch/lib/liblzma.dll"]
     return tuple(f"wheel.force-include.{name}={name}" for name in files)
-
-
-def uses_scikit_build_core(folder: Path) -> bool:
-    """Tell whether a tree's back end is scikit-build-core, also behind a wrapper of the tree's own."""
-    path = folder / "pyproject.toml"
-    if not path.is_file():
-        return False
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return any(re.search(r"\bscikit_build_core\.build\b", line.split("#", 1)[0]) for line in lines)
 
 
 HOOKS = hooks.Hooks(environment=_complete_environment, prepare=_prepare_tree, settings=_list_config_settings)
