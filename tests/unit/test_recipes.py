@@ -246,8 +246,16 @@ def test_a_template_lists_what_build_files_read(
         "# Variables that setup.py reads: DEBUG, FORCE_BUILD, FORCE_CUDA, LEVEL, MY_VERSION",
     ]
     capsys.readouterr()
-    code, faults = check(capsys=capsys)  # where its repository is, is for people to say
-    assert code == 2 and len(faults) == 1 and "TODO" in faults[0]
+    code, faults = check(capsys=capsys)  # what is for people to say
+    lines = (tmp_path / "recipes/my_pkg.yaml").read_text().splitlines()
+    places = [str(number) for number, line in enumerate(lines, start=1) if "TODO" in line]
+    assert code == 2 and [fault.partition(":")[0] for fault in faults] == places
+    assert [fault.split(": ", 1)[1] for fault in faults] == [
+        "summary is TODO yet: one line for people",
+        "origin is TODO yet: the URL of its repository",
+        "reason is TODO yet: what compiles its GPU code, or that it has none",
+        "reason is TODO yet: which libraries hold kernels, and for which targets",
+    ]
     assert boundary.run_command(main.cli, ["recipe", "check", "--json"]) == 2
     listed = {row["name"]: row for row in json.loads(capsys.readouterr().out)["recipes"]}
     assert list(listed) == ["my_pkg", "triton", "pytorch", "apex", "pytorch_audio", "pytorch_vision"]
@@ -279,7 +287,9 @@ def test_a_file_that_cannot_be_read_is_a_comment(tmp_path: Path, content: bytes)
 
 def test_a_template_without_its_comments_holds(tmp_path: Path) -> None:
     """What is a comment in it can be made a line of it."""
-    text = draft_recipe.draft_recipe("fast_ops", tmp_path).replace("TODO #", "https://x.invalid/a.git #")
+    text = draft_recipe.draft_recipe("fast_ops", tmp_path).replace(
+        "TODO the URL", "https://x.invalid/a.git # the URL"
+    )
     assert text.endswith("# There is no CMakeLists.txt.\n# There is no setup.py.\n")
     for line in ("requirements:", "after:", "needs:"):
         text = text.replace(f"  # {line}", f"  {line}")

@@ -35,7 +35,8 @@ def check_command(ctx: click.Context, files: tuple[Path, ...], as_json: bool) ->
 
     Those are listed, in the order of their builds, each with where it is. Wrong are unknown keys and values,
     names and options that clash, cycles of builds, projects, release lines and hooks that there are not,
-    patterns that no wheel can meet. Ends with 2 where anything is wrong.
+    patterns that no wheel can meet, each TODO of `recipe new` that is left. Ends with 2 where anything is
+    wrong.
 
     \b
     Examples:

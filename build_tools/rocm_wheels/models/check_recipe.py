@@ -18,6 +18,7 @@ from rocm_wheels.models.project import Project, read_recipe
 HOOK_NAMES = ("environment", "prepare", "settings")
 _Fault = tuple[tuple[str | int, ...], str]  # keys and numbers that lead to the place, what is wrong there
 _IMPORT_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_TODO = re.compile(r"(?:- )?(\w+): *TODO\b *(.*?) *(?:#.*)?")  # as `recipe new` leaves it
 _GLOB_OF_ALL = re.compile(r"[*?/]*")
 
 
@@ -45,8 +46,13 @@ def check_recipe(
     """
     project = read_recipe(path)
     recipes = {name: read_recipe(other) for name, other in others.items() if not other.samefile(path)}
-    marks = yaml_reader.read_yaml_tree(records.read_text_file(path), name=str(path)).marks
+    text = records.read_text_file(path)
+    marks = yaml_reader.read_yaml_tree(text, name=str(path)).marks
     faults = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if left := _TODO.fullmatch(line.strip()):
+            message = f"{left[1]} is TODO yet{': ' if left[2] else ''}{left[2]}"
+            faults.append(RecipeFault(path, number, line.index(left[1]) + 1, message))
     for place, message in _find_faults(project, path, recipes, options):
         nearest = next((place[:end] for end in range(len(place), 0, -1) if place[:end] in marks), ())
         faults.append(RecipeFault(path, *marks.get(nearest, (1, 1)), message))
@@ -80,7 +86,7 @@ def _find_faults(
             yield ("lines", name), f"there is no release line {name}{tables.suggest_name(name, names)}"
     if project.hooks is not None and not (path.parent / project.hooks).is_file():
         yield ("hooks",), f"there is no file {project.hooks} beside the recipe"
-    if not re.search(r"[/:]", project.source.origin):
+    if not re.search(r"[/:]|^TODO\b", project.source.origin):
         yield ("source", "origin"), f"{project.source.origin!r} is no repository: give its URL"
     yield from _find_pattern_faults(project)
 

@@ -16,9 +16,9 @@ _TEMPLATE = """\
 # Recipe of {name}. Every key: the page Recipes of the reference.
 name: {name} # the file must be called {name}.yaml
 distribution: {distribution} # the name of the wheel
-summary: one line for people
+summary: TODO one line for people
 source:
-  origin: TODO # the URL of its repository
+  origin: TODO the URL of its repository
   ref: main # what is checked out without --ref; a branch, a tag or a commit
 hipify:
   by: none # or script, with `script: FILE`; or build, where its own build translates CUDA sources
