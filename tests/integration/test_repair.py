@@ -19,6 +19,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, bundle, elf_header
 from binary_writer import kpack_reference
+from source_trees import CLONE
 
 from rocm_wheels.binaries import loader
 from rocm_wheels.cli import boundary, main
@@ -401,6 +402,25 @@ def test_user_can_say_what_is_there(world: World, run: Run) -> None:
     stray = compile_library(world.folder / "strays", "libstray.so.1")
     code, repaired = run(world.write_torch(str(stray)), "--exclude", "libstray.so.1")
     assert code == 0 and repaired["excluded"]["libstray.so.1"] == "--exclude"
+
+
+@pytest.mark.contract
+def test_a_recipe_can_say_what_is_there(world: World, run: Run, capfd: pytest.CaptureFixture[str]) -> None:
+    stray = compile_library(world.folder / "strays", "libstray.so.1")
+    wheel = world.write_torch(str(stray), name="mine")
+    recipe = (CLONE / "repos/pytorch_audio.yaml").read_text(encoding="utf-8")
+    recipe = recipe.replace("name: pytorch_audio", "name: mine").replace("torchaudio", "mine")
+    recipe = recipe.replace("install:", "repair: {exclude: [libstray.so.1]}\ninstall:")
+    (world.folder / "recipes").mkdir()
+    (world.folder / "recipes/mine.yaml").write_text(recipe, encoding="utf-8")
+    assert run(wheel)[0] == 13
+    code, repaired = run(wheel, "--recipe-dir", world.folder / "recipes")
+    assert code == 0 and repaired["excluded"]["libstray.so.1"] == "the recipe of mine"
+    words = ["audit", "--json", repaired["path"], "--find-links", world.links]
+    for more in ((), ("--by-recipe", "--recipe-dir", world.folder / "recipes")):
+        boundary.run_command(main.cli, [str(word) for word in (*words, *more)])
+        report = json.loads(capfd.readouterr().out)
+        assert report["wheels"] and ("libstray" in str(report)) == (not more), report
 
 
 def test_dry_run_writes_nothing_and_files_are_not_overwritten(world: World, run: Run) -> None:

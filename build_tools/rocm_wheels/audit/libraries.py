@@ -324,6 +324,7 @@ def _judge_needs(
     """Judge what is needed from outside; without the packages that have it, say so far as names tell."""
     required = wheel.required
     libraries = {normalize(name) for name in required.libraries} if required else set()
+    libraries |= {normalize(name) for name in (wheel.project.repair.exclude if wheel.has_recipe else ())}
     missing = {
         name: members
         for name, members in needed_by.items()

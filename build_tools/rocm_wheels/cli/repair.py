@@ -64,7 +64,7 @@ def repair(  # noqa: PLR0917 - click passes them by name
     platform = request.pop("plat")
     repair_request = RepairRequest(
         platform=None if platform == "auto" else platform,
-        excludes=frozenset(request.pop("exclude")),
+        excludes=dict.fromkeys(request.pop("exclude"), "--exclude"),
         library_dirs=request.pop("library_dir"),
         **request,
     )

@@ -300,6 +300,12 @@ class WheelChecks(records.Record):
     device_code: tuple[DeviceCodeRule, ...] = ()
 
 
+class RepairRecipe(records.Record):
+    """``exclude``: libraries that users have by other means: not grafted, and no fault of the wheel."""
+
+    exclude: tuple[str, ...] = ()
+
+
 class InstallRecipe(records.Record):
     """What holds on a machine that the wheel is installed on.
 
@@ -335,6 +341,7 @@ class Project(records.Record):
     line_environment: Mapping[str, Mapping[str, str]] = Field(default_factory=dict)
     offline_environment: Mapping[str, str] = Field(default_factory=dict)
     checks: WheelChecks
+    repair: RepairRecipe = Field(default_factory=RepairRecipe)
     costs: estimates.StepCosts | None = None
     hooks: str | None = None
     install: InstallRecipe = Field(default_factory=InstallRecipe)

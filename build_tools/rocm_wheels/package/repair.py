@@ -18,8 +18,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from packaging.utils import canonicalize_name
+
 from rocm_wheels.core import errors, files, parallel, tables
 from rocm_wheels.models.libraries import find_rocm_package, is_rocm_library
+from rocm_wheels.models.project import find_project_of
 from rocm_wheels.wheels import dist_info, rewrite, statement, write_together
 
 if TYPE_CHECKING:
@@ -35,13 +38,13 @@ class RepairRequest:
     """What is asked of a repair.
 
     ``platform``: a tag to make, None: the oldest that the symbols allow. ``excludes``: libraries that users
-    have, on the word of who asks; ``installed``: those of an installed ROCm, with where it is.
+    have, and on whose word; ``installed``: those of an installed ROCm, with where it is.
     ``library_dirs``: where libraries to graft are. ``rocm_run_paths``: add the
     folders of required packages to run paths.
     """
 
     platform: str | None = None
-    excludes: frozenset[str] = frozenset()
+    excludes: Mapping[str, str] = field(default_factory=dict)
     installed: Mapping[str, str] = field(default_factory=dict)
     library_dirs: tuple[Path, ...] = ()
     clear_exec_stack: bool = False
@@ -246,6 +249,9 @@ def _plan_repair(wheel: Path, offers: required_packages.PackagePool, request: Re
     from rocm_wheels.package import repair_linux, repair_windows
     from rocm_wheels.wheels import required_packages
 
+    if recipe := find_project_of(canonicalize_name(dist_info.parse_wheel_name(wheel.name).distribution)):
+        said = dict.fromkeys(recipe.repair.exclude, f"the recipe of {recipe.name}")
+        request = replace(request, excludes={**said, **request.excludes})
     platform = required_packages.read_wheel_platform(wheel)
     if platform is None:
         libraries, _ = repair_linux.read_libraries(wheel)

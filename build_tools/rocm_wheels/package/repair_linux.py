@@ -209,7 +209,7 @@ def _collect_needs(
         elif library in around.request.installed:
             excluded[library] = around.request.installed[library]
         elif library in around.request.excludes:
-            excluded[library] = "--exclude"
+            excluded[library] = around.request.excludes[library]
         elif owner := around.find_rocm_owner(library):
             faults.append(around.explain_rocm_need(library, members, owner))
         elif source := _find_library(library, around):

@@ -78,7 +78,7 @@ def _meet_needs(
     """Decide for each DLL where it is; what is grafted needs others."""
     request, required = around.request, around.required
     is_system_dll = platform_promises.make_system_test(around.platform)
-    excludes = {name.lower() for name in request.excludes}
+    excludes = {name.lower(): said for name, said in request.excludes.items()}
     files = {
         file.name.lower(): file
         for folder in reversed(request.library_dirs)
@@ -95,7 +95,7 @@ def _meet_needs(
         if library in required.libraries:
             excluded[library] = required.owners[library]
         elif library in excludes:
-            excluded[library] = "--exclude"
+            excluded[library] = excludes[library]
         elif platform_promises.is_vc_runtime(library) and request.vc_runtime == "exclude":
             excluded[library] = _VC_OWNER
         elif owner := around.find_rocm_owner(library):

@@ -44,6 +44,7 @@ checks:
       expect: subset # `all` for a library that has every kernel for every target
       reason: TODO which libraries hold kernels, and for which targets
       required: false # true: a wheel without such a file is refused
+# repair: {{exclude: [libsecret.so.1]}} # libraries that users have by other means, which are not grafted
 """
 _MOST_BYTES = 2_000_000  # build files that people write are far smaller
 # What ends nowhere ends with the file. A comment or a text that comes first hides what is in it.

@@ -35,7 +35,7 @@ def settle_repair(planner: Planner, step: Step) -> Step:
     inputs: dict[str, StepInput] = {"repair": "no", "step": REPAIR_VERSION}
     if settings.enabled:
         inputs = {
-            "repair": _describe_settings(settings),
+            "repair": _describe_settings(settings, project.load_project(str(step.project))),
             "ROCm packages": planner.rocm_input(step),
             "auditwheel": _find_version("auditwheel"),
             "step": REPAIR_VERSION,
@@ -43,12 +43,12 @@ def settle_repair(planner: Planner, step: Step) -> Step:
     return packaging.settle_packaging(planner, step, inputs, "rocm-wheels wheel repair")
 
 
-def _describe_settings(settings: RepairSettings) -> str:
+def _describe_settings(settings: RepairSettings, recipe: project.Project) -> str:
     """Return all that was asked for, with a digest of what lies in the folders to graft from."""
     parts = [f"for {settings.platform}"] if settings.platform else []
     parts += ["strip"] if settings.strip else []
     parts += ["clear-exec-stack"] if settings.clear_exec_stack else []
-    parts += [f"exclude {name}" for name in sorted(settings.excludes)]
+    parts += [f"exclude {name}" for name in sorted({*settings.excludes, *recipe.repair.exclude})]
     for folder in settings.library_dirs:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name) if folder.is_dir() else []
         listing = "".join(
@@ -99,7 +99,7 @@ def _repair_wheel(step_run: StepRun, wheel: Path, folder: Path) -> packaging.Pac
         libraries = prefix.libraries if prefix is not None else ()
         request = repair.RepairRequest(
             platform=settings.platform,
-            excludes=frozenset(settings.excludes),
+            excludes=dict.fromkeys(settings.excludes, "--exclude"),
             installed=dict.fromkeys(libraries, f"ROCm {ready.sdk.version} in {ready.sdk.root}"),
             library_dirs=settings.library_dirs,
             clear_exec_stack=settings.clear_exec_stack,
