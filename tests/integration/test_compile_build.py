@@ -59,6 +59,9 @@ def test_a_project_that_nothing_tells_its_version_keeps_its_own(
     setup.write_text(setup.read_text().replace('os.environ["BUILD_VERSION"]', '"1.0"'))
     keeps = recipe.model_copy(update={"version": project.VersionRecipe()})
     assert make(project=keeps, version=None).version == "1.0"
+    given = recipe.model_copy(update={"version": project.VersionRecipe(append_suffix=True)})
+    wheel = make(project=given, version=None)
+    assert wheel.version == "1.0+rocm7.1.0" and wheel.path.name.startswith("small-1.0+rocm7.1.0-")
     suffixed = recipe.model_copy(update={"version": project.VersionRecipe(suffix_variable="SMALL_SUFFIX")})
     with pytest.raises(errors.BuildError):
         make(project=suffixed, version=None)

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,10 @@ def write_recipe(folder: Path) -> None:
     text = text.replace("name: pytorch_audio", "name: sixth").replace("torchaudio", "sixth")
     text = re.sub(r"^  pins:\n(    .*\n)+", "", text, flags=re.MULTILINE)  # a set without torch holds it
     text = text.replace("    names: [torio]", "    names: []").replace("default_place: 3", "default_place: 4")
+    old = "  file: version.txt\n  variables: [BUILD_VERSION]\n  build_number: BUILD_NUMBER\n"
+    assert old in text and "  rocm: none\n" in text  # its own build is told neither version nor ROCm
+    text = text.replace(old, "  append_suffix: true\n")
+    text = text.replace("  rocm: none\n", "  rocm: none\n  requires_rocm: true\n")
     folder.mkdir()
     (folder / "sixth.yaml").write_text(text, encoding="utf-8")
 
@@ -64,6 +69,11 @@ def test_one_recipe_in_a_foreign_folder_goes_all_the_way(world: World, tmp_path:
     assert json.loads(plan.read_text())["request"]["recipes"] == {
         "sixth": str(tmp_path / "foreign/sixth.yaml")
     }
+    assert wheel.name.startswith("sixth-1.0.0+rocm7.1.0-")
+    with zipfile.ZipFile(wheel) as archive:
+        metadata = archive.read("sixth-1.0.0+rocm7.1.0.dist-info/METADATA").decode()
+    assert "Version: 1.0.0+rocm7.1.0\n" in metadata
+    assert "Requires-Dist: rocm[libraries]==7.1.0\n" in metadata
     run("audit", wheel)
     version = wheel.name.split("-")[1]
     words = ["--lock", str(lock), "--family", "gfx94X-dcgpu", "--version", version]

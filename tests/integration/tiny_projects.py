@@ -58,7 +58,7 @@ def make(folder):
     if disturbance.exists():
         exec(disturbance.read_text())
     base = (HERE / "version.txt").read_text().strip()
-    version = os.environ.get("PYTORCH_BUILD_VERSION" if PROJECT == "pytorch" else "BUILD_VERSION")
+    version = os.environ.get("PYTORCH_BUILD_VERSION" if PROJECT == "pytorch" else "BUILD_VERSION", base)
     if PROJECT == "triton":
         version = base + os.environ["TRITON_WHEEL_VERSION_SUFFIX"]
     info = f"{DISTRIBUTION}-{version}.dist-info"

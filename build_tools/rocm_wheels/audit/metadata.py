@@ -101,7 +101,7 @@ _METADATA_UNREAD = audited_wheel.SkippedCheck("METADATA could not be read")
 _ROCM, _LIBRARIES = "rocm", "libraries"
 _OTHERS_TIP = "its build states another version by itself: look into its setup.py or pyproject.toml"
 _PIN_TIP = (
-    "the pin reaches setup through PYTORCH_EXTRA_INSTALL_REQUIREMENTS: is it in the step's environment?"
+    "its build reads PYTORCH_EXTRA_INSTALL_REQUIREMENTS, as torch's does, or the finished wheel is given it"
 )
 
 

@@ -71,6 +71,13 @@ class BuildRequest:
         return {**fixed, **(self.project.offline_environment if self.offline else {})}
 
     @property
+    def rocm_requirement(self) -> str | None:
+        """What the wheel requires of ROCm, where its recipe says so; nothing of an installed ROCm."""
+        if self.sdk.is_installed or not self.project.checks.requires_rocm:
+            return None
+        return versions.make_rocm_requirement(self.sdk.version)
+
+    @property
     def folder(self) -> Path:
         """The folder that the front end runs in: the first of the recipe's that has its file."""
         names = _FRONT_END_FILES[self.project.build.front_end]

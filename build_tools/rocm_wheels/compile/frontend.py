@@ -47,6 +47,7 @@ from rocm_wheels.core import errors, process
 from rocm_wheels.core.files import write_atomically
 from rocm_wheels.core.log import log_warning
 from rocm_wheels.models import versions
+from rocm_wheels.wheels import edit, rewrite
 
 _GIT_SCRIPT = """\
 #!/bin/sh
@@ -143,6 +144,8 @@ def build_wheel(
     ) as front_end:
         finished = front_end.run_build(ConfigureWatch(request, front_end.env), on_line, ran)
         wheel, version = find_built_wheel(request, front_end.fresh)
+        if request.project.version.append_suffix:
+            wheel, version = _append_suffix(wheel, request.suffix)
         path = out_dir / wheel.name
         wheel.replace(path)
     return BuiltWheel(path, request.project.distribution, version, front_end.tree, finished.seconds)
@@ -421,6 +424,13 @@ def find_built_wheel(request: build_request.BuildRequest, folder: Path) -> tuple
             tip="does its setup.py read " + " and ".join(_list_version_variables(request)) + "?",
         )
     return folder / wheels[0], str(version)
+
+
+def _append_suffix(wheel: Path, suffix: str) -> tuple[Path, str]:
+    """Give a wheel our suffix, behind a local part of its own; return it and its version."""
+    own = parse_wheel_filename(wheel.name)[1]
+    whole = Version(own.public + versions.add_version_parts(suffix, *([own.local] if own.local else [])))
+    return rewrite.rewrite_wheel(wheel, wheel.parent, edit.WheelEdit(version=str(whole))).path, str(whole)
 
 
 def _list_version_variables(request: build_request.BuildRequest) -> tuple[str, ...]:

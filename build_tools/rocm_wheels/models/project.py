@@ -138,7 +138,8 @@ class VersionRecipe(records.Record):
 
     ``file`` holds the base version (relative to the tree); without it the project makes
     its own and only ``suffix_variable`` is set (without that, too, the wheel keeps the project's own).
-    ``variables`` receive the whole version.
+    ``variables`` receive the whole version. ``append_suffix``: the finished wheel is given the suffix, for
+    a build that reads none of all this.
     ``stated``: where a project that makes its own says which; only a lock reads it.
     """
 
@@ -147,12 +148,15 @@ class VersionRecipe(records.Record):
     variables: tuple[str, ...] = ()
     suffix_variable: str | None = None
     build_number: str | None = None
+    append_suffix: bool = False
     git_tag: bool = True  # dev builds carry +git<commit>
 
     @model_validator(mode="after")
     def _one_place(self) -> VersionRecipe:
         if self.file is not None and self.stated is not None:
             raise ValueError("`file` and `stated` exclude each other")
+        if self.append_suffix and (self.file or self.variables or self.suffix_variable):
+            raise ValueError("`append_suffix`: this build is told its version already")
         return self
 
 
@@ -294,7 +298,7 @@ class WheelChecks(records.Record):
     rocm: Literal["torch.version.hip", "device code", "none"]
     rocm_init: str | None = None  # the generated module that starts the ROCm packages
     jit_sources: str | None = None  # a glob: HIP sources, for kernels that the user's machine compiles
-    requires_rocm: bool = False  # METADATA must require rocm[libraries]==<the SDK's version>
+    requires_rocm: bool = False  # METADATA requires rocm[libraries]==<the SDK's version>: else it is added
     files: tuple[str, ...] = ()  # globs: each must match a member
     contents: AllowedContents = Field(default_factory=AllowedContents)
     device_code: tuple[DeviceCodeRule, ...] = ()

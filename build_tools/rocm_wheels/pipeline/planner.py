@@ -66,7 +66,7 @@ def select_configure_inputs(inputs: Mapping[str, str]) -> dict[str, str]:
     Of sources these are their names, and their version without what an edit changes in it: the build itself
     compares the cache again.
     """
-    others = ("commit", "sources", "pins", "PYTORCH_EXTRA_INSTALL_REQUIREMENTS")
+    others = ("commit", "sources", "pins", "requires", "suffix", "PYTORCH_EXTRA_INSTALL_REQUIREMENTS")
     return {
         name: strip_version_marks(value)
         for name, value in inputs.items()
@@ -115,6 +115,7 @@ def plan_build(
         **{f"build package {name}": value for name, value in dependencies.packages.items()},
         **dependencies.wheels,
         **({"pins": ", ".join(pins)} if project.build.pins else {}),
+        **_list_additions(request, environment),
         "commit": identity.commit,
         "sources": identity.tree,
         "source names": facts.trees[project.name].names,
@@ -129,6 +130,16 @@ def plan_build(
         pins,
         dependencies.tools,
     )
+
+
+def _list_additions(request: build_request.BuildRequest, env: Mapping[str, str]) -> dict[str, str]:
+    """Return what the finished wheel is given beside pins: what no variable tells its own build."""
+    additions, rocm = {}, request.rocm_requirement
+    if rocm and rocm not in env.get("PYTORCH_EXTRA_INSTALL_REQUIREMENTS", ""):
+        additions["requires"] = rocm
+    if request.project.version.append_suffix:
+        additions["suffix"] = request.suffix
+    return additions
 
 
 def _decide_attention(

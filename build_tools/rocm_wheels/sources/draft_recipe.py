@@ -25,6 +25,7 @@ hipify:
   reason: TODO what compiles its GPU code, or that it has none
 version:
   git_tag: false # the wheel keeps its own; or `file: version.txt`, or `variables: [NAME]`
+  # append_suffix: true # +rocm…, put into the finished wheel
 build:
   front_end: pep517 # or setup.py, where no pyproject.toml names a build backend
   # requirements: [pyproject.toml] # files that name what its build needs
@@ -38,6 +39,7 @@ checks:
   import_name: {name}
   rocm: device code # or none
   files: [{name}/__init__.py]
+  # requires_rocm: true # the wheel requires rocm[libraries] of the ROCm that it was built with
   # contents: what else the wheel may install: names, scripts, entry_points, data
   device_code:
     - files: "{name}/**"

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from rocm_wheels.compile import build_request, hooks, sdk_tree, variables
 from rocm_wheels.core import errors
-from rocm_wheels.models import versions
 
 _INIT_MODULE = "torch/_rocm_init.py"
 _OPENMP_LIBRARY = "libomp140.x86_64.dll"
@@ -20,8 +19,7 @@ def _complete_environment(request: build_request.BuildRequest, env: dict[str, st
         raise errors.UsageError("torch: flash attention must be decided before the environment is made")
     attention = "ON" if request.flash_attention else "OFF"
     env["USE_FLASH_ATTENTION"] = env["USE_MEM_EFF_ATTENTION"] = attention
-    rocm = None if request.sdk.is_installed else versions.make_rocm_requirement(request.sdk.version)
-    required = [rocm, request.triton_requirement]
+    required = [request.rocm_requirement, request.triton_requirement]
     env["PYTORCH_EXTRA_INSTALL_REQUIREMENTS"] = "|".join(text for text in required if text)
     if request.platform == "linux":
         _add_bundled_libraries(request, env)

@@ -527,12 +527,13 @@ class BuildStep:
         """Put lock, bill of materials and pins into a wheel; return its content."""
         from rocm_wheels.package import sbom
 
+        requirement = self.planned_build.request.rocm_requirement
         return sbom.embed_provenance(
             wheel,
             wheel.parent,
             self._lock_text,
             self._list_parts(),
-            self.planned_build.pins,
+            (*self.planned_build.pins, *([requirement] if requirement else [])),
             external=self._list_external(),
         )[1]
 
