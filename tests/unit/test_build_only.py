@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rocm_wheels.cli import build, stage
+from rocm_wheels.cli import build, build_options, stage
 from rocm_wheels.core import errors
 
 GIVEN = ["--output-dir", "out"]
@@ -16,7 +16,10 @@ GIVEN = ["--output-dir", "out"]
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--project", "pytorch,trition"], "--project: there is no project trition; did you mean triton?"),
+        (["--project", "pytorch,trition"], "there is no project 'trition'; did you mean triton?"),
+        (["torch", "trition"], "there is no project 'trition'; did you mean triton?"),
+        (["torch", "--no-build-apex"], "PROJECT and --no-build-apex exclude each other"),
+        (["torch", "--project", "triton"], "PROJECT and --project say the same"),
         (["--project", " , "], "--project names no project"),
         (["--project", "triton", "--no-build-apex"], "--project and --no-build-apex exclude each other"),
         (
@@ -33,6 +36,15 @@ def test_wrong_input(words: list[str], said: str, tmp_path: Path, monkeypatch: p
     (tmp_path / "here" / "torch-2.9.0-cp312-cp312-linux_x86_64.whl").touch()
     result = CliRunner().invoke(build.build, [*GIVEN, *words])
     assert isinstance(result.exception, errors.UsageError) and said in str(result.exception)
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("words", [["torch", "pytorch-vision"], ["--project", "pytorch,torchvision"]])
+def test_projects_are_named_as_for_checkout(words: list[str]) -> None:
+    options = build.build.make_context("build", [*GIVEN, *words]).params
+    chosen = build_options.make_wheels_request(options, {}).chosen
+    assert {name for name, is_built in chosen.items() if is_built} == {"pytorch", "pytorch_vision"}
+    assert None not in chosen.values()
 
 
 @pytest.mark.parametrize(("words", "clean"), [([], False), (["--clean"], True), (["--no-clean"], False)])

@@ -107,10 +107,11 @@ def install_rocm(as_json: bool, **options: Any) -> None:
 @catalogue.DRY_RUN.but(aliases=("--plan",), help="Show the plan, and build nothing; --plan is the same.")
 @catalogue.JSON
 def build(**options: Any) -> None:
-    """Build, check and collect the wheels of every source tree that is there.
+    """Build, check and collect the wheels of every source tree that is there, or of the PROJECTs named.
 
-    Run again, it does what is missing: a wheel whose inputs did not change is not built
-    again, and a killed build continues in its build tree.
+    A PROJECT is named as its recipe is, or as its wheel (torch for pytorch), as for `checkout`. Run again, it
+    does what is missing: a wheel whose inputs did not change is not built again, and a killed build continues
+    in its build tree.
 
     \b
     Example:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 
 from rocm_wheels.cli import boundary, catalogue
-from rocm_wheels.cli.command import option
+from rocm_wheels.cli.command import complete_with, option
 from rocm_wheels.cli.options import GivenPath
 from rocm_wheels.core import errors
 from rocm_wheels.core.workspace import Workspace, get_project_home, is_clone
@@ -147,7 +147,9 @@ def project_options(function: F) -> F:
             type=_FOLDER,
             help=f"Source tree of {name} [default: {name} in the root checkout folder].",
         )(function)
-    return function
+    return click.argument(
+        "projects", metavar="[PROJECT]…", nargs=-1, shell_complete=complete_with("list_projects")
+    )(function)
 
 
 rocm_path_option = catalogue.ROCM_PATH.but(
@@ -160,7 +162,7 @@ _output_options = catalogue.takes(
     catalogue.PROJECT.but(
         name="only",
         metavar="LIST",
-        help="Build these projects and no other: --build-X of each, --no-build-X of all others.",
+        help="PROJECTs in one word, with commas: --build-X of each, --no-build-X of all others.",
     ),
     catalogue.INSTALL_ROCM,
     rocm_path_option,
@@ -512,30 +514,28 @@ def _require_linux_tag(tag: str) -> None:
 
 
 def _parse_only(options: Mapping[str, Any]) -> dict[str, bool]:
-    """Return what ``--project`` says as ``build_X`` of every project. Raises UsageError."""
-    from rocm_wheels.core import tables
+    """Return what PROJECTs or ``--project`` say as ``build_X`` of every project. Raises UsageError."""
+    from rocm_wheels.cli import checkout
 
-    if options["only"] is None:
+    projects, only = options.get("projects", ()), options["only"]
+    if not projects and only is None:
         return {}
-    names = options["only"].replace(",", " ").replace("-", "_").split()
-    if not names:
+    if projects and only is not None:
+        raise errors.UsageError("PROJECT and --project say the same", tip="leave one of them out")
+    said = "--project" if only is not None else "PROJECT"
+    words = only.replace(",", " ").split() if only is not None else projects
+    if not words:
         raise errors.UsageError(
             "--project names no project", tip=f"there are {', '.join(project_names.list_project_names())}"
         )
-    for name in names:
-        if name not in project_names.list_project_names():
-            raise errors.UsageError(
-                "--project: there is no project "
-                f"{name}{tables.suggest_name(name, project_names.list_project_names())}",
-                tip=f"projects: {', '.join(project_names.list_project_names())}",
-            )
+    names = [checkout.find_project_name(word) for word in words]
     for name in project_names.list_project_names():
         if options[f"build_{name}"] is not None:
             option = (
                 f"--{'' if options[f'build_{name}'] else 'no-'}build-{project_names.get_option_name(name)}"
             )
             raise errors.UsageError(
-                f"--project and {option} exclude each other", tip="--project says it of every project"
+                f"{said} and {option} exclude each other", tip=f"{said} says it of every project"
             )
     return {f"build_{name}": name in names for name in project_names.list_project_names()}
 
