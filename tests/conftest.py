@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Generator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ hypothesis.settings.load_profile("any-machine")
 # A test, its fixtures included, takes at most two minutes on a busy machine: after this long it waits for
 # what will not come. What it does when it is told so may wait for ever too, and is told so again.
 LIMIT, AGAIN = 900.0, 60.0  # seconds
+REAL_LIMIT = 6 * 3600.0  # of tests/real, whose fixtures make a root, ROCm's packages and configured trees
 
 INTEGRATION = Path(__file__).with_name("integration")
 
@@ -98,7 +100,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol() -> Generator[None, object, object]:
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Have a test that hangs fail with the stacks of all threads, wherever it hangs, and the suite go on.
 
     pytest-timeout has no clock any more once a test has failed, so none for fixtures that end after that;
@@ -106,20 +108,21 @@ def pytest_runtest_protocol() -> Generator[None, object, object]:
     """
     if not hasattr(signal, "SIGALRM"):
         return (yield)
-    signal.signal(signal.SIGALRM, fail_with_stacks)
-    signal.setitimer(signal.ITIMER_REAL, LIMIT, AGAIN)
+    limit = REAL_LIMIT if item.get_closest_marker("real") else LIMIT
+    signal.signal(signal.SIGALRM, partial(fail_with_stacks, limit))
+    signal.setitimer(signal.ITIMER_REAL, limit, AGAIN)
     try:
         return (yield)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def fail_with_stacks(*_: object) -> None:
+def fail_with_stacks(limit: float, *_: object) -> None:
     """Fail the test that runs, with what every thread of this process does."""
     with tempfile.TemporaryFile("w+", encoding="utf-8") as stacks:
         faulthandler.dump_traceback(stacks)
         stacks.seek(0)
-        pytest.fail(f"the test has not ended in {LIMIT:.0f} s\n{stacks.read()}")
+        pytest.fail(f"the test has not ended in {limit:.0f} s\n{stacks.read()}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -7,9 +7,13 @@ and removed from the root again, so that a build finds ROCm in its Python packag
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
 import shutil
 import subprocess
+import tarfile
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -93,13 +97,47 @@ def make_sources(root: Path, folder: Path) -> Path:
         real.rename(link)
     for name in ("debian/patches", ".pc"):
         shutil.rmtree(tree / name)
-    git = ["git", "-C", str(tree), "-c", "user.name=Debian", "-c", "user.email=debian@example.invalid"]
-    run([*git, "init", "-q", "-b", "release/2.6"])
-    run([*git, "add", "-A", "-f"])
-    run([*git, "commit", "-q", "-m", f"PyTorch {version} as Debian patches it"])
+    commit_tree(tree, "release/2.6", f"PyTorch {version} as Debian patches it")
     folder.mkdir(parents=True, exist_ok=True)
     shutil.move(tree, repository)
     return repository
+
+
+LIGHTGBM = (
+    "https://files.pythonhosted.org/packages/source/l/lightgbm/lightgbm-4.7.0.tar.gz",
+    "f8e20f682c9aabd000bcf4a7ed8aa6f473c1adfecccae34ec24e823d156f4af0",
+)
+"""Address and SHA256 of the sdist that is built."""
+
+
+def make_lightgbm(folder: Path) -> Path:
+    """Make a git repository of LightGBM's sdist; returns it."""
+    tree = folder / "lightgbm"
+    if tree.exists():
+        return tree
+    address, digest = LIGHTGBM
+    folder.mkdir(parents=True, exist_ok=True)
+    with urllib.request.urlopen(address) as answer:
+        content = answer.read()
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise RuntimeError(f"{address} is not what it was")
+    part = folder / "lightgbm.part"
+    shutil.rmtree(part, ignore_errors=True)
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        archive.extractall(part, filter="data")
+    (unpacked,) = part.iterdir()
+    commit_tree(unpacked, "main", "LightGBM 4.7.0")
+    unpacked.rename(tree)
+    part.rmdir()
+    return tree
+
+
+def commit_tree(tree: Path, branch: str, message: str) -> None:
+    """Make a git repository of all files of a folder."""
+    git = ["git", "-C", str(tree), "-c", "user.name=Debian", "-c", "user.email=debian@example.invalid"]
+    run([*git, "init", "-q", "-b", branch])
+    run([*git, "add", "-A", "-f"])
+    run([*git, "commit", "-q", "-m", message])
 
 
 def install_line(packages: Sequence[str]) -> str:

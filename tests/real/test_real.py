@@ -165,6 +165,24 @@ def test_c10_hip_and_kernels_for_three_targets(chain: Chain, configured: Path) -
         assert all(target in json.dumps(listed) for target in TARGETS)
 
 
+@pytest.mark.parametrize("name", ["bitsandbytes", "lightgbm"])
+def test_a_project_by_a_recipe_of_its_own(chain: Chain, sdk: Path, name: str) -> None:
+    recipes, output = "--recipe-dir tests/real", INSIDE / "wheels" / name
+    if name == "lightgbm":
+        real_root.make_lightgbm(INSIDE / "src")
+    else:
+        chain.run(f".venv/bin/rocm-wheels checkout {name} {recipes} --source-dir {INSIDE}/src")
+    words = f"--work-dir {INSIDE}/work --install-rocm --find-links {sdk} --gfx {','.join(TARGETS[:2])}"
+    words += f" --source-dir {INSIDE}/src --output-dir {output} --no-probe"
+    chain.run(f".venv/bin/rocm-wheels build {name} {recipes} {words}")
+    (wheel,) = output.glob(f"{name}-*+rocm*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        assert "Requires-Dist: rocm[libraries]==" in archive.read(metadata).decode()
+    listed = chain.run(f".venv/bin/rocm-wheels targets --json {wheel}")
+    assert all(target in listed for target in TARGETS[:2])
+
+
 def test_targets_of_the_real_libraries(chain: Chain) -> None:
     libraries = " ".join(f"{INSIDE}/opt-rocm/lib/{name}" for name in ("librocrand.so.1", "librocfft.so.0"))
     listed = chain.run(f".venv/bin/rocm-wheels targets {libraries}")
