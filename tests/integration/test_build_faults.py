@@ -112,6 +112,11 @@ def test_what_is_damaged_is_built_again_and_nothing_else(built: World) -> None:
 def test_nothing_of_an_earlier_run_is_needed_but_its_stamps(built: World) -> None:
     """Its record torn, its plan torn, its time in the future, as the sources': what is done stays done."""
     run = built.runs()[-1]
+    said = built.run("runs", "why", TRITON, run.id, "--work-dir", str(built.work))
+    assert said.code == 0 and said.out.startswith(f"{TRITON}: up to date\n"), said
+    assert f"  in run {run.id}: no earlier result\n" in said.out
+    said = built.run("runs", "why", TRITON, f"{run.id}0", "--work-dir", str(built.work))
+    assert (said.code, f"the nearest are {run.id}" in said.err) == (2, True), said
     cut(run.folder / "plan.json")
     with (run.folder / "events.jsonl").open("a") as file:
         file.write('{"time":"2026-')

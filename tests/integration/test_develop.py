@@ -200,6 +200,8 @@ def test_test_tools_are_installed_in_a_shell_as_the_page_says(branch: Branch, tm
     script.chmod(0o755)
     opened = branch.run("shell", SHELL=str(script), PATH="/usr/bin:/bin")
     assert opened.code == 0, opened.err
+    ran = branch.run("shell", "--", "pip", "list", PATH="/usr/bin:/bin")  # not that of the system
+    assert ran.code == 0 and "pytest" in ran.out, ran.err
     installed = [built["python"], "-c", "import pytest, sys; print(sys.prefix in pytest.__file__)"]
     assert subprocess.run(installed, capture_output=True, text=True, check=True).stdout.strip() == "True"
     assert branch.develop()["action"] == "up to date"

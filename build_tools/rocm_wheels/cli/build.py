@@ -311,23 +311,29 @@ def plan(  # noqa: PLR0917 - click passes them by name
 
 @command("runs why")
 @click.argument("step", shell_complete=complete_with("list_steps"))
+@click.argument("run", required=False, metavar="[RUN]")
 @build_options.work_options
-@catalogue.PLAN.but(help="Plan that has the step [default: that of the newest run].")
+@catalogue.PLAN.but(help="Plan that has the step [default: that of the run].")
 @catalogue.JSON
-def why(step: str, plan_file: Path | None, as_json: bool, **options: Any) -> None:
-    """Say whether a step of the last run would run again now, and all that changed since it was done.
+def why(step: str, run: str | None, plan_file: Path | None, as_json: bool, **options: Any) -> None:
+    """Say whether a step of a run would run again now, and all that changed since it was done.
+
+    The run is the newest, or one that is named as for `runs show`: then also why the step ran in it, or why
+    not.
 
     \b
-    Example:
+    Examples:
       rocm-wheels runs why build-pytorch-cp312 --work-dir work
+      rocm-wheels runs why build-pytorch-cp312 20261122-101500-1a2b
     """
     from rocm_wheels.pipeline import outputs, planner
     from rocm_wheels.pipeline.plan import check_request, explain_step, plan_run, read_plan
 
     env = boundary.read_build_environment()
-    _, work = build_options.resolve_folders(options)
-    file = read_plan(plan_file or _find_newest_plan(work))
-    file.plan.find_step(step)
+    if run is not None and plan_file is not None:
+        raise errors.UsageError("RUN and --plan each name a plan", tip="leave one of them out")
+    file = read_plan(plan_file or _find_plan_of_run(options, run))
+    then = file.plan.find_step(step)
     planned: PlannedRun = plan_run(check_request(file.request, env))
     planned_step = planned.plan.find_step(step)
     done = planned.facts.done.get(step)
@@ -346,17 +352,23 @@ def why(step: str, plan_file: Path | None, as_json: bool, **options: Any) -> Non
         "has_run": not never,
     }
     lines = [explain_step(planned_step, never=never, changes=changes)]
+    if run is not None:
+        document |= {"run": run, "then": then.why}
+        lines.append(f"  in run {run}: {then.why}")
     print_result(document, lines, as_json=as_json)
 
 
-def _find_newest_plan(work: Path) -> Path:
-    """Return the plan that the newest run went by: its own, or the one that `run-step` was given."""
+def _find_plan_of_run(options: Mapping[str, Any], name: str | None) -> Path:
+    """Return the plan that a run, or the newest, went by: its own, or the one that `run-step` was given."""
+    from rocm_wheels.core.workspace import Workspace
     from rocm_wheels.pipeline import run_record
 
-    run = run_record.read_newest_run(work / "runs")
+    workspace = Workspace(build_options.resolve_folders(options)[1])
+    newest = run_record.read_newest_run(workspace.runs)
+    run = newest if name is None else build_options.find_run(workspace, name)
     if run is None or not run.begun.get("plan"):
         raise errors.UsageError(
-            f"no build has run in {work}", tip="name its --work-dir, or a plan with --plan FILE"
+            f"no build has run in {workspace.root}", tip="name its --work-dir, or a plan with --plan FILE"
         )
     return Path(run.begun["plan"])
 

@@ -162,7 +162,7 @@ def shell_command(
     With a COMMAND behind --, run that there instead, and leave with its exit code.
 
     Its variables are those of the build step of the last `dev`: PATH, ROCM_PATH, PYTORCH_ROCM_ARCH,
-    CMAKE_PREFIX_PATH, … PROJECT is pytorch unless another one is named. What `uv pip install` installs there
+    CMAKE_PREFIX_PATH, … PROJECT is pytorch unless another one is named. What pip and `uv pip` install there
     goes into the environment of `dev`; last on PATH is our own uv.
 
     \b
@@ -183,6 +183,8 @@ def shell_command(
     variables = edit_loop.compose_shell_environment(_make_request(project, parameters, env), project, env)
     # last of all: a uv for the environment, which has no pip, where none is on PATH
     variables["PATH"] = f"{variables['PATH']}{os.pathsep}{extras.find_uv().parent}"
+    if os.name == "posix":
+        _add_pip(variables, work)
     outer = boundary.read_build_environment()
     variables = boundary.enter_shell(outer, variables)
     changes = compare_environments(boundary.read_environment(), variables)
@@ -193,6 +195,18 @@ def shell_command(
     argv = [*words] or [env.get("SHELL") or env.get("COMSPEC") or "/bin/sh"]
     sys.stdout.flush()
     return process.run_on_terminal(argv, env=variables, stdin=True, error=errors.UsageError)
+
+
+def _add_pip(variables: dict[str, str], work: Path) -> None:
+    """Put a pip behind the environment's own: one that we made has none, and the system's is not its."""
+    from rocm_wheels.core.files import write_atomically
+
+    program = work.absolute() / "shell-programs" / "pip"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(program, '#!/bin/sh\n# the pip of `rocm-wheels shell`\nexec uv pip "$@"\n')
+    program.chmod(0o755)
+    first, _, rest = variables["PATH"].partition(os.pathsep)
+    variables["PATH"] = os.pathsep.join([first, str(program.parent), rest])
 
 
 def _restore_paths(parameters: dict[str, Any]) -> dict[str, Any]:
