@@ -11,7 +11,20 @@ import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-WRITES = ("init", "config", "fetch", "checkout", "submodule", "update-ref", "update-index", "reset", "add")
+WRITES = (
+    *(
+        "init",
+        "config",
+        "fetch",
+        "checkout",
+        "switch",
+        "submodule",
+        "update-ref",
+        "update-index",
+        "read-tree",
+    ),
+    *("write-tree", "hash-object", "reset", "add", "rm", "apply"),
+)
 
 # Counts the commands that we start (several at a time: each takes the first number whose file nobody has
 # made, and begins to look behind one that was taken), writes them down, and at number KILL_AT ends us, as
