@@ -303,9 +303,10 @@ def set_build_folder(request: build_request.BuildRequest, env: Mapping[str, str]
     """Return the environment in which scikit-build-core compiles in the tree: else its folder is temporary,
     and a build that is killed begins again. A folder that recipe or user name stays.
     """
-    if not build_request.uses_scikit_build_core(request.folder):
+    trees = request.project.build.trees
+    if not trees or not build_request.uses_scikit_build_core(request.folder):
         return dict(env)
-    return {"SKBUILD_BUILD_DIR": request.project.build.trees[0], **env}
+    return {"SKBUILD_BUILD_DIR": trees[0], **env}
 
 
 _CMAKE_FOLDER = ".cmake-program"
