@@ -47,7 +47,6 @@ from rocm_wheels.core import errors, process
 from rocm_wheels.core.files import write_atomically
 from rocm_wheels.core.log import log_warning
 from rocm_wheels.models import versions
-from rocm_wheels.wheels import edit, rewrite
 
 _GIT_SCRIPT = """\
 #!/bin/sh
@@ -428,6 +427,8 @@ def find_built_wheel(request: build_request.BuildRequest, folder: Path) -> tuple
 
 def _append_suffix(wheel: Path, suffix: str) -> tuple[Path, str]:
     """Give a wheel our suffix, behind a local part of its own; return it and its version."""
+    from rocm_wheels.wheels import edit, rewrite
+
     own = parse_wheel_filename(wheel.name)[1]
     whole = Version(own.public + versions.add_version_parts(suffix, *([own.local] if own.local else [])))
     return rewrite.rewrite_wheel(wheel, wheel.parent, edit.WheelEdit(version=str(whole))).path, str(whole)
