@@ -120,6 +120,11 @@ def test_a_server_that_is_gone_is_an_error(server: forks.ForkServer) -> None:
         run(server, "exit", "0")
 
 
+def test_a_module_that_is_missing_is_for_who_needs_it_to_tell() -> None:
+    with forks.ForkServer(work, ["no.such.module"]) as started:
+        assert [run(started, "exit", code)[0] for code in ("0", "3")] == [0, 3]
+
+
 def test_nothing_is_forked_beside_threads() -> None:
     stop = threading.Event()
     thread = threading.Thread(target=stop.wait)

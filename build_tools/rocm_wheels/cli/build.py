@@ -395,9 +395,8 @@ def clean_command(**options: Any) -> None:
     steps         what each step last did: without it, it is done again
     set-aside     somebody else's build trees that --clean set aside
 
-    The last two go only when --kind names them. Wheels in an output folder,
-    checkouts, and the build tree that is in place in one, are not touched. With --work-dir alone, trees that
-    wait in checkouts stay.
+    The last two go only when --kind names them. Wheels in an output folder, checkouts, and the build tree
+    that is in place in one, are not touched. With --work-dir alone, trees that wait in checkouts stay.
 
     \b
     Example:
