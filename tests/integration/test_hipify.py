@@ -269,3 +269,40 @@ def test_what_is_made_of_a_source_that_is_gone_goes(tree: Tree, committed: bool)
     assert set(tree.hipify(commit=False).changed) == {"hip/b.hip", "ignored_hip/b.hip"}
     assert not (tree.directory / "hip/b.hip").exists()
     assert (tree.directory / "hip/a.hip").exists()
+
+
+@pytest.mark.contract
+def test_what_hipify_wrote_once_is_no_edit(tree: Tree) -> None:
+    """Git brings it back, by another commit, a file of one, or a stash; nobody edited it by hand."""
+    source, made = tree.directory / "a.cu", tree.directory / "hip/a.hip"
+    tree.checkout()
+    source.write_text("cuda mine\n")
+    tree.hipify(commit=False)
+    tree.git("add", "-A")
+    tree.git("commit", "-q", "-m", "Mine, with what was made of it")
+    mine = tree.git("rev-parse", "HEAD")
+    tree.git("switch", "-q", "--detach", HIPIFY_TAG)
+    source.write_text("cuda other\n")
+    assert tree.status().repositories[0].files == (("modified", "a.cu"),)
+    tree.hipify(commit=False)
+    assert made.read_text() == "hip other\n"
+    tree.git("stash", "-q")
+    tree.hipify(commit=False)
+    assert made.read_text() == "hip a\n"
+    tree.git("stash", "pop", "-q")
+    assert tree.status().repositories[0].files == (("modified", "a.cu"),)
+    tree.git("checkout", "-q", "--", "hip/a.hip")
+    tree.hipify(commit=False)
+    assert made.read_text() == "hip other\n"
+    tree.git("checkout", "-q", "--force", mine)
+    assert tree.status().repositories[0].files == ()
+    source.write_text("cuda third\n")
+    tree.hipify(commit=False)
+    assert made.read_text() == "hip third\n"
+    source.unlink()
+    tree.git("checkout", "-q", HIPIFY_TAG, "--", "hip/a.hip")
+    tree.hipify(commit=False)
+    assert not made.exists()
+    tree.git("reset", "-q", "--hard", HIPIFY_TAG)
+    made.write_text("by hand\n")
+    assert tree.status().repositories[0].files == (("modified", "hip/a.hip"),)

@@ -124,6 +124,7 @@ sources_group = command.Group(
         "status": ("sources:status_command", "Say what source trees are: patched, hipified, changed."),
         "hipify": ("sources:hipify_command", "Hipify source trees again."),
         "save-patches": ("sources:save_patches_command", "Write the commits on a tree to a patch set."),
+        "export": ("sources:export_command", "Write your commits as a branch that can be pushed."),
     },
     help="Look at source trees, hipify and patch them.",
 )

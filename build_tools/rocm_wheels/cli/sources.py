@@ -16,7 +16,7 @@ from rocm_wheels.core import errors, log, shell, tables, workspace
 from rocm_wheels.models import project_names
 
 if TYPE_CHECKING:
-    from rocm_wheels.sources import patches, tree_status
+    from rocm_wheels.sources import export, patches, tree_status
 
 _MOST_CHANGES = 12
 _PROJECTS = click.argument(
@@ -161,6 +161,64 @@ def save_patches_command(project: str, repo: Path | None, as_json: bool, **optio
     saved = _save_tree_patches(name, tree, options)
     document = {"folder": saved.folder, "written": list(saved.written), "removed": list(saved.removed)}
     print_result(document, (), as_json=as_json)
+
+
+@command.command("sources export")
+@_PROJECTS
+@_repo_option
+@_tree_options
+@command.option(
+    "--branch",
+    required=True,
+    metavar="NAME",
+    help="Branch to make, in the tree and in submodules with commits of yours.",
+)
+@catalogue.JSON
+def export_command(
+    projects: tuple[str, ...], repo: Path | None, branch: str, as_json: bool, **options: Any
+) -> None:
+    """Write your commits in a source tree as a branch on upstream's commit, without what hipify wrote.
+
+    Commits that hold nothing else are left out, and named. Authors, dates and messages stay. Files, index and
+    HEAD are not touched; a branch of that name that has other commits is refused.
+
+    \b
+    Examples:
+      rocm-wheels sources export torch --branch my-kernels-upstream
+      git -C pytorch push me my-kernels-upstream
+    """
+    from rocm_wheels.sources import export
+
+    trees = _choose_trees(projects, repo, options)
+    if len(trees) != 1:
+        raise errors.UsageError(
+            f"name one project to export: {', '.join(trees)} are there", tip="each has a branch of its own"
+        )
+    [tree] = trees.values()
+    exports = export.export_commits(tree, branch, env=boundary.read_environment())
+    lines = [line for exported in exports for line in _list_export_lines(exported, branch)]
+    print_result(
+        [asdict(exported) for exported in exports],
+        [line.encode("utf-8", "backslashreplace") for line in lines],
+        as_json=as_json,
+    )
+
+
+def _list_export_lines(exported: export.ExportedBranch, branch: str) -> list[str]:
+    """Return what a person reads of a branch, and of what is not on it."""
+    lines = [f"{exported.directory}: nothing for {branch}"]
+    if exported.commits:
+        made = "" if exported.changed else ", as it was"
+        count = tables.format_count(len(exported.commits), "commit")
+        lines = [f"{exported.directory}: {branch} is {count} on {exported.upstream[:12]}{made}"]
+    for head, names in (
+        ("commit", exported.commits),
+        ("left out, only what hipify wrote: commit", exported.left_out),
+        ("not on it, hipify makes that file: your edit of", exported.edited_outputs),
+        ("look at it, hipify translates that file in place:", exported.translated),
+    ):
+        lines += [f"  {head} {name}" for name in names]
+    return lines
 
 
 def make_patch_commands(

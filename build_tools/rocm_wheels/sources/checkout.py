@@ -106,9 +106,8 @@ def checkout_project(request: CheckoutRequest, *, env: Mapping[str, str], python
     directory, pin = request.directory.absolute(), request.pin
     network.check_ref(pin.ref)
     git = Git(checkout_state.find_existing_folder(directory), env)
-    branch = request.branch
-    if branch.startswith("-") or (branch and not git.succeeds("check-ref-format", "--branch", branch)):
-        raise errors.UsageError(f"--branch {branch!r} is no name of a branch", tip="such as my-kernels")
+    if request.branch:
+        commits.check_branch_name(git, request.branch)
     mirrors.refuse_mirrors_inside(request.transport.mirrors, directory)
     patches.check_patch_request(
         request.patches, hipify=request.hipify, commit=request.commit_hipify, submodules=request.submodules
@@ -493,11 +492,9 @@ class _TreeCheckout:
     def _continue_branch(self, state: checkout_state.CheckoutState | None, commit: str) -> CheckoutResult:
         """Go to a branch with somebody's own commits, of which none changes; hipify it where it is not."""
         request, directory, git = self.request, self.request.directory, disable_private_filters(self.plain)
-        if state is not None and state.operation is not None:
-            raise errors.SourceError(
-                f"the {state.operation} in {directory} was interrupted",
-                tip="run `checkout` again without --branch; it continues",
-            )
+        checkout_state.refuse_interrupted(
+            directory, state, tip="run `checkout` again without --branch; it continues"
+        )
         moved = git.text("rev-parse", "--symbolic-full-name", "HEAD") != f"refs/heads/{request.branch}"
         if moved:
             with self._hold_tree():

@@ -93,6 +93,14 @@ def write_state(git_dir: Path, state: CheckoutState) -> None:
     files.write_atomically(locate_state_file(git_dir), text + "\n")
 
 
+def refuse_interrupted(
+    directory: Path, state: CheckoutState | None, *, tip: str = "run `checkout` again; it continues"
+) -> None:
+    """Raise SourceError for a tree on which something is under way, or was when it was killed."""
+    if state is not None and state.operation is not None:
+        raise errors.SourceError(f"the {state.operation} in {directory} was interrupted", tip=tip)
+
+
 def _parse_state(value: dict[str, Any]) -> CheckoutState:
     if value.pop("format") != _STATE_FORMAT:
         raise ValueError("unknown format")

@@ -308,6 +308,12 @@ def _holds_tag(git: Git, tagged: str, head: str) -> bool:
     return tagged == head or git.succeeds("merge-base", "--is-ancestor", tagged, head)
 
 
+def check_branch_name(git: Git, branch: str) -> None:
+    """Raise UsageError for what no branch can be named."""
+    if branch.startswith("-") or not git.succeeds("check-ref-format", "--branch", branch):
+        raise errors.UsageError(f"--branch {branch!r} is no name of a branch", tip="such as my-kernels")
+
+
 def find_upstream_commit(git: Git, head: str) -> str:
     """Return the newest commit below HEAD that a remote has: what lies on it is somebody's own work.
 

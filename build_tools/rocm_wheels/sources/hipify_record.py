@@ -43,14 +43,20 @@ class HipifyRecord:
     """What hipify did in one repository: blobs by path, without filters.
 
     ``made``: files that the script makes, as it wrote them; ``ignored``: those of them that git ignores.
-    ``rewritten``: sources that it translates in place, as they were left. ``whole``, of the root: the
-    ``hash_tree`` that was left, empty where that is not known.
+    ``rewritten``: sources that it translates in place, as they were left. ``earlier``: what it made before:
+    a commit that git goes to may have it. ``whole``, of the root: the ``hash_tree`` that was left, empty
+    where that is not known.
     """
 
     made: Mapping[str, str] = field(default_factory=dict)
     ignored: Mapping[str, str] = field(default_factory=dict)
     rewritten: Mapping[str, str] = field(default_factory=dict)
+    earlier: frozenset[str] = frozenset()
     whole: str = ""
+
+    def wrote(self, path: str, blob: str) -> bool:
+        """Tell whether a file that the script makes is as it wrote it, now or once: nobody edited it."""
+        return blob in (self.made.get(path), self.ignored.get(path)) or blob in self.earlier
 
     def is_hipified(self, git: Git) -> bool:
         """Tell whether a working tree is a hipified one: it has any file as hipify made or left it."""
@@ -83,7 +89,7 @@ def read_hipify_record(git: Git) -> HipifyRecord | None:
     tree = git.text("for-each-ref", "--format=%(objectname)", checkout_state.HIPIFIED_REF)
     if not tree:
         return _read_hipify_commit(git)
-    groups: dict[str, dict[str, str]] = {"made": {}, "ignored": {}, "rewritten": {}}
+    groups: dict[str, dict[str, str]] = {"made": {}, "ignored": {}, "rewritten": {}, "earlier": {}}
     whole = ""
     for entry in trees.list_tree(git, tree):
         group, _, path = entry.path.partition("/")
@@ -97,7 +103,8 @@ def read_hipify_record(git: Git) -> HipifyRecord | None:
                 "leaves the tree",
                 tip="check out into another folder with --source-dir",
             )
-    return HipifyRecord(**groups, whole=whole)
+    earlier = frozenset(groups.pop("earlier").values())
+    return HipifyRecord(**groups, earlier=earlier, whole=whole)
 
 
 def _read_hipify_commit(git: Git) -> HipifyRecord | None:
@@ -139,11 +146,18 @@ def list_own_outputs(git: Git, changes: Iterable[trees.TreeChange]) -> set[str]:
     record = read_hipify_record(git)
     if record is None:
         return set()
-    outputs = {change.path for change in changes if record.made.get(change.path) == change.after[1]}
+    outputs = {change.path for change in changes if record.wrote(change.path, change.after[1])}
     removed = {change.path for change in changes if change.letter == "D"} - record.made.keys()
     if removed and (commit := _read_hipify_commit(git)) is not None:
         outputs |= removed & commit.made.keys()
     return outputs
+
+
+def find_outputs(git: Git, record: HipifyRecord, changes: Sequence[trees.TreeChange]) -> set[str]:
+    """Return those of the files that commits add and that hipify wrote: it did once, or they say so."""
+    blobs = trees.read_blobs(git, [c.after[1] for c in changes if c.after[0] != trees.GITLINK])
+    banners = {blob for blob, content in blobs.items() if _HIPIFY_BANNER in content.split(b"\n", 1)[0]}
+    return {c.path for c in changes if c.after[1] in banners or record.wrote(c.path, c.after[1])}
 
 
 def list_new_outputs(part: trees.TreePart) -> list[str]:
@@ -164,6 +178,7 @@ def accept_rewritten_files(part: trees.TreePart, record: HipifyRecord) -> Hipify
 
 def _write_record(git: Git, record: HipifyRecord) -> None:
     groups = {"made": record.made, "ignored": record.ignored, "rewritten": record.rewritten}
+    groups["earlier"] = {blob: blob for blob in record.earlier}
     lines = [
         f"100644 {blob}\t{name}/{path}" for name, blobs in groups.items() for path, blob in blobs.items()
     ]
@@ -183,8 +198,8 @@ def set_outputs_aside(part: trees.TreePart, record: HipifyRecord) -> KeptFiles:
     """
     directory = part.git.directory
     content = _read_files(directory, (*record.made, *record.ignored, *record.rewritten))
-    for path, blob in {**record.made, **record.ignored}.items():
-        if path in content and trees.hash_blob(content[path]) == blob:
+    for path in {**record.made, **record.ignored}:
+        if path in content and record.wrote(path, trees.hash_blob(content[path])):
             (directory / path).unlink()
     return KeptFiles(content)
 
@@ -200,7 +215,10 @@ def settle_outputs(
     changed = _find_overwritten(part.git.directory, kept_files)
     _merge_rewritten(part, record, kept_files, changed)
     generated, conflicts = _keep_edits(part, record, kept_files, changed)
-    return replace(record, made=generated), {path: _find_source(part.git, path, record) for path in conflicts}
+    earlier = record.earlier.union(record.made.values()).difference(generated.values())
+    return replace(record, made=generated, earlier=earlier), {
+        path: _find_source(part.git, path, record) for path in conflicts
+    }
 
 
 def _merge_rewritten(
@@ -224,7 +242,7 @@ def _keep_edits(
             continue
         content = (directory / path).read_bytes()
         generated[path] = trees.hash_blob(content)
-        if path in changed and trees.hash_blob(kept_files.content[path]) != blob:
+        if path in changed and not record.wrote(path, trees.hash_blob(kept_files.content[path])):
             _store_blob(part.git, content)
             _write_file(directory / path, kept_files.content[path])
             conflicts += [path] if generated[path] != blob else []
@@ -285,6 +303,7 @@ def renew_record(
         made={**record.made, **{path: files[path] for path in new if path in files}},
         ignored={path: files[path] for path in ignored if path in files},
         rewritten={path: files[path] for path in (*record.rewritten, *rewritten) if path in files},
+        earlier=record.earlier,
     )
 
 
