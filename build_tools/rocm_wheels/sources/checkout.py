@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -235,9 +235,12 @@ class _TreeCheckout:
     def _inspect_tree(self, state: checkout_state.CheckoutState | None) -> None:
         """List the repositories, and refuse somebody's own work; after a run that was cut that is rescued."""
         if self.fresh:
-            self.parts = [trees.TreePart("", self.git, "", self.git_dir, "", "")]
+            self.parts = [trees.TreePart("", self.git, "", self.git_dir, "")]
             return
         self.parts = trees.list_repositories(self.git)
+        left = state.left.values() if state is not None else ()
+        known_trees = {repository.head: repository.tree for repository in left if not repository.uncommitted}
+        self.parts = [replace(part, known_tree=known_trees.get(part.head, "")) for part in self.parts]
         if not self.interrupted:
             self.changed = own_changes.refuse_own_work(self.parts, state)
 
@@ -313,13 +316,13 @@ class _TreeCheckout:
             commits.save_times(times_file, times)
         new = self._plan_state(commit)
         checkout_state.write_state(git_dir, replace(state or new, operation="checkout"))
-        parts = self._write_files(state, commit, wanted)
+        parts, untouched = self._write_files(state, commit, wanted)
         tree = parts[0].tree
-        plain = plain and request.hipify  # as upstream has it
-        new = replace(new, left=commits.tag_upstream_commits(parts, hipified=plain and request.commit_hipify))
+        skips = plain and request.hipify  # hipify has nothing to do there
+        new = replace(new, left=commits.tag_upstream_commits(parts, hipified=skips and request.commit_hipify))
         checkout_state.write_state(git_dir, new)
         records: Mapping[str, hipify_record.HipifyRecord] = {}
-        if plain:
+        if skips:
             new = hipify.skip_hipify(project, new, commit=request.commit_hipify)
         else:
             new, records = self._patch_and_hipify(parts, new)
@@ -328,7 +331,7 @@ class _TreeCheckout:
             listed = [part for part in parts if part.path in rewritten]
             commits.restore_times(git, times, commits.list_all_files(listed, project.build.trees, new))
         hipify.write_build_env(git, git_dir, project, hipified=request.hipify)
-        new = hipify.settle_state(new, parts[0])
+        new = hipify.settle_state(new, parts, untouched if plain else ())
         hipify_record.write_hipify_records(parts, records, new.identity)
         checkout_state.write_state(git_dir, new)
         times_file.unlink(missing_ok=True)
@@ -352,10 +355,11 @@ class _TreeCheckout:
         state: checkout_state.CheckoutState | None,
         commit: str,
         wanted: submodules.WantedTree,
-    ) -> list[trees.TreePart]:
-        """Make the files of the tree those of ``commit``; return its repositories then. No server is asked.
+    ) -> tuple[list[trees.TreePart], Collection[str]]:
+        """Make the files of the tree those of ``commit``; no server is asked.
 
-        What is not tracked, and not ours, stays.
+        What is not tracked, and not ours, stays. Returns the repositories then, and the paths of those that
+        were as they are.
         """
         git, parts, cleared = self.git, self.parts, bool(self.changed)
         for part in parts:
@@ -399,7 +403,7 @@ class _TreeCheckout:
                 missing.setdefault(holder, []).append(path.removeprefix(f"{holder}/"))
         for holder in sorted(missing, key=lambda path: path.split("/")):
             _update_submodules(git.in_directory(git.directory / holder), "--", *missing[holder])
-        return trees.list_repositories(git, untouched)
+        return trees.list_repositories(git, untouched), untouched.keys()
 
     def _forget_operation(self, state: checkout_state.CheckoutState | None) -> None:
         """Have the state that a tree had before, in which nothing was touched."""

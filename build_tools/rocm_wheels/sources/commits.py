@@ -25,7 +25,7 @@ from typing import NamedTuple
 from rocm_wheels.core import errors
 from rocm_wheels.core.files import write_atomically
 from rocm_wheels.sources import checkout_state, network, trees
-from rocm_wheels.sources.git import OUR_EMAIL, OUR_NAME, Git, find_objects_folder
+from rocm_wheels.sources.git import OUR_EMAIL, OUR_NAME, Git, find_objects_folder, is_linked
 
 _LARGEST_GENERATED = 8 * 2**20  # bytes; an untracked file above this is a build product, not a source
 
@@ -272,6 +272,8 @@ def tag_upstream_commits(
 
     def tag(part: trees.TreePart) -> tuple[str, checkout_state.RepositoryState]:
         trees.require_commit(part)
+        if _has_refs(part, hipified=hipified):
+            return part.path, checkout_state.RepositoryState(part.head, part.head, part.tree)
         lines = [
             f"update refs/tags/{checkout_state.UPSTREAM_TAG} {part.head}",
             f"update {hipify_tag} {part.head}" if hipified else f"delete {hipify_tag}",
@@ -282,6 +284,22 @@ def tag_upstream_commits(
         return part.path, checkout_state.RepositoryState(part.head, part.head, part.tree)
 
     return dict(trees.run_side_by_side(tag, parts))
+
+
+def _has_refs(part: trees.TreePart, *, hipified: bool) -> bool:
+    """Tell, as far as files tell without a start of git, whether refs are as a checkout leaves them."""
+    packed = part.git_dir / "packed-refs"
+    if is_linked(part.git_dir) or (
+        packed.exists() and re.search(rb"THEROCK_|rocm-wheels/", packed.read_bytes())
+    ):
+        return False
+    refs = {f"refs/tags/{checkout_state.UPSTREAM_TAG}": part.head, checkout_state.LEFT_REF: ""}
+    refs |= {f"refs/tags/{checkout_state.HIPIFY_TAG}": part.head if hipified else ""}
+    refs |= {checkout_state.HIPIFIED_REF: "", **({} if part.path else {checkout_state.FETCHED_REF: ""})}
+    files = {part.git_dir / name: commit for name, commit in refs.items()}
+    return all(
+        (file.read_text().strip() if file.exists() else "") == commit for file, commit in files.items()
+    )
 
 
 def is_tagged(git: Git, upstream: str, *, hipified: bool) -> bool:

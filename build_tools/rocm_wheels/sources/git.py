@@ -272,7 +272,17 @@ def _require_git_version(env: Mapping[str, str]) -> None:
 
 
 def find_git_directory(git: Git) -> Path:
-    """Return the folder that holds a tree's repository (``.git``, or a submodule's own place)."""
+    """Return the folder that holds a tree's repository (``.git``, or a submodule's own place).
+
+    Git is asked where that is not plain to see; what is wrong with a repository it says itself.
+    """
+    folder = git.directory / ".git"
+    if folder.is_file():
+        folder = read_git_pointer(folder)
+    if "GIT_DIR" not in git.variables and all(
+        (folder / name).exists() for name in ("HEAD", "objects", "refs")
+    ):
+        return Path(os.path.realpath(folder))
     return Path(git.text("rev-parse", "--absolute-git-dir"))
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -587,7 +587,7 @@ def hipify_checkout(
             raise
         write_build_env(git, git_dir, project, hipified=True)
         now = trees.list_repositories(git)
-        done = settle_state(new, now[0])
+        done = settle_state(new, now)
         hipify_record.write_hipify_records(now, records, done.identity)
         if state is not None:
             shared = replace(done, identity="")  # of a tree in which not all is ours
@@ -654,15 +654,23 @@ def check_hipify(project: Project, git: Git, whole: str = "") -> str:
     return "current" if record.is_current(git.directory, whole) else "stale"
 
 
-def settle_state(state: checkout_state.CheckoutState, root: trees.TreePart) -> checkout_state.CheckoutState:
+def settle_state(
+    state: checkout_state.CheckoutState, parts: Sequence[trees.TreePart], clean: Collection[str] = ()
+) -> checkout_state.CheckoutState:
     """Return the state of a tree on which nothing is under way, with its identity now.
 
-    Its indexes are brought up to date meanwhile: git reads a file again, at each look, that was written in
-    the same moment as its index.
+    ``clean``: the repositories, by path, of which it is known that nothing in them differs from their commit.
+    Indexes are brought up to date meanwhile: git reads a file again, at each look, that was written in the
+    same moment as its index.
     """
-    state = replace(state, operation=None)
-    git = root.git.with_variables(GIT_OPTIONAL_LOCKS="1")
-    return replace(state, identity=trees.hash_tree(replace(root, git=git), state)[0])
+    state, root = replace(state, operation=None), parts[0]
+    looked_at = [
+        replace(part, git=part.git.with_variables(GIT_OPTIONAL_LOCKS="1"))
+        for part in parts
+        if part.path not in clean
+    ]
+    changed = own_changes.select_changed(looked_at)
+    return replace(state, identity=trees.hash_tree(root, state)[0] if changed else root.tree)
 
 
 def read_hipify_records(tree: Sequence[trees.TreePart]) -> dict[str, hipify_record.HipifyRecord | None]:

@@ -17,10 +17,12 @@ import os
 import posixpath
 import re
 import shutil
+import struct
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
@@ -31,6 +33,7 @@ from rocm_wheels.sources.git import (
     OUR_EMAIL,
     Git,
     disable_private_filters,
+    find_git_directory,
     find_objects_folder,
     read_git_pointer,
 )
@@ -41,7 +44,11 @@ CHECKOUT_TIP = (
     "run `checkout` first, or name the folder: --checkout-dir of the project's script, --pytorch-dir and the"
     " like of `rocm-wheels`"
 )
-_REPOSITORY_ANSWER = re.compile(r"(.*?)(?:\n([0-9a-f]{40}))?(?:\n([0-9a-f]{40}))?", re.DOTALL)
+_INDEX_HEADER = struct.Struct(">4sII")
+_INDEX_ENTRY = struct.Struct(
+    ">24xI12x20sH"
+)  # behind times, device and inode: mode, owner and size, id, flags
+_COMMIT_ID = re.compile("[0-9a-f]{40}")
 _JOBS = min(2 * (os.cpu_count() or 1), 16)  # repositories of one tree at a time
 
 _T = TypeVar("_T")
@@ -60,9 +67,9 @@ class TreeEntry(NamedTuple):
 class TreePart:
     """A repository of a source tree: its path from the root (``""``), and its commit in the parent.
 
-    As they were when it was listed: ``git_dir``, its folder; ``head`` and ``tree``, the commit that is
-    checked out and that commit's tree (empty before the first commit); ``hidden``, the files on the
-    disk that git was told not to look at; ``links``, the submodules in its index.
+    As they were when it was listed: ``git_dir``, its folder; ``head``, the commit that is checked out (empty
+    before the first one), and ``known_tree``, that commit's tree where it is known; ``hidden``, the files on
+    the disk that git was told not to look at; ``links``, the submodules in its index.
     """
 
     path: str
@@ -70,9 +77,14 @@ class TreePart:
     link: str
     git_dir: Path
     head: str
-    tree: str
+    known_tree: str = ""
     hidden: tuple[str, ...] = ()
     links: tuple[TreeEntry, ...] = ()
+
+    @cached_property
+    def tree(self) -> str:
+        """The tree of the commit, empty where there is none."""
+        return self.known_tree or (self.git.text("rev-parse", f"{self.head}^{{tree}}") if self.head else "")
 
     def path_from_root(self, path: str) -> str:
         """Return a path of this repository as seen from the root."""
@@ -114,11 +126,15 @@ def list_repositories(git: Git, known: Mapping[str, TreePart] = MappingProxyType
 
 def inspect_repository(path: str, git: Git, link: str) -> TreePart:
     """Look at one repository, without those below it."""
-    links, hidden = _read_index(git)
-    # a revision that there is not yet is left out, without an error
-    output = git.text("rev-parse", "--absolute-git-dir", "--revs-only", "HEAD^{commit}", "HEAD^{tree}")
-    git_dir, head, tree = _REPOSITORY_ANSWER.fullmatch(output).groups(default="")  # type: ignore[union-attr]
-    return TreePart(path, git, link, Path(git_dir), head, tree, hidden, tuple(links))
+    git_dir = find_git_directory(git)
+    links, hidden = _read_index(git, git_dir / "index")
+    head = (git_dir / "HEAD").read_text(encoding="utf-8", errors="surrogateescape").rstrip("\n")
+    tree = ""
+    if not _COMMIT_ID.fullmatch(
+        head
+    ):  # a branch; a revision that there is not yet is left out, without an error
+        head, _, tree = git.text("rev-parse", "--revs-only", "HEAD^{commit}", "HEAD^{tree}").partition("\n")
+    return TreePart(path, git, link, git_dir, head, tree, hidden, links)
 
 
 def move_parts(
@@ -126,7 +142,7 @@ def move_parts(
 ) -> list[TreePart]:
     """Return the repositories of a tree at the commits that we left there."""
     return [
-        part if state.head == part.head else replace(part, head=state.head, tree=state.tree)
+        part if state.head == part.head else replace(part, head=state.head, known_tree=state.tree)
         for part in parts
         for state in (left[part.path],)
     ]
@@ -303,7 +319,7 @@ def temporary_index(git: Git, seed: Path | None, *, keep: bool) -> Iterator[Git]
         index_git = git.with_variables(**variables)
         if seed is not None and seed.exists():
             shutil.copy2(seed, index)
-            if hidden := _read_index(index_git)[1]:
+            if hidden := _read_index(index_git, index)[1]:
                 names = "".join(f"{path}\0" for path in hidden).encode("utf-8", "surrogateescape")
                 for flag in ("--no-skip-worktree", "--no-assume-unchanged"):  # git does one at a time
                     index_git.text("update-index", flag, "-z", "--stdin", stdin=names)
@@ -323,18 +339,47 @@ def show_hidden_files(part: TreePart) -> Iterator[Git]:
         yield index_git
 
 
-def _read_index(git: Git) -> tuple[list[TreeEntry], tuple[str, ...]]:
-    """List the gitlinks of an index, and what is marked skip-worktree or assume-unchanged and on the disk."""
-    links, marked = [], []
-    for line in git.fields("ls-files", "-s", "-v", "-z"):  # tag, mode, id and stage, then the path
-        if line[0] == "H" and line[2:8] != GITLINK:
-            continue  # a file, as most are
-        if line[2:8] == GITLINK:
+def _read_index(git: Git, index: Path) -> tuple[tuple[TreeEntry, ...], tuple[str, ...]]:
+    """List the gitlinks of an index, and what is marked skip-worktree or assume-unchanged and on the disk.
+
+    The file is read here (gitformat-index(5)): a tree has dozens of them. Git reads what is not plain, an
+    index that is split, sparse, broken, or of a version with shortened paths.
+    """
+    try:
+        links, marked = _parse_index(index.read_bytes())
+    except (OSError, ValueError, struct.error):
+        links, marked = [], []
+        for line in git.fields("ls-files", "-s", "-v", "-z"):  # tag, mode, id and stage, then the path
             facts, path = line.split("\t", 1)
-            links.append(TreeEntry(path, GITLINK, facts.split(" ")[2]))
-        if line[0] == "S" or line[0].islower():
-            marked.append(line.split("\t", 1)[1])
-    return links, tuple(path for path in marked if os.path.lexists(git.directory / path))
+            if line[2:8] == GITLINK:
+                links.append(TreeEntry(path, GITLINK, facts.split(" ")[2]))
+            if line[0] == "S" or line[0].islower():
+                marked.append(path)
+    return tuple(links), tuple(path for path in marked if os.path.lexists(git.directory / path))
+
+
+def _parse_index(data: bytes) -> tuple[list[TreeEntry], list[str]]:
+    """List the gitlinks and the marked paths of an index. Raises ValueError for one of another form."""
+    links, marked = [], []
+    signature, version, count = _INDEX_HEADER.unpack_from(data)
+    end = _INDEX_HEADER.size
+    if signature != b"DIRC" or version not in (2, 3):
+        raise ValueError("another version")
+    for _ in range(count):
+        mode, oid, flags = _INDEX_ENTRY.unpack_from(data, end)
+        extended = flags & 0x4000
+        start = end + (64 if extended else 62)
+        stop = data.index(b"\0", start + (flags & 0xFFF))
+        if mode == 0o160000 or flags & 0x8000 or extended:
+            path = data[start:stop].decode("utf-8", "surrogateescape")
+            if mode == 0o160000:
+                links.append(TreeEntry(path, GITLINK, oid.hex()))
+            if flags & 0x8000 or (extended and data[start - 2] & 0x40):
+                marked.append(path)
+        end += (stop - end + 8) & ~7
+    if data[end : end + 4] == b"link" or b"sdir" in data[end:]:
+        raise ValueError("split or sparse")
+    return links, marked
 
 
 def choose_seed_index(
