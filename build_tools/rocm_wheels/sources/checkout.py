@@ -297,16 +297,17 @@ class _TreeCheckout:
             own_changes.keep_commits(parts, state, commit)
 
         times_file = git_dir / checkout_state.OWN_FOLDER / checkout_state.TIMES_FILE
-        # git alone writes no file that stays; what hipify and patches write is written twice
+        # git alone writes no file that stays; where hipify and patches wrote as well, one is written twice
         plain = request.patches is None and not (request.hipify and project.hipify.script)
         left = state.left if state is not None else {}
         rewritten = {
             part.path
             for part in parts
-            if not plain
-            or part.path in self.changed
-            or part.path not in left
-            or part.head != left[part.path].upstream
+            if part.path in self.changed
+            or not (
+                wanted.has_commit(part.path, part.head)
+                or (plain and part.path in left and part.head == left[part.path].upstream)
+            )
         }
         times = commits.list_all_files(
             [part for part in parts if part.path in rewritten], project.build.trees, state
@@ -331,7 +332,7 @@ class _TreeCheckout:
             listed = [part for part in parts if part.path in rewritten]
             commits.restore_times(git, times, commits.list_all_files(listed, project.build.trees, new))
         hipify.write_build_env(git, git_dir, project, hipified=request.hipify)
-        new = hipify.settle_state(new, parts, untouched if plain else ())
+        new, _ = hipify.settle_state(new, parts, untouched if plain else ())
         hipify_record.write_hipify_records(parts, records, new.identity)
         checkout_state.write_state(git_dir, new)
         times_file.unlink(missing_ok=True)
@@ -381,18 +382,23 @@ class _TreeCheckout:
             raise
         if gone:  # makes empty folders of those that are not wanted
             git.text("checkout", "--quiet", "--force", "--detach")
-        untouched = {}
-        for part in parts:
-            if (
-                not part.path
-                or part.path not in wanted.repositories
-                or not trees.is_populated(part.git.directory)
-            ):
-                continue
-            if not wanted.has_commit(part.path, part.head) or trees.is_on_branch(part):
-                own_changes.switch_to_commit(part.git, wanted.repositories[part.path].commit)
-            elif part.path not in self.changed:
-                untouched[part.path] = part
+        there = [
+            part
+            for part in parts
+            if part.path and part.path in wanted.repositories and trees.is_populated(part.git.directory)
+        ]
+        moving = {
+            part.path: part
+            for part in there
+            if not wanted.has_commit(part.path, part.head) or trees.is_on_branch(part)
+        }
+        trees.run_side_by_side(
+            lambda part: own_changes.switch_to_commit(part.git, wanted.repositories[part.path].commit),
+            moving.values(),
+        )
+        untouched = {
+            part.path: part for part in there if part.path not in moving and part.path not in self.changed
+        }
         if wanted.moved:
             git.text("submodule", "--quiet", "sync", "--recursive")
         # Only those that are not there yet: a git that outlives a run that is killed moves no other one.

@@ -33,7 +33,10 @@ _STATE_FORMAT = 1
 
 @dataclass(frozen=True)
 class RepositoryState:
-    """What we left in one repository: commit, its upstream, tree of the files, hipify uncommitted."""
+    """What we left in one repository: commit, its upstream, tree of the files, hipify uncommitted.
+
+    ``tree`` may be empty where it is that of the commit.
+    """
 
     head: str
     upstream: str

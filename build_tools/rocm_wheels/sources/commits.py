@@ -273,7 +273,7 @@ def tag_upstream_commits(
     def tag(part: trees.TreePart) -> tuple[str, checkout_state.RepositoryState]:
         trees.require_commit(part)
         if _has_refs(part, hipified=hipified):
-            return part.path, checkout_state.RepositoryState(part.head, part.head, part.tree)
+            return part.path, checkout_state.RepositoryState(part.head, part.head, part.known_tree)
         lines = [
             f"update refs/tags/{checkout_state.UPSTREAM_TAG} {part.head}",
             f"update {hipify_tag} {part.head}" if hipified else f"delete {hipify_tag}",
@@ -281,7 +281,7 @@ def tag_upstream_commits(
             *([] if part.path else [f"delete {checkout_state.FETCHED_REF}"]),  # the tag holds what it did
         ]
         part.git.text("update-ref", "--stdin", stdin="".join(f"{line}\n" for line in lines).encode("ascii"))
-        return part.path, checkout_state.RepositoryState(part.head, part.head, part.tree)
+        return part.path, checkout_state.RepositoryState(part.head, part.head, part.known_tree)
 
     return dict(trees.run_side_by_side(tag, parts))
 

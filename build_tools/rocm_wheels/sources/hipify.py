@@ -147,7 +147,7 @@ def run_keeping_edits(
     # what the script changes the first time, it changes at each run
     just_made = known_records is None
     ran_before = known_records is not None and (
-        any(known_records.values()) or bool(own_changes.select_changed(part.part for part in parts))
+        any(known_records.values()) or bool(trees.select_changed(part.part for part in parts))
     )
     listings = trees.run_side_by_side(lambda part: part.scan.list_files(), parts)
     items = list(zip(parts, listings, strict=True))
@@ -410,7 +410,7 @@ def _is_current(
     root = records.get("")
     if root is None or not root.whole:
         return False
-    return root.is_current(tree[0].git.directory, trees.hash_tree(tree[0], state)[0])
+    return root.is_current(tree[0].git.directory, trees.hash_files(tree, state))
 
 
 def skip_hipify(
@@ -436,6 +436,7 @@ def _inspect_repository(
     recorded = state.left.get(part.path) if state is not None else None
     if recorded is None or recorded.head != head:
         recorded = checkout_state.RepositoryState(head, _tag_upstream_of(part), part.tree)
+    recorded = replace(recorded, tree=recorded.tree or part.tree)
     seed = trees.choose_seed_index(part.git_dir, head, state, part.path)
     if seed.exists():
         shutil.copy2(seed, index)
@@ -587,14 +588,14 @@ def hipify_checkout(
             raise
         write_build_env(git, git_dir, project, hipified=True)
         now = trees.list_repositories(git)
-        done = settle_state(new, now)
+        done, changed_parts = settle_state(new, now)
         hipify_record.write_hipify_records(now, records, done.identity)
         if state is not None:
             shared = replace(done, identity="")  # of a tree in which not all is ours
-            for part in now:
-                edits = own_changes.list_own_changes(part, done)
-                if edits or own_changes.list_own_commits(part, shared, done.upstream):
-                    done = shared
+            if any(own_changes.list_own_changes(part, done) for part in changed_parts) or any(
+                own_changes.list_own_commits(part, shared, done.upstream) for part in now
+            ):
+                done = shared
             checkout_state.write_state(git_dir, done)
     return HipifyResult(directory, new.left[""].head, changed)
 
@@ -633,7 +634,7 @@ def hipify_changes(
             run = run_hipify(parts, project, state, python, read_hipify_records(parts), folder=Path(name))
         if run.changed:
             log_changed_files(project, run.changed)
-        whole = trees.hash_tree(parts[0], state)[0]
+        whole = trees.hash_files(parts, state)
         hipify_record.write_hipify_records(parts, run.records, whole)
         if state is not None:
             checkout_state.write_state(git_dir, replace(state, generated=run.generated))
@@ -656,21 +657,21 @@ def check_hipify(project: Project, git: Git, whole: str = "") -> str:
 
 def settle_state(
     state: checkout_state.CheckoutState, parts: Sequence[trees.TreePart], clean: Collection[str] = ()
-) -> checkout_state.CheckoutState:
-    """Return the state of a tree on which nothing is under way, with its identity now.
+) -> tuple[checkout_state.CheckoutState, list[trees.TreePart]]:
+    """Return the state of a tree on which nothing is under way, with its identity now, and what is changed.
 
     ``clean``: the repositories, by path, of which it is known that nothing in them differs from their commit.
     Indexes are brought up to date meanwhile: git reads a file again, at each look, that was written in the
     same moment as its index.
     """
-    state, root = replace(state, operation=None), parts[0]
     looked_at = [
         replace(part, git=part.git.with_variables(GIT_OPTIONAL_LOCKS="1"))
         for part in parts
         if part.path not in clean
     ]
-    changed = own_changes.select_changed(looked_at)
-    return replace(state, identity=trees.hash_tree(root, state)[0] if changed else root.tree)
+    changed = trees.select_changed(looked_at)
+    identity = trees.hash_tree(parts[0], state)[0] if changed else parts[0].tree
+    return replace(state, operation=None, identity=identity), changed
 
 
 def read_hipify_records(tree: Sequence[trees.TreePart]) -> dict[str, hipify_record.HipifyRecord | None]:

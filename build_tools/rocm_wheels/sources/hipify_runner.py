@@ -9,6 +9,7 @@ tree, and when the script fails, every file is as it was before.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import runpy
 import subprocess
@@ -26,18 +27,29 @@ _new_folders: list[str] = []
 _checked: set[str] = set()
 
 
+_resolve_folder = functools.cache(os.path.realpath)  # the script makes no links to folders
+
+
 def _make_absolute(path: str) -> str:
     return os.path.normpath(Path.cwd() / path)  # links stay as they are
 
 
+def _resolve(path: str) -> str:
+    """Return where an absolute path leads; of thousands of files, most share their folder with others."""
+    folder, name = os.path.split(path)
+    if name in ("", "..") or f"{os.sep}..{os.sep}" in path or Path(path).is_symlink():
+        return os.path.realpath(path)
+    return f"{_resolve_folder(folder).rstrip(os.sep)}{os.sep}{name}"
+
+
 def _is_inside(path: str) -> bool:
-    return os.path.realpath(path).startswith(_TREE + os.sep)
+    return _resolve(path).startswith(_TREE + os.sep)
 
 
 def _keep_original(path: str) -> None:
     """Remember a file of the tree that is about to change; SystemExit for a link out of the tree."""
-    named, path = _make_absolute(path), os.path.realpath(path)
-    if not _is_inside(path):
+    named, path = _make_absolute(path), _resolve(str(Path.cwd() / path))
+    if not path.startswith(_TREE + os.sep):
         if named.startswith(_TREE + os.sep):
             raise SystemExit(f"{named} would be written, and leads out of the tree, to {path}")
         return
@@ -90,9 +102,10 @@ def _restore() -> None:
 def _find_fault(path: str) -> str:
     """Say why hipify cannot translate a file, with the byte counted from 0; "" where it can."""
     if not _is_inside(path):
-        return f"it leads out of the tree, to {os.path.realpath(path)}"
+        return f"it leads out of the tree, to {_resolve(path)}"
     try:
-        data = Path(path).read_bytes()
+        with open(path, "rb") as file:
+            data = file.read()
     except OSError as cause:
         return f"it cannot be read: {cause.strerror}"
     if data.startswith(_BANNER):

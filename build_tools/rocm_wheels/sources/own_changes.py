@@ -70,7 +70,7 @@ def refuse_own_work(
     Returns the repositories, by path, in which files differ from their commit: all that does is ours.
     """
     refuse_unfinished_operations(parts)
-    changed = select_changed(part for part in parts if part.head)
+    changed = trees.select_changed(part for part in parts if part.head)
     if files := _list_changed_files(changed, state):
         raise errors.SourceError(
             _format_list(f"{parts[0].git.directory} has changes of yours", files),
@@ -83,27 +83,13 @@ def refuse_own_work(
 def refuse_uncommitted(parts: Sequence[trees.TreePart], state: checkout_state.CheckoutState | None) -> None:
     """Raise SourceError when files of somebody's own would get into our commit."""
     refuse_unfinished_operations(parts)
-    if files := _list_changed_files(select_changed(parts), state, links=True):
+    if files := _list_changed_files(trees.select_changed(parts), state, links=True):
         raise errors.SourceError(
             _format_list(
                 f"{parts[0].git.directory} has changes of yours, which the hipify commit would mix in", files
             ),
             tip="commit yours first, or hipify with --no-commit-hipify",
         )
-
-
-def select_changed(parts: Iterable[trees.TreePart]) -> list[trees.TreePart]:
-    """Return the repositories in which git finds a change; what is in submodules is theirs."""
-
-    def look(part: trees.TreePart) -> bool:
-        trees.require_commit(part)
-        with trees.show_hidden_files(part) as git:
-            return bool(
-                git.text("status", "--porcelain", "--untracked-files=normal", "--ignore-submodules=dirty")
-            )
-
-    parts = list(parts)
-    return [part for part, changed in zip(parts, trees.run_side_by_side(look, parts), strict=True) if changed]
 
 
 def keep_commits(
@@ -160,7 +146,7 @@ def list_own_changes(
     part: trees.TreePart, state: checkout_state.CheckoutState | None
 ) -> list[tuple[str, str]]:
     """List (what, path) of the work in one repository that is neither ours nor committed."""
-    return _list_changes(part, state, links=False) if select_changed([part]) else []
+    return _list_changes(part, state, links=False) if trees.select_changed([part]) else []
 
 
 def _list_changes(

@@ -83,13 +83,14 @@ def read_tree_status(project: Project, directory: Path, *, env: Mapping[str, str
     if not (directory / ".git").exists():
         raise errors.SourceError(f"{directory} is not a git checkout", tip=trees.CHECKOUT_TIP)
     git = disable_private_filters(Git(directory.absolute(), env, variables={"GIT_OPTIONAL_LOCKS": "0"}))
-    root = trees.inspect_repository("", git, "")
+    repositories = trees.list_repositories(git)
+    root = repositories[0]
     if not root.head:
         raise errors.SourceError(
             f"nothing is checked out in {directory} yet", tip="run `checkout` again; it continues"
         )
     state = checkout_state.read_state(root.git_dir)
-    whole = trees.hash_tree(root, state)[0]
+    whole = trees.hash_files(repositories, state)
     untouched = (
         state is not None
         and state.operation is None
@@ -103,7 +104,6 @@ def read_tree_status(project: Project, directory: Path, *, env: Mapping[str, str
         for path, recorded in (state.left.items() if state is not None else ())
         if path and untouched and recorded.head == recorded.upstream
     }
-    repositories = trees.list_repositories(git)
     parts = [part for part in repositories if part.path not in plain]
     wants_submodules = state is None or state.submodules
     all_statuses = trees.run_side_by_side(lambda part: _read_repository_status(part, state, untouched), parts)

@@ -516,14 +516,15 @@ def identify_tree(directory: Path, *, env: Mapping[str, str]) -> TreeIdentity:
             tip="check the sources out with repos/pytorch_<project>_repo.py checkout",
         )
     git = disable_private_filters(Git(directory, env, variables={"GIT_OPTIONAL_LOCKS": "0"}))
-    part = inspect_repository("", git, "")
+    parts = list_repositories(git)
+    part = parts[0]
     require_commit(part)
     state = checkout_state.read_state(part.git_dir)
     if state is not None and state.operation == "checkout":
         raise errors.SourceError(
             f"the checkout in {directory} was interrupted", tip="run `checkout` again; it continues"
         )
-    tree, changed = hash_tree(part, state)
+    tree = hash_files(parts, state)
     tag = f"refs/tags/{checkout_state.UPSTREAM_TAG}"
     upstream = (
         state.upstream if state is not None else git.text("for-each-ref", "--format=%(objectname)", tag)
@@ -531,7 +532,7 @@ def identify_tree(directory: Path, *, env: Mapping[str, str]) -> TreeIdentity:
     ours = state is not None and state.operation is None and state.identity == tree
     epoch = int(git.text("rev-list", "--timestamp", "-1", part.head, "--").split(" ")[0])
     source = _find_source_commit(git, part.head, upstream)
-    return TreeIdentity(part.head, upstream or None, tree, changed and not ours, epoch, source)
+    return TreeIdentity(part.head, upstream or None, tree, tree != part.tree and not ours, epoch, source)
 
 
 def _find_source_commit(git: Git, head: str, upstream: str) -> str:
@@ -543,6 +544,27 @@ def _find_source_commit(git: Git, head: str, upstream: str) -> str:
         if email != OUR_EMAIL and subject != checkout_state.HIPIFY_MESSAGE:
             return commit
     return upstream
+
+
+def select_changed(parts: Iterable[TreePart]) -> list[TreePart]:
+    """Return the repositories in which git finds a change; what is in submodules is theirs."""
+
+    def look(part: TreePart) -> bool:
+        require_commit(part)
+        with show_hidden_files(part) as git:
+            return bool(
+                git.text("status", "--porcelain", "--untracked-files=normal", "--ignore-submodules=dirty")
+            )
+
+    parts = list(parts)
+    return [part for part, changed in zip(parts, run_side_by_side(look, parts), strict=True) if changed]
+
+
+def hash_files(parts: Sequence[TreePart], state: checkout_state.CheckoutState | None) -> str:
+    """Return the id of a whole tree, by its repositories (see ``hash_tree``)."""
+    if all(part.head for part in parts) and not select_changed(parts):
+        return parts[0].tree
+    return hash_tree(parts[0], state)[0]
 
 
 def hash_tree(part: TreePart, state: checkout_state.CheckoutState | None) -> tuple[str, bool]:
@@ -571,5 +593,5 @@ def hash_tree(part: TreePart, state: checkout_state.CheckoutState | None) -> tup
 
 def read_current_tree(git: Git, state: checkout_state.CheckoutState | None) -> tuple[str, str]:
     """Return the commit and the tree (as in ``TreeIdentity``) that are there now."""
-    part = inspect_repository("", git, "")
-    return part.head, hash_tree(part, state)[0]
+    parts = list_repositories(git)
+    return parts[0].head, hash_files(parts, state)
