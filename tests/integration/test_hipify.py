@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from cut_commands import SHIM, begin_count, commands, counting, in_a_process, points
 from source_trees import DEEP, MIDDLE, Tree, Upstream, content, times
 
 from rocm_wheels.core import errors
-from rocm_wheels.sources import trees
+from rocm_wheels.models.project import load_project
+from rocm_wheels.sources import hipify, trees
 
 UPSTREAM_TAG, HIPIFY_TAG = "THEROCK_UPSTREAM_DIFFBASE", "THEROCK_HIPIFY_DIFFBASE"
 PYTHON = Path(sys.executable)
@@ -306,3 +309,51 @@ def test_what_hipify_wrote_once_is_no_edit(tree: Tree) -> None:
     tree.git("reset", "-q", "--hard", HIPIFY_TAG)
     made.write_text("by hand\n")
     assert tree.status().repositories[0].files == (("modified", "hip/a.hip"),)
+
+
+@pytest.mark.contract
+@pytest.mark.slow
+def test_hipify_of_a_clone_is_killed_and_run_again(
+    upstream: Upstream, tmp_path: Path, *, exhaustive: bool
+) -> None:
+    """What was staged, or written, is not taken for the user's; what they write after the kill is kept."""
+    tree, template, programs = Tree(upstream, tmp_path / "tree"), tmp_path / "template", tmp_path / "bin"
+    upstream.git(tmp_path, "clone", "-q", "--recursive", upstream.url, "tree")
+    mine = tree.commit("Mine", {"a.cu": "cuda mine\n"})
+    shutil.copytree(tree.directory, template, symlinks=True)
+    programs.mkdir()
+    for name, real in (("git", shutil.which("git")), ("python", sys.executable)):
+        (programs / name).write_text(SHIM.replace("REAL", f"'{real}'"))
+        (programs / name).chmod(0o755)
+
+    def cut(at: int) -> list[str]:
+        shutil.rmtree(tree.directory)
+        shutil.copytree(template, tree.directory, symlinks=True)
+        begin_count(tmp_path)
+        env = counting(upstream.env, programs, tmp_path, at, "after")
+        there, python = Tree(upstream, tree.directory, env=env), programs / "python"
+        recipe = load_project("pytorch")
+        ended = in_a_process(
+            lambda: hipify.hipify_checkout(recipe, there.directory, commit=True, env=env, python=python), env
+        )
+        assert ended == (-9 if at else 0)
+        return commands(tmp_path)
+
+    log = cut(0)
+    head, files = tree.git("rev-parse", "HEAD"), content(tree.directory)
+    assert tree.git("rev-parse", "HEAD^") == mine
+    chosen = points(log, 0, exhaustive=True)
+    for at in chosen if exhaustive else chosen[-5:]:
+        cut(at)
+        assert tree.hipify().head == head, (at, log[at - 1])
+        assert content(tree.directory) == files, (at, log[at - 1])
+        assert not tree.git("status", "--porcelain", "-uall"), (at, log[at - 1])
+        assert not (tree.directory / ".git/rocm-wheels/state.json").exists()
+        assert tree.git("rev-parse", "--symbolic-full-name", "HEAD") == "refs/heads/main"
+    cut(chosen[-1])
+    if not (tree.directory / ".git/rocm-wheels/state.json").exists():
+        return
+    (tree.directory / "plain.txt").write_text("mine, after the kill\n")
+    assert tree.hipify().head == head
+    kept = tree.git("for-each-ref", "--format=%(refname)", "refs/rocm-wheels/rescued").splitlines()[-1]
+    assert tree.git("show", f"{kept}:plain.txt") == "mine, after the kill"

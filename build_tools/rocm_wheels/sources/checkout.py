@@ -211,7 +211,7 @@ class _TreeCheckout:
         if configuration.get("extensions.objectformat", "sha1") != "sha1":
             raise network.make_sha256_error(f"the repository in {request.directory}")
         origin, names = configuration.get(ORIGIN_KEY, ""), request.option_names
-        if origin != pin.origin and state is None and not fresh:
+        if origin != pin.origin and (state is None or state.is_foreign) and not fresh:
             kind = f"a clone of {shell.hide_credentials(origin)}, not" if origin else "no clone"
             raise errors.SourceError(
                 f"{request.directory} is {kind} of {shell.hide_credentials(pin.origin)}",
@@ -288,6 +288,7 @@ class _TreeCheckout:
         # nobody's own work is in the tree from here on, but on branches and refs of its own
         if state is not None and self.interrupted:
             own_changes.rescue_all(git, state, commit)
+            state = None if state.is_foreign else state  # its commits are the user's
             self.parts = trees.list_repositories(git)
             self.changed = frozenset(part.path for part in self.parts)
         parts = self.parts
@@ -297,16 +298,18 @@ class _TreeCheckout:
             own_changes.keep_commits(parts, state, commit)
 
         times_file = git_dir / checkout_state.OWN_FOLDER / checkout_state.TIMES_FILE
-        # git alone writes no file that stays; where hipify and patches wrote as well, one is written twice
+        # git alone writes no file that stays; hipify and patches write one twice, or have the checkout write it
+        # again that follows one that failed
         plain = request.patches is None and not (request.hipify and project.hipify.script)
         left = state.left if state is not None else {}
         rewritten = {
             part.path
             for part in parts
-            if part.path in self.changed
+            if not plain
+            or part.path in self.changed
             or not (
                 wanted.has_commit(part.path, part.head)
-                or (plain and part.path in left and part.head == left[part.path].upstream)
+                or (part.path in left and part.head == left[part.path].upstream)
             )
         }
         times = commits.list_all_files(
@@ -323,14 +326,17 @@ class _TreeCheckout:
         new = replace(new, left=commits.tag_upstream_commits(parts, hipified=skips and request.commit_hipify))
         checkout_state.write_state(git_dir, new)
         records: Mapping[str, hipify_record.HipifyRecord] = {}
+        files: commits.FileListing | None = None
         if skips:
             new = hipify.skip_hipify(project, new, commit=request.commit_hipify)
         else:
-            new, records = self._patch_and_hipify(parts, new)
+            new, records, files = self._patch_and_hipify(parts, new)
         parts = trees.move_parts(parts, new.left)
-        if times:
+        if times and files is None:
             listed = [part for part in parts if part.path in rewritten]
-            commits.restore_times(git, times, commits.list_all_files(listed, project.build.trees, new))
+            files = commits.list_all_files(listed, project.build.trees, new)
+        if files is not None:
+            commits.restore_times(git, times, files)
         hipify.write_build_env(git, git_dir, project, hipified=request.hipify)
         new, _ = hipify.settle_state(new, parts, untouched if plain else ())
         hipify_record.write_hipify_records(parts, records, new.identity)
@@ -420,15 +426,22 @@ class _TreeCheckout:
 
     def _patch_and_hipify(
         self, parts: Sequence[trees.TreePart], state: checkout_state.CheckoutState
-    ) -> tuple[checkout_state.CheckoutState, Mapping[str, hipify_record.HipifyRecord]]:
-        """Apply base patches, hipify, apply hipified patches; return the state, and what hipify did."""
+    ) -> tuple[
+        checkout_state.CheckoutState,
+        Mapping[str, hipify_record.HipifyRecord],
+        commits.FileListing | None,
+    ]:
+        """Apply base patches, hipify, apply hipified patches; return the state, and what hipify did.
+
+        Returns the files that are there, too, where hipify wrote last.
+        """
         request, git_dir, project = self.request, self.git_dir, self.request.project
         patch_set = request.patches
         if patch_set is not None:
             state = patches.apply_stage(parts, git_dir, state, patch_set.base, "base")
         if not request.hipify:
-            return state, {}
-        state, _, records = hipify.hipify_repositories(
+            return state, {}, None
+        state, _, records, files = hipify.hipify_repositories(
             trees.move_parts(parts, state.left),
             project,
             state,
@@ -437,17 +450,17 @@ class _TreeCheckout:
         )
         checkout_state.write_state(git_dir, replace(state, operation="checkout"))
         if patch_set is None or not patch_set.hipified:
-            return state, records
+            return state, records, files
         parts = trees.move_parts(parts, state.left)
         before, state = state, patches.apply_stage(parts, git_dir, state, patch_set.hipified, "hipified")
         if not project.hipify.script:
-            return state, records
+            return state, records, None
         parts = trees.move_parts(parts, state.left)
         records = {
             part.path: hipify_record.accept_rewritten_files(part, records[part.path]) for part in parts
         }
         if any(_touches_sources(part, before, records[part.path]) for part in parts):
-            state, _, records = hipify.hipify_repositories(
+            state, _, records, _ = hipify.hipify_repositories(
                 parts,
                 project,
                 state,
@@ -457,7 +470,7 @@ class _TreeCheckout:
                 keep_edited=True,
             )
             checkout_state.write_state(git_dir, replace(state, operation="checkout"))
-        return state, records
+        return state, records, None
 
     def _is_up_to_date(self, state: checkout_state.CheckoutState, commit: str) -> bool:
         """Tell whether the tree is what is asked for, and nobody changed it."""

@@ -64,6 +64,17 @@ class CheckoutState:
     generated: tuple[str, ...] = ()  # git-ignored files that hipify wrote
     operation: str | None = None  # what is under way, or was when it was killed
 
+    @property
+    def is_foreign(self) -> bool:
+        """Tell whether the tree is somebody's, and only has a state while we hipify it."""
+        return not self.origin
+
+
+def note_foreign_tree(heads: Mapping[str, str]) -> CheckoutState:
+    """Return a state for a tree of somebody's while something is under way; ``heads``: commits by path."""
+    left = {path: RepositoryState(head, head, "") for path, head in heads.items()}
+    return CheckoutState(origin="", ref="", upstream=heads[""], left=left)
+
 
 def locate_state_file(git_dir: Path) -> Path:
     """Return where a checkout's state is."""

@@ -120,8 +120,12 @@ class HipifyRepository:
 
 
 class ScriptOutput(NamedTuple):
-    """What the script did in a repository; ``changed`` and ``generated`` (git-ignored) from the root."""
+    """What the script did in a repository; ``changed`` and ``generated`` (git-ignored) from the root.
 
+    ``files``: all that are there now, from the root as well.
+    """
+
+    files: commits.FileListing
     written: dict[str, commits.FileStamp | None]
     changed: list[str]
     generated: list[str]
@@ -134,12 +138,7 @@ def run_keeping_edits(
     generated: set[str],
     *,
     keep_edited: bool,
-) -> tuple[
-    list[dict[str, commits.FileStamp | None]],
-    tuple[str, ...],
-    tuple[str, ...],
-    dict[str, hipify_record.HipifyRecord],
-]:
+) -> HipifyRun:
     """Run the script, and keep what is not its own: edits of what it makes, what it translated before.
 
     Raises EditedOutputError, with the tree as it was, where an edit cannot be kept.
@@ -195,9 +194,14 @@ def run_keeping_edits(
             rewritten=unknown[part.path],
             stored={path: entry.object for path, entry in output.written.items() if entry},
         )
-    written = [output.written for output in outputs]
-    changed = tuple(path for output in outputs for path in output.changed)
-    return written, changed, tuple(sorted(generated)), records
+    return HipifyRun(
+        parts,
+        [output.written for output in outputs],
+        tuple(path for output in outputs for path in output.changed),
+        tuple(sorted(generated)),
+        records,
+        {path: entry for output in outputs for path, entry in output.files.items()},
+    )
 
 
 def _find_rewritten(
@@ -306,25 +310,33 @@ def _collect_output(part: HipifyRepository, before: commits.RepositoryListing) -
         *commits.restore_times(part.git, before.ignored, after.ignored),
     ]
     inside = part.part.path_from_root
-    return ScriptOutput(written, [inside(path) for path in changed], [inside(path) for path in generated])
+    files = {inside(path): entry for listing in after for path, entry in listing.items()}
+    return ScriptOutput(
+        files, written, [inside(path) for path in changed], [inside(path) for path in generated]
+    )
 
 
 class HipifyRun(NamedTuple):
-    """A run of the script in a tree. ``records``: what it makes and rewrites now, by repository."""
+    """A run of the script in a tree. ``records``: what it makes and rewrites now, by repository.
+
+    ``files``: all files that are there then, at the times at which it wrote them; ``None``: it did not run.
+    """
 
     parts: list[HipifyRepository]
     written: list[dict[str, commits.FileStamp | None]]
     changed: tuple[str, ...]
     generated: tuple[str, ...]
     records: Mapping[str, hipify_record.HipifyRecord]
+    files: commits.FileListing | None = None
 
 
 class HipifyOutcome(NamedTuple):
-    """A hipified tree: its state, the files that changed, and what hipify did in each repository."""
+    """A hipified tree: its state, the files that changed, what hipify did in each repository, all files."""
 
     state: checkout_state.CheckoutState
     changed: tuple[str, ...]
     records: Mapping[str, hipify_record.HipifyRecord]
+    files: commits.FileListing | None
 
 
 def hipify_repositories(
@@ -362,7 +374,7 @@ def hipify_repositories(
     )
     if project.hipify.script:
         log_changed_files(project, run.changed)
-    return HipifyOutcome(new, run.changed, run.records)
+    return HipifyOutcome(new, run.changed, run.records, run.files)
 
 
 def log_changed_files(project: Project, changed: Sequence[str]) -> None:
@@ -398,7 +410,7 @@ def run_hipify(
     def run() -> None:
         run_hipify_script(tree[0], script, python)
 
-    return HipifyRun(parts, *run_keeping_edits(parts, run, known_records, generated, keep_edited=keep_edited))
+    return run_keeping_edits(parts, run, known_records, generated, keep_edited=keep_edited)
 
 
 def _is_current(
@@ -564,17 +576,19 @@ def hipify_checkout(
         if commit and state is not None and state.operation == "hipify":
             own_changes.recover_hipify(git, git_dir, state)
         parts = trees.list_repositories(git)
+        if is_foreign := state is None or state.is_foreign:
+            state = None
         if commit:
             own_changes.refuse_uncommitted(parts, state)
         if script and (state is None or state.submodules):
             _refuse_missing_submodules(directory, parts)
-        before = state
-        if state is not None:
-            checkout_state.write_state(
-                git_dir, replace(state, operation="hipify" if commit else "hipify without commit")
-            )
+        # in a tree of somebody's as well, until it is done: what is dirty after a kill is then not all theirs
+        noted = state or checkout_state.note_foreign_tree({part.path: part.head for part in parts})
+        if commit or not is_foreign:
+            operation = "hipify" if commit else "hipify without commit"
+            checkout_state.write_state(git_dir, replace(noted, operation=operation))
         try:
-            new, changed, records = hipify_repositories(
+            new, changed, records, _ = hipify_repositories(
                 parts,
                 project,
                 state,
@@ -583,8 +597,10 @@ def hipify_checkout(
                 known_records=read_hipify_records(parts),
             )
         except (hipify_record.EditedOutputError, FailedScriptError):
-            if before is not None:
-                checkout_state.write_state(git_dir, replace(before, operation=None))  # the tree is as it was
+            if state is None:
+                checkout_state.locate_state_file(git_dir).unlink(missing_ok=True)
+            else:
+                checkout_state.write_state(git_dir, replace(state, operation=None))  # the tree is as it was
             raise
         write_build_env(git, git_dir, project, hipified=True)
         now = trees.list_repositories(git)
@@ -597,6 +613,8 @@ def hipify_checkout(
             ):
                 done = shared
             checkout_state.write_state(git_dir, done)
+        else:
+            checkout_state.locate_state_file(git_dir).unlink(missing_ok=True)
     return HipifyResult(directory, new.left[""].head, changed)
 
 
