@@ -298,8 +298,8 @@ class _TreeCheckout:
             own_changes.keep_commits(parts, state, commit)
 
         times_file = git_dir / checkout_state.OWN_FOLDER / checkout_state.TIMES_FILE
-        # git alone writes no file that stays; hipify and patches write one twice, or have the checkout write it
-        # again that follows one that failed
+        # git alone writes no file that stays; one that hipify or a patch wrote is written again, by this
+        # checkout or, where it fails, by the next
         plain = request.patches is None and not (request.hipify and project.hipify.script)
         left = state.left if state is not None else {}
         rewritten = {
