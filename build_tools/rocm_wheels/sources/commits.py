@@ -85,7 +85,9 @@ class RepositoryScan:
         ]
         if changed:
             data = "".join(f"{path}\0" for path in changed).encode("utf-8", "surrogateescape")
-            index_git.text("update-index", "--add", "--remove", "-z", "--stdin", stdin=data)
+            # hundreds of small files at once: zlib takes more time than all else of it
+            storing = index_git.with_settings("core.looseCompression=0")
+            storing.text("update-index", "--add", "--remove", "-z", "--stdin", stdin=data)
             lines = index_git.fields("ls-files", "-t", "-s", "-z")
         sources: FileListing = {}
         for line in lines:
