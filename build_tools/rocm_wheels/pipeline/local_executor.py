@@ -112,7 +112,21 @@ class LocalExecutor:
 
     @property
     def _parallel_limit(self) -> int:
-        return self.options.jobs or min(self._count_slots(None), _MAX_PARALLEL_STEPS)
+        """How many steps run at a time: one more than compilers may, unless somebody has said how many.
+
+        A front end works by itself before and behind its compilers, with a processor at most.
+        """
+        spare = environment_numbers.read_number(self.env, "MAX_JOBS") is None
+        return self.options.jobs or min(self._count_slots(None) + spare, _MAX_PARALLEL_STEPS)
+
+    def _has_memory(self, name: str) -> bool:
+        """Tell whether a step's compilers have memory beside those of others: each build has one at least."""
+        step = self.settled[name]
+        builds = sum(self.graph.steps[other].kind in COMPILING_KINDS for other in self._running.values())
+        if not builds or step.kind not in COMPILING_KINDS or step.estimate is None:
+            return True
+        slots = self._count_slots(step.estimate.memory_per_job or None)
+        return builds < slots or slots == self._count_slots(None)
 
     def _count_slots(self, memory_per_job: int | None) -> int:
         """Return how many compilers may run at a time on this machine, all steps together."""
@@ -137,7 +151,7 @@ class LocalExecutor:
                 return True
             if self.graph.steps[name].kind in TEST_KINDS and self._is_testing():
                 continue  # tests have the GPU to themselves
-            if len(self._running) < self._parallel_limit:
+            if len(self._running) < self._parallel_limit and self._has_memory(name):
                 pending.remove(name)
                 self._start_step(name, pending, pool)
                 return True
