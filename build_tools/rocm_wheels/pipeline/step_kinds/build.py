@@ -79,9 +79,19 @@ def make_build_command(planner: Planner, step: Step, request: build_request.Buil
     workspace = planner.facts.workspace
     python = build_environment.find_project_layer(str(step.project), ready, workspace).python
     argv = frontend.make_front_end_command(
-        request, request.folder, python=python, out_dir=workspace.fresh_wheels / step.id
+        request,
+        request.folder,
+        python=python,
+        out_dir=workspace.fresh_wheels / step.id,
+        checked=is_checked_before(planner, step),
     )
     return shell.format_command(argv, cwd=request.folder)
+
+
+def is_checked_before(planner: Planner, step: Step) -> bool:
+    """Tell whether another step has looked that what a build requires is there: the one that configures."""
+    configure = planner.graph.steps.get(configure_step_id(str(step.project)))
+    return step.kind == "build" and configure is not None and configure.cell == step.cell
 
 
 def _check_current_wheel(planner: Planner, step: Step) -> Step:
@@ -406,10 +416,7 @@ class BuildStep:
         began, older_logs = time.monotonic(), self._list_ninja_logs()
         try:
             with count_cache_use(step_run, environment, self.cache_statistics) as cache_variables:
-                return frontend.build_wheel(
-                    self.planned_build.request,
-                    **self.make_front_end_arguments({**environment, **cache_variables}),
-                )
+                return self.make_front_end({**environment, **cache_variables}).build()
         except BuildFailed as failed:
             self._name_error_sources(failed)
             raise
@@ -433,9 +440,10 @@ class BuildStep:
         if lines:
             self.step_run.append_log("errors in what hipify made, and where they are in its sources", lines)
 
-    def make_front_end_arguments(self, environment: Mapping[str, str]) -> dict[str, Any]:
-        """Return with what a front end is run: its environment, Python and folders, and who listens."""
+    def make_front_end(self, environment: Mapping[str, str], *, editable: bool = False) -> frontend.FrontEnd:
+        """Return the project's own build in an environment; who listens is the record of this run."""
         step_run, ready, preloads = self.step_run, self.step_run.ready, None
+        request = replace(self.planned_build.request, editable=editable)
         if self.project.checks.rocm_init:
             platform = step_run.facts.request.platform
             if (prefix := ready.sdk.prefix) is not None:
@@ -447,23 +455,24 @@ class BuildStep:
 
         def ran(argv: list[str], env: Mapping[str, str], finished: process.FinishedProcess) -> None:
             changes = shell.compare_environments(self.planned_build.base, env)
-            step_run.record_command(argv, finished, cwd=self.planned_build.request.folder, changes=changes)
+            step_run.record_command(argv, finished, cwd=request.folder, changes=changes)
 
-        return {
-            "base": step_run.facts.env,
-            "env": environment,
-            "python": build_environment.find_project_layer(
-                self.project.name, ready, step_run.facts.workspace
-            ).python,
-            "python_tag": ready.python_tag,
-            "out_dir": step_run.facts.workspace.fresh_wheels / step_run.step.id,
-            "log": step_run.log,
-            "preloads": preloads,
-            "clean": step_run.facts.request.clean,
-            "on_line": NinjaWatch(step_run).read_line,
-            "ran": ran,
-            "restore": partial(trees.restore_links, self.planned_build.request.source, step_run.facts.env),
-        }
+        workspace = step_run.facts.workspace
+        return frontend.FrontEnd(
+            request,
+            base=step_run.facts.env,
+            env=environment,
+            python=build_environment.find_project_layer(self.project.name, ready, workspace).python,
+            python_tag=ready.python_tag,
+            out_dir=workspace.fresh_wheels / step_run.step.id,
+            log=step_run.log,
+            preloads=preloads,
+            clean=step_run.facts.request.clean,
+            checked=is_checked_before(step_run.planner, step_run.step),
+            on_line=NinjaWatch(step_run).read_line,
+            ran=ran,
+            restore=partial(trees.restore_links, request.source, step_run.facts.env),
+        )
 
     def _list_ninja_logs(self) -> dict[Path, int]:
         """Return the logs of ninja in the build trees, with the times of their last change."""
@@ -651,5 +660,5 @@ def run_configure(step_run: StepRun) -> None:
     source = step_run.facts.request.sources[step.project.name]
     with checkout_state.hold_checkout(source, activity=step_run.step.id, env=step_run.facts.env):
         environment = {**step.planned_build.environment, "MAX_JOBS": "1"}  # what compiles is ended at once
-        frontend.configure_tree(step.planned_build.request, **step.make_front_end_arguments(environment))
+        step.make_front_end(environment).configure()
     step_run.record_success()

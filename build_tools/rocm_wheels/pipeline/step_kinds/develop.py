@@ -15,7 +15,7 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.compile import build_trees, frontend
+from rocm_wheels.compile import build_trees
 from rocm_wheels.core import errors, files, log, process, shell
 from rocm_wheels.core.workspace import Workspace
 from rocm_wheels.models.project import Project
@@ -95,13 +95,9 @@ def _develop_project(step_run: StepRun, step: build.BuildStep) -> None:
     environment = dict(step.planned_build.environment)
     if step_run.jobs is not None:
         environment["MAX_JOBS"] = environment["CMAKE_BUILD_PARALLEL_LEVEL"] = str(step_run.jobs)
-    request = replace(step.planned_build.request, editable=True)
     with build.count_cache_use(step_run, environment, step.cache_statistics) as cache_variables:
-        developed = frontend.develop_tree(
-            request,
-            configured=current,
-            **step.make_front_end_arguments({**environment, **cache_variables}),
-        )
+        front_end = step.make_front_end({**environment, **cache_variables}, editable=True)
+        developed = front_end.develop(configured=current)
     log.log_note(f"build tree: {developed.tree}")
     target = locate_develop_environment(project.name, step_run.ready, facts.workspace)
     if developed.wheel is not None:
@@ -117,7 +113,7 @@ def _develop_project(step_run: StepRun, step: build.BuildStep) -> None:
     loop: dict[str, Any] = {
         "ninja": developed.ninja,
         "environment": changes,
-        "tree": str(request.folder / project.build.trees[0]),
+        "tree": str(front_end.request.folder / project.build.trees[0]),
         "files": [str(path) for path in _list_deciding_files(step_run, project, package)],
     }
     step_run.record_success(
