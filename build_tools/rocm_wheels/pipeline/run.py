@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
+from rocm_wheels.compile import compiler_cache
 from rocm_wheels.core import errors, files, log
 from rocm_wheels.core.workspace import Workspace
 from rocm_wheels.models import gfx, project
@@ -193,6 +194,18 @@ def build_wheels(
         return _run_plan(planned, findings, env, options, command=command, begin=begin)
 
 
+@contextmanager
+def _serve_cache(facts: Facts, env: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
+    """Have one server of sccache for all steps of a run, which may work side by side; yield its address."""
+    if facts.cache is None or facts.cache.kind != "sccache":
+        yield {}
+        return
+    root = facts.workspace.root
+    base = compiler_cache.find_base_folder([root, *facts.request.sources.values()])
+    with compiler_cache.open_cache_session(facts.cache, env, root / "compiler-cache", base) as variables:
+        yield {name: variables[name] for name in compiler_cache.ADDRESS_VARIABLES if name in variables}
+
+
 def refuse_missing_gpus(plan: Plan, env: Mapping[str, str]) -> None:
     """Raise UsageError for tests to be run that need a GPU which is not here, before hours of building."""
     from rocm_wheels.gpus import detect
@@ -252,7 +265,9 @@ def _run_plan(
     )
     failure: errors.RocmWheelsError | KeyboardInterrupt | None = None
     try:
-        executor.run()
+        with _serve_cache(planned.facts, env) as variables:
+            executor.env = {**env, **variables}
+            executor.run()
     except (KeyboardInterrupt, errors.RocmWheelsError) as ended:
         failure = ended
     except OSError:  # of the record itself, as a rule; what was at work makes room when it is ended
