@@ -24,7 +24,6 @@ from rocm_wheels.models.project import Project, load_project
 from rocm_wheels.pipeline import (
     build_environment,
     build_statement,
-    estimates,
     provided_wheel_checks,
     provided_wheels,
     status,
@@ -32,7 +31,7 @@ from rocm_wheels.pipeline import (
 )
 from rocm_wheels.pipeline.outputs import OutputFile, StepStamp, refuse_foreign_wheels, write_stamp
 from rocm_wheels.pipeline.planner import PlannedBuild, Planner, decide_verdict, select_configure_inputs
-from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput, configure_step_id
+from rocm_wheels.pipeline.step import Step, configure_step_id
 from rocm_wheels.pipeline.step_run import StepRun
 from rocm_wheels.sources import checkout_state, hipify_record, trees
 
@@ -41,28 +40,14 @@ if TYPE_CHECKING:
     from rocm_wheels.wheels.sbom import WheelParts
 
 
-def settle_build(planner: Planner, step: Step) -> Step:
+def settle_build(planner: Planner, step: Step, inputs: dict[str, str]) -> Step:
     """Return the step with its inputs, estimate, command and environment, as far as they are known."""
-    facts, project = planner.facts, load_project(str(step.project))
+    identity = planner.facts.trees[str(step.project)].identity
+    inputs |= {"commit": identity.commit, "sources": identity.tree}
+    targets = planner.known_targets() if load_project(str(step.project)).has_device_code else ()
+    if targets:
+        inputs["PYTORCH_ROCM_ARCH"] = ";".join(targets)
     planned = planner.plan_step_build(step)
-    targets = planner.find_targets(step.cell)
-    count = 1 if isinstance(targets, KnownAfter) else len(targets)
-    step = replace(
-        step,
-        estimate=estimates.estimate_step(
-            project.name, count if project.has_device_code else 1, facts.machine, facts.history
-        ),
-    )
-    if isinstance(planned, KnownAfter):
-        identity = facts.trees[project.name].identity
-        inputs: dict[str, StepInput] = {"commit": identity.commit, "sources": identity.tree}
-        if not isinstance(targets, KnownAfter) and project.has_device_code:
-            inputs["PYTORCH_ROCM_ARCH"] = ";".join(targets)
-        inputs["everything else"] = planned
-        for pin in project.build.pins:
-            if isinstance(version := planner.find_wheel_version(step, pin.project), KnownAfter):
-                inputs[f"version of {pin.project}"] = version
-        return decide_verdict(planner, step, inputs)
     command = make_build_command(planner, step, planned.request)
     step = decide_verdict(planner, step, dict(planned.inputs), command=command)
     step = replace(
@@ -74,10 +59,8 @@ def settle_build(planner: Planner, step: Step) -> Step:
 
 def make_build_command(planner: Planner, step: Step, request: build_request.BuildRequest) -> str:
     """Return the command line of a build's front end, as it can be pasted into a shell."""
-    ready = planner.python_facts(step).ready
-    assert ready is not None
     workspace = planner.facts.workspace
-    python = build_environment.find_project_layer(str(step.project), ready, workspace).python
+    python = build_environment.find_project_layer(str(step.project), planner.ready, workspace).python
     argv = frontend.make_front_end_command(
         request,
         request.folder,
@@ -90,8 +73,7 @@ def make_build_command(planner: Planner, step: Step, request: build_request.Buil
 
 def is_checked_before(planner: Planner, step: Step) -> bool:
     """Tell whether another step has looked that what a build requires is there: the one that configures."""
-    configure = planner.graph.steps.get(configure_step_id(str(step.project)))
-    return step.kind == "build" and configure is not None and configure.cell == step.cell
+    return step.kind == "build" and configure_step_id(str(step.project), planner.facts) in planner.steps
 
 
 def _check_current_wheel(planner: Planner, step: Step) -> Step:
@@ -183,7 +165,7 @@ def install_needed_wheels(step_run: StepRun, project: Project) -> None:
     for name in project.build.after:
         other = load_project(name)
         if not step_run.facts.builds_project(name):
-            provided = step_run.planner.python_facts(step_run.step).provided.get(name)
+            provided = step_run.facts.python.provided.get(name)
             if provided is not None and provided.wheel is not None:
                 install_project_wheel(step_run, other, provided.wheel, provided.content)
                 _check_given_wheel(step_run, project, other, provided)
@@ -209,15 +191,14 @@ def _check_given_wheel(
 
     It stays installed: others may be compiled against it at this moment.
     """
-    facts, targets = step_run.facts, step_run.planner.find_targets(step_run.step.cell)
-    assert not isinstance(targets, KnownAfter), "a build begins when its targets are known"
+    facts, targets = step_run.facts, step_run.planner.find_targets()
     installed = provided_wheels.inspect_installed_wheel(
         other, step_run.ready, facts.request.platform, facts.workspace, facts.env
     )
     assert installed is not None, f"{given_wheel.wheel} was installed"
     # the lock was looked for in the file: the same content may have been installed without one
     faults = provided_wheel_checks.find_project_misfits(
-        project, replace(installed, lock=given_wheel.lock), facts, step_run.step.cell.tag, targets
+        project, replace(installed, lock=given_wheel.lock), facts, targets
     )
     if not faults:
         return
@@ -291,11 +272,7 @@ class BuildStep:
     @cached_property
     def planned_build(self) -> PlannedBuild:
         """Request, environment and inputs."""
-        planned_build = self.step_run.planner.plan_step_build(self.step_run.step)
-        assert not isinstance(planned_build, KnownAfter), (
-            f"{self.step_run.step.id} began before {planned_build}"
-        )
-        return planned_build
+        return self.step_run.planner.plan_step_build(self.step_run.step)
 
     def build_or_bring(self) -> bool:
         """Do it; see ``run_build``."""
@@ -350,8 +327,8 @@ class BuildStep:
 
     def _stamp_configure_step(self) -> None:
         """Record that the tree of this build was configured as its inputs say: its wheel came out of it."""
-        name, graph = configure_step_id(self.project.name), self.step_run.planner.graph
-        if name in graph.steps and graph.steps[name].cell == self.step_run.step.cell:
+        name = configure_step_id(self.project.name, self.step_run.facts)
+        if name in self.step_run.planner.steps:
             inputs = select_configure_inputs(self.step_run.known_inputs)
             write_stamp(self.step_run.facts.workspace.steps, StepStamp(name, inputs, (), {}))
 
@@ -627,14 +604,13 @@ class BuildStep:
     def _refuse_foreign_wheels(self) -> None:
         """Refuse at once what delivering the wheel, hours later, would be refused for."""
         facts = self.step_run.facts
-        for folder in self.step_run.planner.graph.output_folders(self.step_run.step, facts.request.output):
-            refuse_foreign_wheels(
-                facts.workspace,
-                folder,
-                self.project.distribution,
-                self.step_run.ready.python_tag,
-                self.step_run.planner.describe_purpose(self.step_run.step),
-            )
+        refuse_foreign_wheels(
+            facts.workspace,
+            facts.request.wheels_folder,
+            self.project.distribution,
+            self.step_run.ready.python_tag,
+            self.step_run.planner.describe_purpose(self.step_run.step),
+        )
 
     def _keep_wheel(self, wheel: Path, sha256: str) -> OutputFile:
         """Move a wheel to where it stays until it is packaged, and others are built against it."""
@@ -642,12 +618,10 @@ class BuildStep:
         return OutputFile.from_path(kept, sha256)
 
 
-def settle_configure(planner: Planner, step: Step) -> Step:
+def settle_configure(planner: Planner, step: Step, inputs: dict[str, str]) -> Step:
     """Return the step with the inputs of its build that CMake reads."""
     planned = planner.plan_step_build(step)
-    if isinstance(planned, KnownAfter):
-        return decide_verdict(planner, step, {"everything else": planned})
-    inputs = select_configure_inputs(planned.inputs)
+    inputs |= select_configure_inputs(planned.inputs)
     return decide_verdict(planner, step, inputs, command=make_build_command(planner, step, planned.request))
 
 

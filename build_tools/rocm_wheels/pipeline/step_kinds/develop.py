@@ -21,7 +21,7 @@ from rocm_wheels.core.workspace import Workspace
 from rocm_wheels.models.project import Project
 from rocm_wheels.pipeline import build_environment
 from rocm_wheels.pipeline.planner import Planner, decide_verdict
-from rocm_wheels.pipeline.step import KnownAfter, Step
+from rocm_wheels.pipeline.step import Step
 from rocm_wheels.pipeline.step_kinds import build
 from rocm_wheels.pipeline.step_run import StepRun
 from rocm_wheels.sdk import resolve_packages
@@ -46,12 +46,10 @@ _FINDERS_FIRST = (
 )
 
 
-def settle_develop(planner: Planner, step: Step) -> Step:
+def settle_develop(planner: Planner, step: Step, inputs: dict[str, str]) -> Step:
     """Return the step with its inputs, which are those of a build but for the sources; it always runs."""
     planned = planner.plan_step_build(step)
-    if isinstance(planned, KnownAfter):
-        return decide_verdict(planner, step, {"everything else": planned})
-    inputs = {name: value for name, value in planned.inputs.items() if name not in _SOURCE_INPUTS}
+    inputs |= {name: value for name, value in planned.inputs.items() if name not in _SOURCE_INPUTS}
     for file, digest in planner.facts.trees[str(step.project)].front_end.items():
         inputs[f"file {file}"] = digest
     settled = decide_verdict(planner, step, inputs)
