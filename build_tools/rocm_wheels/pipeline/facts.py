@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from rocm_wheels.compile import cache_trust, compiler_cache
 from rocm_wheels.compile.hooks import triton
@@ -22,7 +23,7 @@ from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest
 from rocm_wheels.sdk import rocm_sdk
 from rocm_wheels.sdk.build_environment import BuildEnvironment, check_environment, query_python_version
 from rocm_wheels.sources import source_names
-from rocm_wheels.sources.trees import TreeIdentity, identify_tree
+from rocm_wheels.sources.trees import TreeIdentity, list_missing_submodules
 
 _FRONT_END_FILES = ("pyproject.toml", "setup.py", "setup.cfg", "MANIFEST.in")
 _UNKNOWN_IDENTITY = TreeIdentity("", None, "", False, 0)
@@ -34,7 +35,8 @@ class TreeFacts:
 
     ``version``: the base version, where the recipe says which file has it. ``aotriton``: of torch.
     ``front_end``: digests of the files that a front end goes by, where it is to run for them alone.
-    ``names``: a digest of which files there are (``digest_source_names``), empty where nobody asked.
+    ``names``: a digest of which files there are (``digest_names``), empty where nobody asked; ``missing``:
+    the submodules that nobody fetched.
     """
 
     source: Path
@@ -45,6 +47,7 @@ class TreeFacts:
     files: Mapping[str, str]
     front_end: Mapping[str, str] = field(default_factory=dict)
     names: str = ""
+    missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -156,10 +159,12 @@ def gather_facts(
     locked: source_checks.LockedBuild | None = None,
     *,
     trees: Mapping[str, TreeFacts] | None = None,
+    looks: Mapping[str, source_checks.SourceLook] = MappingProxyType({}),
     installed: bool = False,
 ) -> Facts:
     """Look everything up; ``trees``: of those of ``projects`` only what is in it counts, already looked at.
 
+    ``looks`` at source trees that nobody changed since.
     ``installed``: of somebody's own environment (``--current-env``) counts what it has, for ROCm was
     installed there. Raises what the looks raise.
     """
@@ -176,7 +181,7 @@ def gather_facts(
         python=inspect_python(
             request, projects, env, locked, environment_made=installed and request.sdk.current_env
         ),
-        trees=gather_trees(request, projects, env, locked) if trees is None else trees,
+        trees=gather_trees(request, projects, env, locked, looks) if trees is None else trees,
         done=_read_done_steps(workspace, sorted(path.stem for path in workspace.steps.glob("*.json"))),
         machine=measure_machine(env),
         history=estimates.read_history(workspace.runs),
@@ -259,35 +264,31 @@ def gather_trees(
     projects: Sequence[Project],
     env: Mapping[str, str],
     locked: source_checks.LockedBuild | None,
+    looks: Mapping[str, source_checks.SourceLook] = MappingProxyType({}),
     *,
     identified: bool = True,
 ) -> dict[str, TreeFacts]:
     """Look at source trees side by side; only where ``identified`` at the contents of all their files."""
 
     def inspect(project: Project) -> TreeFacts:
-        return _inspect_tree(request, project, env, locked, identified=identified)
+        look, source = None, request.sources[project.name]
+        if identified:
+            look = looks.get(project.name) or source_checks.look_at_source(source, env)
+            if locked is not None:
+                locked.refuse_change(project.name, source, look.identity)
+        return _inspect_tree(request, project, source, look)
 
     trees = parallel.run_in_parallel(inspect, projects, jobs=8)
     return {project.name: tree for project, tree in zip(projects, trees, strict=True)}
 
 
 def _inspect_tree(
-    request: WheelsRequest,
-    project: Project,
-    env: Mapping[str, str],
-    locked: source_checks.LockedBuild | None,
-    *,
-    identified: bool,
+    request: WheelsRequest, project: Project, source: Path, look: source_checks.SourceLook | None
 ) -> TreeFacts:
-    source, identity = request.sources[project.name], _UNKNOWN_IDENTITY
-    if identified and locked is not None:
-        identity = locked.identify_tree(project.name, source, env)
-    elif identified:
-        identity = identify_tree(source, env=env)
     files = [source / name for name in project.build.requirements if (source / name).is_file()]
     return TreeFacts(
         source=source,
-        identity=identity,
+        identity=_UNKNOWN_IDENTITY if look is None else look.identity,
         version=versions.read_base_version(source, project.version.file) if project.version.file else None,
         aotriton=torch_features.read_aotriton_release(source) if project.name == "pytorch" else None,
         requires=build_environment.read_required_names((), files),
@@ -295,7 +296,8 @@ def _inspect_tree(
             str(file.relative_to(source)): build_environment.digest_requirements_file(file) for file in files
         },
         front_end=_hash_front_end_files(project, source) if request.develop else {},
-        names=source_names.digest_source_names(source, env=env) if identified else "",
+        names="" if look is None else source_names.digest_names(look.parts),
+        missing=() if look is None else tuple(list_missing_submodules(look.parts)),
     )
 
 

@@ -265,12 +265,18 @@ def plan_run(
     checked: CheckedRequest,
     cell: WheelsRequest | None = None,
     trees: Mapping[str, TreeFacts] | None = None,
+    looks: Mapping[str, source_checks.SourceLook] | None = None,
 ) -> PlannedRun:
     """Look everything up and plan a cell, the first one as a rule. Raises what the looks raise.
 
-    ``trees``: what another cell has found in the source trees, which are the same for all.
+    ``trees``: what another cell has found in the source trees, which are the same for all; ``looks`` at them
+    since ``checked`` was made.
     """
-    facts = gather_facts(cell or checked.cells[0], checked.projects, checked.env, checked.locked, trees=trees)
+    if looks is None:
+        looks = checked.locked.looks if checked.locked is not None else {}
+    facts = gather_facts(
+        cell or checked.cells[0], checked.projects, checked.env, checked.locked, trees=trees, looks=looks
+    )
     tools.check_locked_tools(facts)
     if checked.locked is not None and facts.python.ready is not None:
         checked.locked.check_rocm(facts.python.ready.sdk.version)
@@ -289,11 +295,21 @@ def plan_run(
     return PlannedRun(facts, steps, Plan(settled, targets, against, facts.python.tag))
 
 
-def plan_cells(checked: CheckedRequest) -> tuple[PlannedRun, ...]:
-    """Plan every cell: what is wrong with one is said before another begins."""
+def plan_cells(checked: CheckedRequest, *, hipify: bool = False) -> tuple[PlannedRun, ...]:
+    """Plan every cell: what is wrong with one is said before another begins.
+
+    Sources that changed since they were hipified are hipified first, or else told of.
+    """
+    projects, sources, env = checked.projects, checked.request.sources, checked.env
+    looks = dict(checked.locked.looks if checked.locked is not None else {})
+    looks = looks or source_checks.look_at_sources(projects, sources, env)
+    if hipify:
+        looks = source_checks.hipify_stale_sources(projects, sources, env, looks)
+    else:
+        source_checks.note_stale_sources(projects, sources, env, looks)
     plans: list[PlannedRun] = []
     for cell in checked.cells:
-        plans.append(plan_run(checked, cell, plans[0].facts.trees if plans else None))
+        plans.append(plan_run(checked, cell, plans[0].facts.trees if plans else None, looks))
     return tuple(plans)
 
 

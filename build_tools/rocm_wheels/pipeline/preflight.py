@@ -25,7 +25,6 @@ from rocm_wheels.pipeline.planner import Planner
 from rocm_wheels.pipeline.step import COMPILING_KINDS
 from rocm_wheels.sdk import build_environment as sdk_environment
 from rocm_wheels.sdk import interpreters
-from rocm_wheels.sources.trees import list_missing_submodules
 
 if TYPE_CHECKING:
     from rocm_wheels.pipeline import build_environment, plan
@@ -60,7 +59,6 @@ def complete_subject(
         folders=_inspect_folders(work, output, trees, _find_temporary_folder(env, subject.platform)),
         programs=_inspect_programs(env, subject.platform),
         foreign=_find_foreign_wheels(Workspace(work), wheels),
-        missing={tree: names for tree in trees.values() if (names := _find_missing_submodules(tree, env))},
     )
 
 
@@ -91,14 +89,6 @@ def _find_foreign_wheels(
         except errors.UsageError as failure:
             messages.append(failure.message)
     return tuple(messages)
-
-
-def _find_missing_submodules(tree: Path, env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the submodules that a tree lacks; none of one that git cannot read, which others say."""
-    try:
-        return tuple(list_missing_submodules(tree, env=env))
-    except errors.RocmWheelsError:
-        return ()
 
 
 def _inspect_folders(
@@ -216,6 +206,7 @@ def make_subject(planned: plan.PlannedRun) -> preflight_checks.PreflightSubject:
                 flash_attention=attention,
             )
         ),
+        missing={tree.source: tree.missing for tree in facts.trees.values() if tree.missing},
         offline=request.offline,
         jobs=environment_numbers.read_number(facts.env, "MAX_JOBS"),
     )

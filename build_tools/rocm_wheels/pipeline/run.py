@@ -25,7 +25,6 @@ from rocm_wheels.pipeline import (
     preflight_checks,
     run_record,
     run_step,
-    source_checks,
     status,
 )
 from rocm_wheels.pipeline.facts import Facts
@@ -181,9 +180,7 @@ def build_wheels(
         checked.request.work, purpose="build", tip=f"{files.WAIT_TIP}, or give this run another --work-dir"
     ):
         _end_orphans(Workspace(checked.request.work))
-        identities = checked.locked.identities if checked.locked is not None else {}
-        source_checks.hipify_stale_sources(checked.projects, checked.request.sources, checked.env, identities)
-        plans = plan_cells(checked)
+        plans = plan_cells(checked, hipify=True)
         looked: dict[errors.Finding, None] = {}
         for planned in plans:
             if _has_work(planned):
