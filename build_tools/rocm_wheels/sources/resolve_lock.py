@@ -102,7 +102,7 @@ class CommitReader:
             return read(git)
         try:
             git = self._fetch(location, "--depth=1", "--filter=blob:none", location.commit)
-            return read(git, lacks_content=True)
+            return read(git, fetched=True)
         except errors.SourceError as refused:
             if not network.BY_NAME_ONLY.search(str(refused)) and not _NO_SUCH_FILTER.search(str(refused)):
                 raise
@@ -150,7 +150,7 @@ class CommitReader:
         files: Collection[str],
         git: Git,
         *,
-        lacks_content: bool = False,
+        fetched: bool = False,
     ) -> CommitFiles:
         entries = trees.list_tree(git, location.commit)
         wanted = {
@@ -159,8 +159,11 @@ class CommitReader:
             if (entry.path in files and entry.mode != trees.GITLINK)
             or (entry.path == GITMODULES_FILE and entry.mode.startswith("100"))  # git follows no link there
         }
-        if lacks_content and wanted:
-            self._fetch(location, "--filter=blob:none", *sorted(set(wanted.values())), git=git)
+        if fetched:
+            # a server that cannot leave content out has sent all of it
+            listed = git.text("rev-list", "-1", "--objects", "--missing=print", location.commit).split("\n")
+            if missing := set(wanted.values()) & {line[1:] for line in listed if line.startswith("?")}:
+                self._fetch(location, "--filter=blob:none", *sorted(missing), git=git)
         contents = trees.read_blob_texts(git, wanted.values())
         tree = git.text("rev-parse", f"{location.commit}^{{tree}}")
         submodules = _list_submodules(git, location, title, wanted.get(GITMODULES_FILE), entries)
