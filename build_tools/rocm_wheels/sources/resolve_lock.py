@@ -14,6 +14,7 @@ import re
 import tempfile
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -78,17 +79,36 @@ class CommitFiles:
         return f"{self.title}:{path}" if path else self.title
 
 
+@contextmanager
+def open_reader(
+    checkouts: Path | None, env: Mapping[str, str], transport: network.Transport
+) -> Iterator[CommitReader]:
+    """Give a reader of commits, also of those that a folder of ``checkouts`` has."""
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-lock-") as scratch:
+        yield CommitReader(Path(scratch), checkouts, env, transport)
+    progress.show_live_line("")
+
+
 class CommitReader:
     """Reads commits, wherever they are; ``scratch`` is a folder that lives as long as it is used."""
 
-    def __init__(self, scratch: Path, env: Mapping[str, str], transport: network.Transport) -> None:
-        self._scratch, self._env, self._transport, self._numbers = scratch, env, transport, count()
+    def __init__(
+        self, scratch: Path, checkouts: Path | None, env: Mapping[str, str], transport: network.Transport
+    ) -> None:
+        self.transport = transport
+        self._scratch, self._checkouts, self._env, self._numbers = scratch, checkouts, env, count()
+
+    def locate(self, name: str, origin: str, commit: str, source: str) -> CommitLocation:
+        """Return where the commit of a project is."""
+        checkout = None if self._checkouts is None else self._checkouts / name
+        local = network.parse_origin(origin, Path("/"))[1]
+        return CommitLocation(origin, commit, source, checkout, local)
 
     def resolve_ref(self, origin: str, ref: str, *, options: tuple[str, str]) -> tuple[str, str]:
         """Return the commit that a ref is now, and what to fetch (see ``network.resolve_ref``)."""
         network.check_ref(ref)
         git = Git(self._scratch, self._env)
-        return network.resolve_ref(git, origin, ref, transport=self._transport, options=options)
+        return network.resolve_ref(git, origin, ref, transport=self.transport, options=options)
 
     def read_commit(
         self, location: CommitLocation, *, title: str, files: Collection[str] = ()
@@ -124,8 +144,8 @@ class CommitReader:
             git = Git(location.checkout, self._env)
             if trees.has_whole_commit(git, location.commit):
                 return git
-        if self._transport.mirrors is not None:
-            mirror = mirrors.locate_mirror(location.origin, self._transport.mirrors, self._env)
+        if self.transport.mirrors is not None:
+            mirror = mirrors.locate_mirror(location.origin, self.transport.mirrors, self._env)
             if (mirror.folder / "HEAD").is_file() and mirrors.mirror_has_commit(mirror, location.commit):
                 return mirror.git
         return None
@@ -140,7 +160,7 @@ class CommitReader:
         # what the user did not name may only come from a server, as for git itself
         trusted = location.local or not location.path or network.is_server(location.origin)
         request = network.CommitRequest(location.origin, location.commit, location.path, trusted)
-        network.transfer(allowed, request, words, self._transport)
+        network.transfer(allowed, request, words, self.transport)
         return git
 
     def _read_files(
@@ -212,13 +232,10 @@ def write_locked_files(
     those that a text includes, relative to its folder: they are written as well. ``patches``: folder of the
     patch sets. Raises SourceError, and DataError for a file that is not UTF-8.
     """
-    with tempfile.TemporaryDirectory(prefix="rocm-wheels-lock-") as scratch:
-        reader = CommitReader(Path(scratch), env, transport)
+    with open_reader(checkouts, env, transport) as reader:
         for name, paths in names.items():
             locked = file.project(name)
-            checkout = None if checkouts is None else checkouts / name
-            local = network.parse_origin(locked.origin, Path("/"))[1]
-            location = CommitLocation(locked.origin, locked.commit, locked.ref, checkout, local)
+            location = reader.locate(name, locked.origin, locked.commit, locked.ref)
             patch_set = read_locked_patches(file, name, patches) if locked.patches is not None else None
             with log.prefix_log_lines(name):
                 pending, written = list(paths), set[str]()
@@ -236,7 +253,6 @@ def write_locked_files(
                         for path in dict.fromkeys(included)
                         if is_inside_tree(path) and path not in written
                     ]
-    progress.show_live_line("")
 
 
 def _write_patched_files(
@@ -276,19 +292,16 @@ class ProjectToLock:
     patches: Callable[[str], PatchSet | None]
 
 
-def resolve_projects(
+def _resolve_projects(
+    reader: CommitReader,
     items: Sequence[ProjectToLock],
     torch: ProjectToLock,
-    *,
     platform: project_names.Platform,
-    checkouts: Path | None,
-    env: Mapping[str, str],
-    transport: network.Transport,
 ) -> tuple[dict[str, LockedProject], CommitFiles | None]:
     """Return the commit, tree, version and submodules of every project, and torch's commit if it was read.
 
-    ``torch`` is read where one needs it, and locked only when it is among ``items``. ``checkouts``: a
-    folder in which existing checkouts save the network. Raises SourceError and DataError.
+    ``torch`` is read where one needs it, and locked only when it is among ``items``. Raises SourceError and
+    DataError.
     """
     resolved: dict[str, tuple[pins.Pin, CommitFiles]] = {}
     modules: dict[tuple[str, str], CommitFiles | None] = {}  # None: somebody is at it
@@ -308,9 +321,7 @@ def resolve_projects(
             commit, source = reader.resolve_ref(
                 pin.origin, pin.commit or pin.ref, options=(options.origin, options.ref)
             )
-            checkout = None if checkouts is None else checkouts / name
-            local = network.parse_origin(pin.origin, Path("/"))[1]
-            location = CommitLocation(pin.origin, commit, source, checkout, local)
+            location = reader.locate(name, pin.origin, commit, source)
             names = {_VERSION_FILE, *_list_version_files(item.project), *pin_files}
             files = reader.read_commit(location, title=f"{name}@{commit[:12]}", files=names)
         resolved[name] = replace(pin, commit=commit), files
@@ -329,19 +340,13 @@ def resolve_projects(
             modules.update({(child.origin, child.commit): None for child in new})
         return [partial(resolve_submodule, name, child) for child in new]
 
-    with tempfile.TemporaryDirectory(prefix="rocm-wheels-lock-") as scratch:
-        reader = CommitReader(Path(scratch), env, transport)
-        readers = [item for item in items if item.reads_torch]
-        jobs: list[_Job] = []
-        if readers or torch in items:
-            jobs.append(partial(resolve_project, torch, None, readers))
-        jobs += [
-            partial(resolve_project, item, None)
-            for item in items
-            if not item.reads_torch and item is not torch
-        ]
-        parallel.run_growing_work(lambda job: (None, job()), jobs, jobs=transport.jobs)
-    progress.show_live_line("")
+    followers = [item for item in items if item.reads_torch]
+    first: list[_Job] = (
+        [partial(resolve_project, torch, None, followers)] if followers or torch in items else []
+    )
+    others = [item for item in items if not item.reads_torch and item is not torch]
+    first += [partial(resolve_project, item, None) for item in others]
+    parallel.run_growing_work(lambda job: (None, job()), first, jobs=reader.transport.jobs)
 
     def list_locked_submodules(above: str, files: CommitFiles) -> Iterator[tuple[str, LockedSubmodule]]:
         for child in files.submodules:
@@ -460,14 +465,8 @@ def make_lock(request: LockRequest, *, env: Mapping[str, str], transport: networ
                 "the projects, and none of them needs its pins",
                 tip="leave it out",
             )
-    projects, _ = resolve_projects(
-        list(items.values()),
-        torch_item,
-        platform=request.platform,
-        checkouts=request.checkouts,
-        env=env,
-        transport=transport,
-    )
+    with open_reader(request.checkouts, env, transport) as reader:
+        projects, _ = _resolve_projects(reader, list(items.values()), torch_item, request.platform)
     return Lock(
         platform=request.platform,
         line=line.name if line is not None else None,
@@ -574,14 +573,8 @@ def update_lock(
                 tip=f"make the lock again, with {name_options(unpinned[0]).ref} for a ref of your own",
             )
         torch_item = items[names[0]]
-    projects, torch_files = resolve_projects(
-        list(items.values()),
-        torch_item,
-        platform=lock.platform,
-        checkouts=checkouts,
-        env=env,
-        transport=transport,
-    )
+    with open_reader(checkouts, env, transport) as reader:
+        projects, torch_files = _resolve_projects(reader, list(items.values()), torch_item, lock.platform)
     projects = {**lock.projects, **projects}
     named = projects[torch].version if lock.named_torch is not None and torch in names else lock.named_torch
     drifts = {}
