@@ -29,7 +29,7 @@ from rocm_wheels.sdk.build_environment import (
     BuildEnvironment,
     ensure_layer,
     install_wheel,
-    locate_layer,
+    locate_environment,
     locate_layer_packages,
 )
 from rocm_wheels.sources import checkout_state, trees
@@ -64,7 +64,7 @@ def locate_develop_environment(
     """Return the environment in which a project is, or will be, installed as editable."""
     if not ready.environment.prefix.is_relative_to(workspace.environments):
         return ready.environment
-    return locate_layer(build_environment.layers_folder(ready, workspace) / f"{project}-develop")
+    return locate_environment(build_environment.layers_folder(ready, workspace) / f"{project}-develop")
 
 
 def run_develop(step_run: StepRun) -> None:

@@ -127,7 +127,7 @@ def _make_environment(step_run: StepRun, wheels: Sequence[Path]) -> build_enviro
     shutil.rmtree(prefix, ignore_errors=True)
     prefix.parent.mkdir(parents=True, exist_ok=True)
     interpreters.make_venv(facts.python.python, prefix, facts.env, on_line=step_run.echo_line)
-    environment = build_environment.locate_layer(prefix)
+    environment = build_environment.locate_environment(prefix)
     build_environment.install_into(environment.python, facts.sdk_request, facts.env, step_run.echo_line)
     for wheel in wheels:
         build_environment.install_wheel(environment, wheel, env=facts.env, on_line=step_run.echo_line)
