@@ -15,7 +15,7 @@ from rocm_artifacts import make_artifacts
 
 from rocm_wheels.core import errors, process, workspace
 from rocm_wheels.core.files import lock_folder
-from rocm_wheels.sdk import build_environment, build_packages, rocm_sdk
+from rocm_wheels.sdk import build_environment, build_packages, resolve_packages, rocm_sdk
 from rocm_wheels.wheels import wheel_writer
 
 ENV = {**os.environ, "UV_NO_INDEX": "1"}
@@ -198,13 +198,17 @@ def test_killed_for_real_while_installing(spec: build_environment.EnvironmentSpe
 
 @pytest.mark.contract
 def test_a_failure_leaves_the_old_environment(
-    spec: build_environment.EnvironmentSpec, tmp_path: Path
+    spec: build_environment.EnvironmentSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = ensure(spec, tmp_path)
     before = json.loads((made.prefix / build_environment.ENVIRONMENT_RECORD).read_text())
-    with pytest.raises(errors.SdkError) as caught:
-        ensure(replace(spec, extra_requirements=("not-there==1",)), tmp_path)
-    assert "installing not-there==1" in str(caught.value) and "not-there" in str(caught.value)
+
+    def fail(*_: object) -> None:
+        raise errors.SdkError("the disk is full")
+
+    with monkeypatch.context() as patched, pytest.raises(errors.SdkError, match="the disk is full"):
+        patched.setattr(resolve_packages, "note_installed", fail)  # after all else is installed
+        ensure(replace(spec, extras=("device-gfx942",)), tmp_path)
     assert json.loads((made.prefix / build_environment.ENVIRONMENT_RECORD).read_text()) == before
     assert not ensure(spec, tmp_path).created
     with pytest.raises(errors.SdkError):
@@ -379,9 +383,7 @@ def test_rocm_comes_from_the_folder_or_index_that_was_named(
         refused = install("--find-links", str(dist), "--rocm-extras", "device-gfx942")
         assert refused.returncode == 11 and str(dist) in refused.stderr
     # what is installed beside that ROCm may come from the user's index, and is no ROCm or torch
-    made = build_environment.BuildEnvironment(
-        *(tmp_path / "own" / path for path in ("bin/python", "bin", "")), created=True
-    )
+    made = build_environment.locate_environment(tmp_path / "own")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", made.prefix], check=True)
     build_environment.install_requirements(made, ["small-tool"], env=env, source=spec.tools_source)
     with pytest.raises(errors.SdkError):

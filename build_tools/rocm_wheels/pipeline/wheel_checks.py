@@ -19,7 +19,7 @@ from rocm_wheels.models import project_names
 from rocm_wheels.models.project import Project, load_project
 from rocm_wheels.pipeline import build_environment
 from rocm_wheels.pipeline.step_run import StepRun
-from rocm_wheels.sdk.build_environment import install_additions
+from rocm_wheels.sdk.build_environment import install_requirements
 
 if TYPE_CHECKING:
     from rocm_wheels.audit import audited_wheel
@@ -105,10 +105,10 @@ def _provide_requirements(
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-requirements-") as folder:
         if missing:
             try:
-                install_additions(
+                install_requirements(
                     layer if layer.python.exists() else ready.environment,
                     missing,
-                    Path(folder),
+                    folder=Path(folder),
                     without=sorted(installed | built),
                     env=facts.env,
                     on_line=step_run.echo_line,

@@ -12,8 +12,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -27,9 +26,7 @@ _FORMAT = 1
 _NO_EXTRA = re.compile(r"`rocm[^`]*` does not have an extra named `(?P<extra>[^`]+)`")  # uv's warning
 _SPECIFIER = re.compile(r"\s*(===?|~=|!=|[<>]=?)")
 _EXTRA = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
-_VERSIONS: dict[
-    tuple[str, int, int], str
-] = {}  # what interpreters said: by path, inode and time of their files
+_VERSIONS: dict[tuple[str, int, int], str] = {}  # of interpreters, by path, inode and time of their files
 
 
 @dataclass(frozen=True)
@@ -37,8 +34,7 @@ class EnvironmentSpec:
     """What a build environment is made from.
 
     ``rocm_spec`` is a version specifier with its operator (``==7.1.0``, ``>1.0``); ``extras``
-    are those of ``rocm`` besides libraries and devel; ``extra_requirements`` are build tools
-    (``cmake==3.27.*``) and come from the user's own index, never as pre-releases.
+    are those of ``rocm`` besides libraries and devel.
 
     ``rocm_path``: an installed ROCm; no package of ROCm is installed then.
 
@@ -53,7 +49,6 @@ class EnvironmentSpec:
     find_links: str | None = None
     cache_dir: Path | None = None
     pre: bool = True
-    extra_requirements: tuple[str, ...] = ()
     rocm_path: Path | None = None
     packages: Mapping[str, lock.LockedPackage] = field(default_factory=dict)
     backends: Mapping[str, lock.LockedPackage] = field(default_factory=dict)
@@ -134,7 +129,6 @@ def _collect_inputs(spec: EnvironmentSpec, env: Mapping[str, str]) -> dict[str, 
         "index_url": shell.hide_credentials(spec.index_url or ""),
         "find_links": _list_offered(spec.find_links),
         "pre": spec.pre,
-        "extra_requirements": sorted(spec.extra_requirements),
         **locked,
     }
 
@@ -396,64 +390,40 @@ def install_requirements(
     on_line: OnLine = None,
     source: interpreters.PackageSource | None = None,
     reinstall: Sequence[str] = (),
+    folder: Path | None = None,
+    without: Sequence[str] = (),
     platform: project_names.Platform = "windows" if sys.platform == "win32" else "linux",
 ) -> None:
-    """Install requirements: a ``Path`` is a requirements file, a ``str`` a requirement.
+    """Install what is required: a ``Path`` is a requirements file, a ``str`` a requirement.
 
-    Packages named in ``reinstall`` that belong to it are installed anew. Those that are no good on the
-    platform are not installed, whoever requires them: ninja on Windows, which is the system's there.
+    With ``folder`` they go there, beside the environment, which stays as it is. Packages named in
+    ``reinstall`` that belong to it are installed anew. Those named in ``without`` are not installed, whoever
+    requires them, nor those that are no good on the platform: ninja on Windows, which is the system's there.
+    Raises SdkError.
     """
     if not requirements:
         return
-    words = [word for name in reinstall for word in ("--reinstall-package", name)]
+    words = ["--target", str(folder)] if folder is not None else []
+    words += [word for name in reinstall for word in ("--reinstall-package", name)]
+    names = []
     for requirement in requirements:
-        words += (
-            ["--requirement", str(requirement.resolve())] if isinstance(requirement, Path) else [requirement]
-        )
-    names = ", ".join(
-        requirement.name if isinstance(requirement, Path) else requirement for requirement in requirements
-    )
-    with _write_overrides(release_lines.list_unusable_tools(platform)) as options:
+        if isinstance(requirement, Path):
+            names.append(requirement.name)
+            words += ["--requirement", str(requirement.resolve())]
+        else:
+            names.append(requirement)
+            words.append(requirement)
+    unwanted = (*without, *release_lines.list_unusable_tools(platform))
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as place:
+        if unwanted:
+            overrides = Path(place, "overrides.txt")
+            lines = (f"{name}; sys_platform == 'none'\n" for name in unwanted)
+            overrides.write_text("".join(lines), encoding="utf-8")
+            words += ["--overrides", str(overrides)]
         interpreters.pip_install(
-            environment.python, [*words, *options], source or interpreters.PackageSource(), env,
-            activity=f"installing {names}", cwd=environment.prefix, on_line=on_line,
+            environment.python, words, source or interpreters.PackageSource(), env,
+            activity=f"installing {', '.join(names)}", cwd=environment.prefix, on_line=on_line,
         )  # fmt: skip
-
-
-def install_additions(
-    environment: BuildEnvironment,
-    requirements: Sequence[str],
-    folder: Path,
-    *,
-    without: Sequence[str],
-    env: Mapping[str, str],
-    on_line: OnLine = None,
-    source: interpreters.PackageSource | None = None,
-) -> None:
-    """Install requirements, and what they require, into a folder beside an environment, which stays as it is.
-
-    Nothing named in ``without`` is installed, whoever requires it. Raises SdkError.
-    """
-    with _write_overrides(without) as options:
-        interpreters.pip_install(
-            environment.python, ["--target", str(folder), *requirements, *options],
-            source or interpreters.PackageSource(), env,
-            activity=f"installing {', '.join(requirements)}", cwd=environment.prefix, on_line=on_line,
-        )  # fmt: skip
-
-
-@contextmanager
-def _write_overrides(without: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the installer's options by which none of these packages is installed."""
-    if not without:
-        yield []
-        return
-    with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as folder:
-        overrides = Path(folder, "overrides.txt")
-        overrides.write_text(
-            "".join(f"{name}; sys_platform == 'none'\n" for name in without), encoding="utf-8"
-        )
-        yield ["--overrides", str(overrides)]
 
 
 def install_wheel(
@@ -512,18 +482,12 @@ def _install_rocm(
     asked = rocm_sdk.ask_python(python, env)
     note = asked.prefix / resolve_packages.PACKAGES_NOTE
     resolve_packages.note_installed(note, asked.site_packages, resolution)
-    if spec.rocm_path is not None:
-        return asked
-    if missing := [extra for extra in spec.all_extras if extra not in asked.rocm_extras]:
+    missing = [extra for extra in spec.all_extras if extra not in asked.rocm_extras]
+    if missing and spec.rocm_path is None:
         has = ", ".join(sorted(asked.rocm_extras)) or "none: is it the ROCm of AMD? check --rocm-index"
         raise errors.SdkError(
             f"the rocm that fits {spec.requirement} has no extra {', '.join(missing)}", tip=f"it has {has}"
         )
-    if spec.extra_requirements:
-        interpreters.pip_install(
-            python, spec.extra_requirements, spec.tools_source, env,
-            activity=f"installing {', '.join(spec.extra_requirements)}", cwd=cwd, on_line=on_line,
-        )  # fmt: skip
     return asked
 
 
