@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -15,7 +16,7 @@ from rocm_artifacts import make_artifacts
 
 from rocm_wheels.core import errors, process, workspace
 from rocm_wheels.core.files import lock_folder
-from rocm_wheels.sdk import build_environment, build_packages, resolve_packages, rocm_sdk
+from rocm_wheels.sdk import build_environment, build_packages, interpreters, resolve_packages, rocm_sdk
 from rocm_wheels.wheels import wheel_writer
 
 ENV = {**os.environ, "UV_NO_INDEX": "1"}
@@ -321,6 +322,33 @@ def test_wheels_and_requirements_into_an_environment(
     with pytest.raises(errors.SdkError, match=r"installing requirements\.txt failed"):
         (tmp_path / "requirements.txt").write_text("surely-missing\n")
         build_environment.install_requirements(made, [tmp_path / "requirements.txt"], env=ENV)
+
+
+@pytest.mark.parametrize("form", ["tar.gz", "zip", "without", "cut"])
+def test_what_a_source_distribution_is_built_with_is_resolved(form: str, tmp_path: Path) -> None:
+    for name in ("small-backend", "setuptools"):
+        wheel(tmp_path, name, "70.0")
+    tree = tmp_path / "odd-1.0"
+    (tree / "vendored").mkdir(parents=True)
+    (tree / "vendored" / "pyproject.toml").write_text("[build-system]\nrequires = ['not-there']\n")
+    if form != "without":
+        (tree / "pyproject.toml").write_text("[build-system]\nrequires = ['small-backend']\n")
+    suffix = "zip" if form == "zip" else "gztar"
+    archive = Path(shutil.make_archive(str(tmp_path / "odd"), suffix, tmp_path, tree.name))
+    if form == "cut":
+        archive.write_bytes(archive.read_bytes()[:90])
+    resolution = resolve_packages.Resolution({}, {}, {"odd": str(archive)})
+    target = resolve_packages.PackageTarget(Path(sys.executable))
+    source = interpreters.PackageSource(find_links=str(tmp_path))
+
+    def resolve() -> list[str]:
+        return list(resolve_packages.resolve_backends(resolution, target, source, ENV, cwd=tmp_path))
+
+    if form == "cut":
+        with pytest.raises(errors.SdkError, match="the source distribution of odd cannot be read"):
+            resolve()
+    else:
+        assert resolve() == ["setuptools" if form == "without" else "small-backend"]
 
 
 STRANGERS = {"rocm": "99.0", "rocm-sdk-libraries": "7.1.0+small", "rocm-sdk-device-gfx942": "7.1.0+small",

@@ -395,9 +395,12 @@ def _make_command() -> click.Command:
 
 
 def _install_tree(output_dir: Path, as_json: bool, **options: Any) -> None:
-    from rocm_wheels.sdk import fetch_artifacts
+    from rocm_wheels.sdk import artifact_sources, fetch_artifacts
 
-    group = _choose_group(options)
+    env, sign = boundary.read_environment(), not options["no_sign_request"]
+    groups = [options[name] for name in ("artifact_group", "amdgpu_family") if options[name]]
+    if len(groups) != 1:
+        raise errors.UsageError("one of --artifact-group and --family is wanted", tip="such as gfx94X-dcgpu")
     tarball = options["release"] is not None or options["latest_release"]
     ways = [
         way
@@ -409,42 +412,46 @@ def _install_tree(output_dir: Path, as_json: bool, **options: Any) -> None:
             "one of --run-id, --release, --latest-release, --input-dir and --source is wanted",
             tip="--source goes with --release and --latest-release, as the folder of their tarballs",
         )
-    output, parts = output_dir.absolute(), _choose_parts(options)
+    output, parts = output_dir.absolute(), [part for part in PARTS if options[part.replace("-", "_")]]
     if (tarball or options["input_dir"]) and (parts or options["tests"] or options["base_only"]):
         raise errors.UsageError("parts can be chosen of the artifacts of a run only", tip="leave them out")
+    origin: fetch_artifacts.FetchRequest | Path
     if options["input_dir"] is not None:
-        if options["dry_run"]:
-            print_result({"source": options["input_dir"]}, [options["input_dir"]], as_json=as_json)
-            return
-        fetch_artifacts.install_tree(options["input_dir"].absolute(), output)
-        print_result({"folder": output}, [output], as_json=as_json)
-        return
-    if tarball:
-        request = _make_tarball_request(options, group)
+        origin = options["input_dir"].absolute()
+        document, lines = {"source": options["input_dir"]}, [str(options["input_dir"])]
     else:
-        request = _make_run_request(options, group, parts)
-    if options["dry_run"]:
-        names = [f"{request.source.label}/{archive.file}" for archive in request.archives]
-        print_result({"archives": names}, names, as_json=as_json)
-        return
-    fetch_artifacts.install_tree(request, output)
-    print_result({"folder": output}, [output], as_json=as_json)
+        if tarball:
+            published = fetch_artifacts.find_tarball_folder(options["release"])
+            source = artifact_sources.list_source(options["source"] or published, env, sign=sign)
+            archives = [fetch_artifacts.choose_tarball(source, PLATFORM, groups[0], options["release"])]
+            if not options["allow_missing_sha256sum"]:
+                log.log_note(
+                    "no digests of tarballs are published, as far as is known: "
+                    "what comes is checked as gzip does"
+                )
+        else:
+            source, archives = _choose_run_archives(options, groups[0], parts)
+        origin = fetch_artifacts.FetchRequest(
+            source=source,
+            archives=archives,
+            folder=Path(),
+            unpacking="keep" if tarball else "flatten",
+            unchecked=tarball or options["allow_missing_sha256sum"],
+            downloads=options["download_concurrency"],
+            unpackings=options["extract_concurrency"] or os.cpu_count() or 1,
+        )
+        lines = [f"{source.label}/{archive.file}" for archive in archives]
+        document = {"archives": lines}
+    if not options["dry_run"]:
+        fetch_artifacts.install_tree(origin, output)
+        document, lines = {"folder": output}, [str(output)]
+    print_result(document, lines, as_json=as_json)
 
 
-def _choose_group(options: Mapping[str, Any]) -> str:
-    groups = [options[name] for name in ("artifact_group", "amdgpu_family") if options[name]]
-    if len(groups) != 1:
-        raise errors.UsageError("one of --artifact-group and --family is wanted", tip="such as gfx94X-dcgpu")
-    return str(groups[0])
-
-
-def _choose_parts(options: Mapping[str, Any]) -> list[str]:
-    return [part for part in PARTS if options[part.replace("-", "_")]]
-
-
-def _make_run_request(
+def _choose_run_archives(
     options: Mapping[str, Any], group: str, parts: Sequence[str]
-) -> fetch_artifacts.FetchRequest:
+) -> tuple[artifact_sources.ArtifactSource, list[artifact_sources.ArchiveName]]:
+    """Return the source of a run's artifacts, and those of a family and of the parts that are named."""
     from rocm_wheels.models import gfx
     from rocm_wheels.sdk import artifact_sources, fetch_artifacts
 
@@ -463,32 +470,7 @@ def _make_run_request(
         exclude=() if options["tests"] or include else (fetch_artifacts.TEST_PATTERN,),
         optional=include,
     )
-    return fetch_artifacts.FetchRequest(
-        source=source,
-        archives=artifact_sources.choose_archives(source, choice),
-        folder=Path(),
-        unpacking="flatten",
-        unchecked=options["allow_missing_sha256sum"],
-        downloads=options["download_concurrency"],
-        unpackings=options["extract_concurrency"] or os.cpu_count() or 1,
-    )
-
-
-def _make_tarball_request(options: Mapping[str, Any], group: str) -> fetch_artifacts.FetchRequest:
-    from rocm_wheels.sdk import artifact_sources, fetch_artifacts
-
-    published = fetch_artifacts.find_tarball_folder(options["release"])
-    source = artifact_sources.list_source(
-        options["source"] or published, boundary.read_environment(), sign=not options["no_sign_request"]
-    )
-    archive = fetch_artifacts.choose_tarball(source, PLATFORM, group, options["release"])
-    if not options["allow_missing_sha256sum"]:
-        log.log_note(
-            "no digests of tarballs are published, as far as is known: what comes is checked as gzip does"
-        )
-    return fetch_artifacts.FetchRequest(
-        source=source, archives=[archive], folder=Path(), unpacking="keep", unchecked=True
-    )
+    return source, artifact_sources.choose_archives(source, choice)
 
 
 install_command = _make_command()
