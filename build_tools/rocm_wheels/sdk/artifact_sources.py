@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Literal
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from rocm_wheels.core import errors, log, shell
@@ -39,19 +40,19 @@ class ArtifactSource:
     """A folder of files somewhere, as it was listed.
 
     ``label`` is what people call it, without credentials; ``locate`` returns the URL that a file of it is
-    read from: over HTTP, signed where there are credentials, or of this machine. ``complete``: what is not
-    listed is not there; a page need not list all.
+    read from: over HTTP, signed where there are credentials, or of this machine. A page need not list all
+    that lies beside it; what a bucket or folder does not list is not there.
     """
 
+    kind: Literal["bucket", "page", "folder"]
     label: str
     files: FileSizes
     locate: Callable[[str], str]
-    complete: bool = True
 
     def read_digest(self, name: str, reach: reader.IndexReader) -> str | None:
         """Return the sha256 (hex) that stands beside a file, ``None`` without one. Raises SdkError."""
         digest_name = f"{name}.sha256sum"
-        if digest_name not in self.files and self.complete:
+        if digest_name not in self.files and self.kind != "page":
             return None
         try:
             answer = reach.get(self.locate(digest_name))
@@ -87,7 +88,7 @@ def list_source(location: str, env: Mapping[str, str], *, sign: bool = True) -> 
     if not folder.is_dir():
         raise errors.SdkError(f"{folder} is not a folder", tip="name another one with --source")
     sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir()) if path.is_file()}
-    return ArtifactSource(str(folder), sizes, lambda name: (folder / name).as_uri())
+    return ArtifactSource("folder", str(folder), sizes, lambda name: (folder / name).as_uri())
 
 
 def _list_bucket(location: str, env: Mapping[str, str], *, sign: bool) -> ArtifactSource:
@@ -107,7 +108,7 @@ def _list_bucket(location: str, env: Mapping[str, str], *, sign: bool) -> Artifa
             f"{folder.url} cannot be listed",
             tip="--no-sign-request asks as everybody may; --source names a folder, or a page over HTTPS",
         ) from cause
-    return ArtifactSource(folder.url, sizes, folder.download_url)
+    return ArtifactSource("bucket", folder.url, sizes, folder.download_url)
 
 
 class _Links(HTMLParser):
@@ -146,7 +147,7 @@ def _list_page(url: str) -> ArtifactSource:
         if name and (parts.netloc, f"{folder}/") == (place.netloc, place.path):
             names.append(unquote(name))
     sizes = dict.fromkeys([*names, *_QUOTED_NAME.findall(text)])
-    return ArtifactSource(label, sizes, lambda name: urljoin(beside, quote(name, safe="+~")), complete=False)
+    return ArtifactSource("page", label, sizes, lambda name: urljoin(beside, quote(name, safe="+~")))
 
 
 def list_run(

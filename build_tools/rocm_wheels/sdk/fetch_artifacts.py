@@ -281,8 +281,7 @@ class _FetchRun:
 
     def _is_here(self, archive: artifact_sources.ArchiveName) -> bool:
         """Tell whether nothing has to come for an archive: it was fetched, or is unpacked where it lies."""
-        local = reader.path_of_url(self._request.source.locate(archive.file))
-        is_used_there = local is not None and self._archives == self._state
+        is_used_there = self._request.source.kind == "folder" and self._archives == self._state
         return is_used_there or (self._archives / archive.file).exists()
 
     def _ensure_archive(self, archive: artifact_sources.ArchiveName) -> tuple[Path, str]:
@@ -410,7 +409,8 @@ def install_tree(origin: FetchRequest | Path, output: Path) -> None:
     with _work_folder(output) as work:
         tree, digests = work / "tree", {}
         if isinstance(origin, Path):
-            shutil.rmtree(tree, ignore_errors=True)
+            if tree.exists():
+                shutil.rmtree(tree)  # of a run that was killed
             shutil.copytree(origin, tree, symlinks=True)
             write_json_file(tree / STATE_FOLDER / "done.json", {_FLAT_KEY: {}})
         else:
@@ -422,7 +422,8 @@ def install_tree(origin: FetchRequest | Path, output: Path) -> None:
                 log.log_note(f"{output} is up to date")
                 return
             if is_tarball:
-                shutil.rmtree(tree, ignore_errors=True)
+                if tree.exists():
+                    shutil.rmtree(tree)
                 (tarball,) = fetch_archives(replace(origin, folder=work), digests)
                 unpack(tarball, tree, is_tree=True)
                 of_tree = {tarball.name: hash_file(tarball)}
